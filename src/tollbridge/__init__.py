@@ -1,0 +1,1 @@
+"""Tollbridge: the bridge between editors and AI gateways."""

@@ -1,0 +1,167 @@
+"""What can go wrong, sorted by who can do something about it.
+
+    BridgeError
+    ├── RequestError          the caller asked for something that cannot be sent
+    ├── GatewayError          the gateway said no
+    │   ├── NotAuthenticated      401
+    │   ├── NotPermitted          403
+    │   ├── NotFound              404
+    │   ├── RateLimited           429
+    │   ├── ContextTooLong        the prompt does not fit (with the numbers, where given)
+    │   ├── ContentFiltered
+    │   ├── InvalidRequest        400 and its kin
+    │   ├── Overloaded            503, 529
+    │   └── ServerFailed          every other 5xx
+    ├── ConnectionBroken      the way there is broken
+    │   ├── NetworkFailed         no connection could be made
+    │   ├── TimedOut
+    │   └── Disconnected          the stream stopped before its end
+    ├── StreamError           the bytes made no sense
+    └── Cancelled             the caller stopped it
+
+An error keeps its message, kind, status, code, request id and how long to wait; never a key or a prompt.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+Kind = Literal[
+    "authentication",
+    "permission",
+    "not_found",
+    "rate_limited",
+    "context_too_long",
+    "content_filtered",
+    "invalid_request",
+    "overloaded",
+    "server",
+    "network",
+    "timeout",
+    "cancelled",
+    "disconnected",
+    "protocol",
+]
+
+
+class BridgeError(Exception):
+    """The root: everything Tollbridge raises on purpose."""
+
+    kind: ClassVar[Kind] = "protocol"
+    # Whether the same request may succeed later, unchanged.
+    transient: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: str | None = None,
+        request_id: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.code = code
+        self.request_id = request_id
+        self.retry_after = retry_after
+
+    def _identity(self) -> tuple[object, ...]:
+        return type(self), self.message, self.status, self.code, self.request_id, self.retry_after
+
+    # Compared by value, so that two decodings of the same bytes can be compared.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BridgeError) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+
+class RequestError(BridgeError):
+    kind = "invalid_request"
+
+
+class GatewayError(BridgeError):
+    kind: ClassVar[Kind] = "server"
+
+
+class NotAuthenticated(GatewayError):
+    kind = "authentication"
+
+
+class NotPermitted(GatewayError):
+    kind = "permission"
+
+
+class NotFound(GatewayError):
+    kind = "not_found"
+
+
+class RateLimited(GatewayError):
+    kind = "rate_limited"
+    transient = True
+
+
+class ContextTooLong(GatewayError):
+    """`tokens` is what the prompt came to, `limit` what the model takes; `None` where nobody said."""
+
+    kind = "context_too_long"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        tokens: int | None = None,
+        limit: int | None = None,
+        status: int | None = None,
+        code: str | None = None,
+        request_id: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, status=status, code=code, request_id=request_id, retry_after=retry_after)
+        self.tokens = tokens
+        self.limit = limit
+
+
+class ContentFiltered(GatewayError):
+    kind = "content_filtered"
+
+
+class InvalidRequest(GatewayError):
+    kind = "invalid_request"
+
+
+class Overloaded(GatewayError):
+    kind = "overloaded"
+    transient = True
+
+
+class ServerFailed(GatewayError):
+    kind = "server"
+    transient = True
+
+
+class ConnectionBroken(BridgeError):
+    kind: ClassVar[Kind] = "network"
+    transient = True
+
+
+class NetworkFailed(ConnectionBroken):
+    kind = "network"
+
+
+class TimedOut(ConnectionBroken):
+    kind = "timeout"
+
+
+class Disconnected(ConnectionBroken):
+    kind = "disconnected"
+
+
+class StreamError(BridgeError):
+    kind = "protocol"
+
+
+class Cancelled(BridgeError):
+    kind = "cancelled"

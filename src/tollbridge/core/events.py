@@ -1,0 +1,98 @@
+"""What a model says to an editor, whatever protocol it came in.
+
+A turn is any number of deltas, calls, files, sources and data, then at most one `Finished`, then any
+`Failed`. Failures come last, so what was said before them is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from tollbridge.core.errors import BridgeError
+from tollbridge.core.usage import Usage
+
+FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other", "unknown"]
+Ending = Literal["finish", "incomplete", "error", "abort", "cut"]
+
+
+class TextDelta(msgspec.Struct, frozen=True, tag="text_delta", gc=False):
+    text: str
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True, tag="reasoning_delta", gc=False):
+    """`id` names the block of reasoning, where the gateway gave it a name."""
+
+    text: str
+    id: str | None = None
+
+
+class ReasoningEnded(msgspec.Struct, frozen=True, tag="reasoning_ended"):
+    """A block of reasoning is complete; `metadata` is what must go back with it (signature, ciphertext)."""
+
+    id: str | None = None
+    metadata: Mapping[str, Any] | None = None
+
+
+class ToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
+    """A complete call. `input` is the parsed arguments, or the text itself where it is not JSON.
+
+    Only an `offered` call is for the editor to run: not one that the gateway ran itself, that was already
+    answered or denied, or whose arguments make no sense.
+    """
+
+    call_id: str
+    name: str
+    input: Any
+    offered: bool = True
+    metadata: Mapping[str, Any] | None = None
+
+
+class File(msgspec.Struct, frozen=True, tag="file"):
+    """A file the model made: its bytes, or a URL that we pass on and never fetch."""
+
+    mime: str
+    data: bytes | None = None
+    url: str | None = None
+    name: str | None = None
+
+
+class Source(msgspec.Struct, frozen=True, tag="source", omit_defaults=True):
+    """Something the model cites: a page (`url`) or a document."""
+
+    kind: Literal["url", "document"]
+    id: str | None = None
+    url: str | None = None
+    title: str | None = None
+    mime: str | None = None
+    filename: str | None = None
+
+
+class Data(msgspec.Struct, frozen=True, tag="data"):
+    """A value of the application's own that travels in the stream."""
+
+    name: str
+    value: Any
+    id: str | None = None
+
+
+class Finished(msgspec.Struct, frozen=True, tag="finished"):
+    """The gateway says the turn is over. `usage` is what is billed, over all steps of the turn;
+    `context` is the usage of the last step where it differs: what now fills the window."""
+
+    reason: FinishReason
+    ended: Literal["finish", "incomplete", "abort"] = "finish"
+    usage: Usage | None = None
+    context: Usage | None = None
+    response_id: str | None = None
+    model: str | None = None
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    error: BridgeError
+    usage: Usage | None = None
+
+
+Event = TextDelta | ReasoningDelta | ReasoningEnded | ToolCall | File | Source | Data | Finished | Failed

@@ -1,0 +1,125 @@
+"""What an editor says to a model: messages made of parts, and the request they travel in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+
+class Role(StrEnum):
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+class TextPart(msgspec.Struct, frozen=True, tag="text"):
+    text: str
+
+
+class ThinkingPart(msgspec.Struct, frozen=True, tag="thinking"):
+    """A model's reasoning. `metadata` is opaque: it goes back to the model that made it, untouched."""
+
+    text: str
+    id: str | None = None
+    metadata: Mapping[str, Any] | None = None
+
+
+class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call"):
+    """`input` is the JSON value of the arguments; an editor's tools take an object."""
+
+    call_id: str
+    name: str
+    input: Any
+
+
+class DataPart(msgspec.Struct, frozen=True, tag="data"):
+    data: bytes
+    mime: str
+    name: str | None = None
+
+
+class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
+    """What a tool answered. A plain string may be given for `parts`."""
+
+    call_id: str
+    parts: tuple[TextPart | DataPart, ...] = ()
+    is_error: bool = False
+
+    def __post_init__(self) -> None:
+        _make_tuple(self)
+
+
+Part = TextPart | ThinkingPart | ToolCallPart | ToolResultPart | DataPart
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One turn of one side. A plain string may be given for `parts`."""
+
+    role: Role
+    parts: tuple[Part, ...] = ()
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        _make_tuple(self)
+
+
+def _make_tuple(owner: Message | ToolResultPart) -> None:
+    given: object = owner.parts
+    if isinstance(given, str):
+        msgspec.structs.force_setattr(owner, "parts", (TextPart(given),))
+    elif not isinstance(given, tuple) and isinstance(given, Sequence):
+        msgspec.structs.force_setattr(owner, "parts", tuple(given))
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A tool the editor offers; `parameters` is a JSON Schema."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+
+
+class NamedTool(msgspec.Struct, frozen=True):
+    """The one tool the model must call."""
+
+    name: str
+
+
+ToolChoice = Literal["auto", "required", "none"] | NamedTool
+
+
+class OutputFormat(msgspec.Struct, frozen=True):
+    """A JSON Schema the answer's text must follow."""
+
+    name: str
+    schema: Mapping[str, Any]
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one turn asks for. What is `None` or empty is not sent."""
+
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    reasoning_summary: str | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    output_format: OutputFormat | None = None
+    metadata: Mapping[str, str] | None = None
+    # Fields of the wire that this type does not name (`providerOptions`, `service_tier`…), sent as given.
+    extra: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("messages", "tools"):
+            given = getattr(self, field)
+            if not isinstance(given, tuple):
+                msgspec.structs.force_setattr(self, field, tuple(given))

@@ -1,0 +1,35 @@
+"""What a turn cost, as the gateway reported it. Unknown is `None`; zero is a measurement."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Cached tokens are part of the input, reasoning tokens part of the output; no total counts them twice."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was measured. Servers that do not count report 0 in and 0 out."""
+        return bool(self.input_tokens or self.output_tokens or self.total_tokens)
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            _sum(self.input_tokens, other.input_tokens),
+            _sum(self.output_tokens, other.output_tokens),
+            _sum(self.total_tokens, other.total_tokens),
+            _sum(self.cached_tokens, other.cached_tokens),
+            _sum(self.reasoning_tokens, other.reasoning_tokens),
+        )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    if one is None:
+        return other
+    return one if other is None else one + other
