@@ -6,7 +6,7 @@ import msgspec
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Cached tokens are part of the input, reasoning tokens part of the output; no total counts them twice."""
+    """Cached tokens are part of the input, reasoning tokens of the output; no total counts them twice."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
