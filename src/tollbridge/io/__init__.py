@@ -1,0 +1,1 @@
+"""The outside world: HTTP and standard streams."""
