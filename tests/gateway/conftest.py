@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-
 from tests.gateway.client import Client
+
 from tollbridge.gateway import Gateway, Settings
 
 QUICK = Settings(stall_seconds=0.3, oversized_bytes=200_000, pace=0.002)

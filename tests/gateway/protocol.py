@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ _NEXT: dict[str, frozenset[str]] = {
 def check_stream(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """That the events obey the rules of order and add up. Gives the final response."""
     numbers = [event["sequence_number"] for event in events]
-    assert all(one < other for one, other in zip(numbers, numbers[1:], strict=False)), "numbers must increase"
+    assert all(one < other for one, other in itertools.pairwise(numbers)), "numbers must increase"
     stage, items = "", _Items()
     for event in events:
         name = event["type"].removeprefix("response.")
