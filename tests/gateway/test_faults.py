@@ -173,7 +173,7 @@ async def test_a_broken_stream_breaks_after_something_was_said(gateway: Gateway,
     async with aiohttp.ClientSession() as session:
         body = {"model": "tollbridge/demo", "input": f"Hi fault:{name}", "stream": True}
         async with session.post(f"{gateway.url}/responses", json=body) as reply:
-            with pytest.raises(aiohttp.ClientError):
+            with pytest.raises(aiohttp.ClientError):  # noqa: PT012
                 async for chunk in reply.content.iter_any():
                     data += chunk
     assert "response.output_text.delta" in types(read_loosely(data))

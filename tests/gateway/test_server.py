@@ -144,8 +144,7 @@ async def test_a_client_that_leaves_during_a_silence_is_noticed(session: aiohttp
         async with Gateway(scenario=name, settings=Settings(stall_seconds=30)) as gateway:
             body = {"model": DEMO, "input": "Hi", "stream": True}
             request = asyncio.ensure_future(session.post(f"{gateway.url}/responses", json=body))
-            while not gateway.requests:
-                await asyncio.sleep(0.005)
+            await gateway.arrived()
             if name == "stall":
                 reply = await request
                 await reply.content.readany()

@@ -53,7 +53,7 @@ async def test_messages_sent_at_once_are_answered_in_turn(client: Client) -> Non
         for word in ("one", "two"):
             await socket.send_json({"type": "response.create", "model": DEMO, "input": word})
         for word in ("one", "two"):
-            events = []
+            events: list[dict[str, Any]] = []
             while not events or events[-1]["type"] != "response.completed":
                 events.append(await socket.receive_json(timeout=5))
             assert f"“{word}”" in str(check_stream(events)["output"])
