@@ -11,7 +11,7 @@ ADVICE: dict[Kind, str] = {
     "permission": "Ask for access to this model, or choose another: tollbridge models.",
     "not_found": "Check --base-url and --model; this lists what there is: tollbridge models.",
     "rate_limited": "Try again later, or choose another model.",
-    "context_too_long": "Say less, begin a new chat, or choose a model with a larger window: tollbridge models.",
+    "context_too_long": "Say less, begin anew, or choose a model with a larger window: tollbridge models.",
     "content_filtered": "Put it differently, or choose another model.",
     "invalid_request": "Check the options and the model: not every model takes images or reasoning.",
     "overloaded": "Try again in a while, or choose another model.",

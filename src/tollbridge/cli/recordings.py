@@ -30,7 +30,7 @@ class Recording(msgspec.Struct, frozen=True):
 
 def open_recording(path: Path) -> Recording:
     """Raises OSError where the headers are there and cannot be read."""
-    beside = path.with_suffix(".headers")
+    beside = path.parent / f"{path.stem}.headers"
     if beside == path or not beside.exists():
         return Recording(path)
     status, headers = read_headers(beside.read_text(encoding="latin-1"))

@@ -11,14 +11,14 @@ from tollbridge.cli.recordings import open_recording
 from tollbridge.cli.summary import Summary, summarise, to_json
 from tollbridge.cli.terminal import harmless, one_line
 from tollbridge.core.events import Event
-from tollbridge.gateways.dialects import PROTOCOLS, decoder_for
+from tollbridge.gateways.dialects import DIALECTS, decoder_for
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option(
     "--protocol",
-    type=click.Choice(["auto", *PROTOCOLS]),
+    type=click.Choice(["auto", *DIALECTS]),
     default="auto",
     show_default=True,
     help="What the recording speaks; auto looks at it.",

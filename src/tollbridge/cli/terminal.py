@@ -7,7 +7,7 @@ from typing import TextIO
 
 # Every control character but tab and newline: an escape sequence in an answer could retitle the window,
 # move the cursor or type for the person.
-_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160))} | {9: "\t", 10: "\n", 13: None}
+_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "�") | {9: "\t", 10: "\n", 13: None}
 _DIM, _BOLD, _RED, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
 
