@@ -107,7 +107,8 @@ def _items(message: Message) -> list[Json]:
 def _message(role: str, content: list[Json]) -> Json:
     """Text alone travels as a string: every server takes that, and some take nothing else."""
     if all(part["type"] == "input_text" for part in content):
-        return {"type": "message", "role": role, "content": "\n".join(part["text"] for part in content)}
+        glue = "" if role == "assistant" else "\n"  # an answer's parts are pieces of one text
+        return {"type": "message", "role": role, "content": glue.join(part["text"] for part in content)}
     return {"type": "message", "role": role, "content": content}
 
 
