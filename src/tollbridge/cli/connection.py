@@ -46,7 +46,9 @@ def choose(where: Where, has_key: bool, can_serve: bool) -> Choice:
         return Choice("remote", VERCEL)
     if can_serve:
         return Choice("local", reason="No key and no --base-url: using a small model on this machine.")
-    return Choice("embedded", reason="No key and no --base-url: using the embedded demo gateway, not a real model.")
+    return Choice(
+        "embedded", reason="No key and no --base-url: using the embedded demo gateway, not a real model."
+    )
 
 
 def find_key(environment: Mapping[str, str]) -> str | None:
@@ -55,7 +57,9 @@ def find_key(environment: Mapping[str, str]) -> str | None:
         key = environment.get(name, "").strip()
         if key:
             if not key.isascii() or not key.isprintable():
-                raise click.UsageError(f"{name} holds characters that no key has. Copy the key into it again.")
+                raise click.UsageError(
+                    f"{name} holds characters that no key has. Copy the key into it again."
+                )
             return key
     return None
 
@@ -72,12 +76,9 @@ async def connect(where: Where) -> AsyncIterator[Connection]:
                 yield Connection(client, choice.base_url)
         case "local":
             with FetchBar() as progress:
-                local = await _started(LocalModel(progress=progress))
-            try:
-                async with OpenResponsesClient(local.url) as client:
+                async with LocalModel(progress=progress) as local, OpenResponsesClient(local.url) as client:
+                    progress.close()
                     yield Connection(client, "this machine (llama.cpp)", local.model_id)
-            finally:
-                await local.__aexit__(None, None, None)
         case "embedded":
             from tollbridge.gateway import Gateway
 
@@ -97,4 +98,6 @@ async def pick_model(connection: Connection, asked: str | None) -> str:
     if len(names) == 1:
         return names[0]
     some = f" For example: {', '.join(names[:3])}." if names else ""
-    raise click.UsageError(f"Say which model with --model; `tollbridge models` lists {len(names)} of them.{some}")
+    raise click.UsageError(
+        f"Say which model with --model; `tollbridge models` lists {len(names)} of them.{some}"
+    )

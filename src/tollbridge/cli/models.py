@@ -12,9 +12,10 @@ from tollbridge.cli.connection import connect
 from tollbridge.cli.options import Where, where_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import one_line
-from tollbridge.core.models import Model
+from tollbridge.core.models import Model, Prices
 
 _MILLION = 1_000_000
+_PRICES = Prices.__struct_fields__
 
 
 @click.command()
@@ -49,14 +50,13 @@ def _as_json(model: Model) -> dict[str, Any]:
         "context_window": model.context_window,
         "max_output_tokens": model.max_output_tokens,
         "tags": sorted(model.tags),
-        "prices": None
-        if prices is None
-        else {
-            name: None if price is None else str(price)
-            for name in prices.__struct_fields__
-            if (price := getattr(prices, name)) is None or True
-        },
+        "prices": None if prices is None else {name: _text(getattr(prices, name)) for name in _PRICES},
     }
+
+
+def _text(price: Decimal | None) -> str | None:
+    """As gateways write prices: decimal, never with an exponent."""
+    return None if price is None else f"{price:f}"
 
 
 def _show(listed: list[Model]) -> None:

@@ -51,7 +51,9 @@ def request_options(command: Command) -> Command:
         callback=_read_images,
         help="Show the model an image; may be given several times.",
     )(command)
-    command = click.option("--system", metavar="TEXT", help="What the model is told before anything else.")(command)
+    command = click.option("--system", metavar="TEXT", help="What the model is told before anything else.")(
+        command
+    )
     return click.option(
         "--model",
         envvar="TOLLBRIDGE_MODEL",
@@ -60,7 +62,9 @@ def request_options(command: Command) -> Command:
     )(command)
 
 
-def _read_images(_ctx: click.Context, _param: click.Parameter, paths: tuple[Path, ...]) -> tuple[DataPart, ...]:
+def _read_images(
+    _ctx: click.Context, _param: click.Parameter, paths: tuple[Path, ...]
+) -> tuple[DataPart, ...]:
     return tuple(_read_image(path) for path in paths)
 
 
@@ -71,7 +75,9 @@ def _read_image(path: Path) -> DataPart:
     except OSError as error:
         raise click.BadParameter(f"{path} cannot be read: {error.strerror}.") from error
     if len(data) > IMAGE_LIMIT:
-        raise click.BadParameter(f"{path} is larger than {IMAGE_LIMIT // 1024 // 1024} MB, the most that is sent.")
+        raise click.BadParameter(
+            f"{path} is larger than {IMAGE_LIMIT // 1024 // 1024} MB, the most that is sent."
+        )
     mime = sniff(data)
     if mime is None or not mime.startswith("image/"):
         raise click.BadParameter(f"{path} is not an image (PNG, JPEG, GIF, WebP...).")

@@ -38,6 +38,10 @@ class FetchBar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the terminal to others; nothing more will be fetched."""
         if self._bar is not None:
             self._bar.stop()
 
