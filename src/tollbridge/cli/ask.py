@@ -54,8 +54,8 @@ def _read(prompt: str) -> str:
 async def _ask(draft: ChatRequest, where: Where, as_json: bool) -> int:
     async with connect(where) as connection:
         model = await pick_model(connection, draft.model)
-        listener = Listener(None if as_json else Screen(sys.stdout, sys.stderr))
-        await listener.listen(connection.client.stream(msgspec.structs.replace(draft, model=model)))
+        listener = Listener(connection.client, None if as_json else Screen(sys.stdout, sys.stderr))
+        await listener.listen(msgspec.structs.replace(draft, model=model))
     if as_json:
         click.echo(to_json(_as_json(listener, model)))
     elif listener.error is None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import assert_never
 
+from tollbridge.bridge import Bridge, Gateway
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.toll import Timing
 from tollbridge.core.errors import BridgeError
@@ -22,27 +23,34 @@ from tollbridge.core.events import (
     TextDelta,
     ToolCall,
 )
+from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.usage import Usage
+from tollbridge.usage import UsageTracker
 
 
 class Listener:
-    """Belongs to one answer. What was heard is there however the listening ended."""
+    """Stands between the bridge and the gateway for one answer, and hears every event on its way.
 
-    def __init__(self, screen: Screen | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    What was heard is there however the answer ended: finished, failed or stopped by the person.
+    """
+
+    def __init__(
+        self, gateway: Gateway, screen: Screen | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.events: list[Event] = []
+        self.parts: list[Part] = []
         self.error: BridgeError | None = None
+        self._gateway = gateway
         self._screen = screen
         self._clock = clock
         self._began = clock()
         self._first: float | None = None
         self._ended: float | None = None
 
-    async def listen(self, events: AsyncGenerator[Event]) -> None:
-        """Until the answer ends. A failure is kept as the last event, and not raised."""
+    async def listen(self, request: ChatRequest, tracker: UsageTracker | None = None) -> None:
+        """Until the answer ends. A failure is kept, and is not raised."""
         try:
-            async with aclosing(events):
-                async for event in events:
-                    self._hear(event)
+            await Bridge(self, tracker).answer(request, self.parts.extend)
         except BridgeError as error:
             self.error = error
             self.events.append(Failed(error))
@@ -50,6 +58,15 @@ class Listener:
             self._ended = self._clock()
             if self._screen is not None:
                 self._screen.end()
+
+    async def batches(
+        self, request: ChatRequest, *, api_key: str | None = None
+    ) -> AsyncGenerator[list[Event]]:
+        async with aclosing(self._gateway.batches(request, api_key=api_key)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    self._hear(event)
+                yield batch
 
     @property
     def timing(self) -> Timing:
