@@ -13,6 +13,7 @@ import msgspec
 
 from tollbridge.core.errors import BridgeError, RequestError, StreamError
 from tollbridge.core.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
+from tollbridge.core.json import read_json, write_json
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
 from tollbridge.core.usage import Usage
@@ -20,7 +21,7 @@ from tollbridge.gateways.catalog import read_models
 from tollbridge.gateways.dialects import decoder_for
 from tollbridge.gateways.openresponses.decode import StreamDecoder
 from tollbridge.gateways.openresponses.encode import encode_request
-from tollbridge.gateways.openresponses.wire import Fields, read_json, write_json
+from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.refusal import read_refusal
 from tollbridge.io.retry import RetryPolicy
 

@@ -11,11 +11,11 @@ import msgspec
 from tollbridge.cli.connection import connect, pick_model
 from tollbridge.cli.failures import explain
 from tollbridge.cli.listening import Listener
-from tollbridge.cli.options import Where, request_options, where_options
+from tollbridge.cli.options import Images, Where, request_options, where_options
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.summary import summarise, to_json
 from tollbridge.cli.toll import toll_line
-from tollbridge.core.messages import ChatRequest, DataPart, Message, Role, TextPart
+from tollbridge.core.messages import ChatRequest, Message, Role, TextPart
 
 
 @click.command()
@@ -27,7 +27,7 @@ def ask(
     prompt: str,
     model: str | None,
     system: str | None,
-    images: tuple[DataPart, ...],
+    images: Images,
     effort: str | None,
     base_url: str | None,
     local: bool,
@@ -35,7 +35,7 @@ def ask(
 ) -> int:
     """Ask one question and print the answer. PROMPT is the question, or - to read it from standard input."""
     question = Message(Role.USER, (TextPart(_read(prompt)), *images))
-    messages = (question,) if system is None else (Message(Role.SYSTEM, system), question)
+    messages = (question,) if system is None else (Message(Role.SYSTEM, (TextPart(system),)), question)
     draft = ChatRequest(model=model or "", messages=messages, reasoning_effort=effort)
     return asyncio.run(_ask(draft, Where(base_url, local), as_json))
 

@@ -119,7 +119,8 @@ class _Chat:
 
     def _greet(self) -> None:
         paint = Paint(sys.stderr)
-        click.echo(f"{paint.bold}{one_line(self._conversation.model)}{paint.plain} on {self._connection.place}", err=True)
+        model = f"{paint.bold}{one_line(self._conversation.model)}{paint.plain}"
+        click.echo(f"{model} on {one_line(self._connection.place)}", err=True)
         if self._waiting:
             self._tell(f"Your first question goes with {len(self._waiting)} image(s).")
         self._tell("Ctrl-C stops an answer, Ctrl-D leaves, /help shows more.\n")

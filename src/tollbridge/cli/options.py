@@ -15,6 +15,7 @@ from tollbridge.core.messages import DataPart
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 IMAGE_LIMIT = 20 * 1024 * 1024
 
+Images = tuple[DataPart, ...]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
