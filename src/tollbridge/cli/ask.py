@@ -9,35 +9,25 @@ import click
 import msgspec
 
 from tollbridge.cli.connection import connect, pick_model
+from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import explain
 from tollbridge.cli.listening import Listener
-from tollbridge.cli.options import Images, Where, request_options, where_options
+from tollbridge.cli.options import Where, Wishes, where_options, wish_options
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.summary import summarise, to_json
 from tollbridge.cli.toll import toll_line
-from tollbridge.core.messages import ChatRequest, Message, Role, TextPart
+from tollbridge.core.messages import Message, Role, TextPart
 
 
 @click.command()
 @click.argument("prompt")
-@request_options
+@wish_options
 @where_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-def ask(
-    prompt: str,
-    model: str | None,
-    system: str | None,
-    images: Images,
-    effort: str | None,
-    base_url: str | None,
-    local: bool,
-    as_json: bool,
-) -> int:
+def ask(prompt: str, wishes: Wishes, where: Where, as_json: bool) -> int:
     """Ask one question and print the answer. PROMPT is the question, or - to read it from standard input."""
-    question = Message(Role.USER, (TextPart(_read(prompt)), *images))
-    messages = (question,) if system is None else (Message(Role.SYSTEM, (TextPart(system),)), question)
-    draft = ChatRequest(model=model or "", messages=messages, reasoning_effort=effort)
-    return asyncio.run(_ask(draft, Where(base_url, local), as_json))
+    question = Message(Role.USER, (TextPart(_read(prompt)), *wishes.images))
+    return asyncio.run(_ask(question, wishes, where, as_json))
 
 
 def _read(prompt: str) -> str:
@@ -51,11 +41,11 @@ def _read(prompt: str) -> str:
     return prompt
 
 
-async def _ask(draft: ChatRequest, where: Where, as_json: bool) -> int:
+async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -> int:
     async with connect(where) as connection:
-        model = await pick_model(connection, draft.model)
+        model = await pick_model(connection, wishes.model)
         listener = Listener(connection.client, None if as_json else Screen(sys.stdout, sys.stderr))
-        await listener.listen(msgspec.structs.replace(draft, model=model))
+        await listener.listen(Conversation(model, wishes.system, wishes.effort).request(question))
     if as_json:
         click.echo(to_json(_as_json(listener, model)))
     elif listener.error is None:

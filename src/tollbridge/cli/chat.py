@@ -16,7 +16,7 @@ from tollbridge.cli.connection import Connection, connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import explain
 from tollbridge.cli.listening import Listener
-from tollbridge.cli.options import Images, Where, request_options, where_options
+from tollbridge.cli.options import Where, Wishes, where_options, wish_options
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.terminal import Paint, one_line
 from tollbridge.cli.toll import toll_line
@@ -32,33 +32,31 @@ Ctrl-C stops an answer."""
 
 
 @click.command()
-@request_options
+@wish_options
 @where_options
-def chat(
-    model: str | None,
-    system: str | None,
-    images: Images,
-    effort: str | None,
-    base_url: str | None,
-    local: bool,
-) -> int:
+def chat(wishes: Wishes, where: Where) -> int:
     """Talk with a model in the terminal. Questions can also be piped in, one a line."""
     with asyncio.Runner() as runner, contextlib.ExitStack() as leaving:
         stack = contextlib.AsyncExitStack()
         leaving.callback(lambda: runner.run(stack.aclose()))
-        connection = runner.run(stack.enter_async_context(connect(Where(base_url, local))))
-        chosen = runner.run(pick_model(connection, model))
-        return _Chat(runner, connection, Conversation(chosen, system, effort), images).talk()
+        connection = runner.run(stack.enter_async_context(connect(where)))
+        model = runner.run(pick_model(connection, wishes.model))
+        conversation = Conversation(model, wishes.system, wishes.effort)
+        return _Chat(runner, connection, conversation, wishes.images).talk()
 
 
 class _Chat:
     def __init__(
-        self, runner: asyncio.Runner, connection: Connection, conversation: Conversation, images: Images
+        self,
+        runner: asyncio.Runner,
+        connection: Connection,
+        conversation: Conversation,
+        images: tuple[Part, ...],
     ) -> None:
         self._runner = runner
         self._connection = connection
         self._conversation = conversation
-        self._waiting: tuple[Part, ...] = images  # shown to the model with the next question
+        self._waiting = images  # shown to the model with the next question
         self._failed = False
         self._by_hand = sys.stdin.isatty()
         self._commands: dict[str, Callable[[str], None]] = {

@@ -12,10 +12,10 @@ import msgspec
 
 from tollbridge.cli.options import Where
 from tollbridge.cli.progress import FetchBar
-from tollbridge.client import OpenResponsesClient
+from tollbridge.cli.terminal import one_line
+from tollbridge.client import VERCEL, OpenResponsesClient
 from tollbridge.local import LocalModel, is_installed
 
-VERCEL = "https://ai-gateway.vercel.sh/v1"
 KEY_NAMES = ("TOLLBRIDGE_API_KEY", "AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN")
 
 Kind = Literal["remote", "local", "embedded"]
@@ -46,9 +46,7 @@ def choose(where: Where, has_key: bool, can_serve: bool) -> Choice:
         return Choice("remote", VERCEL)
     if can_serve:
         return Choice("local", reason="No key and no --base-url: using a small model on this machine.")
-    return Choice(
-        "embedded", reason="No key and no --base-url: using the embedded demo gateway, not a real model."
-    )
+    return Choice("embedded", reason="No key and no --base-url: using the embedded demo, no real model.")
 
 
 def find_key(environment: Mapping[str, str]) -> str | None:
@@ -72,7 +70,7 @@ async def connect(where: Where) -> AsyncIterator[Connection]:
         click.echo(choice.reason, err=True)
     match choice.kind:
         case "remote":
-            async with OpenResponsesClient(choice.base_url, key) as client:
+            async with OpenResponsesClient(choice.base_url, key, allow_http=where.allow_http) as client:
                 yield Connection(client, choice.base_url)
         case "local":
             with FetchBar() as progress:
@@ -80,10 +78,10 @@ async def connect(where: Where) -> AsyncIterator[Connection]:
                     progress.close()
                     yield Connection(client, "this machine (llama.cpp)", local.model_id)
         case "embedded":
-            from tollbridge.gateway import Gateway
+            from tollbridge.gateway import MODELS, Gateway
 
             async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-                yield Connection(client, "the embedded demo gateway")
+                yield Connection(client, "the embedded demo gateway", MODELS[0]["id"])
         case _:
             assert_never(choice.kind)
 
@@ -97,7 +95,9 @@ async def pick_model(connection: Connection, asked: str | None) -> str:
     names = [model.id for model in listed if model.type in (None, "language")]
     if len(names) == 1:
         return names[0]
-    some = f" For example: {', '.join(names[:3])}." if names else ""
+    if not names:
+        raise click.UsageError("The gateway lists no models. Say which one to use with --model.")
     raise click.UsageError(
-        f"Say which model with --model; `tollbridge models` lists {len(names)} of them.{some}"
+        f"The gateway has {len(names)} models. Say which one with --model, for example {one_line(names[0])}; "
+        "`tollbridge models` lists them."
     )

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tollbridge.core.messages import ChatRequest, DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.core.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
 
 
 class Conversation:
@@ -41,7 +50,7 @@ def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
                 whole[-1] = TextPart(before + text)
             case ThinkingPart(), ThinkingPart(before, id_, None) if part.id == id_:
                 whole[-1] = ThinkingPart(before + part.text, id_, part.metadata)
-            case (TextPart() | ThinkingPart() | ToolCallPart()), _:
+            case ((TextPart() | ThinkingPart() | ToolCallPart()), _):
                 whole.append(part)
             case DataPart(), _:
                 pass

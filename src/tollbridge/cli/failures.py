@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tollbridge.cli.terminal import one_line
-from tollbridge.core.errors import BridgeError, Kind
+from tollbridge.core.errors import BridgeError, Kind, RequestError
 from tollbridge.local import LocalModelFailed
 
 ADVICE: dict[Kind, str] = {
@@ -38,6 +38,8 @@ def explain(error: BridgeError) -> str:
 def _advice(error: BridgeError) -> str:
     if isinstance(error, LocalModelFailed):
         return error.advice
+    if isinstance(error, RequestError):
+        return "Check what was given: --help says what each option takes."
     if error.retry_after is not None and error.transient:
         return f"Try again in {error.retry_after:.0f} s."
     return ADVICE[error.kind]

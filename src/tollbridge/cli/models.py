@@ -21,9 +21,9 @@ _PRICES = Prices.__struct_fields__
 @click.command()
 @where_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a model, one a line.")
-def models(base_url: str | None, local: bool, as_json: bool) -> None:
+def models(where: Where, as_json: bool) -> None:
     """List the models of a gateway."""
-    listed = asyncio.run(_listed(Where(base_url, local)))
+    listed = asyncio.run(_listed(where))
     if as_json:
         for model in listed:
             click.echo(to_json(_as_json(model)))

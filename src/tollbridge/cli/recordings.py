@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import brotli
+import brotli  # type: ignore[import-untyped]
 import msgspec
 
 _CHUNK = 1 << 16

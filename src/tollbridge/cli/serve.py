@@ -1,13 +1,15 @@
-"""`tollbridge local` and `tollbridge gateway`: servers for as long as you like."""
+"""`tollbridge local` and `tollbridge gateway`: servers, until Ctrl-C."""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 from pathlib import Path
 
 import click
 
 from tollbridge.cli.progress import FetchBar
+from tollbridge.core.errors import RequestError
 from tollbridge.local import LocalModel
 from tollbridge.local.process import DEFAULT_CONTEXT
 
@@ -43,3 +45,49 @@ async def _serve_local(model: Path | None, port: int, context: int) -> None:
             click.echo(f"Talk to it: tollbridge chat --base-url {server.url}", err=True)
             click.echo("Ctrl-C stops it.", err=True)
             raise await server.wait()
+
+
+class _WithScenarios(click.Command):
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from tollbridge.gateway import describe_scenarios
+
+        with formatter.section("Scenarios"):
+            formatter.write_dl(describe_scenarios())
+
+
+@click.command(cls=_WithScenarios)
+@click.option("--port", type=PORT, default=0, help="Where to listen; a free port where none is given.")
+@click.option(
+    "--scenario", default="demo", show_default=True, metavar="NAME", help="What it does; see below."
+)
+@click.option(
+    "--api-key",
+    envvar="TOLLBRIDGE_GATEWAY_KEY",
+    metavar="KEY",
+    help="The only key it accepts; any where none is given.  [env: TOLLBRIDGE_GATEWAY_KEY]",
+)
+def gateway(port: int, scenario: str, api_key: str | None) -> None:
+    """Serve the embedded OpenResponses gateway on this machine, for your tests and ours.
+
+    It answers from a script, the same every time, and knows the faults that a client should survive.
+    A request may choose its own scenario: put fault:NAME into the question.
+    """
+    from tollbridge.gateway import SCENARIOS, run
+
+    if scenario not in SCENARIOS:
+        close = difflib.get_close_matches(scenario, SCENARIOS, 1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        raise click.BadParameter(
+            f"there is no scenario {scenario!r}.{meant} `tollbridge gateway --help` lists them.",
+            param_hint="--scenario",
+        )
+    try:
+        run(port=port, scenario=scenario, api_key=api_key, on_ready=_ready)
+    except RequestError as error:
+        raise click.ClickException(f"{error.message} Choose another port, or leave it out.") from error
+
+
+def _ready(url: str) -> None:
+    click.echo(f"The embedded gateway listens at {url}")
+    click.echo(f"Talk to it: tollbridge chat --base-url {url} --model tollbridge/demo", err=True)
+    click.echo("Ctrl-C stops it.", err=True)

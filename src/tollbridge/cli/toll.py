@@ -6,6 +6,8 @@ import msgspec
 
 from tollbridge.core.usage import Usage
 
+_MEASURABLE = 0.05  # seconds: below that, an answer came in one piece
+
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from sending the request; `first_token` is when the model first said anything."""
@@ -14,11 +16,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     total: float
 
     def tokens_per_second(self, usage: Usage | None) -> float | None:
-        """How fast the output came once it had begun. One token has no speed."""
+        """How fast the output came once it had begun; `None` where too little came to measure it."""
         if usage is None or self.first_token is None or not usage.output_tokens or usage.output_tokens < 2:
             return None
         flowing = self.total - self.first_token
-        return None if flowing <= 0 else (usage.output_tokens - 1) / flowing
+        return None if flowing < _MEASURABLE else (usage.output_tokens - 1) / flowing
 
 
 def toll_line(usage: Usage | None, timing: Timing) -> str:

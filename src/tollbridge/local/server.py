@@ -61,6 +61,10 @@ def _serve(given: argparse.Namespace) -> _Server:
     params.n_ctx = given.context
     params.port = given.port
     params.n_parallel = 1
+    # Its threads wait for each other by spinning: with one for every core, a second busy program on the
+    # machine slows it down fifteenfold. Half of them leaves room.
+    threads = max(1, (os.cpu_count() or 2) // 2)
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.ui = False
     server: _Server = xllamacpp.Server(params)
     return server
