@@ -14,9 +14,10 @@ PIN := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# With `set -m` the chat gets the terminal for itself, and its Ctrl-C does not reach make.
 run: $(VENV)/run.stamp ## Fetch a small model, start it here and chat with it: no key, no account
 	@if [ -t 0 ] && [ -t 1 ]; then \
-		$(BIN)/tollbridge chat --local; \
+		set -m; $(BIN)/tollbridge chat --local; \
 	else \
 		$(BIN)/tollbridge ask --local "$(QUESTION)" < /dev/null; \
 	fi

@@ -74,9 +74,9 @@ def _run(arguments: list[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BridgeError as error:
-        from tollbridge.cli.failures import explain
+        from tollbridge.cli.failures import tell
 
-        click.echo(f"Error: {explain(error)}", err=True)
+        tell(error)
         return 1
     return code if isinstance(code, int) else 0
 

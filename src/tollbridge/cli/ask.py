@@ -10,7 +10,7 @@ import msgspec
 
 from tollbridge.cli.connection import connect, pick_model
 from tollbridge.cli.conversation import Conversation
-from tollbridge.cli.failures import explain
+from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener
 from tollbridge.cli.options import Where, Wishes, where_options, wish_options
 from tollbridge.cli.screen import Screen
@@ -51,7 +51,7 @@ async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -
     elif listener.error is None:
         Screen(sys.stdout, sys.stderr).note(toll_line(listener.usage, listener.timing))
     if listener.error is not None:
-        click.echo(f"Error: {explain(listener.error)}", err=True)
+        tell(listener.error)
         return 1
     return 0
 

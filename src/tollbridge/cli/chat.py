@@ -14,7 +14,7 @@ import click
 
 from tollbridge.cli.connection import Connection, connect, pick_model
 from tollbridge.cli.conversation import Conversation
-from tollbridge.cli.failures import explain
+from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener
 from tollbridge.cli.options import Where, Wishes, where_options, wish_options
 from tollbridge.cli.screen import Screen
@@ -43,6 +43,18 @@ def chat(wishes: Wishes, where: Where) -> int:
         model = runner.run(pick_model(connection, wishes.model))
         conversation = Conversation(model, wishes.system, wishes.effort)
         return _Chat(runner, connection, conversation, wishes.images).talk()
+
+
+def _read_line() -> str:
+    if sys.stdout.isatty():
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 (its import gives `input` editing and history)
+        return input(PROMPT)
+    click.echo(PROMPT, err=True, nl=False)  # the answers go elsewhere, the prompt must not
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line
 
 
 class _Chat:
@@ -88,7 +100,7 @@ class _Chat:
             return sys.stdin.readline() or None
         while True:
             try:
-                return input(PROMPT)
+                return _read_line()
             except EOFError:
                 click.echo(err=True)
                 return None
@@ -111,7 +123,7 @@ class _Chat:
             screen.note(toll_line(listener.usage, listener.timing))
         else:
             self._failed = True
-            click.echo(f"Error: {explain(listener.error)}", err=True)
+            tell(listener.error)
         if self._by_hand:
             click.echo(err=True)
 

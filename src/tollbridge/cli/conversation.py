@@ -30,11 +30,12 @@ class Conversation:
         return ChatRequest(model=self.model, messages=messages, reasoning_effort=self._effort)
 
     def add(self, question: Message, answer: Iterable[Part]) -> bool:
-        """Remember a question and what was said to it. One that nothing was said to is not remembered."""
+        """Remember a question and what was said to it, and whether anything was; thoughts alone are not."""
         parts = joined(answer)
-        if parts:
+        answered = any(not isinstance(part, ThinkingPart) for part in parts)
+        if answered:
             self._said += [question, Message(Role.ASSISTANT, parts)]
-        return bool(parts)
+        return answered
 
     def forget(self) -> None:
         self._said.clear()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tollbridge.cli.terminal import one_line
+import sys
+
+import click
+
+from tollbridge.cli.terminal import folded, one_line
 from tollbridge.core.errors import BridgeError, Kind, RequestError
 from tollbridge.local import LocalModelFailed
 
@@ -33,6 +37,11 @@ def explain(error: BridgeError) -> str:
     facts += [f"request {one_line(error.request_id)}"] if error.request_id else []
     told = f"{message} [{', '.join(facts)}]" if facts else message
     return f"{told} {_advice(error)}"
+
+
+def tell(error: BridgeError) -> None:
+    """Say it on standard error."""
+    click.echo(folded(f"Error: {explain(error)}", sys.stderr), err=True)
 
 
 def _advice(error: BridgeError) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import textwrap
 from typing import TextIO
 
 # Every control character but tab and newline: an escape sequence in an answer could retitle the window,
@@ -19,6 +21,14 @@ def harmless(text: str) -> str:
 def one_line(text: str) -> str:
     """The text on one line, without control characters."""
     return " ".join(harmless(text).split())
+
+
+def folded(line: str, stream: TextIO) -> str:
+    """The line, folded between words where a person reads it."""
+    if not stream.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
 
 
 def has_style(stream: TextIO) -> bool:

@@ -34,7 +34,7 @@ def toll_line(usage: Usage | None, timing: Timing) -> str:
     if timing.first_token is not None:
         parts.append(f"first token {_seconds(timing.first_token)}")
     speed = timing.tokens_per_second(usage)
-    parts.append(f"{timing.total:.1f} s" if speed is None else f"{speed:,.0f} tokens/s")
+    parts.append(f"in all {_seconds(timing.total)}" if speed is None else f"{speed:,.0f} tokens/s")
     return " · ".join(parts)
 
 
