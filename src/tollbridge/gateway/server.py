@@ -198,11 +198,13 @@ class Gateway:
 
 async def _name_request(request: web.Request, response: web.StreamResponse) -> None:
     response.headers["x-request-id"] = request[ARRIVAL].id
+    response.headers["Server"] = "tollbridge"
 
 
 def _note(request: web.Request) -> Arrival:
     address = request.transport.get_extra_info("sockname") if request.transport else None
-    return Arrival(request.method, request.path, request.headers, address[1] if address else None)
+    path = request.rel_url.raw_path  # as it came: decoded, it could break a line of the log
+    return Arrival(request.method, path, request.headers, address[1] if address else None)
 
 
 def _refusal(refused: Refused) -> web.Response:
