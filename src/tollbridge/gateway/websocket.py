@@ -54,9 +54,7 @@ class _Connection:
         except TimeoutError:
             await self._end(worker)
             await self._refuse(
-                Refused(
-                    400, "websocket_connection_limit_reached", "This connection is too old: open another."
-                )
+                Refused(400, "websocket_connection_limit_reached", "This connection is too old: open one.")
             )
         finally:
             worker.cancel()
