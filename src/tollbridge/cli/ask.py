@@ -14,7 +14,7 @@ from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener
 from tollbridge.cli.options import Where, Wishes, where_options, wish_options
 from tollbridge.cli.screen import Screen
-from tollbridge.cli.summary import summarise, to_json
+from tollbridge.cli.summary import mended, summarise, to_json
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Role, TextPart
 
@@ -38,7 +38,7 @@ def _read(prompt: str) -> str:
             raise click.UsageError(f"Standard input is not UTF-8 text (byte {error.start}).") from error
     if not prompt.strip():
         raise click.UsageError("The question is empty. Write one, or give - and pipe it in.")
-    return prompt
+    return mended(prompt)
 
 
 async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -> int:

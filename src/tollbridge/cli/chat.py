@@ -18,6 +18,7 @@ from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener
 from tollbridge.cli.options import Where, Wishes, where_options, wish_options
 from tollbridge.cli.screen import Screen
+from tollbridge.cli.summary import mended
 from tollbridge.cli.terminal import Paint, one_line
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Part, Role, TextPart
@@ -108,7 +109,7 @@ class _Chat:
                 self._tell("\nCtrl-D or /quit leaves.")
 
     def _answer(self, line: str) -> None:
-        question = Message(Role.USER, (TextPart(line.strip("\n")), *self._waiting))
+        question = Message(Role.USER, (TextPart(mended(line.strip("\n"))), *self._waiting))
         screen = Screen(sys.stdout, sys.stderr)
         listener = Listener(self._connection.client, screen)
         try:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
+from tollbridge.cli.summary import mended
 from tollbridge.core.media import sniff
 from tollbridge.core.messages import DataPart
 
@@ -92,7 +93,8 @@ def wish_options(command: Command) -> Command:
     def with_wishes(
         model: str | None, system: str | None, images: tuple[DataPart, ...], effort: str | None, **rest: Any
     ) -> int | None:
-        return command(wishes=Wishes(model, system, images, effort), **rest)
+        told = None if system is None else mended(system)
+        return command(wishes=Wishes(model, told, images, effort), **rest)
 
     return with_wishes
 
