@@ -1,0 +1,1 @@
+"""How gateways talk. Bytes in, values out: nothing here waits for anything."""

@@ -1,0 +1,237 @@
+"""OpenResponses as it travels: the events of a stream, the items of an answer.
+
+The deltas are nearly all of a stream, so they have typed shapes that decode at C speed. Everything else is
+read from plain JSON values, forgivingly: no server met so far sends what the specification demands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from tollbridge.core.usage import Usage
+
+Meaning = Literal[
+    "text",
+    "reasoning",
+    "arguments",
+    "text done",
+    "reasoning done",
+    "arguments done",
+    "item added",
+    "item done",
+    "part done",
+    "annotation",
+    "ended",
+    "error",
+    "ignored",
+]
+
+# Every event of the specification (24) and of OpenAI's API (59), and what some servers call them.
+EVENTS: dict[str, Meaning] = {
+    # the response
+    "response.created": "ignored",
+    "response.queued": "ignored",
+    "response.in_progress": "ignored",
+    "response.completed": "ended",
+    "response.failed": "ended",
+    "response.incomplete": "ended",
+    "response.cancelled": "ended",
+    "response.done": "ended",  # as one gateway names it
+    "error": "error",
+    "response.error": "error",
+    # its items and their parts
+    "response.output_item.added": "item added",
+    "response.output_item.done": "item done",
+    "response.content_part.added": "ignored",
+    "response.content_part.done": "part done",
+    "response.reasoning_summary_part.added": "ignored",
+    "response.reasoning_summary_part.done": "ignored",
+    "response.reasoning_part.added": "ignored",
+    "response.reasoning_part.done": "ignored",
+    # text
+    "response.output_text.delta": "text",
+    "response.output_text.done": "text done",
+    "response.output_text.annotation.added": "annotation",
+    "response.refusal.delta": "text",
+    "response.refusal.done": "text done",
+    # reasoning, by all its names
+    "response.reasoning.delta": "reasoning",
+    "response.reasoning.done": "reasoning done",
+    "response.reasoning_text.delta": "reasoning",
+    "response.reasoning_text.done": "reasoning done",
+    "response.reasoning_summary_text.delta": "reasoning",
+    "response.reasoning_summary_text.done": "reasoning done",
+    "response.reasoning_summary.delta": "reasoning",
+    "response.reasoning_summary.done": "reasoning done",
+    # tool calls
+    "response.function_call_arguments.delta": "arguments",
+    "response.function_call_arguments.done": "arguments done",
+    "response.custom_tool_call_input.delta": "arguments",
+    "response.custom_tool_call_input.done": "arguments done",
+    # what only OpenAI sends, and an editor cannot show: the finished item says all there is to say
+    "response.audio.delta": "ignored",
+    "response.audio.done": "ignored",
+    "response.audio.transcript.delta": "ignored",
+    "response.audio.transcript.done": "ignored",
+    "response.apply_patch_call_operation_diff.delta": "ignored",
+    "response.apply_patch_call_operation_diff.done": "ignored",
+    "response.code_interpreter_call.completed": "ignored",
+    "response.code_interpreter_call.in_progress": "ignored",
+    "response.code_interpreter_call.interpreting": "ignored",
+    "response.code_interpreter_call_code.delta": "ignored",
+    "response.code_interpreter_call_code.done": "ignored",
+    "response.compaction.compacting": "ignored",
+    "response.file_search_call.completed": "ignored",
+    "response.file_search_call.in_progress": "ignored",
+    "response.file_search_call.searching": "ignored",
+    "response.image_generation_call.completed": "ignored",
+    "response.image_generation_call.generating": "ignored",
+    "response.image_generation_call.in_progress": "ignored",
+    "response.image_generation_call.partial_image": "ignored",  # a sketch of the image that comes with the item
+    "response.mcp_call.completed": "ignored",
+    "response.mcp_call.failed": "ignored",
+    "response.mcp_call.in_progress": "ignored",
+    "response.mcp_call_arguments.delta": "ignored",
+    "response.mcp_call_arguments.done": "ignored",
+    "response.mcp_list_tools.completed": "ignored",
+    "response.mcp_list_tools.failed": "ignored",
+    "response.mcp_list_tools.in_progress": "ignored",
+    "response.ping": "ignored",
+    "response.shell_call_command.added": "ignored",
+    "response.shell_call_command.delta": "ignored",
+    "response.shell_call_command.done": "ignored",
+    "response.shell_call_output_content.delta": "ignored",
+    "response.shell_call_output_content.done": "ignored",
+    "response.web_search_call.completed": "ignored",
+    "response.web_search_call.in_progress": "ignored",
+    "response.web_search_call.searching": "ignored",
+}
+
+
+class Delta(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
+    """A piece of an item. Where it belongs is often said only in part, or not at all."""
+
+    delta: str
+    output_index: int | None = None
+    item_id: str | None = None
+    content_index: int | None = None
+
+
+class TextDelta(Delta, frozen=True, gc=False, tag="response.output_text.delta"):
+    pass
+
+
+class ReasoningDelta(Delta, frozen=True, gc=False, tag="response.reasoning.delta"):
+    pass
+
+
+class ReasoningTextDelta(Delta, frozen=True, gc=False, tag="response.reasoning_text.delta"):
+    pass
+
+
+class SummaryDelta(Delta, frozen=True, gc=False, tag="response.reasoning_summary_text.delta"):
+    pass
+
+
+class ArgumentsDelta(Delta, frozen=True, gc=False, tag="response.function_call_arguments.delta"):
+    pass
+
+
+# The deltas worth a typed decoder. Whatever it refuses, `read_event` takes.
+read_delta = msgspec.json.Decoder(
+    TextDelta | ReasoningDelta | ReasoningTextDelta | SummaryDelta | ArgumentsDelta
+).decode
+
+_read_json = msgspec.json.Decoder().decode
+
+
+class Fields:
+    """A JSON object of the world's. Reading a field gives what it should be, or nothing."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: object) -> None:
+        self.raw: Mapping[str, Any] = raw if isinstance(raw, dict) else {}
+
+    def __bool__(self) -> bool:
+        return bool(self.raw)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.raw
+
+    def text(self, name: str) -> str | None:
+        value = self.raw.get(name)
+        return value if isinstance(value, str) else None
+
+    def number(self, name: str) -> int | None:
+        value = self.raw.get(name)
+        if isinstance(value, str) and value.isascii() and value.isdigit():
+            value = int(value) if len(value) < 10 else None
+        elif isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def inner(self, name: str) -> Fields:
+        return Fields(self.raw.get(name))
+
+    def list(self, name: str) -> list[Fields]:
+        value = self.raw.get(name)
+        return [Fields(each) for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def read_json(data: bytes | str) -> Any:
+    """A JSON value. Raises `ValueError` for what is none; lone surrogates and bad UTF-8 are let through."""
+    try:
+        return _read_json(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def meaning(event: Fields) -> Meaning | None:
+    """What an event says; `None` for one that is not known. An error is one with or without its type."""
+    name = event.text("type")
+    if name is None:
+        return "error" if is_error(event) else None
+    return EVENTS.get(name)
+
+
+def is_error(body: Fields) -> bool:
+    """Whether a body that has neither type nor status is an error: nested, flat or FastAPI's."""
+    return bool(body.raw.get("error") or body.raw.get("detail")) or ("message" in body and "code" in body)
+
+
+def texts(parts: Iterable[Fields]) -> str:
+    """The text of content parts, refusals among them: they are what the model said."""
+    return "".join(part.text("text") or part.text("refusal") or "" for part in parts)
+
+
+def read_usage(usage: Fields) -> Usage | None:
+    """Reported usage. A server that reports nothing but zeros did not count."""
+    tokens_in = _first(usage, "input_tokens", "prompt_tokens")
+    tokens_out = _first(usage, "output_tokens", "completion_tokens")
+    total = usage.number("total_tokens")
+    if total is None and tokens_in is not None and tokens_out is not None:
+        total = tokens_in + tokens_out
+    details_in = usage.inner("input_tokens_details") or usage.inner("prompt_tokens_details")
+    details_out = usage.inner("output_tokens_details") or usage.inner("completion_tokens_details")
+    read = Usage(
+        tokens_in,
+        tokens_out,
+        total,
+        details_in.number("cached_tokens"),
+        details_out.number("reasoning_tokens"),
+    )
+    return read if read.known else None
+
+
+def _first(fields: Fields, *names: str) -> int | None:
+    return next((n for name in names if (n := fields.number(name)) is not None), None)

@@ -1,0 +1,166 @@
+"""Server-sent events, by the WHATWG rules: bytes in, frames out.
+
+Most streams are plain: every frame is one `data` line, or an `event` and a `data` line, ended by LF. One
+regular expression cuts a whole network read of those. Everything else (CR, comments, `id`, several `data`
+lines, a BOM) takes the line-by-line path, which knows the whole standard. Both give the same frames.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tollbridge.core.errors import StreamError
+
+# A frame as large as the largest file a request may carry, base64 and all, still passes.
+FRAME_LIMIT = 64 * 1024 * 1024
+
+# Each match holds an exact number of line ends, so counting them shows whether anything lies between matches.
+_NAMED = re.compile(rb"(?m)^event: ?([^\n]*)\ndata: ?([^\n]*)\n\n")
+_PLAIN = re.compile(rb"(?m)^()data: ?([^\n]*)\n\n")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+
+
+# The name and the data of one event. Most frames have no name: theirs is empty.
+Frame = tuple[bytes, bytes]
+
+
+class SseDecoder:
+    """Belongs to one stream. A frame over the limit ends it: `error` says so, and nothing more comes out."""
+
+    def __init__(self, limit: int = FRAME_LIMIT) -> None:
+        self.error: StreamError | None = None
+        self._limit = limit
+        self._lines = _LineDecoder(limit)
+        self._by_line = False  # for good, from the first CR on
+        self._held: list[bytes] = []  # the bytes of a frame that is not complete yet
+        self._held_size = 0
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """The frames that these bytes complete."""
+        if self.error is not None or not chunk:
+            return []
+        if self._by_line or b"\r" in chunk:
+            self._by_line = True
+            return self._read_lines(self._take_held() + chunk)
+        block = self._complete(chunk)
+        if not block:
+            return []
+        pattern, ends = (_NAMED, 3) if block.startswith(b"event:") else (_PLAIN, 2)
+        frames: list[Frame] = pattern.findall(block)
+        if len(block) > self._limit or len(frames) * ends != block.count(b"\n"):
+            return self._read_lines(block)
+        self._lines.started = True
+        return frames
+
+    def close(self) -> list[Frame]:
+        """The last frame, where the stream ended without the blank line after it."""
+        if self.error is not None:
+            return []
+        return self._read_lines(self._take_held()) + self._lines.close()
+
+    def _complete(self, chunk: bytes) -> bytes:
+        """What can be cut into whole frames now; the rest is held until its end comes."""
+        end = chunk.rfind(b"\n\n") + 2
+        if self._held and end == 1 and chunk.startswith(b"\n") and self._held[-1].endswith(b"\n"):
+            end = 1  # the blank line itself was cut in two
+        elif end == 1:
+            self._hold(chunk)
+            return b""
+        block = self._take_held() + chunk[:end]
+        if end < len(chunk):
+            self._hold(chunk[end:])
+        return block
+
+    def _hold(self, piece: bytes) -> None:
+        self._held.append(piece)
+        self._held_size += len(piece)
+        if self._held_size > self._limit:
+            self.error = too_large(self._limit)
+
+    def _take_held(self) -> bytes:
+        held = b"".join(self._held)
+        self._held.clear()
+        self._held_size = 0
+        return held
+
+    def _read_lines(self, block: bytes) -> list[Frame]:
+        frames = self._lines.feed(block)
+        self.error = self.error or self._lines.error
+        return frames
+
+
+class _LineDecoder:
+    """The whole standard, a line at a time."""
+
+    def __init__(self, limit: int) -> None:
+        self.error: StreamError | None = None
+        self.started = False  # a BOM is one only at the very start
+        self._limit = limit
+        self._size = 0  # of the frame being read, a line end counted as one byte
+        self._skip_lf = False  # the last byte was a CR: an LF that follows belongs to it
+        self._partial: list[bytes] = []  # a line that is not complete yet
+        self._partial_size = 0
+        self._event = b""
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        found: list[Frame] = []
+        if self._skip_lf and chunk:
+            self._skip_lf = False
+            chunk = chunk.removeprefix(b"\n")
+        if not chunk or self.error is not None:
+            return found
+        self._skip_lf = chunk.endswith(b"\r")
+        *lines, rest = _LINE_END.split(chunk)
+        for line in lines:
+            self._read_line(self._take_partial() + line, found)
+            if self.error is not None:
+                return found
+        if rest:
+            self._partial.append(rest)
+            self._partial_size += len(rest)
+            self._check_size()
+        return found
+
+    def close(self) -> list[Frame]:
+        found: list[Frame] = []
+        if self.error is None:
+            self._read_line(self._take_partial(), found)
+            self._read_line(b"", found)
+        return found
+
+    def _take_partial(self) -> bytes:
+        partial = b"".join(self._partial)
+        self._partial.clear()
+        self._partial_size = 0
+        return partial
+
+    def _read_line(self, line: bytes, found: list[Frame]) -> None:
+        if not self.started:
+            self.started = True
+            line = line.removeprefix(_BOM)
+        if not line:
+            if self._data:
+                found.append((self._event, b"\n".join(self._data)))
+            self._event, self._data, self._size = b"", [], 0
+            return
+        self._size += len(line) + 1
+        if not self._check_size():
+            return
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+        elif field == b"event":
+            self._event = value
+
+    def _check_size(self) -> bool:
+        if self._size + self._partial_size > self._limit:
+            self.error = too_large(self._limit)
+            return False
+        return True
+
+
+def too_large(limit: int) -> StreamError:
+    return StreamError(f"The gateway sent a frame larger than the limit of {limit:,} bytes.")
