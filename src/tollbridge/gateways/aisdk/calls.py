@@ -173,7 +173,7 @@ class Calls:
 
 
 def _whole(given: _Input) -> Any:
-    text = "".join(given.pieces)
+    text = wire.mend("".join(given.pieces))
     if given.ended and (given.is_text or not text.strip()):
         return text if given.is_text else {}
     if given.is_text:

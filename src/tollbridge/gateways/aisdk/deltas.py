@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tollbridge.core.events import ReasoningDelta, TextDelta
+from tollbridge.gateways.aisdk import wire
 from tollbridge.gateways.aisdk.calls import Calls
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -81,13 +82,8 @@ class Deltas:
             self._calls.emit(ReasoningDelta(text, self._block, void))
 
     def _mended(self, text: str) -> str:
-        text = mend(self._kept[self._kind] + text)
+        text = wire.mend(self._kept[self._kind] + text)
         last = text[-1:]
         keep = last if "\ud800" <= last <= "\udbff" else ""
         self._kept[self._kind] = keep
         return text[:-1] if keep else text
-
-
-def mend(text: str) -> str:
-    """Two halves side by side become the character they are; a lone half stays."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
