@@ -23,9 +23,12 @@ from tollbridge.core.errors import (
     ServerFailed,
     TimedOut,
 )
+from tollbridge.core.events import Event, Failed
 
 # Long enough for any sentence, too short for a prompt that a server quotes back.
 MESSAGE_LIMIT = 600
+# What is read of a refusal; an error page may be as long as it likes.
+BODY_LIMIT = 1024 * 1024
 
 BY_CODE: dict[str, type[BridgeError]] = {
     "access_denied": NotPermitted,
@@ -238,3 +241,22 @@ def _wait(headers: Mapping[str, str], now: datetime) -> float | None:
         return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
     except (ValueError, TypeError):
         return None
+
+
+class RefusalDecoder:
+    """Reads the body of an answer with an error status. Belongs to one answer, as every decoder does."""
+
+    over = False
+
+    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+        self._status = status
+        self._headers = {name.lower(): value for name, value in headers.items()}
+        self._body = bytearray()
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        if len(self._body) < BODY_LIMIT:
+            self._body += chunk[: BODY_LIMIT - len(self._body)]
+        return []
+
+    def close(self) -> list[Event]:
+        return [Failed(read_refusal(self._status, self._headers, bytes(self._body)))]

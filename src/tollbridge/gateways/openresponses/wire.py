@@ -91,7 +91,7 @@ EVENTS: dict[str, Meaning] = {
     "response.image_generation_call.completed": "ignored",
     "response.image_generation_call.generating": "ignored",
     "response.image_generation_call.in_progress": "ignored",
-    "response.image_generation_call.partial_image": "ignored",  # a sketch of the image that comes with the item
+    "response.image_generation_call.partial_image": "ignored",  # a sketch; the item has the image
     "response.mcp_call.completed": "ignored",
     "response.mcp_call.failed": "ignored",
     "response.mcp_call.in_progress": "ignored",
@@ -118,26 +118,31 @@ class Delta(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
     delta: str
     output_index: int | None = None
     item_id: str | None = None
-    content_index: int | None = None
+    part: int | None = msgspec.field(name="content_index", default=None)
 
 
 class TextDelta(Delta, frozen=True, gc=False, tag="response.output_text.delta"):
     pass
 
 
-class ReasoningDelta(Delta, frozen=True, gc=False, tag="response.reasoning.delta"):
-    pass
-
-
-class ReasoningTextDelta(Delta, frozen=True, gc=False, tag="response.reasoning_text.delta"):
-    pass
-
-
 class SummaryDelta(Delta, frozen=True, gc=False, tag="response.reasoning_summary_text.delta"):
+    part: int | None = msgspec.field(name="summary_index", default=None)
+
+
+class _Whole(Delta, frozen=True, gc=False):
+    # Not in parts: raw reasoning has one, and on one server its content_index grows with every token.
+    part: int | None = msgspec.field(name="", default=None)
+
+
+class ReasoningDelta(_Whole, frozen=True, gc=False, tag="response.reasoning.delta"):
     pass
 
 
-class ArgumentsDelta(Delta, frozen=True, gc=False, tag="response.function_call_arguments.delta"):
+class ReasoningTextDelta(_Whole, frozen=True, gc=False, tag="response.reasoning_text.delta"):
+    pass
+
+
+class ArgumentsDelta(_Whole, frozen=True, gc=False, tag="response.function_call_arguments.delta"):
     pass
 
 
@@ -196,6 +201,13 @@ def read_json(data: bytes | str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def write_json(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (msgspec.MsgspecError, ValueError):  # lone surrogates
+        return json.dumps(value)
+
+
 def meaning(event: Fields) -> Meaning | None:
     """What an event says; `None` for one that is not known. An error is one with or without its type."""
     name = event.text("type")
@@ -234,4 +246,4 @@ def read_usage(usage: Fields) -> Usage | None:
 
 
 def _first(fields: Fields, *names: str) -> int | None:
-    return next((n for name in names if (n := fields.number(name)) is not None), None)
+    return next((n for name in names if (n := fields.number(name)) is not None and n >= 0), None)

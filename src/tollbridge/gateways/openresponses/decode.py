@@ -1,0 +1,188 @@
+"""OpenResponses bytes to events: one decoder a turn, one list of events a network read."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from tollbridge.core.errors import StreamError
+from tollbridge.core.events import Data, Event, Failed, Finished
+from tollbridge.gateways.openresponses import wire
+from tollbridge.gateways.openresponses.turn import Turn
+from tollbridge.gateways.openresponses.wire import Fields
+from tollbridge.gateways.sse import FRAME_LIMIT, Frame, SseDecoder, too_large
+
+_KINDS = {
+    wire.TextDelta: "text",
+    wire.ReasoningDelta: "reasoning",
+    wire.ReasoningTextDelta: "reasoning",
+    wire.SummaryDelta: "reasoning",
+    wire.ArgumentsDelta: "arguments",
+}
+
+
+class StreamDecoder:
+    """Takes the bytes of one answer, streamed or as one JSON body, however they are cut. Never raises."""
+
+    def __init__(self, limit: int = FRAME_LIMIT, *, siblings: bool = False) -> None:
+        """With `siblings`, a body that answers another question (models, token count) is no error."""
+        self._limit = limit
+        self._siblings = siblings
+        self._turn = Turn()
+        self._sse = SseDecoder(limit)
+        self._start: bytes | None = b""  # until the first byte that is no white space tells what this is
+        self._body: list[bytes] = []  # of an answer that is not streamed
+        self._streamed = True
+        self._size = 0
+        self._understood = 0  # frames that were
+        self._garbled = 0  # frames that were not JSON
+
+    @property
+    def over(self) -> bool:
+        """Whether the answer has ended. The gateway may still hold the connection; nothing more will come."""
+        return self._turn.over
+
+    @property
+    def unknown(self) -> Counter[str]:
+        """Events that were not understood, by name."""
+        return self._turn.unknown
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        if self._turn.over:
+            return []
+        if self._start is not None:
+            chunk = self._sniff(chunk)
+        if not self._streamed:
+            return self._collect(chunk)
+        found: list[Event] = []
+        self._read(self._sse.feed(chunk), found)
+        return self._checked(found)
+
+    def take(self, event: object) -> list[Event]:
+        """An event that somebody else has already parsed."""
+        return self._turn.take(Fields(event))
+
+    def close(self) -> list[Event]:
+        """The bytes have ended."""
+        if self._turn.over:
+            return []
+        if not self._streamed:
+            return self._answer(b"".join(self._body))
+        found: list[Event] = []
+        self._read(self._sse.close(), found)
+        found = self._checked(found)
+        if self._turn.over:
+            return found
+        if self._size and not self._understood:
+            return [*found, *self._fail("The gateway's answer is not an event stream.")]
+        if self._garbled:
+            return [
+                *found,
+                *self._turn.cut(StreamError("The gateway's stream broke off in bytes that make no sense.")),
+            ]
+        return found + self._turn.close()
+
+    def _sniff(self, chunk: bytes) -> bytes:
+        """Content types lie: a body that opens with a brace is JSON, whatever it was called."""
+        start = (self._start or b"") + chunk
+        seen = start.lstrip(b" \t\r\n")
+        self._size += len(chunk)
+        if not seen.removeprefix(b"\xef\xbb\xbf"):
+            self._start = start
+            return b""
+        self._start = None
+        if seen.removeprefix(b"\xef\xbb\xbf").startswith((b"{", b"[")):
+            self._streamed, self._size = False, 0
+        return start
+
+    def _collect(self, chunk: bytes) -> list[Event]:
+        self._body.append(chunk)
+        self._size += len(chunk)
+        if self._size <= self._limit:
+            return []
+        self._turn.over = True
+        return [Failed(too_large(self._limit))]
+
+    def _answer(self, body: bytes) -> list[Event]:
+        try:
+            value = wire.read_json(body.strip().removeprefix(b"\xef\xbb\xbf"))
+        except ValueError:
+            return self._fail("The gateway's answer is JSON that breaks off or makes no sense.")
+        sibling = _sibling(Fields(value)) if self._siblings else []
+        self._turn.over = bool(sibling)
+        return sibling or self._turn.answer(Fields(value))
+
+    def _read(self, frames: list[Frame], found: list[Event]) -> None:
+        """Runs of deltas that belong together become one event: what arrived at once is shown at once."""
+        read_delta = wire.read_delta
+        run: list[str] = []
+        last: wire.Delta | None = None
+        for _, data in frames:
+            try:
+                delta = read_delta(data)
+            except (msgspec.MsgspecError, ValueError):
+                if last is not None:
+                    found += self._tell(last, run)
+                    last = None
+                found += self._other(data)
+                if self._turn.over:
+                    return
+                continue
+            if (
+                last is not None
+                and delta.__class__ is last.__class__
+                and delta.output_index == last.output_index
+                and delta.item_id == last.item_id
+                and delta.part == last.part
+            ):
+                run.append(delta.delta)
+            else:
+                if last is not None:
+                    found += self._tell(last, run)
+                run = [delta.delta]
+                last = delta
+        if last is not None:
+            found += self._tell(last, run)
+
+    def _tell(self, delta: wire.Delta, run: list[str]) -> list[Event]:
+        self._understood += len(run)
+        kind = _KINDS[delta.__class__]
+        return self._turn.say(kind, delta.output_index, delta.item_id, delta.part, "".join(run))
+
+    def _other(self, data: bytes) -> list[Event]:
+        """Everything but a well-formed delta."""
+        text = data.strip()
+        if not text:
+            return []
+        if text == b"[DONE]":
+            self._understood += 1
+            return self._turn.close()
+        try:
+            value = wire.read_json(text)
+        except ValueError:
+            self._garbled += 1
+            return []
+        self._understood += 1
+        return self._turn.take(Fields(value))
+
+    def _checked(self, found: list[Event]) -> list[Event]:
+        if self._sse.error is not None and not self._turn.over:
+            self._turn.over = True
+            found.append(Failed(self._sse.error))
+        return found
+
+    def _fail(self, sentence: str) -> list[Event]:
+        self._turn.over = True
+        return [Failed(StreamError(sentence))]
+
+
+def _sibling(body: Fields) -> list[Event]:
+    """The answer to “which models are there?” or to “how many tokens would that be?”."""
+    match body.text("object"):
+        case "list":
+            return [Data("models", [model.text("id") for model in body.list("data")]), Finished("stop")]
+        case "response.input_tokens":
+            return [Finished("stop", usage=wire.read_usage(body))]
+        case _:
+            return []
