@@ -6,6 +6,18 @@ from decimal import Decimal
 
 import msgspec
 
+from tollbridge.core.identity import Identity, identify
+
+# For servers that name a model and say nothing more. Small enough to be true of what people run today.
+DEFAULT_WINDOW = 32_768
+DEFAULT_OUTPUT = 4_096
+# A gateway may promise an output as large as the window; at least this share is kept for the question.
+MIN_INPUT_SHARE = 0.5
+# Efforts to offer for a model that reasons but whose gateway lists none.
+DEFAULT_EFFORTS = ("low", "medium", "high")
+# What gateways call a model that one can talk to.
+CHAT_TYPES = frozenset({None, "language", "model", "llm", "vlm", "chat"})
+
 
 class Prices(msgspec.Struct, frozen=True):
     """US dollars for one token. Decimal, because gateways give decimal strings."""
@@ -14,6 +26,21 @@ class Prices(msgspec.Struct, frozen=True):
     output: Decimal | None = None
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How a window is shared: what may go in, and what is kept free for the answer."""
+
+    window: int
+    input: int
+    output: int
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    tools: bool
+    images: bool
+    files: bool
+    reasoning: bool
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,5 +54,42 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     created: int | None = None
     context_window: int | None = None
     max_output_tokens: int | None = None
+    # What it can do, in the gateway's words: `tool-use`, `vision`, `file-input`, `reasoning`…
     tags: frozenset[str] = frozenset()
+    # The efforts it can be asked for, weakest first.
+    reasoning_efforts: tuple[str, ...] = ()
     prices: Prices | None = None
+
+    @property
+    def identity(self) -> Identity:
+        return identify(self.id)
+
+    @property
+    def is_chat_model(self) -> bool:
+        return self.type in CHAT_TYPES
+
+    @property
+    def limits(self) -> Limits:
+        """The output is reserved: input and output together fill the window and never pass it."""
+        window = self.context_window or DEFAULT_WINDOW
+        output = self.max_output_tokens or min(DEFAULT_OUTPUT, window // 4)
+        output = max(1, min(output, int(window * (1 - MIN_INPUT_SHARE))))
+        return Limits(window=window, input=max(1, window - output), output=output)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Where the gateway is silent, tools and files are tried (a refusal can be read), images are not."""
+        silent = not self.tags
+        return Capabilities(
+            tools=silent or "tool-use" in self.tags,
+            images="vision" in self.tags,
+            files=silent or "file-input" in self.tags,
+            reasoning="reasoning" in self.tags or bool(self.reasoning_efforts),
+        )
+
+    @property
+    def efforts(self) -> tuple[str, ...]:
+        """The reasoning efforts to offer, weakest first."""
+        if self.reasoning_efforts:
+            return self.reasoning_efforts
+        return DEFAULT_EFFORTS if self.capabilities.reasoning else ()

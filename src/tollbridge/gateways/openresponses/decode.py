@@ -8,6 +8,7 @@ import msgspec
 
 from tollbridge.core.errors import StreamError
 from tollbridge.core.events import Data, Event, Failed, Finished
+from tollbridge.core.json import read_json
 from tollbridge.gateways.openresponses import wire
 from tollbridge.gateways.openresponses.turn import Turn
 from tollbridge.gateways.openresponses.wire import Fields
@@ -106,7 +107,7 @@ class StreamDecoder:
 
     def _answer(self, body: bytes) -> list[Event]:
         try:
-            value = wire.read_json(body.strip().removeprefix(b"\xef\xbb\xbf"))
+            value = read_json(body.strip().removeprefix(b"\xef\xbb\xbf"))
         except ValueError:
             return self._fail("The gateway's answer is JSON that breaks off or makes no sense.")
         sibling = _sibling(Fields(value)) if self._siblings else []
@@ -159,7 +160,7 @@ class StreamDecoder:
             self._understood += 1
             return self._turn.close()
         try:
-            value = wire.read_json(text)
+            value = read_json(text)
         except ValueError:
             self._garbled += 1
             return []

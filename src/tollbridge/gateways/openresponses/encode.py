@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from tollbridge.core.errors import RequestError
+from tollbridge.core.json import write_json
 from tollbridge.core.media import true_mime
 from tollbridge.core.messages import (
     ChatRequest,
@@ -20,7 +21,6 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.gateways.openresponses.wire import write_json
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
@@ -35,7 +35,7 @@ def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
     """The body of `POST /responses`. `stream` is always said: some servers stream unless told not to."""
     body: Json = {
         "model": request.model,
-        "input": encode_messages(request.messages),
+        "input": translate_messages(request.messages),
         "stream": stream,
         # The whole history is sent every time; nothing depends on the server's memory.
         "store": False,
@@ -56,7 +56,7 @@ def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
     return {**body, **(request.extra or {})}
 
 
-def encode_messages(messages: Iterable[Message]) -> list[Json]:
+def translate_messages(messages: Iterable[Message]) -> list[Json]:
     """The input items of a conversation, in order. Several system messages are joined into the first."""
     found = list(messages)
     system = "\n\n".join(text for text in map(_system_text, found) if text)
@@ -107,7 +107,8 @@ def _items(message: Message) -> list[Json]:
 def _message(role: str, content: list[Json]) -> Json:
     """Text alone travels as a string: every server takes that, and some take nothing else."""
     if all(part["type"] == "input_text" for part in content):
-        return {"type": "message", "role": role, "content": "\n".join(part["text"] for part in content)}
+        glue = "" if role == "assistant" else "\n"  # an answer's parts are pieces of one text
+        return {"type": "message", "role": role, "content": glue.join(part["text"] for part in content)}
     return {"type": "message", "role": role, "content": content}
 
 

@@ -24,6 +24,7 @@ from tollbridge.core.events import (
     TextDelta,
     ToolCall,
 )
+from tollbridge.core.json import read_json, write_json
 from tollbridge.core.media import true_mime
 from tollbridge.core.usage import Usage
 from tollbridge.gateways.openresponses import wire
@@ -340,13 +341,13 @@ def _explains(event: Fields) -> bool:
 def _as_text(value: object) -> str | None:
     """Arguments are JSON in a string; some servers send the object itself."""
     if isinstance(value, dict):
-        return wire.write_json(value)
+        return write_json(value)
     return value if isinstance(value, str) else None
 
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        value = wire.read_json(text)
+        value = read_json(text)
     except ValueError:
         return None
     return {} if value is None else value if isinstance(value, dict) else None

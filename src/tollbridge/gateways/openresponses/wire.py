@@ -6,7 +6,6 @@ read from plain JSON values, forgivingly: no server met so far sends what the sp
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -151,8 +150,6 @@ read_delta = msgspec.json.Decoder(
     TextDelta | ReasoningDelta | ReasoningTextDelta | SummaryDelta | ArgumentsDelta
 ).decode
 
-_read_json = msgspec.json.Decoder().decode
-
 
 class Fields:
     """A JSON object of the world's. Reading a field gives what it should be, or nothing."""
@@ -186,26 +183,6 @@ class Fields:
     def list(self, name: str) -> list[Fields]:
         value = self.raw.get(name)
         return [Fields(each) for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def read_json(data: bytes | str) -> Any:
-    """A JSON value. Raises `ValueError` for what is none; lone surrogates and bad UTF-8 are let through."""
-    try:
-        return _read_json(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass
-    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def write_json(value: object) -> str:
-    try:
-        return msgspec.json.encode(value).decode()
-    except (msgspec.MsgspecError, ValueError):  # lone surrogates
-        return json.dumps(value)
 
 
 def meaning(event: Fields) -> Meaning | None:

@@ -1,0 +1,1 @@
+"""What builds the extension and shows it in a real VS Code: for developers, never shipped."""

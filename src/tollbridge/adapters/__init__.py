@@ -1,0 +1,1 @@
+"""Streams of gateways to parts of editors."""

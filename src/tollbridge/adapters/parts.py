@@ -1,0 +1,68 @@
+"""Events to the parts an editor shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+import msgspec
+
+from tollbridge.core.events import (
+    Data,
+    Event,
+    Failed,
+    File,
+    Finished,
+    ReasoningDelta,
+    ReasoningEnded,
+    Source,
+    TextDelta,
+    ToolCall,
+)
+from tollbridge.core.json import write_json
+from tollbridge.core.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart
+
+CITATION = "application/vnd.vscode.citation+json"
+LINK = "text/uri-list"
+
+
+def parts_of(events: Iterable[Event], *, reasoning: bool = True) -> list[Part]:
+    """What an editor shows of these events. Calls it may not run, and endings, are not shown."""
+    parts: list[Part] = []
+    for event in events:
+        match event:
+            case TextDelta(text):
+                parts.append(TextPart(text))
+            case ReasoningDelta(text, id_):
+                if reasoning:
+                    parts.append(ThinkingPart(text, id_))
+            case ReasoningEnded(id_, metadata):
+                if reasoning and metadata:
+                    parts.append(ThinkingPart("", id_, metadata))
+            case ToolCall():
+                if event.offered:
+                    # An editor's tools take an object; a custom tool's input is free text.
+                    given = event.input if isinstance(event.input, dict) else {"input": event.input}
+                    parts.append(ToolCallPart(event.call_id, event.name, given))
+            case File():
+                parts.append(_file(event))
+            case Source():
+                parts.append(DataPart(write_json(_cited(event)).encode(), CITATION))
+            case Data():
+                mime = f"application/vnd.vercel.{event.name.removeprefix('data-')}+json"
+                parts.append(DataPart(write_json(event.value).encode(), mime, event.id))
+            case Finished() | Failed():
+                pass
+            case _:
+                assert_never(event)
+    return parts
+
+
+def _file(file: File) -> DataPart:
+    if file.data is not None:
+        return DataPart(file.data, file.mime, file.name)
+    return DataPart((file.url or "").encode(), LINK, file.name)
+
+
+def _cited(source: Source) -> dict[str, object]:
+    return {name: value for name, value in msgspec.structs.asdict(source).items() if value is not None}

@@ -1,0 +1,110 @@
+"""What all stream adapters do: take a stream in whatever form it comes, report parts, keep the result."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
+from typing import Any, Protocol, get_args
+
+import msgspec
+
+from tollbridge.adapters.parts import parts_of
+from tollbridge.core.errors import BridgeError
+from tollbridge.core.events import Event, Failed, Finished, FinishReason
+from tollbridge.core.messages import Part
+from tollbridge.core.usage import Usage
+
+# A stream of bytes as they come from a socket, of parsed chunks, or of events of ours.
+Streamed = AsyncIterable[bytes] | AsyncIterable[Mapping[str, Any]] | AsyncIterable[Event]
+
+
+class Progress(Protocol):
+    """Takes parts one by one, as an editor's progress object does."""
+
+    def report(self, part: Part, /) -> None: ...
+
+
+class StreamUsage(msgspec.Struct, frozen=True):
+    """What a stream came to. `usage` is what is billed, `context` what now fills the model's window."""
+
+    usage: Usage | None = None
+    context: Usage | None = None
+    finish_reason: FinishReason | None = None
+    response_id: str | None = None
+    model: str | None = None
+
+
+class TurnDecoder(Protocol):
+    """A decoder that also takes chunks somebody else has parsed."""
+
+    def feed(self, chunk: bytes) -> list[Event]: ...
+
+    def take(self, event: object) -> list[Event]: ...
+
+    def close(self) -> list[Event]: ...
+
+
+class StreamAdapter:
+    """One adapter reads one stream after the other; each begins anew."""
+
+    def __init__(self, decoder: Callable[[], TurnDecoder], *, reasoning: bool) -> None:
+        self._decoder = decoder
+        self._reasoning = reasoning
+        self._result = StreamUsage()
+
+    async def process_stream(
+        self, stream: Streamed, progress: Progress | Callable[[Part], object]
+    ) -> StreamUsage:
+        """Report every part as it comes. A failure is raised when all parts before it are reported."""
+        report = progress if callable(progress) else progress.report
+        async for part in self.adapt_stream(stream):
+            report(part)
+        return self._result
+
+    async def adapt_stream(self, stream: Streamed) -> AsyncGenerator[Part]:
+        """The parts of a stream. A failure is raised after the parts that came before it."""
+        self._result = StreamUsage()
+        decoder = self._decoder()
+        failure: BridgeError | None = None
+        ours = False  # whether the stream is of events already
+        async for chunk in stream:
+            ours = isinstance(chunk, _EVENTS)
+            for part in self._adapted(events := _read(decoder, chunk)):
+                yield part
+            failure = failure or _failure(events)
+        if not ours:
+            for part in self._adapted(events := decoder.close()):
+                yield part
+            failure = failure or _failure(events)
+        if failure is not None:
+            raise failure
+
+    def get_usage(self) -> StreamUsage:
+        """The result of the last stream, as far as it has come."""
+        return self._result
+
+    def _adapted(self, events: list[Event]) -> list[Part]:
+        for event in events:
+            if isinstance(event, Finished):
+                self._result = StreamUsage(
+                    event.usage,
+                    event.context or event.usage,
+                    event.reason,
+                    event.response_id,
+                    event.model,
+                )
+        return parts_of(events, reasoning=self._reasoning)
+
+
+_EVENTS = get_args(Event)
+
+
+def _read(decoder: TurnDecoder, chunk: bytes | Mapping[str, Any] | Event) -> list[Event]:
+    if isinstance(chunk, (bytes, bytearray, memoryview)):
+        return decoder.feed(bytes(chunk))
+    if isinstance(chunk, _EVENTS):
+        return [chunk]
+    return decoder.take(chunk)
+
+
+def _failure(events: list[Event]) -> BridgeError | None:
+    return next((event.error for event in events if isinstance(event, Failed)), None)

@@ -1,0 +1,126 @@
+"""The walk across and back: make the history legal, translate, request, adapt, account."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Protocol
+
+import msgspec
+
+from tollbridge.adapters.parts import parts_of
+from tollbridge.core.errors import BridgeError
+from tollbridge.core.events import Event, Finished
+from tollbridge.core.messages import ChatRequest, Part
+from tollbridge.core.usage import Usage
+from tollbridge.history import legal
+from tollbridge.usage import Outcome, Record, UsageTracker
+
+log = logging.getLogger(__name__)
+
+
+class Gateway(Protocol):
+    """What the bridge needs of a client: events, one list a network read."""
+
+    def batches(self, request: ChatRequest, *, api_key: str | None = None) -> AsyncGenerator[list[Event]]: ...
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """How a turn ended. `first` and `duration` are seconds; `changes` says what was mended in the history."""
+
+    usage: Usage | None
+    context: Usage | None
+    finish_reason: str | None
+    response_id: str | None
+    model: str | None
+    first: float | None
+    duration: float
+    changes: tuple[str, ...] = ()
+
+
+class Bridge:
+    """Carries turns between an editor and a gateway. Turns under way at once share only the tracker."""
+
+    def __init__(self, gateway: Gateway, tracker: UsageTracker | None = None) -> None:
+        self._gateway = gateway
+        self.tracker = tracker or UsageTracker()
+
+    async def answer(
+        self, request: ChatRequest, report: Callable[[list[Part]], object], *, api_key: str | None = None
+    ) -> Turn:
+        """Report the parts of the answer as they come, a list for each network read, and say how it ended.
+
+        A failure is raised when everything before it has been reported. Cancelling hangs up.
+        """
+        messages, changes = legal(request.messages)
+        for change in changes:
+            log.info("%s", change)
+        request = msgspec.structs.replace(request, messages=tuple(messages))
+        account = _Account(request.model, self.tracker)
+        try:
+            async with aclosing(self._gateway.batches(request, api_key=api_key)) as batches:
+                async for batch in batches:
+                    account.see(batch)
+                    parts = parts_of(batch)
+                    if parts:
+                        report(parts)
+        except asyncio.CancelledError:
+            account.close("cancelled")
+            raise
+        except BridgeError as error:
+            account.close("failed", error.kind)
+            raise
+        return account.close("completed").turn(tuple(changes))
+
+
+class _Account:
+    """Keeps the time and the usage of one turn."""
+
+    def __init__(self, model: str, tracker: UsageTracker) -> None:
+        self._model = model
+        self._tracker = tracker
+        self._started = time.time()
+        self._clock = time.monotonic()
+        self._first: float | None = None
+        self._duration = 0.0
+        self._finished: Finished | None = None
+
+    def see(self, batch: list[Event]) -> None:
+        if self._first is None:
+            self._first = time.monotonic() - self._clock
+        for event in batch:
+            if isinstance(event, Finished):
+                self._finished = event
+
+    def close(self, outcome: Outcome, error: str | None = None) -> _Account:
+        self._duration = time.monotonic() - self._clock
+        finished = self._finished
+        self._tracker.record(
+            Record(
+                model=self._model,
+                outcome=outcome,
+                usage=finished.usage if finished else None,
+                started=self._started,
+                duration=self._duration,
+                first=self._first,
+                finish_reason=finished.reason if finished else None,
+                error=error,
+            )
+        )
+        return self
+
+    def turn(self, changes: tuple[str, ...]) -> Turn:
+        finished = self._finished
+        return Turn(
+            usage=finished.usage if finished else None,
+            context=(finished.context or finished.usage) if finished else None,
+            finish_reason=finished.reason if finished else None,
+            response_id=finished.response_id if finished else None,
+            model=finished.model if finished else None,
+            first=self._first,
+            duration=self._duration,
+            changes=changes,
+        )

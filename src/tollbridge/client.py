@@ -1,0 +1,256 @@
+"""A client for servers that speak OpenResponses: Vercel AI Gateway, OpenAI, llama.cpp, vLLM, litellm…"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from tollbridge.core.errors import BridgeError, RequestError, StreamError
+from tollbridge.core.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
+from tollbridge.core.json import read_json, write_json
+from tollbridge.core.messages import ChatRequest
+from tollbridge.core.models import Model
+from tollbridge.core.usage import Usage
+from tollbridge.gateways.catalog import read_models
+from tollbridge.gateways.dialects import decoder_for
+from tollbridge.gateways.openresponses.decode import StreamDecoder
+from tollbridge.gateways.openresponses.encode import encode_request
+from tollbridge.gateways.openresponses.wire import Fields
+from tollbridge.gateways.refusal import read_refusal
+from tollbridge.io.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from tollbridge.io.http import HttpClient, Reply, Timeouts
+
+VERCEL = "https://ai-gateway.vercel.sh/v1"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A whole answer. `events` has everything, in order; the rest is what is mostly wanted of it."""
+
+    text: str
+    reasoning: str
+    tool_calls: tuple[ToolCall, ...]
+    usage: Usage | None
+    finish_reason: str
+    response_id: str | None
+    events: tuple[Event, ...]
+
+
+class OpenResponsesClient:
+    """Talks to one base URL (`…/v1`). A key is given for all calls or for one, and is kept nowhere else."""
+
+    def __init__(
+        self,
+        base_url: str = VERCEL,
+        api_key: str | None = None,
+        *,
+        timeouts: Timeouts | None = None,
+        retries: RetryPolicy | None = None,
+        proxy: str | None = None,
+        allow_http: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self._api_key = api_key
+        self._timeouts = timeouts
+        self._retries = retries or RetryPolicy()
+        self._proxy = proxy
+        self._allow_http = allow_http
+        self._headers = dict(headers or {})
+        self._chance = random.Random()  # noqa: S311 - only spreads retries
+        self._http: HttpClient | None = None
+
+    def __repr__(self) -> str:
+        return f"OpenResponsesClient({self.base_url!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        if self._http is not None:
+            await self._http.aclose()
+
+    async def stream(
+        self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
+    ) -> AsyncGenerator[Event]:
+        """The events of the answer as they come. A failure is raised after everything that came before it.
+
+        Leaving the loop early hangs up; wrap the call in `contextlib.aclosing` to have it done at once.
+        """
+        async with aclosing(self.batches(request, api_key=api_key)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    async def batches(
+        self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
+    ) -> AsyncGenerator[list[Event]]:
+        """The same, one list a network read: what arrived together is handed on together."""
+        body = _body(request, stream=True)
+        failed = 0
+        while True:
+            told = False
+            try:
+                async with aclosing(self._attempt(body, api_key or self._api_key)) as batches:
+                    async for batch in batches:
+                        told = True
+                        yield batch
+                return
+            except BridgeError as error:
+                failed += 1
+                wait = None if told else self._retries.wait(error, failed, self._chance)
+                if wait is None:
+                    raise
+            await asyncio.sleep(wait)
+
+    async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
+        """The whole answer at once, without streaming."""
+        data = await self._call("POST", "/responses", _body(request, stream=False), api_key)
+        decoder = StreamDecoder()
+        return _answer(decoder.feed(data) + decoder.close(), api_key or self._api_key)
+
+    async def models(self, *, api_key: str | None = None) -> list[Model]:
+        """The models the gateway offers, of every type."""
+        return read_models(await self._call("GET", "/models", None, api_key))
+
+    async def input_tokens(
+        self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
+    ) -> int:
+        """How many tokens the request would come to, counted by the gateway. Not every gateway can."""
+        body = {
+            name: value
+            for name, value in _parsed(request).items()
+            if name in ("model", "input", "tools", "tool_choice", "reasoning", "text", "instructions")
+        }
+        counted = _json(await self._call("POST", "/responses/input_tokens", _encoded(body), api_key))
+        tokens = Fields(counted).number("input_tokens")
+        if tokens is None:
+            raise StreamError("The gateway did not say how many tokens the request would come to.")
+        return tokens
+
+    async def _attempt(self, body: bytes, key: str | None) -> AsyncGenerator[list[Event]]:
+        async with self._opened().send(
+            "POST", f"{self.base_url}/responses", self._request_headers(key), body
+        ) as reply:
+            decoder = decoder_for("openresponses", reply.status, reply.headers)
+            async for chunk in reply.chunks():
+                batch, failure = _until_failure(decoder.feed(chunk))
+                if batch:
+                    yield batch
+                if failure is not None:
+                    raise _told(failure, reply, key)
+                if decoder.over:
+                    return
+            batch, failure = _until_failure(decoder.close())
+            if batch:
+                yield batch
+            if failure is not None:
+                raise _told(failure, reply, key)
+
+    async def _call(self, method: str, path: str, body: bytes | None, api_key: str | None) -> bytes:
+        key = api_key or self._api_key
+        failed = 0
+        while True:
+            try:
+                async with self._opened().send(
+                    method, self.base_url + path, self._request_headers(key), body
+                ) as reply:
+                    data = await reply.read()
+                    if reply.status >= 400:
+                        raise _told(read_refusal(reply.status, reply.headers, data), reply, key)
+                    return data
+            except BridgeError as error:
+                failed += 1
+                wait = self._retries.wait(error, failed, self._chance)
+                if wait is None:
+                    raise
+            await asyncio.sleep(wait)
+
+    def _opened(self) -> HttpClient:
+        if self._http is None:
+            # Not at the top: loading it costs more than everything an editor asks for first.
+            from tollbridge.io.http import HttpClient
+
+            self._http = HttpClient(self._timeouts, proxy=self._proxy, allow_http=self._allow_http)
+        return self._http
+
+    def _request_headers(self, key: str | None) -> dict[str, str]:
+        headers = {
+            "accept": "text/event-stream, application/json",
+            "content-type": "application/json",
+            "user-agent": "tollbridge",
+            **self._headers,
+        }
+        if key:
+            if not key.isascii() or not key.isprintable() or " " in key:
+                raise RequestError("The API key contains characters that no key has. Was it pasted whole?")
+            headers["authorization"] = f"Bearer {key}"
+        return headers
+
+
+def _body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> bytes:
+    return _encoded({**_parsed(request), "stream": stream})
+
+
+def _parsed(request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
+    return encode_request(request) if isinstance(request, ChatRequest) else request
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    return write_json(body).encode()
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return read_json(data)
+    except ValueError:
+        raise StreamError("The gateway answered with something that is not JSON.") from None
+
+
+def _until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:
+    for place, event in enumerate(events):
+        if isinstance(event, Failed):
+            return events[:place], event.error
+    return events, None
+
+
+def _answer(events: list[Event], key: str | None) -> Answer:
+    said, failure = _until_failure(events)
+    if failure is not None:
+        raise redacted(failure, key)
+    finished = next((event for event in said if isinstance(event, Finished)), None)
+    return Answer(
+        text="".join(event.text for event in said if isinstance(event, TextDelta)),
+        reasoning="".join(event.text for event in said if isinstance(event, ReasoningDelta)),
+        tool_calls=tuple(event for event in said if isinstance(event, ToolCall)),
+        usage=finished.usage if finished else None,
+        finish_reason=finished.reason if finished else "unknown",
+        response_id=finished.response_id if finished else None,
+        events=tuple(said),
+    )
+
+
+def _told(error: BridgeError, reply: Reply, key: str | None) -> BridgeError:
+    error.status = error.status or (reply.status if reply.status >= 400 else None)
+    error.request_id = error.request_id or reply.headers.get("x-request-id")
+    return redacted(error, key)
+
+
+def redacted(error: BridgeError, key: str | None) -> BridgeError:
+    """Some gateways quote the key they were given."""
+    if key and key in error.message:
+        error.message = error.message.replace(key, "[key]")
+        error.args = (error.message,)
+    return error

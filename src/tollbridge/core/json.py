@@ -1,0 +1,31 @@
+"""JSON as the world writes it: fast where it is right, forgiving where it is not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+_read = msgspec.json.Decoder().decode
+
+
+def read_json(data: bytes | str) -> Any:
+    """A JSON value. Raises `ValueError` for what is none; lone surrogates and bad UTF-8 are let through."""
+    try:
+        return _read(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def write_json(value: object) -> str:
+    """The value as JSON text. A lone surrogate, which UTF-8 cannot hold, is written as its escape."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except (msgspec.MsgspecError, ValueError):
+        return json.dumps(value)

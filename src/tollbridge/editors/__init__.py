@@ -1,0 +1,1 @@
+"""How editors talk. Bytes in, values out; nothing here waits."""

@@ -1,0 +1,161 @@
+"""What a gateway says of its models, read leniently: one odd entry never hides the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+
+from tollbridge.core.errors import StreamError
+from tollbridge.core.models import Model, Prices
+
+Path = tuple[str, ...]
+
+# Where servers put the same fact, the most trustworthy first: what is loaded now, then what was promised.
+WINDOW: tuple[Path, ...] = (
+    ("meta", "n_ctx"),  # llama.cpp
+    ("loaded_context_length",),  # LM Studio
+    ("context_window",),  # Vercel AI Gateway
+    ("context_length",),  # OpenRouter and kin
+    ("max_model_len",),  # vLLM
+    ("max_context_length",),
+    ("top_provider", "context_length"),
+)
+OUTPUT: tuple[Path, ...] = (
+    ("max_tokens",),
+    ("max_output_tokens",),
+    ("max_completion_tokens",),
+    ("top_provider", "max_completion_tokens"),
+)
+PRICES: dict[str, tuple[str, ...]] = {
+    "input": ("input", "prompt"),
+    "output": ("output", "completion"),
+    "cache_read": ("input_cache_read",),
+    "cache_write": ("input_cache_write",),
+}
+MODALITIES: tuple[Path, ...] = (
+    ("modalities", "input"),
+    ("architecture", "input_modalities"),
+    ("input_modalities",),
+)
+# Other spellings of a capability, and the tag they mean.
+TAG_OF_PARAMETER = {"tools": "tool-use", "reasoning": "reasoning", "include_reasoning": "reasoning"}
+TAG_OF_MODALITY = {"image": "vision", "file": "file-input", "pdf": "file-input"}
+TAG_OF_CAPABILITY = {"vision": "vision", "tools": "tool-use", "tool_use": "tool-use", "thinking": "reasoning"}
+
+
+def read_models(body: bytes) -> list[Model]:
+    """The models of a `GET /v1/models` answer, each named once, in the gateway's order."""
+    try:
+        answer = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise StreamError("The gateway's list of models is not JSON.") from error
+    entries = answer
+    if isinstance(answer, dict):
+        entries = answer.get("data", answer.get("models"))
+    if not isinstance(entries, list):
+        raise StreamError("The gateway's list of models has no `data` list.")
+    found = {model.id: model for model in map(_read_model, entries) if model}
+    return list(found.values())
+
+
+def _read_model(entry: object) -> Model | None:
+    if isinstance(entry, str):
+        entry = {"id": entry}
+    if not isinstance(entry, dict):
+        return None
+    identifier = _text(entry, "id") or _text(entry, "name") or _text(entry, "model")
+    if not identifier:
+        return None
+    return Model(
+        id=identifier,
+        name=_text(entry, "name"),
+        description=_text(entry, "description"),
+        owner=_text(entry, "owned_by"),
+        type=_text(entry, "type"),
+        created=_count(entry.get("created")),
+        context_window=_first_count(entry, WINDOW),
+        max_output_tokens=_first_count(entry, OUTPUT),
+        tags=_tags(entry),
+        reasoning_efforts=_efforts(entry),
+        prices=_prices(entry.get("pricing")),
+    )
+
+
+def _tags(entry: Mapping[str, Any]) -> frozenset[str]:
+    tags = {tag for tag in _texts(entry.get("tags")) if tag}
+    tags |= _translated(entry.get("supported_parameters"), TAG_OF_PARAMETER)
+    tags |= _translated(entry.get("capabilities"), TAG_OF_CAPABILITY)
+    for path in MODALITIES:
+        tags |= _translated(_at(entry, path), TAG_OF_MODALITY)
+    if entry.get("reasoning_options"):
+        tags.add("reasoning")
+    return frozenset(tags)
+
+
+def _efforts(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    options = entry.get("reasoning_options")
+    for option in options if isinstance(options, list) else ():
+        if isinstance(option, dict) and option.get("type") == "effort":
+            return tuple(_texts(option.get("values")))
+    return ()
+
+
+def _prices(pricing: object) -> Prices | None:
+    if not isinstance(pricing, dict):
+        return None
+    found = {
+        field: next((price for name in names if (price := _price(pricing.get(name))) is not None), None)
+        for field, names in PRICES.items()
+    }
+    return Prices(**found) if any(price is not None for price in found.values()) else None
+
+
+def _price(value: object) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        price = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    # A negative price is how some gateways say "it depends".
+    return price if price.is_finite() and price >= 0 else None
+
+
+def _at(entry: Mapping[str, Any], path: Path) -> object:
+    value: object = entry
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _first_count(entry: Mapping[str, Any], paths: Iterable[Path]) -> int | None:
+    return next((count for path in paths if (count := _count(_at(entry, path)))), None)
+
+
+def _count(value: object) -> int | None:
+    """A positive whole number; gateways write 0 for what they do not know."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if number > 0 else None
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str | None:
+    value = entry.get(key)
+    return value.strip() or None if isinstance(value, str) else None
+
+
+def _texts(value: object) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _translated(value: object, table: Mapping[str, str]) -> set[str]:
+    if isinstance(value, dict):
+        value = [name for name, on in value.items() if on]
+    return {table[name] for name in _texts(value) if name in table}

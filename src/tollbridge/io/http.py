@@ -1,0 +1,245 @@
+"""One streaming HTTP client on aiohttp. Low-level failures become errors of ours here, and nowhere else."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import msgspec
+import truststore
+from yarl import URL
+
+from tollbridge.core.errors import (
+    BridgeError,
+    Disconnected,
+    NetworkFailed,
+    RequestError,
+    StreamError,
+    TimedOut,
+)
+
+REDIRECT_LIMIT = 3
+# Read from the socket at once; large reads are what makes a fast stream cheap.
+READ_SIZE = 256 * 1024
+BODY_LIMIT = 64 * 1024 * 1024
+CONNECTION_LIMIT = 200
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """Seconds. `idle` is how long a gateway may be silent, before its first byte or between two; models that
+    reason may be silent for minutes. `total` bounds the whole answer; `None` is no bound."""
+
+    connect: float = 15.0
+    idle: float | None = 300.0
+    total: float | None = None
+
+
+class Reply:
+    """An answer whose headers have come. Its body is read once, by `chunks` or by `read`."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives, one piece a network read."""
+        with _translated(str(self._response.url.host)):
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+
+    async def read(self, limit: int = BODY_LIMIT) -> bytes:
+        """The body, up to the limit."""
+        body = bytearray()
+        async for chunk in self.chunks():
+            body += chunk
+            if len(body) > limit:
+                return bytes(body[:limit])
+        return bytes(body)
+
+
+class HttpClient:
+    """Sends requests and hangs up when the block around a reply is left. Holds no key."""
+
+    def __init__(
+        self, timeouts: Timeouts | None = None, *, proxy: str | None = None, allow_http: bool = False
+    ) -> None:
+        self._timeouts = timeouts or Timeouts()
+        self._proxy = proxy
+        self._allow_http = allow_http
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    @asynccontextmanager
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> AsyncIterator[Reply]:
+        """The reply to one request. Redirects are followed within one origin only, so no key leaves it."""
+        target = check_url(url, allow_http=self._allow_http)
+        for _ in range(REDIRECT_LIMIT + 1):
+            async with self._one(method, target, headers, body) as response:
+                moved = _moved(response, target)
+                if moved is None:
+                    yield Reply(response)
+                    return
+                target = moved
+        raise NetworkFailed(f"{target.host} redirected the request more than {REDIRECT_LIMIT} times.")
+
+    @asynccontextmanager
+    async def _one(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        with _translated(url.host or ""):
+            response = await self._opened().request(
+                method,
+                url,
+                headers=headers,
+                data=body,
+                allow_redirects=False,
+                proxy=self._proxy_for(url),
+            )
+        try:
+            yield response
+        finally:
+            # Only a connection whose answer was read to its end is used again; any other is closed now.
+            if response.content.at_eof():
+                response.release()
+            else:
+                response.close()
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            times = self._timeouts
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    ssl=truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT), limit=CONNECTION_LIMIT
+                ),
+                timeout=aiohttp.ClientTimeout(total=times.total, connect=times.connect, sock_read=times.idle),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=READ_SIZE,
+                auto_decompress=True,
+            )
+        return self._session
+
+    def _proxy_for(self, url: URL) -> str | None:
+        """The proxy of the caller or of the environment; never one for this very machine."""
+        host = url.host or ""
+        if is_loopback(host) or proxy_bypass(host):
+            return None
+        proxy = self._proxy or getproxies().get(url.scheme) or getproxies().get("all")
+        if proxy is not None and urlsplit(proxy).scheme not in ("http", "https"):
+            scheme = urlsplit(proxy).scheme or "none"
+            raise RequestError(f"The proxy's address must begin with http:// or https://, not {scheme}.")
+        return proxy
+
+
+def check_url(url: str, *, allow_http: bool = False) -> URL:
+    """The URL, if a key may travel there: https, or plain http to this very machine."""
+    try:
+        target = URL(url)
+    except (ValueError, TypeError):
+        raise RequestError(f"“{url}” is not a URL.") from None
+    if target.scheme not in ("http", "https") or not target.host:
+        raise RequestError(f"“{url}” is not an http or https URL.")
+    if target.scheme == "http" and not allow_http and not is_loopback(target.host):
+        raise RequestError(
+            f"{target.host} is addressed by plain http, where anyone on the way could read the key. "
+            "Use https, or allow plain http if you must."
+        )
+    if target.user or target.password:
+        raise RequestError("A gateway's URL must not contain a user name or a password.")
+    return target
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _moved(response: aiohttp.ClientResponse, asked: URL) -> URL | None:
+    """Where a redirect leads. Anywhere but to the same origin is an error: the key stays at home."""
+    if response.status not in (301, 302, 303, 307, 308):
+        return None
+    location = response.headers.get("location", "")
+    try:
+        target = asked.join(URL(location))
+    except ValueError:
+        target = asked
+    if location and target.origin() == asked.origin() and response.status in (307, 308):
+        return target
+    where = target.host or location or "nowhere"
+    raise NetworkFailed(
+        f"{asked.host} redirected the request to {where}, and the key does not travel there. "
+        "Set the base URL to where the gateway really is.",
+        status=response.status,
+    )
+
+
+class _translated:
+    """Turns what aiohttp and the operating system raise into errors of ours."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError)):
+            raise self._named(error) from error
+
+    def _named(self, error: Exception) -> BridgeError:
+        host = self._host
+        match error:
+            case aiohttp.ConnectionTimeoutError():
+                return TimedOut(f"{host} did not accept a connection in time.")
+            case aiohttp.SocketTimeoutError():
+                return TimedOut(f"{host} went silent: nothing came for the whole idle time.")
+            case TimeoutError():
+                return TimedOut(f"The answer of {host} took longer than the time it was given.")
+            case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+                return NetworkFailed(f"{host} could not prove who it is: its TLS certificate is not trusted.")
+            case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+                return NetworkFailed(f"The proxy on the way to {host} could not be used.")
+            case aiohttp.ClientConnectorDNSError():
+                return NetworkFailed(f"The name {host} could not be found.")
+            case aiohttp.ClientConnectorError():
+                return NetworkFailed(f"No connection to {host} could be made: {_reason(error)}.")
+            case aiohttp.ClientPayloadError() if "content-encoding" in str(error):
+                return StreamError(f"{host} sent a compressed answer that cannot be unpacked.")
+            case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError() | ConnectionError():
+                return Disconnected(f"{host} closed the connection before the answer was complete.")
+            case aiohttp.ClientResponseError():
+                return StreamError(f"{host} did not answer in HTTP.")
+            case _:
+                return NetworkFailed(f"The connection to {host} failed: {_reason(error)}.")
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "os_error", error)
+    return (getattr(cause, "strerror", None) or type(cause).__name__).lower()
