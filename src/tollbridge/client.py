@@ -236,7 +236,7 @@ def _answer(events: list[Event], key: str | None) -> Answer:
         reasoning="".join(event.text for event in said if isinstance(event, ReasoningDelta)),
         tool_calls=tuple(event for event in said if isinstance(event, ToolCall)),
         usage=finished.usage if finished else None,
-        finish_reason=finished.reason if finished else "unknown",
+        finish_reason=(finished.reason if finished else None) or "unknown",
         response_id=finished.response_id if finished else None,
         events=tuple(said),
     )

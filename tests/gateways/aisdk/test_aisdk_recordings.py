@@ -264,8 +264,12 @@ def test_a_stream_that_stops_anywhere_says_so_or_was_complete(name: str, data: s
     body = recorded.path.read_bytes()
     events = decode(recorded.decoder(), [body[: data.draw(st.integers(0, len(body)))]])
     assert any(isinstance(event, Finished | Failed) for event in events)
-    whole = fold(events_of(recorded))
-    assert whole["text"].startswith(fold(events)["text"]) or "reset-step" in name
+    whole, said = fold(events_of(recorded))["text"], fold(events)["text"]
+    assert _halves(whole).startswith(_halves(said)) or "reset-step" in name
+
+
+def _halves(text: str) -> bytes:
+    return text.encode("utf-16-le", "surrogatepass")
 
 
 @given(

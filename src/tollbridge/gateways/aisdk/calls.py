@@ -13,6 +13,7 @@ import msgspec
 
 from tollbridge.core.errors import BridgeError, StreamError
 from tollbridge.core.events import Event, FinishReason, ToolCall
+from tollbridge.core.json import read_json
 from tollbridge.gateways.aisdk import wire
 
 # After these reasons a model had said all it wanted, so whole arguments are a whole call.
@@ -178,4 +179,4 @@ def _whole(given: _Input) -> Any:
         return text if given.is_text else {}
     if given.is_text:
         raise ValueError
-    return wire.read_json(text)
+    return read_json(text)

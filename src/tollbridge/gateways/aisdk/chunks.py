@@ -8,6 +8,7 @@ from typing import Literal
 
 from tollbridge.core.errors import StreamError
 from tollbridge.core.events import Data, Source
+from tollbridge.core.json import read_json
 from tollbridge.gateways.aisdk import wire
 from tollbridge.gateways.aisdk.failures import read_failure
 from tollbridge.gateways.aisdk.files import read_file
@@ -40,6 +41,10 @@ def take(turn: Turn, chunk: wire.Chunk) -> None:
         turn.emit(Data(kind.removeprefix("data-"), chunk.get("data"), wire.first_text(chunk, "id")))
     elif turn.on_unknown is not None:
         turn.on_unknown(chunk)
+
+
+def is_known(kind: str) -> bool:
+    return kind in _ACTS or kind.startswith("data-")
 
 
 def _silent(turn: Turn, chunk: wire.Chunk) -> None:
@@ -107,7 +112,7 @@ def _call(turn: Turn, chunk: wire.Chunk) -> None:
     value = chunk["args"] if "args" in chunk else chunk.get("input")
     if isinstance(value, str) and (turn.model_parts or "toolCallType" in chunk):
         try:
-            value = wire.read_json(value) if value.strip() else {}
+            value = read_json(value) if value.strip() else {}
         except ValueError:
             offered = False
             turn.fail(StreamError(f"The arguments of a call of the tool “{name}” are not JSON."))

@@ -10,10 +10,13 @@ A decoder belongs to one turn, takes the bytes as the network cuts them, and nev
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from tollbridge.core.errors import StreamError
 from tollbridge.core.events import Event
+from tollbridge.core.json import read_json
 from tollbridge.gateways.aisdk import wire
 from tollbridge.gateways.aisdk.chunks import take
 from tollbridge.gateways.aisdk.lines import LineDecoder
@@ -26,11 +29,26 @@ _NOT_DELTA = (msgspec.MsgspecError, ValueError, RecursionError)
 _NOT_JSON = "The stream holds something that is not JSON."
 
 
-class _ChunkDecoder:
-    """What the three protocols of JSON chunks have in common."""
-
+class _TurnDecoder:
     def __init__(self, turn: Turn | None = None) -> None:
         self._turn = turn or Turn()
+
+    @property
+    def over(self) -> bool:
+        """Whether the stream said that it has ended. It may stay open; nothing more will come."""
+        return self._turn.over
+
+    def take(self, chunk: object) -> list[Event]:
+        """A chunk that somebody else has already parsed."""
+        if isinstance(chunk, Mapping):
+            take(self._turn, chunk)
+        else:
+            self._turn.fail(StreamError("The stream holds a chunk that is not an object."))
+        return self._turn.drain()
+
+
+class _ChunkDecoder(_TurnDecoder):
+    """What the three protocols of JSON chunks have in common."""
 
     def _read(self, texts: list[bytes]) -> None:
         turn, decode = self._turn, _DELTA.decode
@@ -63,7 +81,7 @@ class _ChunkDecoder:
             self._turn.finish()
             return
         try:
-            chunk = wire.read_json(text)
+            chunk = read_json(text)
         except ValueError:
             self._turn.fail(StreamError(_NOT_JSON))
             return
@@ -112,9 +130,9 @@ class FullDecoder(_ChunkDecoder):
         return self._end(self._lines.close(), self._lines.error)
 
 
-class DataDecoder:
+class DataDecoder(_TurnDecoder):
     def __init__(self, turn: Turn | None = None) -> None:
-        self._turn = turn or Turn()
+        super().__init__(turn)
         self._lines = LineDecoder()
 
     def feed(self, chunk: bytes) -> list[Event]:
@@ -148,7 +166,7 @@ class DataDecoder:
         try:
             if colon != b":":
                 raise ValueError
-            value = wire.read_json(text)
+            value = read_json(text)
         except ValueError:
             self._turn.fail(StreamError("The stream holds a line that is not a code and JSON."))
             return
@@ -167,7 +185,7 @@ class DataDecoder:
 
 def _is_json(text: bytes) -> bool:
     try:
-        wire.read_json(text)
+        read_json(text)
     except ValueError:
         return text.strip() == b"[DONE]"
     return True

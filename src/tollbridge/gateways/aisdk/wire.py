@@ -6,7 +6,6 @@ mapping; only the deltas, which are nearly all there is, have shapes of their ow
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +15,6 @@ from tollbridge.core.events import FinishReason
 from tollbridge.core.usage import Usage
 
 Chunk = Mapping[str, Any]
-
-_JSON = msgspec.json.Decoder()
 
 
 class TextDelta(msgspec.Struct, tag="text-delta", tag_field="type", gc=False):
@@ -84,19 +81,6 @@ REASONS: dict[str, FinishReason] = {
     "tool-calls": "tool-calls",
     "unknown": "unknown",
 }
-
-
-def read_json(text: bytes | str) -> Any:
-    """Any JSON value, or `ValueError`. JavaScript writes half characters, which the fast reader refuses.
-    Bytes that are not UTF-8 are replaced, as every JavaScript reader does."""
-    try:
-        return _JSON.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        pass
-    try:
-        return json.loads(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
 
 
 def mend(text: str) -> str:
