@@ -30,7 +30,7 @@ def encode_output(result: ToolResultPart, target: Target) -> Json:
                 return {"type": "error-text" if result.is_error else "text", "value": _text(part.data)}
     if not result.parts:
         return {"type": "error-text" if result.is_error else "text", "value": ""}
-    content = [_item(part, target) for part in result.parts]
+    content = [item for part in result.parts for item in _items(part, target)]
     if not result.is_error:
         return {"type": "content", "value": content}
     if all(item["type"] == "text" for item in content):
@@ -38,21 +38,21 @@ def encode_output(result: ToolResultPart, target: Target) -> Json:
     return {"type": "content", "value": [{"type": "text", "text": ERROR_MARK}, *content]}
 
 
-def _item(part: TextPart | DataPart, target: Target) -> Json:
+def _items(part: TextPart | DataPart, target: Target) -> list[Json]:
+    """A file's name stands in a text before it where its own form has no place for one."""
     if isinstance(part, TextPart):
-        return {"type": "text", "text": part.text}
-    mime = _mime(part)
+        return [{"type": "text", "text": part.text}]
+    mime, name = _mime(part), [{"type": "text", "text": f"[{part.name}]"}] if part.name else []
     if mime.startswith("text/") or mime == "application/json":
-        return {"type": "text", "text": _text(part.data)}
+        return [*name, {"type": "text", "text": _text(part.data)}]
     data = b64encode(part.data).decode()
     named = {"filename": part.name} if part.name else {}
-    if target == 5:
-        return {"type": "media", "data": data, "mediaType": mime}
     if target == 7:
-        return {"type": "file", "data": {"type": "data", "data": data}, "mediaType": mime, **named}
-    if mime.startswith("image/"):
-        return {"type": "image-data", "data": data, "mediaType": mime}
-    return {"type": "file-data", "data": data, "mediaType": mime, **named}
+        return [{"type": "file", "data": {"type": "data", "data": data}, "mediaType": mime, **named}]
+    if target == 6 and not mime.startswith("image/"):
+        return [{"type": "file-data", "data": data, "mediaType": mime, **named}]
+    kind = "media" if target == 5 else "image-data"
+    return [*name, {"type": kind, "data": data, "mediaType": mime}]
 
 
 def _mime(part: DataPart) -> str:
