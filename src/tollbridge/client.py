@@ -129,6 +129,10 @@ class GatewayClient(ABC):
             await asyncio.sleep(wait)
 
     @abstractmethod
+    async def models(self, *, api_key: str | None = None) -> list[Model]:
+        """The models the gateway offers, of every type."""
+
+    @abstractmethod
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
         """The request in the words of this client's protocol."""
 

