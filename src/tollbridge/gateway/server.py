@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from tollbridge.core.errors import RequestError
+from tollbridge.gateway.aisdk import AI_ROUTES, name_errors
 from tollbridge.gateway.arrivals import Arrival
 from tollbridge.gateway.refusals import Refused
 from tollbridge.gateway.replies import Reply
@@ -83,11 +84,11 @@ class Gateway:
         return await self._service.arrivals.hung_up(timeout)
 
     async def start(self) -> None:
-        app = web.Application(client_max_size=MAX_BODY, middlewares=[self._guard])
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[name_errors, self._guard])
         app[SERVICE] = self._service
         app.on_response_prepare.append(_name_request)
         for prefix in ("", MOVED):
-            for method, path, handler in ROUTES:
+            for method, path, handler in (*ROUTES, *AI_ROUTES):
                 app.router.add_route(method, prefix + path, handler)
         # Cancelled when the client goes, so that the moment can be told.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
@@ -159,7 +160,7 @@ class Gateway:
     async def _try(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         arrival, service = request[ARRIVAL], self._service
         request[BODY] = await request.read()
-        if not request.path.removeprefix(MOVED).startswith("/v1"):
+        if not request.path.removeprefix(MOVED).startswith(("/v1", "/v3", "/v4")):
             return await handler(request)
         service.check_key(arrival.bearer)
         with contextlib.suppress(msgspec.DecodeError):

@@ -74,7 +74,7 @@ def _read_model(entry: object) -> Model | None:
         name=_text(entry, "name"),
         description=_text(entry, "description"),
         owner=_text(entry, "owned_by"),
-        type=_text(entry, "type"),
+        type=_text(entry, "type") or _text(entry, "modelType"),  # as the AI SDK spells it
         created=_count(entry.get("created")),
         context_window=_first_count(entry, WINDOW),
         max_output_tokens=_first_count(entry, OUTPUT),
