@@ -8,6 +8,7 @@ from typing import Any
 Schema = Mapping[str, Any]
 
 _DEEPEST = 12
+_MOST = 10_000  # the longest text or list that is made because a schema asks for it
 _FORMATS: dict[str, str] = {
     "date": "2026-01-01",
     "date-time": "2026-01-01T00:00:00Z",
@@ -58,15 +59,15 @@ class _Maker:
             kind = next((one for one in kind if one != "null"), "null")
         return self._of_type(kind or _guess_type(schema), schema, name, depth)
 
-    def _of_type(self, kind: str, schema: Schema, name: str, depth: int) -> Any:
+    def _of_type(self, kind: object, schema: Schema, name: str, depth: int) -> Any:
         match kind:
             case "object":
                 return self._object(schema, depth)
             case "array":
+                count = max(_bound(schema, "minItems", 0), 1)
+                count = min(count, _bound(schema, "maxItems", count))
                 items = schema.get("items", {"type": "string"})
-                count = max(int(schema.get("minItems", 0)), 1)
-                most = int(schema.get("maxItems", count))
-                return [self.make(items, name, depth + 1) for _ in range(min(count, most))]
+                return [self.make(items, name, depth + 1) for _ in range(count)]
             case "integer" | "number":
                 return _number(schema, whole=kind == "integer")
             case "boolean":
@@ -76,49 +77,63 @@ class _Maker:
         return self._string(schema, name)
 
     def _object(self, schema: Schema, depth: int) -> dict[str, Any]:
-        properties = schema.get("properties")
-        properties = properties if isinstance(properties, Mapping) else {}
-        required = schema.get("required")
-        wanted = list(required) if isinstance(required, list) else []
+        properties = _mapping(schema.get("properties"))
+        wanted = _names(schema.get("required"))
         if self._full:
             wanted = [*wanted, *(name for name in properties if name not in wanted)]
         return {name: self.make(properties.get(name), name, depth + 1) for name in wanted}
 
     def _string(self, schema: Schema, name: str) -> str:
-        if schema.get("format") in _FORMATS:
-            return _FORMATS[schema["format"]]
-        text = self._hint(name) or name
-        text = text.ljust(int(schema.get("minLength", 0)), ".")
-        most = schema.get("maxLength")
-        return text[: int(most)] if most is not None else text
+        known = _FORMATS.get(str(schema.get("format")))
+        if known is not None:
+            return known
+        text = (self._hint(name) or name).ljust(_bound(schema, "minLength", 0), ".")
+        return text[: _bound(schema, "maxLength", len(text))]
 
     def _resolve(self, schema: Schema) -> Schema:
         """The schema with references followed, `allOf` merged and the first alternative chosen."""
         for _ in range(_DEEPEST):
-            reference = schema.get("$ref")
-            if isinstance(reference, str):
+            alternatives = [one for one in _list(schema, "anyOf", "oneOf") if isinstance(one, Mapping)]
+            if isinstance(reference := schema.get("$ref"), str):
                 schema = _follow(self._root, reference)
-            elif isinstance(schema.get("allOf"), list):
-                schema = self._merge(schema)
-            elif isinstance(alternatives := schema.get("anyOf") or schema.get("oneOf"), list):
+            elif "allOf" in schema:
+                schema = _merge(schema)
+            elif alternatives:
                 rest = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
-                chosen = next((one for one in alternatives if one.get("type") != "null"), alternatives[0])
-                schema = {**rest, **chosen}
+                useful = [one for one in alternatives if one.get("type") != "null"]
+                schema = {**rest, **(useful or alternatives)[0]}
             else:
                 break
         return schema
 
-    def _merge(self, schema: Schema) -> Schema:
-        merged: dict[str, Any] = {key: value for key, value in schema.items() if key != "allOf"}
-        for part in (self._resolve(one) for one in schema["allOf"]):
-            properties = {**merged.get("properties", {}), **part.get("properties", {})}
-            required = [*merged.get("required", []), *part.get("required", [])]
-            merged = {**merged, **part}
-            if properties:
-                merged["properties"] = properties
-            if required:
-                merged["required"] = list(dict.fromkeys(required))
-        return merged
+
+def _merge(schema: Schema) -> Schema:
+    merged: dict[str, Any] = {key: value for key, value in schema.items() if key != "allOf"}
+    for part in (one for one in _list(schema, "allOf") if isinstance(one, Mapping)):
+        properties = {**_mapping(merged.get("properties")), **_mapping(part.get("properties"))}
+        required = [*_names(merged.get("required")), *_names(part.get("required"))]
+        merged = {**merged, **part, "properties": properties, "required": list(dict.fromkeys(required))}
+    return merged
+
+
+# Schemas come from strangers: what is not of its right type is taken as not said.
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _names(value: object) -> list[str]:
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+
+
+def _list(schema: Schema, *fields: str) -> list[Any]:
+    return next((schema[field] for field in fields if isinstance(schema.get(field), list)), [])
+
+
+def _bound(schema: Schema, field: str, default: int) -> int:
+    value = schema.get(field)
+    return value if isinstance(value, int) and 0 <= value <= _MOST else default
 
 
 def _guess_type(schema: Schema) -> str:
@@ -129,24 +144,27 @@ def _guess_type(schema: Schema) -> str:
 
 def _follow(root: Schema, reference: str) -> Schema:
     found: Any = root
-    for step in reference.removeprefix("#").strip("/").split("/"):
+    for step in filter(None, reference.removeprefix("#").split("/")):
         found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
     return found if isinstance(found, Mapping) else {}
 
 
 def _number(schema: Schema, whole: bool) -> int | float:
-    least = schema.get("minimum")
-    if (above := schema.get("exclusiveMinimum")) is not None:
-        least = above + 1
-    most = schema.get("maximum")
-    if (below := schema.get("exclusiveMaximum")) is not None:
-        most = below - 1
+    least = _limit(schema, "minimum", "exclusiveMinimum", 1)
+    most = _limit(schema, "maximum", "exclusiveMaximum", -1)
     value: int | float = 1
-    if least is not None and value < least:
-        value = least
-    if most is not None and value > most:
-        value = most
+    if least is not None:
+        value = max(value, least)
+    if most is not None:
+        value = min(value, most)
     step = schema.get("multipleOf")
-    if step:
+    if isinstance(step, int | float) and step > 0:
         value = -(-value // step) * step
     return int(value) if whole else value
+
+
+def _limit(schema: Schema, plain: str, exclusive: str, inwards: int) -> int | float | None:
+    if isinstance(limit := schema.get(exclusive), int | float):
+        return limit + inwards
+    limit = schema.get(plain)
+    return limit if isinstance(limit, int | float) else None

@@ -43,17 +43,26 @@ class Arrivals:
 
     def __init__(self) -> None:
         self.requests: deque[Arrival] = deque(maxlen=_KEPT)
+        self._news: asyncio.Queue[Arrival] = asyncio.Queue()
         self._hang_ups: asyncio.Queue[float] = asyncio.Queue()
         self._seen: set[bytes] = set()
 
     def add(self, arrival: Arrival) -> None:
         self.requests.append(arrival)
+        if self._news.qsize() < _KEPT:
+            self._news.put_nowait(arrival)
+
+    async def arrived(self, timeout: float) -> Arrival:  # noqa: ASYNC109 (a bound is the point)
+        """The next request, first come first told; raises `TimeoutError`."""
+        async with asyncio.timeout(timeout):
+            return await self._news.get()
 
     def note_hang_up(self, arrival: Arrival) -> None:
         if arrival.dropped or arrival.hung_up_at is not None:
             return
         arrival.hung_up_at = time.monotonic()
-        self._hang_ups.put_nowait(arrival.hung_up_at)
+        if self._hang_ups.qsize() < _KEPT:
+            self._hang_ups.put_nowait(arrival.hung_up_at)
 
     async def hung_up(self, timeout: float) -> float:  # noqa: ASYNC109 (a bound is the point)
         """The moment the next client went away, first seen first told; raises `TimeoutError`."""

@@ -68,6 +68,10 @@ class Gateway:
         """What arrived, oldest first."""
         return self._service.arrivals.requests
 
+    async def arrived(self, timeout: float = 5.0) -> Arrival:  # noqa: ASYNC109 (a bound is the point)
+        """The next request nobody has been told of, as soon as its head is here; raises `TimeoutError`."""
+        return await self._service.arrivals.arrived(timeout)
+
     async def hung_up(self, timeout: float = 5.0) -> float:  # noqa: ASYNC109 (a bound is the point)
         """When the next client left before its answer ended, by `time.monotonic()`; raises `TimeoutError`."""
         return await self._service.arrivals.hung_up(timeout)

@@ -38,39 +38,60 @@ class SseDecoder:
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """The frames that these bytes complete."""
+        return self.cut(self.complete(chunk))
+
+    def complete(self, chunk: bytes) -> bytes:
+        """The block of whole frames that these bytes complete; the rest is held until its end comes."""
         if self.error is not None or not chunk:
-            return []
+            return b""
         if self._by_line or b"\r" in chunk:
             self._by_line = True
-            return self._read_lines(self._take_held() + chunk)
-        block = self._complete(chunk)
-        if not block:
-            return []
-        pattern, ends = (_NAMED, 3) if block.startswith(b"event:") else (_PLAIN, 2)
-        frames: list[Frame] = pattern.findall(block)
-        if len(block) > self._limit or len(frames) * ends != block.count(b"\n"):
-            return self._read_lines(block)
-        self._lines.started = True
-        return frames
-
-    def close(self) -> list[Frame]:
-        """The last frame, where the stream ended without the blank line after it."""
-        if self.error is not None:
-            return []
-        return self._read_lines(self._take_held()) + self._lines.close()
-
-    def _complete(self, chunk: bytes) -> bytes:
-        """What can be cut into whole frames now; the rest is held until its end comes."""
+            return self._take_held() + chunk
         end = chunk.rfind(b"\n\n") + 2
-        if self._held and end == 1 and chunk.startswith(b"\n") and self._held[-1].endswith(b"\n"):
-            end = 1  # the blank line itself was cut in two
-        elif end == 1:
+        # With no blank line in the chunk, `end` is 1: right where half of a blank line was held back.
+        halved = chunk.startswith(b"\n") and self._held and self._held[-1].endswith(b"\n")
+        if end == 1 and not halved:
             self._hold(chunk)
             return b""
         block = self._take_held() + chunk[:end]
         if end < len(chunk):
             self._hold(chunk[end:])
         return block
+
+    def cut(self, block: bytes) -> list[Frame]:
+        """The frames of a block."""
+        if not block:
+            return []
+        if not self._by_line and len(block) <= self._limit:
+            pattern, ends = (_NAMED, 3) if block.startswith(b"event:") else (_PLAIN, 2)
+            frames: list[Frame] = pattern.findall(block)
+            if len(frames) * ends == block.count(b"\n"):
+                self._lines.started = True
+                return frames
+        return self._read_lines(block)
+
+    def payloads(self, block: bytes) -> list[bytes] | None:
+        """The data of a block of frames that all have one name, or none; `None` for any other block.
+
+        A stream is mostly runs of one event, and splitting at line ends is the cheapest way to cut one.
+        """
+        if self._by_line or len(block) > self._limit:
+            return None
+        lines = block.split(b"\n")
+        size = 3 if block.startswith(b"event:") else 2
+        data = [line[6:] for line in lines[size - 2 :: size] if line.startswith(b"data: ")]
+        if len(data) * size + 1 != len(lines) or any(lines[size - 1 :: size]):
+            return None
+        if size == 3 and len(set(lines[:-1:3])) != 1:
+            return None
+        self._lines.started = True
+        return data
+
+    def close(self) -> list[Frame]:
+        """The last frame, where the stream ended without the blank line after it."""
+        if self.error is not None:
+            return []
+        return self._read_lines(self._take_held()) + self._lines.close()
 
     def _hold(self, piece: bytes) -> None:
         self._held.append(piece)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 
 import msgspec
 
@@ -14,6 +15,9 @@ from tollbridge.gateways.openresponses.turn import Turn
 from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.sse import FRAME_LIMIT, Frame, SseDecoder, too_large
 
+# What deltas of one run have in common, each looked at on its own: that is cheaper than tuples.
+_PLACE = (type, attrgetter("output_index"), attrgetter("item_id"), attrgetter("part"))
+_piece = attrgetter("delta")
 _KINDS = {
     wire.TextDelta: "text",
     wire.ReasoningDelta: "reasoning",
@@ -56,8 +60,10 @@ class StreamDecoder:
             chunk = self._sniff(chunk)
         if not self._streamed:
             return self._collect(chunk)
-        found: list[Event] = []
-        self._read(self._sse.feed(chunk), found)
+        block = self._sse.complete(chunk)
+        found = self._read_run(block)
+        if found is None:
+            found = self._read(self._sse.cut(block))
         return self._checked(found)
 
     def take(self, event: object) -> list[Event]:
@@ -70,9 +76,7 @@ class StreamDecoder:
             return []
         if not self._streamed:
             return self._answer(b"".join(self._body))
-        found: list[Event] = []
-        self._read(self._sse.close(), found)
-        found = self._checked(found)
+        found = self._checked(self._read(self._sse.close()))
         if self._turn.over:
             return found
         if self._size and not self._understood:
@@ -114,42 +118,45 @@ class StreamDecoder:
         self._turn.over = bool(sibling)
         return sibling or self._turn.answer(Fields(value))
 
-    def _read(self, frames: list[Frame], found: list[Event]) -> None:
-        """Runs of deltas that belong together become one event: what arrived at once is shown at once."""
-        read_delta = wire.read_delta
-        run: list[str] = []
-        last: wire.Delta | None = None
+    def _read_run(self, block: bytes) -> list[Event] | None:
+        """The event of a block that is one run of deltas of one item: nearly every block of a long answer."""
+        payloads = self._sse.payloads(block) if block else None
+        if not payloads:
+            return None
+        try:
+            deltas = list(map(wire.read_delta, payloads))
+        except (msgspec.MsgspecError, ValueError):
+            return None
+        if any(len(set(map(sign, deltas))) != 1 for sign in _PLACE):
+            return None
+        return self._tell(deltas)
+
+    def _read(self, frames: list[Frame]) -> list[Event]:
+        """Frames of any kind. Deltas in a row that belong together become one event."""
+        found: list[Event] = []
+        run: list[wire.Delta] = []
         for _, data in frames:
             try:
-                delta = read_delta(data)
+                delta = wire.read_delta(data)
             except (msgspec.MsgspecError, ValueError):
-                if last is not None:
-                    found += self._tell(last, run)
-                    last = None
+                found += self._tell(run)
                 found += self._other(data)
                 if self._turn.over:
-                    return
+                    break
                 continue
-            if (
-                last is not None
-                and delta.__class__ is last.__class__
-                and delta.output_index == last.output_index
-                and delta.item_id == last.item_id
-                and delta.part == last.part
-            ):
-                run.append(delta.delta)
-            else:
-                if last is not None:
-                    found += self._tell(last, run)
-                run = [delta.delta]
-                last = delta
-        if last is not None:
-            found += self._tell(last, run)
+            if run and any(sign(delta) != sign(run[0]) for sign in _PLACE):
+                found += self._tell(run)
+            run.append(delta)
+        return found + self._tell(run)
 
-    def _tell(self, delta: wire.Delta, run: list[str]) -> list[Event]:
+    def _tell(self, run: list[wire.Delta]) -> list[Event]:
+        """The one event of a run, which is used up."""
+        if not run:
+            return []
         self._understood += len(run)
-        kind = _KINDS[delta.__class__]
-        return self._turn.say(kind, delta.output_index, delta.item_id, delta.part, "".join(run))
+        first, text = run[0], "".join(map(_piece, run))
+        run.clear()
+        return self._turn.say(_KINDS[type(first)], first.output_index, first.item_id, first.part, text)
 
     def _other(self, data: bytes) -> list[Event]:
         """Everything but a well-formed delta."""

@@ -145,7 +145,7 @@ class ArgumentsDelta(_Whole, frozen=True, gc=False, tag="response.function_call_
     pass
 
 
-# The deltas worth a typed decoder. Whatever it refuses, `read_event` takes.
+# The deltas worth a typed decoder. Whatever it refuses is read as plain JSON.
 read_delta = msgspec.json.Decoder(
     TextDelta | ReasoningDelta | ReasoningTextDelta | SummaryDelta | ArgumentsDelta
 ).decode

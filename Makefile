@@ -1,0 +1,74 @@
+# Everything is set up on first use: python3 (3.11 or later) and make are all that is assumed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
+CASES ?= tests
+QUESTION ?= What is a bridge? Answer in one sentence.
+PIN := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
+	--generate-hashes --no-annotate --no-header
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check fix bench pin clean lint types layers
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# With `set -m` the chat gets the terminal for itself, and its Ctrl-C does not reach make.
+run: $(VENV)/run.stamp ## Fetch a small model, start it here and chat with it: no key, no account
+	@if [ -t 0 ] && [ -t 1 ]; then \
+		set -m; $(BIN)/tollbridge chat --local; \
+	else \
+		$(BIN)/tollbridge ask --local "$(QUESTION)" < /dev/null; \
+	fi
+
+test: lint types layers ## Everything CI runs: linters, types, layers, all tests, coverage
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=90 $(CASES)
+
+check: lint types layers ## The fast part of it: no slow tests, no coverage
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(CASES)
+
+fix: $(VENV)/dev.stamp ## Tidy the code: formatting, imports, what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/dev.stamp ## Measure us beside our peers and the floor
+	$(BIN)/python -m bench
+
+pin: $(VENV)/dev.stamp ## Pin the newest allowed dependencies again, with their hashes
+	$(PIP) install uv
+	$(PIN) --extra local --group build pyproject.toml -o requirements.txt
+	$(PIN) --group dev -c requirements.txt -o requirements-dev.txt
+
+clean: ## Remove everything that was made here (the model in your cache stays)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/dev.stamp
+	$(BIN)/mypy
+
+layers: $(VENV)/dev.stamp
+	$(BIN)/lint-imports
+
+$(VENV)/python.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Tollbridge needs Python 3.11 or later: make PYTHON=/path/to/python3.13 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Making the virtual environment in $(VENV)…"
+	@$(PYTHON) -m venv --clear $(VENV) \
+		|| { rm -rf $(VENV); echo "python3 -m venv does not work here: install it (on Debian: python3-venv) and try again."; exit 1; }
+	@touch $@
+
+$(VENV)/run.stamp: $(VENV)/python.stamp requirements.txt pyproject.toml
+	@echo "Installing what Tollbridge needs (pinned, with hashes)…"
+	@$(PIP) install --require-hashes -r requirements.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp requirements-dev.txt
+	@echo "Installing what the tests need…"
+	@$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $@

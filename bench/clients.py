@@ -1,0 +1,123 @@
+"""The clients that are compared. Each runs in a process of its own and prints one line of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+ROUNDS = 6  # streams read in one process; the first warms up and is not counted
+
+
+def ours(url: str) -> Callable[[], int]:
+    """The whole walk: socket, frames, events, parts."""
+    from tollbridge import Bridge, ChatRequest, Message, OpenResponsesClient, Role, TextPart
+    from tollbridge.core.messages import Part
+
+    request = ChatRequest(model="bench", messages=(Message(Role.USER, (TextPart("go"),)),))
+
+    async def read() -> int:
+        said = 0
+
+        def report(parts: list[Part]) -> None:
+            nonlocal said
+            _first()
+            said += sum(len(part.text) for part in parts if isinstance(part, TextPart))
+
+        async with OpenResponsesClient(url) as client:
+            await Bridge(client).answer(request, report)
+        return said
+
+    return lambda: asyncio.run(read())
+
+
+def openai(url: str) -> Callable[[], int]:
+    from openai import AsyncOpenAI
+
+    async def read() -> int:
+        said = 0
+        async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            stream = await client.responses.create(model="bench", input="go", stream=True)
+            async for event in stream:
+                _first()
+                if event.type == "response.output_text.delta":
+                    said += len(event.delta)
+        return said
+
+    return lambda: asyncio.run(read())
+
+
+def socket_only(url: str) -> Callable[[], int]:
+    """The floor: every byte is read, nothing is done with it."""
+    port = int(url.rsplit(":", 1)[1].partition("/")[0])
+    asked = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+
+    def read() -> int:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(asked)
+            tail = b""
+            while not tail.endswith(b"0\r\n\r\n"):
+                tail = connection.recv(65536)
+                _first()
+        return 0
+
+    return read
+
+
+def decode_only(_: str) -> Callable[[], int]:
+    """The other floor: the same events in memory, decoded by msgspec and dropped."""
+    from bench.recorded import frames
+    from tollbridge.gateways.openresponses.wire import read_delta
+
+    data = [frame.partition(b"data: ")[2].strip() for frame in frames() if b".delta" in frame]
+
+    def read() -> int:
+        for each in data:
+            read_delta(each)
+        return 0
+
+    return read
+
+
+CLIENTS = {"ours": ours, "openai": openai, "socket": socket_only, "decode": decode_only}
+
+_started = float(sys.argv[3]) if len(sys.argv) > 3 else time.time()
+_first_event: float | None = None
+
+
+def _first() -> None:
+    global _first_event
+    if _first_event is None:
+        _first_event = time.time() - _started
+
+
+def main(name: str, url: str, events: int) -> None:
+    read = CLIENTS[name](url)
+    costs: list[tuple[float, float]] = []
+    said = 0
+    for _ in range(ROUNDS):
+        cpu, wall = time.process_time(), time.perf_counter()
+        said = read()
+        costs.append((time.process_time() - cpu, time.perf_counter() - wall))
+    cpu, wall = (statistics.median(column) for column in zip(*costs[1:], strict=True))
+    print(
+        json.dumps(
+            {
+                "client": name,
+                "cpu_us": cpu / events * 1e6,
+                "events_s": events / wall,
+                "first_ms": None if _first_event is None else _first_event * 1000,
+                "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                "said": said,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[4]))

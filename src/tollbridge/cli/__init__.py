@@ -1,0 +1,93 @@
+"""The program a person starts. Each command lives in its own module and is loaded when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+import traceback
+from types import TracebackType
+
+import click
+
+from tollbridge.core.errors import BridgeError
+
+# The commands: where each one lives, and what the list of commands says about it.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "ask": ("tollbridge.cli.ask", "Ask one question and print the answer."),
+    "chat": ("tollbridge.cli.chat", "Talk with a model in the terminal."),
+    "gateway": ("tollbridge.cli.serve", "Serve the embedded OpenResponses gateway, for tests."),
+    "local": ("tollbridge.cli.serve", "Fetch a small model and serve it on this machine."),
+    "models": ("tollbridge.cli.models", "List the models of a gateway."),
+    "replay": ("tollbridge.cli.replay", "Read recorded responses and say what they came to."),
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(COMMANDS[name][0]), name)
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.command(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Keys come from the environment: TOLLBRIDGE_API_KEY, AI_GATEWAY_API_KEY or VERCEL_OIDC_TOKEN.",
+)
+@click.version_option(package_name="tollbridge", message="%(prog)s %(version)s")
+def tollbridge() -> None:
+    """Talk to AI gateways: streamed answers, and the toll to the token."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The edge: whatever happens becomes a sentence and an exit code."""
+    sys.excepthook = _last_words
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # half a character must not end the program
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone: nothing is left to say, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        code = tollbridge.main(arguments, prog_name="tollbridge", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BridgeError as error:
+        from tollbridge.cli.failures import tell
+
+        tell(error)
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _last_words(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A mistake of ours: a sentence too, with the details for whoever asks."""
+    if os.environ.get("TOLLBRIDGE_DEBUG"):
+        traceback.print_exception(kind, error, trace)
+        return
+    click.echo(
+        f"Error: Something is wrong inside Tollbridge ({kind.__name__}: {error}). "
+        "Run it again with TOLLBRIDGE_DEBUG=1 for the details, and please report them.",
+        err=True,
+    )

@@ -1,0 +1,69 @@
+"""`tollbridge ask`: one question, one answer."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+import msgspec
+
+from tollbridge.cli.connection import connect, pick_model
+from tollbridge.cli.conversation import Conversation
+from tollbridge.cli.failures import tell
+from tollbridge.cli.listening import Listener
+from tollbridge.cli.options import Where, Wishes, where_options, wish_options
+from tollbridge.cli.screen import Screen
+from tollbridge.cli.summary import summarise, to_json
+from tollbridge.cli.toll import toll_line
+from tollbridge.core.messages import Message, Role, TextPart
+
+
+@click.command()
+@click.argument("prompt")
+@wish_options
+@where_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def ask(prompt: str, wishes: Wishes, where: Where, as_json: bool) -> int:
+    """Ask one question and print the answer. PROMPT is the question, or - to read it from standard input."""
+    question = Message(Role.USER, (TextPart(_read(prompt)), *wishes.images))
+    return asyncio.run(_ask(question, wishes, where, as_json))
+
+
+def _read(prompt: str) -> str:
+    if prompt == "-":
+        try:
+            prompt = sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError as error:
+            raise click.UsageError(f"Standard input is not UTF-8 text (byte {error.start}).") from error
+    if not prompt.strip():
+        raise click.UsageError("The question is empty. Write one, or give - and pipe it in.")
+    return prompt
+
+
+async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -> int:
+    async with connect(where) as connection:
+        model = await pick_model(connection, wishes.model)
+        listener = Listener(connection.client, None if as_json else Screen(sys.stdout, sys.stderr))
+        await listener.listen(Conversation(model, wishes.system, wishes.effort).request(question))
+    if as_json:
+        click.echo(to_json(_as_json(listener, model)))
+    elif listener.error is None:
+        Screen(sys.stdout, sys.stderr).note(toll_line(listener.usage, listener.timing))
+    if listener.error is not None:
+        tell(listener.error)
+        return 1
+    return 0
+
+
+def _as_json(listener: Listener, model: str) -> dict[str, object]:
+    timing = listener.timing
+    return {
+        "model": model,
+        **msgspec.to_builtins(summarise(listener.events)),
+        "timing": {
+            "first_token_seconds": timing.first_token,
+            "total_seconds": timing.total,
+            "tokens_per_second": timing.tokens_per_second(listener.usage),
+        },
+    }

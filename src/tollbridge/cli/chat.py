@@ -1,0 +1,149 @@
+"""`tollbridge chat`: a conversation in the terminal.
+
+Between answers the person types and nothing runs; during an answer the loop runs and Ctrl-C stops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable
+
+import click
+
+from tollbridge.cli.connection import Connection, connect, pick_model
+from tollbridge.cli.conversation import Conversation
+from tollbridge.cli.failures import tell
+from tollbridge.cli.listening import Listener
+from tollbridge.cli.options import Where, Wishes, where_options, wish_options
+from tollbridge.cli.screen import Screen
+from tollbridge.cli.terminal import Paint, one_line
+from tollbridge.cli.toll import toll_line
+from tollbridge.core.messages import Message, Part, Role, TextPart
+
+PROMPT = "> "
+HELP = """\
+/new          forget what was said and begin again
+/model NAME   go on with another model
+/help         show this
+/quit         leave (so does Ctrl-D)
+Ctrl-C stops an answer."""
+
+
+@click.command()
+@wish_options
+@where_options
+def chat(wishes: Wishes, where: Where) -> int:
+    """Talk with a model in the terminal. Questions can also be piped in, one a line."""
+    with asyncio.Runner() as runner, contextlib.ExitStack() as leaving:
+        stack = contextlib.AsyncExitStack()
+        leaving.callback(lambda: runner.run(stack.aclose()))
+        connection = runner.run(stack.enter_async_context(connect(where)))
+        model = runner.run(pick_model(connection, wishes.model))
+        conversation = Conversation(model, wishes.system, wishes.effort)
+        return _Chat(runner, connection, conversation, wishes.images).talk()
+
+
+def _read_line() -> str:
+    if sys.stdout.isatty():
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 (its import gives `input` editing and history)
+        return input(PROMPT)
+    click.echo(PROMPT, err=True, nl=False)  # the answers go elsewhere, the prompt must not
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line
+
+
+class _Chat:
+    def __init__(
+        self,
+        runner: asyncio.Runner,
+        connection: Connection,
+        conversation: Conversation,
+        images: tuple[Part, ...],
+    ) -> None:
+        self._runner = runner
+        self._connection = connection
+        self._conversation = conversation
+        self._waiting = images  # shown to the model with the next question
+        self._failed = False
+        self._by_hand = sys.stdin.isatty()
+        self._commands: dict[str, Callable[[str], None]] = {
+            "/new": self._new,
+            "/model": self._model,
+            "/help": lambda _: self._tell(HELP),
+        }
+
+    def talk(self) -> int:
+        """Until the person leaves. Piped questions that failed are told by the exit code."""
+        if self._by_hand:
+            self._greet()
+        while (line := self._next_line()) is not None:
+            words = line.strip()
+            name, _, rest = words.partition(" ")
+            if name in ("/quit", "/exit"):
+                break
+            if name in self._commands:
+                self._commands[name](rest.strip())
+            elif name.startswith("/") and name[1:].isalpha():
+                self._tell(f"There is no command {name}; /help lists them.")
+            elif words:
+                self._answer(line)
+        return int(self._failed and not self._by_hand)
+
+    def _next_line(self) -> str | None:
+        """What the person typed, or `None` when they left."""
+        if not self._by_hand:
+            return sys.stdin.readline() or None
+        while True:
+            try:
+                return _read_line()
+            except EOFError:
+                click.echo(err=True)
+                return None
+            except KeyboardInterrupt:
+                self._tell("\nCtrl-D or /quit leaves.")
+
+    def _answer(self, line: str) -> None:
+        question = Message(Role.USER, (TextPart(line.strip("\n")), *self._waiting))
+        screen = Screen(sys.stdout, sys.stderr)
+        listener = Listener(self._connection.client, screen)
+        try:
+            self._runner.run(listener.listen(self._conversation.request(question)))
+        except KeyboardInterrupt:
+            if not self._by_hand:
+                raise
+            screen.note("[stopped]")
+        if self._conversation.add(question, listener.parts):
+            self._waiting = ()
+        if listener.error is None:
+            screen.note(toll_line(listener.usage, listener.timing))
+        else:
+            self._failed = True
+            tell(listener.error)
+        if self._by_hand:
+            click.echo(err=True)
+
+    def _greet(self) -> None:
+        paint = Paint(sys.stderr)
+        model = f"{paint.bold}{one_line(self._conversation.model)}{paint.plain}"
+        click.echo(f"{model} on {one_line(self._connection.place)}", err=True)
+        if self._waiting:
+            self._tell(f"Your first question goes with {len(self._waiting)} image(s).")
+        self._tell("Ctrl-C stops an answer, Ctrl-D leaves, /help shows more.\n")
+
+    def _new(self, _rest: str) -> None:
+        self._conversation.forget()
+        self._tell("Forgotten. This is a new conversation.")
+
+    def _model(self, name: str) -> None:
+        if name:
+            self._conversation.model = name
+        self._tell(f"The model is {one_line(self._conversation.model)}.")
+
+    def _tell(self, text: str) -> None:
+        paint = Paint(sys.stderr)
+        click.echo(f"{paint.dim}{text}{paint.plain}", err=True)

@@ -1,0 +1,54 @@
+"""Errors as a person reads them: one sentence that says what happened, one that says what to do."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from tollbridge.cli.terminal import folded, one_line
+from tollbridge.core.errors import BridgeError, Kind, RequestError
+from tollbridge.local import LocalModelFailed
+
+ADVICE: dict[Kind, str] = {
+    "authentication": "Set TOLLBRIDGE_API_KEY (or AI_GATEWAY_API_KEY) to a key that this gateway accepts.",
+    "permission": "Ask for access to this model, or choose another: tollbridge models.",
+    "not_found": "Check --base-url and --model; this lists what there is: tollbridge models.",
+    "rate_limited": "Try again later, or choose another model.",
+    "context_too_long": "Say less, begin anew, or choose a model with a larger window: tollbridge models.",
+    "content_filtered": "Put it differently, or choose another model.",
+    "invalid_request": "Check the options and the model: not every model takes images or reasoning.",
+    "overloaded": "Try again in a while, or choose another model.",
+    "server": "Try again; if it goes on, the gateway's operator must look at it.",
+    "network": "Check --base-url, the network connection and the proxy settings.",
+    "timeout": "Try again; if it goes on, the gateway is too slow or out of reach.",
+    "cancelled": "Ask again when you like.",
+    "disconnected": "Ask again: what was said before the connection broke is all there is.",
+    "protocol": "Check that --base-url is an OpenResponses server; its address usually ends in /v1.",
+}
+
+
+def explain(error: BridgeError) -> str:
+    """The error in two sentences, safe to print on a terminal."""
+    message = one_line(error.message) or f"The gateway failed ({error.kind})"
+    if message[-1] not in ".!?":
+        message += "."
+    facts = [f"HTTP {error.status}"] if error.status is not None and str(error.status) not in message else []
+    facts += [f"request {one_line(error.request_id)}"] if error.request_id else []
+    told = f"{message} [{', '.join(facts)}]" if facts else message
+    return f"{told} {_advice(error)}"
+
+
+def tell(error: BridgeError) -> None:
+    """Say it on standard error."""
+    click.echo(folded(f"Error: {explain(error)}", sys.stderr), err=True)
+
+
+def _advice(error: BridgeError) -> str:
+    if isinstance(error, LocalModelFailed):
+        return error.advice
+    if isinstance(error, RequestError):
+        return "Check what was given: --help says what each option takes."
+    if error.retry_after is not None and error.transient:
+        return f"Try again in {error.retry_after:.0f} s."
+    return ADVICE[error.kind]

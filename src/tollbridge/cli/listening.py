@@ -1,0 +1,111 @@
+"""One answer, listened to from the first byte to the last: shown as it comes, kept, and timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import assert_never
+
+from tollbridge.bridge import Bridge, Gateway
+from tollbridge.cli.screen import Screen
+from tollbridge.cli.toll import Timing
+from tollbridge.core.errors import BridgeError
+from tollbridge.core.events import (
+    Data,
+    Event,
+    Failed,
+    File,
+    Finished,
+    ReasoningDelta,
+    ReasoningEnded,
+    Source,
+    TextDelta,
+    ToolCall,
+)
+from tollbridge.core.messages import ChatRequest, Part
+from tollbridge.core.usage import Usage
+from tollbridge.usage import UsageTracker
+
+
+class Listener:
+    """Stands between the bridge and the gateway for one answer, and hears every event on its way.
+
+    What was heard is there however the answer ended: finished, failed or stopped by the person.
+    """
+
+    def __init__(
+        self, gateway: Gateway, screen: Screen | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.events: list[Event] = []
+        self.parts: list[Part] = []
+        self.error: BridgeError | None = None
+        self._gateway = gateway
+        self._screen = screen
+        self._clock = clock
+        self._began = clock()
+        self._first: float | None = None
+        self._ended: float | None = None
+
+    async def listen(self, request: ChatRequest, tracker: UsageTracker | None = None) -> None:
+        """Until the answer ends. A failure is kept, and is not raised."""
+        try:
+            await Bridge(self, tracker).answer(request, self.parts.extend)
+        except BridgeError as error:
+            self.error = error
+            self.events.append(Failed(error))
+        finally:
+            self._ended = self._clock()
+            if self._screen is not None:
+                self._screen.end()
+
+    async def batches(
+        self, request: ChatRequest, *, api_key: str | None = None
+    ) -> AsyncGenerator[list[Event]]:
+        async with aclosing(self._gateway.batches(request, api_key=api_key)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    self._hear(event)
+                yield batch
+
+    @property
+    def timing(self) -> Timing:
+        end = self._clock() if self._ended is None else self._ended
+        first = None if self._first is None else self._first - self._began
+        return Timing(first_token=first, total=end - self._began)
+
+    @property
+    def usage(self) -> Usage | None:
+        return next((event.usage for event in self.events if isinstance(event, Finished)), None)
+
+    def _hear(self, event: Event) -> None:
+        self.events.append(event)
+        if self._first is None and isinstance(event, (TextDelta, ReasoningDelta, ToolCall, File)):
+            self._first = self._clock()
+        if self._screen is not None:
+            show(event, self._screen)
+
+
+def show(event: Event, screen: Screen) -> None:
+    match event:
+        case TextDelta():
+            screen.text(event.text)
+        case ReasoningDelta():
+            screen.thinking(event.text)
+        case ToolCall():
+            screen.call(event.name, event.input, event.offered)
+        case File():
+            size = f"{len(event.data):,} bytes" if event.data is not None else event.url
+            screen.note(f"[{event.mime}, {size}]")
+        case Source():
+            named = (event.title, event.url, event.filename)
+            screen.note(f"[source: {', '.join(name for name in named if name) or event.id}]")
+        case Finished():
+            if event.reason == "length":
+                screen.note("[the answer was cut at the limit of its length]")
+            elif event.reason == "content-filter":
+                screen.note("[the gateway's content filter stopped the answer]")
+        case ReasoningEnded() | Data() | Failed():
+            pass
+        case _:
+            assert_never(event)

@@ -1,0 +1,130 @@
+"""The options that several commands share. Each set arrives in its command as one value."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+
+from tollbridge.core.media import sniff
+from tollbridge.core.messages import DataPart
+
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+EXAMPLE_URL = "https://ai-gateway.vercel.sh/v1"
+IMAGE_LIMIT = 20 * 1024 * 1024
+
+Command = Callable[..., int | None]
+
+
+class Where(msgspec.Struct, frozen=True):
+    """Which gateway the person asked for, if any."""
+
+    base_url: str | None = None
+    local: bool = False
+    allow_http: bool = False
+
+
+class Wishes(msgspec.Struct, frozen=True):
+    """What the person asked of the answers. `images` go with the first question."""
+
+    model: str | None = None
+    system: str | None = None
+    images: tuple[DataPart, ...] = ()
+    effort: str | None = None
+
+
+def where_options(command: Command) -> Command:
+    """Gives the command `where: Where`."""
+
+    @click.option("--local", is_flag=True, help="Use the small model on this machine.")
+    @click.option(
+        "--base-url",
+        envvar="TOLLBRIDGE_BASE_URL",
+        metavar="URL",
+        callback=_check_url,
+        help="The gateway; its address usually ends in /v1.  [env: TOLLBRIDGE_BASE_URL]",
+    )
+    @click.option(
+        "--allow-http",
+        is_flag=True,
+        help="Allow plain http beyond this machine, where anyone on the way can read along.",
+    )
+    @functools.wraps(command)
+    def with_where(local: bool, base_url: str | None, allow_http: bool, **rest: Any) -> int | None:
+        if local and base_url and _typed("base_url"):
+            raise click.UsageError("--local and --base-url name two gateways. Give one of them.")
+        return command(where=Where(base_url, local, allow_http), **rest)
+
+    return with_where
+
+
+def wish_options(command: Command) -> Command:
+    """Gives the command `wishes: Wishes`."""
+
+    @click.option(
+        "--model",
+        envvar="TOLLBRIDGE_MODEL",
+        metavar="NAME",
+        help="The model, as `tollbridge models` names it.  [env: TOLLBRIDGE_MODEL]",
+    )
+    @click.option("--system", metavar="TEXT", help="What the model is told first.")
+    @click.option(
+        "--image",
+        "images",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        callback=lambda _context, _option, paths: tuple(read_image(path) for path in paths),
+        help="Show the model an image; may be given several times.",
+    )
+    @click.option(
+        "--reasoning",
+        "effort",
+        type=click.Choice(EFFORTS),
+        metavar="EFFORT",
+        help=f"How hard to think: {', '.join(EFFORTS)}.",
+    )
+    @functools.wraps(command)
+    def with_wishes(
+        model: str | None, system: str | None, images: tuple[DataPart, ...], effort: str | None, **rest: Any
+    ) -> int | None:
+        return command(wishes=Wishes(model, system, images, effort), **rest)
+
+    return with_wishes
+
+
+def read_image(path: Path) -> DataPart:
+    """The image in a file, by what its bytes say it is."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(IMAGE_LIMIT + 1)
+    except OSError as error:
+        raise click.BadParameter(f"{path} cannot be read: {error.strerror}.") from error
+    if len(data) > IMAGE_LIMIT:
+        raise click.BadParameter(f"{path} is larger than {IMAGE_LIMIT >> 20} MiB, the most that is sent.")
+    mime = sniff(data)
+    if mime is None or not mime.startswith("image/"):
+        raise click.BadParameter(f"{path} is not an image (PNG, JPEG, GIF, WebP...).")
+    return DataPart(data, mime, path.name)
+
+
+def _typed(name: str) -> bool:
+    """Whether an option was given in the command, and not by the environment."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def _check_url(_context: click.Context, _option: click.Parameter, url: str | None) -> str | None:
+    if not url:
+        return None
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise click.BadParameter(f"{url!r} is not a URL: {error}.") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise click.BadParameter(f"{url!r} is not an http or https URL. For example: {EXAMPLE_URL}")
+    return url

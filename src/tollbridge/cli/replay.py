@@ -1,0 +1,93 @@
+"""`tollbridge replay`: recorded response bytes through today's decoders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from tollbridge.cli.recordings import open_recording
+from tollbridge.cli.summary import Summary, summarise, to_json
+from tollbridge.cli.terminal import harmless, one_line
+from tollbridge.core.events import Event
+from tollbridge.gateways.dialects import DIALECTS, decoder_for
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option(
+    "--protocol",
+    type=click.Choice(["auto", *DIALECTS]),
+    default="auto",
+    show_default=True,
+    help="What the recording speaks; auto looks at it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a file, one a line.")
+def replay(files: tuple[Path, ...], protocol: str, as_json: bool) -> int:
+    """Read recorded responses (.sse, .json, ...) and say what they came to.
+
+    A .headers file of the same name beside a recording gives its status and content type.
+    """
+    failed = False
+    for path in files:
+        try:
+            summary = summarise(replayed(path, protocol))
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            click.echo(f"Error: {path} cannot be read: {reason}. Give the path of a recording.", err=True)
+            failed = True
+            continue
+        if as_json:
+            click.echo(to_json({"file": str(path), **msgspec.to_builtins(summary)}))
+        else:
+            _show(path, summary)
+    return int(failed)
+
+
+def replayed(path: Path, protocol: str) -> list[Event]:
+    """The events of one recording. Raises OSError where it cannot be read, and nothing else."""
+    recording = open_recording(path)
+    decoder = decoder_for(protocol, recording.status, recording.headers)
+    events: list[Event] = []
+    for chunk in recording.chunks():
+        events += decoder.feed(chunk)
+    return events + decoder.close()
+
+
+def _show(path: Path, summary: Summary) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _rows(summary):
+        table.add_row(name, Text(value))
+    console = Console(highlight=False)
+    console.print(Text(one_line(str(path)), style="bold"))
+    console.print(table)
+    console.print()
+
+
+def _rows(summary: Summary) -> list[tuple[str, str]]:
+    ended = summary.ended if summary.finish_reason is None else f"{summary.ended} ({summary.finish_reason})"
+    usage = {} if summary.usage is None else summary.usage
+    known = ", ".join(f"{name} {count:,}" for name, count in usage.items() if count is not None)
+    rows = [
+        ("thinking", harmless(summary.reasoning)),
+        ("text", harmless(summary.text)),
+        *(("call" if call["offered"] else "call, not offered", _call(call)) for call in summary.tool_calls),
+        *(("file", one_line(to_json(file))) for file in summary.files),
+        *(("source", one_line(to_json(source))) for source in summary.sources),
+        *(("data", one_line(to_json(data))) for data in summary.data),
+        ("usage", known),
+        *(("error", f"{error['kind']}: {one_line(error['message'])}") for error in summary.errors),
+        ("ended", ended),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _call(call: dict[str, object]) -> str:
+    return one_line(f"{call['name']} {to_json(call['input'])}")

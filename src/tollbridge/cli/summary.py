@@ -1,0 +1,146 @@
+"""What a turn came to: a list of events folded into one value that can be printed as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any, assert_never
+
+import msgspec
+
+from tollbridge.core.errors import BridgeError
+from tollbridge.core.events import (
+    Data,
+    Ending,
+    Event,
+    Failed,
+    File,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    ReasoningEnded,
+    Source,
+    TextDelta,
+    ToolCall,
+)
+from tollbridge.core.usage import Usage
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    reasoning: str
+    tool_calls: list[dict[str, Any]]
+    files: list[dict[str, Any]]
+    sources: list[dict[str, Any]]
+    data: list[dict[str, Any]]
+    usage: dict[str, int | None] | None
+    finish_reason: FinishReason | None
+    errors: list[dict[str, str]]
+    ended: Ending
+
+
+def summarise(events: Iterable[Event]) -> Summary:
+    """Fold a whole turn. Failures do not undo what was said before them."""
+    text: list[str] = []
+    reasoning: list[str] = []
+    calls: list[dict[str, Any]] = []
+    files: list[dict[str, Any]] = []
+    sources: list[dict[str, Any]] = []
+    data: list[dict[str, Any]] = []
+    errors: list[BridgeError] = []
+    finished: Finished | None = None
+    usage: Usage | None = None
+    for event in events:
+        match event:
+            case TextDelta():
+                text.append(event.text)
+            case ReasoningDelta():
+                reasoning.append(event.text)
+            case ReasoningEnded():
+                pass
+            case ToolCall():
+                calls.append(_call(event))
+            case File():
+                files.append(_file(event))
+            case Source():
+                sources.append(_known(event, "kind", "id", "url", "title", "mime", "filename"))
+            case Data():
+                data.append({**_known(event, "name", "id"), "value": event.value})
+            case Finished():
+                finished, usage = event, event.usage
+            case Failed():
+                errors.append(event.error)
+                usage = usage or event.usage
+            case _:
+                assert_never(event)
+    return Summary(
+        text="".join(text),
+        reasoning="".join(reasoning),
+        tool_calls=calls,
+        files=files,
+        sources=sources,
+        data=data,
+        usage=_usage(usage),
+        finish_reason=None if finished is None else finished.reason,
+        errors=[{"kind": error.kind, "message": error.message} for error in errors],
+        ended=_ending(finished, errors),
+    )
+
+
+def to_json(value: object) -> str:
+    """One line of JSON that every reader takes, whatever a model wrote into it.
+
+    Halves of a character (lone surrogates) are joined where they meet and replaced where they do not;
+    numbers that JSON does not have (NaN, infinities) become null.
+    """
+    plain = msgspec.to_builtins(value)
+    try:
+        line = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        with_nulls = json.loads(json.dumps(plain), parse_constant=lambda _: None)
+        line = json.dumps(with_nulls, ensure_ascii=False)
+    return mended(line)
+
+
+def mended(text: str) -> str:
+    """The text with surrogate halves joined, or replaced where their other half is missing."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _ending(finished: Finished | None, errors: list[BridgeError]) -> Ending:
+    if finished is not None:
+        return finished.ended
+    kinds = {error.kind for error in errors}
+    if kinds <= {"disconnected"}:
+        return "cut"
+    return "abort" if kinds <= {"cancelled", "disconnected"} else "error"
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"call_id": call.call_id, "name": call.name, "input": call.input, "offered": call.offered}
+
+
+def _file(file: File) -> dict[str, Any]:
+    measured = {
+        "mime": file.mime,
+        "length": None if file.data is None else len(file.data),
+        "sha256": None if file.data is None else hashlib.sha256(file.data).hexdigest(),
+    }
+    return {**measured, **_known(file, "name", "url")}
+
+
+def _known(event: Source | Data | File, *names: str) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(event, name)) is not None}
+
+
+def _usage(usage: Usage | None) -> dict[str, int | None] | None:
+    if usage is None or not usage.known:
+        return None
+    return {
+        "input": usage.input_tokens,
+        "output": usage.output_tokens,
+        "total": usage.total_tokens,
+        "cached": usage.cached_tokens,
+        "reasoning": usage.reasoning_tokens,
+    }

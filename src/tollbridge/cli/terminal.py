@@ -1,0 +1,47 @@
+"""What may be written on a terminal, and how. The words of models and servers must not drive it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import textwrap
+from typing import TextIO
+
+# Every control character but tab and newline: an escape sequence in an answer could retitle the window,
+# move the cursor or type for the person.
+_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "�") | {9: "\t", 10: "\n", 13: None}
+_DIM, _BOLD, _RED, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[31m", "\x1b[0m"
+
+
+def harmless(text: str) -> str:
+    """The text without control characters other than tab and newline."""
+    return text.translate(_CONTROLS)
+
+
+def one_line(text: str) -> str:
+    """The text on one line, without control characters."""
+    return " ".join(harmless(text).split())
+
+
+def folded(line: str, stream: TextIO) -> str:
+    """The line, folded between words where a person reads it."""
+    if not stream.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+
+
+def has_style(stream: TextIO) -> bool:
+    """Whether to use colours on it: a terminal, and nobody said no (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class Paint:
+    """Styles for one stream, which are nothing where it is not a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        styled = has_style(stream)
+        self.dim = _DIM if styled else ""
+        self.bold = _BOLD if styled else ""
+        self.red = _RED if styled else ""
+        self.plain = _PLAIN if styled else ""

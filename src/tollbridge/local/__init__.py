@@ -1,0 +1,10 @@
+"""A real model on this machine: fetched once, served by llama.cpp on loopback."""
+
+from __future__ import annotations
+
+from tollbridge.local.errors import LocalModelFailed
+from tollbridge.local.fetch import fetch
+from tollbridge.local.model import SMOLLM2, PinnedModel
+from tollbridge.local.process import LocalModel, is_installed
+
+__all__ = ["SMOLLM2", "LocalModel", "LocalModelFailed", "PinnedModel", "fetch", "is_installed"]
