@@ -12,7 +12,7 @@ from tollbridge.cli.connection import connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener
-from tollbridge.cli.options import Where, Wishes, where_options, wish_options
+from tollbridge.cli.options import Where, Wishes, ui_stream_option, where_options, wish_options
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.summary import mended, summarise, to_json
 from tollbridge.cli.toll import toll_line
@@ -23,6 +23,7 @@ from tollbridge.core.messages import Message, Role, TextPart
 @click.argument("prompt")
 @wish_options
 @where_options
+@ui_stream_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def ask(prompt: str, wishes: Wishes, where: Where, as_json: bool) -> int:
     """Ask one question and print the answer. PROMPT is the question, or - to read it from standard input."""

@@ -16,7 +16,7 @@ from tollbridge.cli.connection import Connection, connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener
-from tollbridge.cli.options import Where, Wishes, where_options, wish_options
+from tollbridge.cli.options import Where, Wishes, ui_stream_option, where_options, wish_options
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.summary import mended
 from tollbridge.cli.terminal import Paint, one_line
@@ -35,6 +35,7 @@ Ctrl-C stops an answer."""
 @click.command()
 @wish_options
 @where_options
+@ui_stream_option
 def chat(wishes: Wishes, where: Where) -> int:
     """Talk with a model in the terminal. Questions can also be piped in, one a line."""
     with asyncio.Runner() as runner, contextlib.ExitStack() as leaving:

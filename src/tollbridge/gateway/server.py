@@ -15,12 +15,14 @@ import msgspec
 from aiohttp import web
 
 from tollbridge.core.errors import RequestError
+from tollbridge.gateway.aisdk import AI_ROUTES, name_errors
 from tollbridge.gateway.arrivals import Arrival
 from tollbridge.gateway.refusals import Refused
-from tollbridge.gateway.routes import BODY, ROUTES, SCENARIO, SERVICE, Handler
+from tollbridge.gateway.replies import Reply
+from tollbridge.gateway.routes import BODY, ROUTES, SCENARIO, SERVICE, Handler, create_response
 from tollbridge.gateway.scenarios import SCENARIOS, Scenario, find_scenario
 from tollbridge.gateway.sending import ARRIVAL, hang_up
-from tollbridge.gateway.service import Service
+from tollbridge.gateway.service import Model, Service
 from tollbridge.gateway.tampering import Settings
 
 MAX_BODY = 64 * 1024 * 1024
@@ -35,7 +37,9 @@ class Gateway:
         async with Gateway(scenario="rate-limit") as gateway:
             ...  # talk to gateway.url
 
-    `url` ends in `/v1`. It listens on a free loopback port unless told otherwise.
+    `url` ends in `/v1`. It listens on a free loopback port unless told otherwise. `model` says what to answer
+    where the scripted model will not do (`None` leaves it to that one); `reply` sends the same bytes, such as
+    a recording, for every response that is asked for.
     """
 
     def __init__(
@@ -46,11 +50,14 @@ class Gateway:
         host: str = "127.0.0.1",
         port: int = 0,
         settings: Settings | None = None,
+        model: Model | None = None,
+        reply: Reply | None = None,
     ) -> None:
         if scenario not in SCENARIOS:
             raise RequestError(f"There is no scenario {scenario!r}. Known: {', '.join(SCENARIOS)}.")
         self._host, self._port = host, port
-        self._service = Service(scenario, api_key, settings or Settings())
+        self._service = Service(scenario, api_key, settings or Settings(), model)
+        self._reply = reply
         self._runner: web.AppRunner | None = None
         self._elsewhere: int | None = None
 
@@ -77,11 +84,11 @@ class Gateway:
         return await self._service.arrivals.hung_up(timeout)
 
     async def start(self) -> None:
-        app = web.Application(client_max_size=MAX_BODY, middlewares=[self._guard])
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[name_errors, self._guard])
         app[SERVICE] = self._service
         app.on_response_prepare.append(_name_request)
         for prefix in ("", MOVED):
-            for method, path, handler in ROUTES:
+            for method, path, handler in (*ROUTES, *AI_ROUTES):
                 app.router.add_route(method, prefix + path, handler)
         # Cancelled when the client goes, so that the moment can be told.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
@@ -128,7 +135,7 @@ class Gateway:
             try:
                 response = await self._answer(request, handler)
                 arrival.status = response.status
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, ConnectionError):
                 if self._runner is not None:
                     self._service.arrivals.note_hang_up(arrival)
                 raise
@@ -153,13 +160,15 @@ class Gateway:
     async def _try(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         arrival, service = request[ARRIVAL], self._service
         request[BODY] = await request.read()
-        if not request.path.removeprefix(MOVED).startswith("/v1"):
+        if not request.path.removeprefix(MOVED).startswith(("/v1", "/v3", "/v4")):
             return await handler(request)
         service.check_key(arrival.bearer)
         with contextlib.suppress(msgspec.DecodeError):
             arrival.body = msgspec.json.decode(request[BODY]) if request[BODY] else None
         arrival.scenario = service.choose_scenario(request.headers, arrival.body)
         scenario = request[SCENARIO] = find_scenario(arrival.scenario)
+        if self._reply is not None and request.match_info.route.handler is create_response:
+            return _send_reply(self._reply)
         instead = await self._instead(request, scenario)
         return instead if instead is not None else await handler(request)
 
@@ -175,10 +184,7 @@ class Gateway:
         if scenario.redirect is not None:
             return await self._redirect(request, scenario.redirect)
         if scenario.reply is not None:
-            reply = scenario.reply()
-            return web.Response(
-                status=reply.status, body=reply.body, content_type=reply.content_type, headers=reply.headers
-            )
+            return _send_reply(scenario.reply())
         if scenario.silent:
             await asyncio.sleep(self._service.settings.stall_seconds)
         await hang_up(request)
@@ -198,11 +204,13 @@ class Gateway:
 
 async def _name_request(request: web.Request, response: web.StreamResponse) -> None:
     response.headers["x-request-id"] = request[ARRIVAL].id
+    response.headers["Server"] = "tollbridge"
 
 
 def _note(request: web.Request) -> Arrival:
     address = request.transport.get_extra_info("sockname") if request.transport else None
-    return Arrival(request.method, request.path, request.headers, address[1] if address else None)
+    path = request.rel_url.raw_path  # as it came: decoded, it could break a line of the log
+    return Arrival(request.method, path, request.headers, address[1] if address else None)
 
 
 def _refusal(refused: Refused) -> web.Response:
@@ -211,6 +219,12 @@ def _refusal(refused: Refused) -> web.Response:
         body=msgspec.json.encode(refused.body),
         content_type="application/json",
         headers=refused.headers,
+    )
+
+
+def _send_reply(reply: Reply) -> web.Response:
+    return web.Response(
+        status=reply.status, body=reply.body, content_type=reply.content_type, headers=reply.headers
     )
 
 
@@ -231,7 +245,9 @@ def run(
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until interrupted or terminated. `on_ready` is told the URL once it listens."""
-    asyncio.run(_serve(Gateway(host=host, port=port, scenario=scenario, api_key=api_key), on_ready))
+    gateway = Gateway(host=host, port=port, scenario=scenario, api_key=api_key)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(gateway, on_ready))
 
 
 async def _serve(gateway: Gateway, on_ready: Callable[[str], None] | None) -> None:

@@ -21,11 +21,13 @@ FAILURE = "The model stopped working in the middle of its answer (a fault that w
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how large faults are: `stall_seconds` bounds a silence, `pace` is a slow token's time."""
+    """How long and how large faults are: `stall_seconds` bounds a silence, `pace` is a slow token's time,
+    `websocket_seconds` the longest a WebSocket stays open."""
 
     stall_seconds: float = 30.0
     oversized_bytes: int = 65 * 1024 * 1024
     pace: float = 0.05
+    websocket_seconds: float = 60 * 60
 
 
 Tamper = Callable[[Iterable[Step], Settings], Iterable[Step]]
