@@ -174,7 +174,7 @@ def test_a_damaged_recording_gives_a_result(name: str, data: st.DataObject) -> N
 
 NAMES_OF_FIELDS = st.sampled_from(
     "type id item delta text output_index item_id content summary response error output status usage call_id "
-    "name arguments annotations annotation part result message refusal summary_index content_index code".split()
+    "name arguments annotations annotation part result message refusal summary_index content_index".split()
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.text(max_size=6),
