@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "local": ("tollbridge.cli.serve", "Fetch a small model and serve it on this machine."),
     "models": ("tollbridge.cli.models", "List the models of a gateway."),
     "replay": ("tollbridge.cli.replay", "Read recorded responses and say what they came to."),
+    "sidecar": ("tollbridge.cli.editor", "Serve an editor over standard input and output."),
 }
 
 
