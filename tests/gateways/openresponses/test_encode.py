@@ -252,8 +252,10 @@ def test_tools_are_flat_and_never_strict() -> None:
 
 @pytest.mark.parametrize(
     ("choice", "sent"),
-    [*((word, word) for word in ("auto", "required", "none"))]
-    + [(NamedTool("weather"), {"type": "function", "name": "weather"})],
+    [
+        *((word, word) for word in ("auto", "required", "none")),
+        (NamedTool("weather"), {"type": "function", "name": "weather"}),
+    ],
 )
 def test_a_tool_choice_is_sent_with_tools_and_not_without(choice: Any, sent: Any) -> None:
     assert body(tools=(WEATHER,), tool_choice=choice, parallel_tool_calls=False)["tool_choice"] == sent
