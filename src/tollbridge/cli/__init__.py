@@ -52,7 +52,7 @@ def tollbridge() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """The edge: whatever happens becomes a sentence and an exit code."""
     sys.excepthook = _last_words
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # half a character must not end the program
     try:

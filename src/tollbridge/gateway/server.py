@@ -12,6 +12,7 @@ from typing import Self
 from aiohttp import web
 
 from tollbridge.core.errors import RequestError
+from tollbridge.gateway.aisdk import AI_ROUTES, name_errors
 from tollbridge.gateway.arrivals import Arrival
 from tollbridge.gateway.door import MOVED, Door, name_request
 from tollbridge.gateway.replies import Reply
@@ -81,11 +82,11 @@ class Gateway:
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             return await door.let_in(request, handler)
 
-        app = web.Application(client_max_size=MAX_BODY, middlewares=[guard])
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[name_errors, guard])
         app[SERVICE] = self._service
         app.on_response_prepare.append(name_request)
         for prefix in ("", MOVED):
-            for method, path, handler in ROUTES:
+            for method, path, handler in (*ROUTES, *AI_ROUTES):
                 app.router.add_route(method, prefix + path, handler)
         # Cancelled when the client goes, so that the moment can be told.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)

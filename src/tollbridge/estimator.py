@@ -1,0 +1,171 @@
+"""The token estimator an application holds: counts, predicts, and learns from what gateways report."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from threading import Thread
+from typing import Literal, TypeVar
+
+import msgspec
+
+from tollbridge.core.errors import ContextTooLong
+from tollbridge.core.messages import ChatRequest, Message, Part, Tool
+from tollbridge.core.usage import Usage
+from tollbridge.store import Database, LedgerTables, StoreUnusable
+from tollbridge.tokens import Accuracy, EstimationResult, Ledger, warm
+from tollbridge.tokens.families import family_of
+from tollbridge.tokens.recent import Recent
+from tollbridge.tokens.tokenizers import BASE
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# A prompt that fills this share of the window is near its end.
+NEAR = 0.9
+# Characters of texts that one generation of the cache of counts may hold.
+_MOST = 4_000_000
+
+
+class Preflight(msgspec.Struct, frozen=True):
+    """A prompt beside the window it must fit into. It warns, and refuses nothing: the gateway decides."""
+
+    estimate: EstimationResult
+    window: int | None
+    verdict: Literal["fits", "near", "over", "unknown"]
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence for the log and the status bar, where there is something to say."""
+        if self.verdict not in ("near", "over") or not self.window:
+            return None
+        share = self.estimate.tokens / self.window
+        where = "more than" if self.verdict == "over" else f"{share:.0%} of"
+        return f"The prompt is about {self.estimate.tokens:,} tokens, {where} the {self.window:,} that fit."
+
+
+class HybridTokenEstimator:
+    """Estimates improve with every `calibrate`. With a `path`, what is learned outlives the process and is
+    shared with every other that uses the same file; without one it is kept in memory.
+    """
+
+    def __init__(self, path: str | PathLike[str] | None = None) -> None:
+        self._database: Database | None = None
+        self._ledger = self._open(Path(path)) if path is not None else Ledger()
+        self._lesson = self._ledger.lesson
+        self._counts: dict[str, Recent[str, int]] = {}
+
+    def _open(self, path: Path) -> Ledger:
+        try:
+            self._database = Database(path)
+            return Ledger(LedgerTables(self._database))
+        except StoreUnusable as error:
+            _log.warning("%s; what is learned now is lost at the end", error.message)
+            return Ledger()
+
+    def warm(self, *models: str) -> Thread:
+        """Load the vocabularies of these models in the background."""
+        names = {family_of(model).vocabulary or BASE for model in models} or {BASE}
+        return warm(*sorted(names))
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+
+    # --- counting and estimating ---
+
+    def estimate_text(self, model: str, text: str) -> int:
+        """The tokens of a text by itself. Exact where the model's vocabulary is bundled."""
+        if self._lesson != self._ledger.lesson:
+            self._lesson = self._ledger.lesson
+            self._counts.clear()
+        counts = self._counts.get(model)
+        if counts is None:
+            counts = self._counts[model] = Recent(_MOST)
+        count = counts.get(text)
+        if count is None:
+            count = self._safely(lambda: self._ledger.text_tokens(model, text))
+            counts.put(text, count, len(text) + 100)
+        return count
+
+    def estimate_message(self, model: str, message: Message) -> int:
+        """The tokens of a message's content, without what surrounds every message: hosts add that."""
+        return self._safely(lambda: self._ledger.message_tokens(model, message))
+
+    def estimate_conversation(
+        self, model: str, messages: Sequence[Message], tools: Sequence[Tool] = ()
+    ) -> EstimationResult:
+        return self.estimate_request(ChatRequest(model=model, messages=tuple(messages), tools=tuple(tools)))
+
+    def estimate_request(self, request: ChatRequest) -> EstimationResult:
+        """The input tokens a gateway will report for this request."""
+        return self._safely(lambda: self._ledger.estimate(request))
+
+    def preflight(self, request: ChatRequest, window: int | None) -> Preflight:
+        """Compare the request with the most input tokens the model takes, where that is known."""
+        estimate = self.estimate_request(request)
+        if not window:
+            return Preflight(estimate, None, "unknown")
+        share = estimate.tokens / window
+        return Preflight(estimate, window, "over" if share > 1 else "near" if share >= NEAR else "fits")
+
+    # --- learning ---
+
+    def calibrate(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        usage: Usage,
+        tools: Sequence[Tool] = (),
+        answer: Iterable[Part] = (),
+    ) -> bool:
+        """Learn from a completed request; whether its report was believed."""
+        request = ChatRequest(model=model, messages=tuple(messages), tools=tuple(tools))
+        return self.calibrate_request(request, usage, answer)
+
+    def calibrate_request(self, request: ChatRequest, usage: Usage, answer: Iterable[Part] = ()) -> bool:
+        """`usage` is that of the last step, the one whose input was this request; `answer` is what was
+        streamed, so that it is known by its output tokens when it comes back as history."""
+        parts = tuple(answer)
+
+        def learn() -> bool:
+            believed = self._ledger.record(request, usage)
+            if believed:
+                self._ledger.record_answer(request.model, parts, usage)
+            return believed
+
+        return self._safely(learn)
+
+    def counted(self, request: ChatRequest, tokens: int) -> bool:
+        """Learn from a count the gateway was asked for (`/v1/responses/input_tokens`)."""
+        return self._safely(lambda: self._ledger.record(request, Usage(input_tokens=tokens), surely=True))
+
+    def refused(self, request: ChatRequest, error: ContextTooLong) -> bool:
+        """Learn from a refusal: the numbers it gives are the truth for this prompt."""
+        if error.tokens:
+            return self.counted(request, error.tokens)
+        if error.limit and self.estimate_request(request).tokens <= error.limit:
+            # Nobody said how long it is, but it is longer than this.
+            return self.counted(request, error.limit + 1)
+        return False
+
+    def accuracy(self) -> list[Accuracy]:
+        """How right the estimates were, by model."""
+        return self._safely(self._ledger.accuracy)
+
+    def reset(self) -> None:
+        """Forget everything that was learned and recorded."""
+        self._safely(self._ledger.clear)
+
+    def _safely(self, act: Callable[[], T]) -> T:
+        """A store that fails costs what was learned, never a turn."""
+        try:
+            return act()
+        except StoreUnusable as error:
+            _log.warning("%s; going on without it", error.message)
+            self._ledger = Ledger()
+            self._lesson = -1
+            return act()

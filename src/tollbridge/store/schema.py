@@ -1,0 +1,39 @@
+"""The tables, as steps: a file of any age is brought up to date by the steps it has not had."""
+
+from __future__ import annotations
+
+# A step is never changed once released; a new table or column is a new step at the end. The number of
+# steps a file has had is its `user_version`.
+STEPS: tuple[str, ...] = (
+    # The rowid is the age in all of these: what is put again becomes the youngest.
+    """
+    CREATE TABLE prefix (
+        id INTEGER PRIMARY KEY,
+        chain BLOB NOT NULL,
+        toolset BLOB NOT NULL,
+        tokens INTEGER NOT NULL,
+        loop INTEGER NOT NULL,
+        UNIQUE (chain, toolset)
+    );
+    CREATE TABLE measured (
+        id INTEGER PRIMARY KEY,
+        key BLOB NOT NULL UNIQUE,
+        tokens INTEGER NOT NULL,
+        reasoning INTEGER NOT NULL
+    );
+    CREATE TABLE learned (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        data BLOB NOT NULL
+    );
+    CREATE TABLE outcome (
+        id INTEGER PRIMARY KEY,
+        at INTEGER NOT NULL DEFAULT (unixepoch()),
+        model TEXT NOT NULL,
+        method TEXT NOT NULL,
+        plain INTEGER NOT NULL,
+        estimate INTEGER NOT NULL,
+        actual INTEGER NOT NULL
+    );
+    """,
+)

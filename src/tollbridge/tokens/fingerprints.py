@@ -1,0 +1,92 @@
+"""Fingerprints of everything that reaches the wire: of a message, a tool set, an answer, a prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from tollbridge.core.messages import ChatRequest, Message, Part, TextPart, ToolCallPart
+
+# Raise it when the same value starts to be sent in other words: what was measured of the old is forgotten.
+VERSION = b"1"
+SIZE = 16
+
+# Keys in order: an editor may give the arguments of a call back in another one.
+_encoder = msgspec.msgpack.Encoder(enc_hook=repr, order="deterministic")
+
+
+def fingerprint(*values: Any) -> bytes:
+    """A digest of values, whole."""
+    try:
+        content = _encoder.encode(values)
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+        # Lone surrogates, keys that are not strings, values that contain themselves: all of it still counts.
+        content = repr(values).encode("utf-8", "surrogatepass")
+    return sha256(content).digest()[:SIZE]
+
+
+def toolset_fingerprint(request: ChatRequest) -> bytes:
+    """Of everything in a request but its model and messages: tools above all, and the settings."""
+    return fingerprint(
+        request.tools,
+        request.tool_choice,
+        request.parallel_tool_calls,
+        request.reasoning_effort,
+        request.output_format,
+        request.extra,
+    )
+
+
+def answer_fingerprint(model: str, parts: Iterable[Part]) -> bytes:
+    """Of what an answer says, so that it is known again as history.
+
+    An editor may cut its text elsewhere, trim its ends, and drop the thinking.
+    """
+    said: list[str] = []
+    calls: list[tuple[str, str, Any]] = []
+    for part in parts:
+        match part:
+            case TextPart():
+                said.append(part.text)
+            case ToolCallPart():
+                calls.append((part.call_id, part.name, part.input))
+            case _:
+                continue
+    return fingerprint(b"answer", VERSION, model, "".join(said).strip(), calls)
+
+
+def message_key(model: str, message: bytes) -> bytes:
+    """Of a message as one model counts it."""
+    return sha256(b"message" + VERSION + model.encode("utf-8", "surrogatepass") + message).digest()[:SIZE]
+
+
+def chain(model: str, messages: Sequence[bytes]) -> list[bytes]:
+    """One fingerprint for every prefix of the messages, the shortest first."""
+    link = sha256(VERSION + model.encode("utf-8", "surrogatepass")).digest()[:SIZE]
+    links = []
+    for message in messages:
+        link = sha256(link + message).digest()[:SIZE]
+        links.append(link)
+    return links
+
+
+class Fingerprints:
+    """Fingerprints of messages, remembered for objects that are asked about again."""
+
+    def __init__(self, most: int = 4096) -> None:
+        self._most = most
+        # The message is held, so that its identity is not given to another.
+        self._known: dict[int, tuple[Message, bytes]] = {}
+
+    def of(self, message: Message) -> bytes:
+        known = self._known.get(id(message))
+        if known is not None and known[0] is message:
+            return known[1]
+        digest = fingerprint(message)
+        if len(self._known) >= self._most:
+            self._known.clear()
+        self._known[id(message)] = message, digest
+        return digest

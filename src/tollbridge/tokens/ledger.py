@@ -1,0 +1,201 @@
+"""The ledger: what every prompt already sent really cost, and from that, what the next one will."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from tollbridge.core.messages import ChatRequest, Message, Part, Role
+from tollbridge.core.usage import Usage
+from tollbridge.tokens.accuracy import Accuracy, HitRates, summarise
+from tollbridge.tokens.families import family_of
+from tollbridge.tokens.fingerprints import answer_fingerprint
+from tollbridge.tokens.gate import Gate, Verdict, prompt_tokens
+from tollbridge.tokens.learner import Extra, Weights
+from tollbridge.tokens.memory import LedgerStore, Memory, Outcome
+from tollbridge.tokens.pricing import (
+    NOTHING,
+    Anchor,
+    Pricer,
+    Sum,
+    content_tokens,
+    measured_as,
+    reasoning_tokens,
+)
+from tollbridge.tokens.prompts import Line, Prompt, Reader
+from tollbridge.tokens.school import School
+from tollbridge.tokens.shares import Share, shares
+
+Method = Literal["actual", "hybrid", "estimated"]
+
+# An answer is known by its reported tokens when they are within this factor, and so many, of its estimate.
+_MUCH, _SOME = 1.5, 20
+# A surprise is spread over new messages only when it changes none of them by more than this.
+_LEAST, _MOST = 0.7, 1.4
+
+
+class EstimationResult(msgspec.Struct, frozen=True):
+    """`actual`: this very prompt was counted by the gateway. `hybrid`: a part of it was. `estimated`: none.
+
+    `confidence` is the share of past estimates of this kind that came within 2 % of the truth.
+    """
+
+    tokens: int
+    method: Method
+    confidence: float
+    parts: tuple[Share, ...] = ()
+
+
+class Ledger:
+    """Prices prompts, and learns from what they really cost. Without a store it works in memory.
+
+    `without` leaves tokenizers out of the prior, for trials in which one of them is the hidden truth.
+    """
+
+    def __init__(self, store: LedgerStore | None = None, *, without: frozenset[str] = frozenset()) -> None:
+        self._store: LedgerStore = Memory() if store is None else store
+        self._reader = Reader()
+        self._school = School(self._store, without)
+        self._pricer = Pricer(self._store, self._school)
+        self._gate = Gate()
+        self._rates: HitRates | None = None
+
+    @property
+    def lesson(self) -> int:
+        """Another number whenever the same text may have come to be priced otherwise."""
+        return self._school.lesson
+
+    @property
+    def rates(self) -> HitRates:
+        if self._rates is None:
+            self._rates = HitRates(self._store.outcomes())
+        return self._rates
+
+    def accuracy(self) -> list[Accuracy]:
+        return summarise(self._store.outcomes())
+
+    def text_tokens(self, model: str, text: str) -> int:
+        """What a text alone costs."""
+        vector = self._reader.texts.vector(family_of(model), text)
+        return round(self._school.weights(model).text_tokens(vector))
+
+    def message_tokens(self, model: str, message: Message) -> int:
+        """What a message's content costs, without what surrounds every message."""
+        line = self._reader.read_line(model, message)
+        weights = self._school.weights(model)
+        known = self._pricer.known([line])
+        found = measured_as(line, known)
+        tokens = found[1] if found else content_tokens(line, weights)
+        reasoning = reasoning_tokens(line, known, weights)
+        return max(0, round(tokens + weights.extra.weights[Extra.REASONING_LOOP] * reasoning))
+
+    def estimate(self, request: ChatRequest) -> EstimationResult:
+        self._school.refresh()
+        prompt = self._reader.read(request)
+        weights = self._school.weights(prompt.model)
+        best = self._pricer.price(prompt, weights)
+        method = _method(prompt, best.anchor)
+        tokens = max(0, round(best.tokens))
+        return EstimationResult(
+            tokens,
+            method,
+            self.rates.rate(prompt.model, method),
+            shares(best.tally, best.anchor.tokens, weights, tokens),
+        )
+
+    def record(self, request: ChatRequest, usage: Usage, *, surely: bool = False) -> bool:
+        """Take what the gateway says this prompt came to; whether it was believed.
+
+        `surely` is for numbers that are about this prompt and no other: a count that was asked for, or a
+        refusal that names them. Such numbers are not held against the estimate.
+        """
+        if not request.messages:
+            return False
+        prompt = self._reader.read(request)
+        with self._store.writing():
+            self._school.refresh()
+            weights = self._school.weights(prompt.model)
+            best = self._pricer.price(prompt, weights)
+            tokens = prompt_tokens(usage, best.tokens)
+            if tokens is None:
+                return False
+            if not surely:
+                seen = self.rates.seen(prompt.model)
+                verdict = self._gate.judge(prompt.model, tokens, best.tokens, seen)
+                if verdict is Verdict.REFUSED:
+                    return False
+                if verdict is Verdict.NEW_TRUTH:
+                    weights = self._school.forget(prompt.model)
+                    best = self._pricer.sum(prompt, weights, NOTHING)
+            self._note(prompt, best, tokens)
+            self._learn(prompt, weights, best, tokens)
+        return True
+
+    def record_answer(self, model: str, parts: Iterable[Part], usage: Usage) -> bool:
+        """Know this answer by its reported output tokens when it comes back as history."""
+        message = Message(role=Role.ASSISTANT, parts=tuple(parts))
+        output = usage.output_tokens
+        if not output or output < 0 or not message.parts:
+            return False
+        line = self._reader.read_line(model, message)
+        expected = content_tokens(line, self._school.weights(model))
+        reasoning = usage.reasoning_tokens
+        if reasoning is None:  # what cannot be the text was thought and not told
+            reasoning = round(output - expected) if output > _MUCH * expected + _SOME else 0
+        said = output - min(max(0, reasoning), output)
+        if not expected / _MUCH - _SOME <= said <= expected * _MUCH + _SOME:
+            return False
+        with self._store.writing():
+            self._store.put_measured([(answer_fingerprint(model, message.parts), said, output - said)])
+        return True
+
+    def clear(self) -> None:
+        """Forget everything that was learned and recorded."""
+        with self._store.writing():
+            self._store.clear()
+        self._school.refresh(force=True)
+        self._rates = None
+
+    def _note(self, prompt: Prompt, best: Sum, tokens: int) -> None:
+        plain = self._pricer.sum(prompt, self._school.prior(prompt.model), NOTHING)
+        outcome: Outcome = (
+            prompt.model,
+            _method(prompt, best.anchor),
+            max(0, round(plain.tokens)),
+            max(0, round(best.tokens)),
+            tokens,
+        )
+        self.rates.add(outcome)
+        self._store.put_outcome(outcome)
+
+    def _learn(self, prompt: Prompt, weights: Weights, best: Sum, tokens: int) -> None:
+        anchor, tally = best.anchor, best.tally
+        texts, extras = tally.texts(), tally.extras()
+        cost = tokens - anchor.tokens - tally.known
+        if texts or extras:
+            weights.learn(texts, extras, cost)
+            self._school.keep(prompt.model, weights)
+        if anchor.length and anchor.toolset_key == prompt.toolset_key:
+            left = cost - weights.text.predict(texts) - weights.extra.predict(extras)
+            self._attribute(prompt.lines[anchor.length :], weights, left)
+        self._school.keep_toolset(prompt.family, prompt.toolset_key, prompt.toolset)
+        self._store.put_prefix((prompt.links[-1], prompt.toolset_key, tokens, round(best.loop)))
+
+    def _attribute(self, lines: Sequence[Line], weights: Weights, left: float) -> None:
+        """Spread what is left unexplained over the new messages, and know them by the result."""
+        known = self._pricer.known(lines)
+        new = {line.key: content_tokens(line, weights) for line in lines if not measured_as(line, known)}
+        total = sum(new.values())
+        if total <= 0 or not _LEAST <= 1 + left / total <= _MOST:
+            return
+        factor = 1 + left / total
+        self._store.put_measured([(key, max(0, round(content * factor)), 0) for key, content in new.items()])
+
+
+def _method(prompt: Prompt, anchor: Anchor) -> Method:
+    if not anchor.length:
+        return "estimated"
+    whole = anchor.length == len(prompt.lines) and anchor.toolset_key == prompt.toolset_key
+    return "actual" if whole else "hybrid"

@@ -1,0 +1,162 @@
+"""Pricing a prompt: the longest prefix whose cost was reported, plus a calibrated count of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from tollbridge.tokens.estimate import Tally
+from tollbridge.tokens.learner import Extra, Weights
+from tollbridge.tokens.memory import LedgerStore, Measured
+from tollbridge.tokens.prompts import Line, Prompt
+from tollbridge.tokens.school import School
+
+# Measured rows by their key.
+Known = dict[bytes, Measured]
+
+
+class Anchor(msgspec.Struct, frozen=True):
+    """The known beginning of a prompt: `length` messages came to `tokens`, with this tool set.
+
+    `loop` of them were reasoning since the user's last word at the time.
+    """
+
+    length: int = 0
+    tokens: int = 0
+    loop: int = 0
+    toolset_key: bytes = b""
+
+
+NOTHING = Anchor()
+
+
+class Sum(msgspec.Struct, frozen=True):
+    """One way to price a prompt, and how unsure it is. `loop` as in Anchor, for the whole prompt."""
+
+    anchor: Anchor
+    tally: Tally
+    tokens: float
+    variance: float
+    loop: float
+
+
+def content_tokens(line: Line, weights: Weights) -> float:
+    """What a message's content costs by its features."""
+    content = line.content
+    return (
+        weights.text.predict(content.text)
+        + content.media * weights.extra.weights[Extra.MEDIA]
+        + content.calls * weights.extra.weights[Extra.CALLS]
+    )
+
+
+def measured_as(line: Line, known: Known) -> Measured | None:
+    """What is known of a message: from when it was an answer, or from when it was new."""
+    return known.get(line.answer or b"") or known.get(line.key)
+
+
+def reasoning_tokens(line: Line, known: Known, weights: Weights) -> float:
+    """What the thinking in a message costs: as it was reported, or as its text counts."""
+    if not line.content.thinks:
+        return 0.0
+    found = known.get(line.answer or b"")
+    return float(found[2]) if found and found[2] else weights.text.predict(line.content.thinking)
+
+
+class Pricer:
+    """Reads the store, and changes nothing."""
+
+    def __init__(self, store: LedgerStore, school: School) -> None:
+        self._store = store
+        self._school = school
+
+    def price(self, prompt: Prompt, weights: Weights) -> Sum:
+        """The surest of the ways to price a prompt."""
+        sums = [self.sum(prompt, weights, anchor) for anchor in self._anchors(prompt)]
+        return min(sums, key=lambda candidate: candidate.variance)
+
+    def known(self, lines: Sequence[Line]) -> Known:
+        keys = [line.key for line in lines] + [line.answer for line in lines if line.answer]
+        return {row[0]: row for row in self._store.measured(keys)} if keys else {}
+
+    def _anchors(self, prompt: Prompt) -> Iterator[Anchor]:
+        """The longest known prefix; also the longest with the same tools, where that is another one."""
+        first = True
+        for start, links in _from_the_end(prompt.links):
+            places = {link: start + offset + 1 for offset, link in enumerate(links)}
+            found = [
+                Anchor(places[link], tokens, loop, toolset)
+                for link, toolset, tokens, loop in self._store.prefixes(links)
+            ]
+            found.sort(key=lambda anchor: (anchor.length, anchor.toolset_key == prompt.toolset_key))
+            for anchor in reversed(found):
+                if anchor.toolset_key == prompt.toolset_key:
+                    yield anchor
+                    return
+                if first and self._school.toolset(prompt.family, anchor.toolset_key) is not None:
+                    yield anchor
+                    first = False
+        if first:
+            yield NOTHING
+
+    def sum(self, prompt: Prompt, weights: Weights, anchor: Anchor) -> Sum:
+        tally = Tally()
+        self._tally_tools(prompt, weights, anchor, tally)
+        tail = prompt.lines[anchor.length :]
+        thinking = [line for line in prompt.lines[prompt.spoken + 1 : anchor.length] if line.content.thinks]
+        known = self.known([*tail, *thinking])
+        for line in tail:
+            _tally_line(line, known, tally)
+        kept = sum(reasoning_tokens(line, known, weights) for line in thinking)
+        loop = kept
+        for place, line in enumerate(tail, anchor.length):
+            reasoning = reasoning_tokens(line, known, weights)
+            if place > prompt.spoken:
+                loop += reasoning
+            else:
+                tally.extra[Extra.REASONING_PAST] += reasoning
+        # The reasoning that was in the prefix when it was measured may have become part of the past.
+        gone = anchor.loop - kept
+        tally.extra[Extra.REASONING_LOOP] += loop - anchor.loop
+        tally.extra[Extra.REASONING_PAST] += max(0.0, gone)
+        texts, extras = tally.texts(), tally.extras()
+        text = weights.text.predict(texts)
+        return Sum(
+            anchor=anchor,
+            tally=tally,
+            tokens=anchor.tokens + tally.known + text + weights.extra.predict(extras),
+            variance=weights.variance(texts, extras) + (weights.noise * text) ** 2,
+            loop=loop,
+        )
+
+    def _tally_tools(self, prompt: Prompt, weights: Weights, anchor: Anchor, tally: Tally) -> None:
+        if anchor.length and anchor.toolset_key == prompt.toolset_key:
+            return
+        tally.add_tools(prompt.toolset, weights.text.predict(prompt.toolset.text))
+        if not anchor.length:
+            tally.extra[Extra.BASE] = 1.0
+        elif before := self._school.toolset(prompt.family, anchor.toolset_key):
+            tally.add_tools(before, weights.text.predict(before.text), -1.0)
+
+
+def _tally_line(line: Line, known: Known, tally: Tally) -> None:
+    tally.extra[Extra.MESSAGES] += 1.0
+    found = measured_as(line, known)
+    if found is None:
+        tally.add_text(line.content.text)
+        tally.extra[Extra.MEDIA] += line.content.media
+        tally.extra[Extra.CALLS] += line.content.calls
+        return
+    tally.known += found[1]
+    if found[0] == line.answer:
+        tally.extra[Extra.ANSWERS] += 1.0
+
+
+def _from_the_end(links: Sequence[bytes]) -> Iterator[tuple[int, Sequence[bytes]]]:
+    """Slices from the end, each longer than the one before: what is known is mostly near the end."""
+    end, size = len(links), 8
+    while end > 0:
+        start = max(0, end - size)
+        yield start, links[start:end]
+        end, size = start, min(size * 4, 500)
