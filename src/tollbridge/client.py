@@ -23,6 +23,7 @@ from tollbridge.gateways.dialects import decoder_for
 from tollbridge.gateways.openresponses.decode import StreamDecoder
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
+from tollbridge.gateways.refusal import BODY_LIMIT as REFUSAL_LIMIT
 from tollbridge.gateways.refusal import read_refusal
 from tollbridge.io.retry import RetryPolicy
 
@@ -140,14 +141,15 @@ class GatewayClient(ABC):
         headers = {**self._request_headers(key), **question.headers}
         async with self._opened().send("POST", question.url, headers, question.body) as reply:
             decoder = decoder_for(self.protocol, reply.status, reply.headers)
-            async for chunk in reply.chunks():
-                batch, failure = _until_failure(decoder.feed(chunk))
-                if batch:
-                    yield batch
-                if failure is not None:
-                    raise _told(failure, reply, key)
-                if decoder.over:
-                    return
+            async with aclosing(reply.chunks()) as chunks:
+                async for chunk in chunks:
+                    batch, failure = _until_failure(decoder.feed(chunk))
+                    if batch:
+                        yield batch
+                    if failure is not None:
+                        raise _told(failure, reply, key)
+                    if decoder.over:
+                        return
             batch, failure = _until_failure(decoder.close())
             if batch:
                 yield batch
@@ -162,10 +164,10 @@ class GatewayClient(ABC):
                 async with self._opened().send(
                     method, self.base_url + path, self._request_headers(key), body
                 ) as reply:
-                    data = await reply.read()
                     if reply.status >= 400:
-                        raise _told(read_refusal(reply.status, reply.headers, data), reply, key)
-                    return data
+                        page = await reply.start(REFUSAL_LIMIT)
+                        raise _told(read_refusal(reply.status, reply.headers, page), reply, key)
+                    return await reply.read()
             except BridgeError as error:
                 failed += 1
                 wait = self._retries.wait(error, failed, self._chance)
