@@ -78,12 +78,15 @@ async def test_a_server_that_stops_in_the_middle_runs_out_of_the_idle_time() -> 
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc")
         await silent(reader, writer)
 
-    async with serving(stopping) as port, HttpClient(Timeouts(LONG, 0.2, LONG)) as client:
-        async with client.send("GET", f"http://127.0.0.1:{port}/", AUTH) as reply:
-            chunks = reply.chunks()
-            assert await anext(chunks) == b"abc"
-            with pytest.raises(TimedOut, match="went silent"):
-                await anext(chunks)
+    async with (
+        serving(stopping) as port,
+        HttpClient(Timeouts(LONG, 0.2, LONG)) as client,
+        client.send("GET", f"http://127.0.0.1:{port}/", AUTH) as reply,
+    ):
+        chunks = reply.chunks()
+        assert await anext(chunks) == b"abc"
+        with pytest.raises(TimedOut, match="went silent"):
+            await anext(chunks)
 
 
 async def test_a_server_that_drips_is_not_idle_but_runs_out_of_the_total_time() -> None:
