@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -48,6 +48,12 @@ class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
     parts: tuple[TextPart | DataPart, ...] = ()
     is_error: bool = False
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, call_id: str, parts: str | Iterable[TextPart | DataPart] = (), is_error: bool = False
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         _make_tuple(self)
 
@@ -61,6 +67,12 @@ class Message(msgspec.Struct, frozen=True):
     role: Role
     parts: tuple[Part, ...] = ()
     name: str | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, role: Role | str, parts: str | Iterable[Part] = (), name: str | None = None
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if not isinstance(self.role, Role):
