@@ -63,7 +63,7 @@ class Door:
     async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         arrival, service = request[ARRIVAL], self._service
         request[BODY] = await request.read()
-        if not request.path.removeprefix(MOVED).startswith("/v1"):
+        if not request.path.removeprefix(MOVED).startswith(("/v1", "/v3", "/v4")):
             return await handler(request)
         service.check_key(arrival.bearer)
         with contextlib.suppress(msgspec.DecodeError):
