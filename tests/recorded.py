@@ -34,7 +34,7 @@ def _recording(path: Path) -> Recording:
 
 
 def events_of(decoder: Decoder, chunks: list[bytes]) -> list[Event]:
-    """What a decoder makes of these bytes, text in a row joined: how much comes at once is no part of the meaning."""
+    """What a decoder makes of these bytes, text in a row joined: how it is cut is no part of the meaning."""
     told = [event for chunk in chunks for event in decoder.feed(chunk)] + decoder.close()
     joined: list[Event] = []
     for event in told:

@@ -18,8 +18,7 @@ SCRIPTS = {name: ROOT / "lib/node_modules/npm/bin" / f"{name}-cli.js" for name i
 
 def environment() -> dict[str, str]:
     """The environment in which `node` means ours, for the programs npm starts."""
-    path = os.pathsep.join((str(NODE.parent), os.environ.get("PATH", "")))
-    return {**os.environ, "PATH": path, "npm_config_nodedir": str(ROOT)}
+    return {**os.environ, "PATH": os.pathsep.join((str(NODE.parent), os.environ.get("PATH", "")))}
 
 
 def command(program: str, *arguments: str) -> list[str]:

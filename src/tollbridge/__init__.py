@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tollbridge.adapters.openresponses import OpenResponsesStreamAdapter as OpenResponsesStreamAdapter
     from tollbridge.adapters.stream import StreamUsage as StreamUsage
+    from tollbridge.adapters.vscode_stream import VSCodeStreamAdapter as VSCodeStreamAdapter
     from tollbridge.bridge import Bridge as Bridge
     from tollbridge.bridge import Turn as Turn
     from tollbridge.client import Answer as Answer
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from tollbridge.core.messages import ToolResultPart as ToolResultPart
     from tollbridge.core.models import Model as Model
     from tollbridge.core.usage import Usage as Usage
+    from tollbridge.gateways.aisdk.encode import ModelMessages as ModelMessages
+    from tollbridge.gateways.aisdk.encode import convert_messages as convert_messages
     from tollbridge.gateways.openresponses.encode import translate_messages as translate_messages
     from tollbridge.io.http import Timeouts as Timeouts
     from tollbridge.io.retry import RetryPolicy as RetryPolicy
@@ -68,6 +71,7 @@ _HOMES: dict[str, str] = {
     "Answer": "tollbridge.client",
     "Bridge": "tollbridge.bridge",
     "Model": "tollbridge.core.models",
+    "ModelMessages": "tollbridge.gateways.aisdk.encode",
     "OpenResponsesClient": "tollbridge.client",
     "OpenResponsesStreamAdapter": "tollbridge.adapters.openresponses",
     "RetryPolicy": "tollbridge.io.retry",
@@ -76,6 +80,8 @@ _HOMES: dict[str, str] = {
     "Turn": "tollbridge.bridge",
     "Usage": "tollbridge.core.usage",
     "UsageTracker": "tollbridge.usage",
+    "VSCodeStreamAdapter": "tollbridge.adapters.vscode_stream",
+    "convert_messages": "tollbridge.gateways.aisdk.encode",
     "translate_messages": "tollbridge.gateways.openresponses.encode",
 }
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
@@ -43,12 +44,24 @@ class Answer(msgspec.Struct, frozen=True):
     events: tuple[Event, ...]
 
 
-class OpenResponsesClient:
-    """Talks to one base URL (`…/v1`). A key is given for all calls or for one, and is kept nowhere else."""
+class Question(msgspec.Struct, frozen=True):
+    """What is sent to a gateway for one turn; `headers` besides those of every request."""
+
+    url: str
+    body: bytes
+    headers: Mapping[str, str] = {}
+
+
+class GatewayClient(ABC):
+    """Talks to one base URL. A key is given for all calls or for one, and is kept nowhere else."""
+
+    protocol: ClassVar[str]
+    # Where it talks to unless told otherwise.
+    home: ClassVar[str]
 
     def __init__(
         self,
-        base_url: str = VERCEL,
+        base_url: str | None = None,
         api_key: str | None = None,
         *,
         timeouts: Timeouts | None = None,
@@ -57,7 +70,7 @@ class OpenResponsesClient:
         allow_http: bool = False,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self.base_url = base_url.rstrip("/")
+        self.base_url = (base_url or self.home).rstrip("/")
         self._api_key = api_key
         self._timeouts = timeouts
         self._retries = retries or RetryPolicy()
@@ -68,7 +81,7 @@ class OpenResponsesClient:
         self._http: HttpClient | None = None
 
     def __repr__(self) -> str:
-        return f"OpenResponsesClient({self.base_url!r})"
+        return f"{type(self).__name__}({self.base_url!r})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -98,12 +111,12 @@ class OpenResponsesClient:
         self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
     ) -> AsyncGenerator[list[Event]]:
         """The same, one list a network read: what arrived together is handed on together."""
-        body = _body(request, stream=True)
+        question = self._question(request)
         failed = 0
         while True:
             told = False
             try:
-                async with aclosing(self._attempt(body, api_key or self._api_key)) as batches:
+                async with aclosing(self._attempt(question, api_key or self._api_key)) as batches:
                     async for batch in batches:
                         told = True
                         yield batch
@@ -115,36 +128,18 @@ class OpenResponsesClient:
                     raise
             await asyncio.sleep(wait)
 
-    async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
-        """The whole answer at once, without streaming."""
-        data = await self._call("POST", "/responses", _body(request, stream=False), api_key)
-        decoder = StreamDecoder()
-        return _answer(decoder.feed(data) + decoder.close(), api_key or self._api_key)
-
+    @abstractmethod
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
-        return read_models(await self._call("GET", "/models", None, api_key))
 
-    async def input_tokens(
-        self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
-    ) -> int:
-        """How many tokens the request would come to, counted by the gateway. Not every gateway can."""
-        body = {
-            name: value
-            for name, value in _parsed(request).items()
-            if name in ("model", "input", "tools", "tool_choice", "reasoning", "text", "instructions")
-        }
-        counted = _json(await self._call("POST", "/responses/input_tokens", _encoded(body), api_key))
-        tokens = Fields(counted).number("input_tokens")
-        if tokens is None:
-            raise StreamError("The gateway did not say how many tokens the request would come to.")
-        return tokens
+    @abstractmethod
+    def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
+        """The request in the words of this client's protocol."""
 
-    async def _attempt(self, body: bytes, key: str | None) -> AsyncGenerator[list[Event]]:
-        async with self._opened().send(
-            "POST", f"{self.base_url}/responses", self._request_headers(key), body
-        ) as reply:
-            decoder = decoder_for("openresponses", reply.status, reply.headers)
+    async def _attempt(self, question: Question, key: str | None) -> AsyncGenerator[list[Event]]:
+        headers = {**self._request_headers(key), **question.headers}
+        async with self._opened().send("POST", question.url, headers, question.body) as reply:
+            decoder = decoder_for(self.protocol, reply.status, reply.headers)
             async for chunk in reply.chunks():
                 batch, failure = _until_failure(decoder.feed(chunk))
                 if batch:
@@ -200,6 +195,41 @@ class OpenResponsesClient:
         return headers
 
 
+class OpenResponsesClient(GatewayClient):
+    """Talks to one base URL (`…/v1`) of a server that speaks OpenResponses."""
+
+    protocol = "openresponses"
+    home = VERCEL
+
+    async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
+        """The whole answer at once, without streaming."""
+        data = await self._call("POST", "/responses", _body(request, stream=False), api_key)
+        decoder = StreamDecoder()
+        return _answer(decoder.feed(data) + decoder.close(), api_key or self._api_key)
+
+    async def models(self, *, api_key: str | None = None) -> list[Model]:
+        """The models the gateway offers, of every type."""
+        return read_models(await self._call("GET", "/models", None, api_key))
+
+    async def input_tokens(
+        self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
+    ) -> int:
+        """How many tokens the request would come to, counted by the gateway. Not every gateway can."""
+        body = {
+            name: value
+            for name, value in _parsed(request).items()
+            if name in ("model", "input", "tools", "tool_choice", "reasoning", "text", "instructions")
+        }
+        counted = _json(await self._call("POST", "/responses/input_tokens", _encoded(body), api_key))
+        tokens = Fields(counted).number("input_tokens")
+        if tokens is None:
+            raise StreamError("The gateway did not say how many tokens the request would come to.")
+        return tokens
+
+    def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
+        return Question(f"{self.base_url}/responses", _body(request, stream=True))
+
+
 def _body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> bytes:
     return _encoded({**_parsed(request), "stream": stream})
 
@@ -236,7 +266,7 @@ def _answer(events: list[Event], key: str | None) -> Answer:
         reasoning="".join(event.text for event in said if isinstance(event, ReasoningDelta)),
         tool_calls=tuple(event for event in said if isinstance(event, ToolCall)),
         usage=finished.usage if finished else None,
-        finish_reason=finished.reason if finished else "unknown",
+        finish_reason=(finished.reason if finished else None) or "unknown",
         response_id=finished.response_id if finished else None,
         events=tuple(said),
     )

@@ -167,3 +167,10 @@ async def test_the_plain_model_neither_thinks_nor_draws(client: Client) -> None:
 async def test_words_of_a_scenario_ask_too(client: Client) -> None:
     answer: Answer = await client.ask("Hello fault:refusal")
     assert answer.json["output"][0]["content"][0]["type"] == "refusal"
+
+
+async def test_pages_of_text_ask_for_nothing(client: Client) -> None:
+    pages = "Draw a long, slow picture with a tool and think about its length. " * 20
+    answer = await client.ask(pages, tools=[WEATHER])
+    assert [item["type"] for item in answer.json["output"]] == ["message"]
+    assert answer.json["status"] == "completed"

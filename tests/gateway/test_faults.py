@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import time
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -341,6 +343,12 @@ def test_every_scenario_says_what_it_does_in_one_line() -> None:
     table = dict(describe_scenarios())
     assert set(table) == set(SCENARIOS)
     assert all(says and "\n" not in says and len(says) < 100 for says in table.values())
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "gateway.md").read_text()
+    told = re.findall(r"^\| `([\w-]+)` \| (.+) \|$", page, re.MULTILINE)
+    assert told == describe_scenarios()
 
 
 def _decodes(data: bytes) -> bool:

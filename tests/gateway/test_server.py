@@ -13,11 +13,12 @@ import time
 
 import aiohttp
 import pytest
-from tests.gateway.client import DEMO, Client
+from tests.gateway.client import DEMO, Client, output_text
 from tests.gateway.conftest import QUICK
+from tests.gateway.protocol import check_stream
 
 from tollbridge.core.errors import RequestError
-from tollbridge.gateway import Gateway, Settings
+from tollbridge.gateway import Answer, Call, Gateway, Reply, Say, Settings, Think, Turn
 from tollbridge.gateway.server import MAX_BODY
 
 KEY = "tb-key-0123456789"
@@ -234,3 +235,37 @@ def test_it_runs_as_a_program_until_it_is_told_to_stop() -> None:
 
 def test_settings_are_quick_in_tests_and_bounded_elsewhere() -> None:
     assert QUICK.stall_seconds < Settings().stall_seconds <= 60
+
+
+async def test_a_client_that_leaves_a_fast_stream_is_noticed(client: Client, gateway: Gateway) -> None:
+    body = {"model": DEMO, "input": "long 60000", "stream": True}
+    async with client.session.post(f"{gateway.url}/responses", json=body) as reply:
+        await reply.content.readany()
+        reply.close()
+    await gateway.hung_up(timeout=2)
+
+
+async def test_a_model_of_ones_own_answers(session: aiohttp.ClientSession) -> None:
+    def model(turn: Turn) -> Answer | None:
+        if turn.input_tokens > 50:
+            return None
+        return Answer(blocks=(Think("Hm."), Say("Mine."), Call("f", "{}")))
+
+    async with Gateway(model=model) as gateway:
+        client = Client(session, gateway.url)
+        response = check_stream((await client.stream("Hello")).events)
+        assert [item["type"] for item in response["output"]] == ["reasoning", "message", "function_call"]
+        assert output_text(response) == "Mine."
+        assert output_text((await client.ask("word " * 60)).json).startswith("You said")
+        failed = (await client.stream("Hello fault:failed")).events[-1]
+        assert failed["type"] == "response.failed"
+
+
+async def test_recorded_bytes_are_sent_as_they_are(session: aiohttp.ClientSession) -> None:
+    recorded = b'data: {"type":"response.completed"}\r\n\r\n'
+    reply = Reply(status=200, body=recorded, content_type="text/event-stream", headers={"x-from": "afar"})
+    async with Gateway(reply=reply) as gateway:
+        client = Client(session, gateway.url)
+        answer = await client.stream("Hello")
+        assert (answer.data, answer.headers["x-from"]) == (recorded, "afar")
+        assert (await client.get("/models")).status == 200

@@ -225,3 +225,9 @@ async def test_null_is_the_same_as_leaving_out(client: Client) -> None:
     )
     answer = await client.ask("Hi", **dict.fromkeys(fields))
     assert answer.status == 200
+
+
+async def test_a_body_that_is_no_json_by_its_label_is_refused(client: Client) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = await client.post("/responses", b'{"model":"tollbridge/demo","input":"Hi"}', headers)
+    assert (answer.status, answer.error["code"]) == (415, "unsupported_media_type")

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.client import DEMO, Client
 from tests.gateway.protocol import check_shape, check_stream
 
-from tollbridge.gateway import Gateway
+from tollbridge.gateway import Gateway, Settings
 
 
 async def _refused(client: Client, message: str | bytes | dict[str, Any]) -> dict[str, Any]:
@@ -84,3 +84,20 @@ async def test_a_client_that_leaves_is_noticed(client: Client, gateway: Gateway)
     await socket.receive_json(timeout=5)
     await socket.close()
     await gateway.hung_up(timeout=3)
+
+
+async def test_messages_are_noted_as_requests(client: Client, gateway: Gateway) -> None:
+    message = {"type": "response.create", "model": DEMO, "input": "Hi"}
+    async with client.session.ws_connect(f"{client.url}/responses") as socket:
+        await socket.send_json(message)
+        await socket.receive_json(timeout=5)
+    assert [(one.method, one.body) for one in gateway.requests] == [("GET", None), ("WEBSOCKET", message)]
+
+
+async def test_a_connection_ends_when_it_is_too_old(session: aiohttp.ClientSession) -> None:
+    async with Gateway(settings=Settings(websocket_seconds=0.1)) as gateway:
+        socket = await session.ws_connect(f"{gateway.url}/responses")
+        event = await socket.receive_json(timeout=5)
+        assert event["error"]["code"] == "websocket_connection_limit_reached"
+        assert (await socket.receive(timeout=5)).type is aiohttp.WSMsgType.CLOSE
+        await socket.close()

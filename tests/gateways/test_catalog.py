@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.core.errors import StreamError
-from tollbridge.core.models import Model, Prices
+from tollbridge.core.models import Capabilities, Model, Prices
 from tollbridge.gateways.catalog import read_models
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "models" / "llamacpp.models.json"
@@ -92,10 +92,17 @@ def test_every_servers_name_for_the_window_is_known(entry: dict[str, Any], windo
 def test_capabilities_under_other_names_become_tags() -> None:
     entry = {
         "id": "m",
-        "supported_parameters": ["tools", "max_tokens", "include_reasoning"],
+        "supported_parameters": ["tools", "max_tokens", "reasoning"],
         "architecture": {"input_modalities": ["text", "image", "file"]},
     }
-    assert listed(entry)[0].tags == {"tool-use", "reasoning", "vision", "file-input"}
+    (model,) = listed(entry)
+    assert model.tags == {"vision", "file-input"}
+    assert model.capabilities == Capabilities(tools=True, images=True, files=True, reasoning=True)
+
+
+def test_a_list_of_parameters_without_tools_says_that_there_are_none() -> None:
+    (model,) = listed({"id": "m", "tags": [], "supported_parameters": ["max_tokens"]})
+    assert not model.capabilities.tools
 
 
 def test_a_price_that_is_no_price_is_unknown() -> None:

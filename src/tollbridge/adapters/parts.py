@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-import msgspec
-
 from tollbridge.core.events import (
     Data,
     Event,
@@ -20,6 +18,7 @@ from tollbridge.core.events import (
     ToolCall,
 )
 from tollbridge.core.json import write_json
+from tollbridge.core.media import shown_mime
 from tollbridge.core.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart
 
 CITATION = "application/vnd.vscode.citation+json"
@@ -32,9 +31,10 @@ def parts_of(events: Iterable[Event], *, reasoning: bool = True) -> list[Part]:
     for event in events:
         match event:
             case TextDelta(text):
-                parts.append(TextPart(text))
+                if text:
+                    parts.append(TextPart(text))
             case ReasoningDelta(text, id_):
-                if reasoning:
+                if reasoning and text:
                     parts.append(ThinkingPart(text, id_))
             case ReasoningEnded(id_, metadata):
                 if reasoning and metadata:
@@ -60,9 +60,11 @@ def parts_of(events: Iterable[Event], *, reasoning: bool = True) -> list[Part]:
 
 def _file(file: File) -> DataPart:
     if file.data is not None:
-        return DataPart(file.data, file.mime, file.name)
+        return DataPart(file.data, shown_mime(file.data, file.mime), file.name)
     return DataPart((file.url or "").encode(), LINK, file.name)
 
 
 def _cited(source: Source) -> dict[str, object]:
-    return {name: value for name, value in msgspec.structs.asdict(source).items() if value is not None}
+    names = {"sourceId": source.id, "url": source.url, "title": source.title}
+    names |= {"mediaType": source.mime, "filename": source.filename}
+    return {"type": "citation", **{name: value for name, value in names.items() if value is not None}}

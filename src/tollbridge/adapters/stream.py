@@ -32,6 +32,14 @@ class StreamUsage(msgspec.Struct, frozen=True):
     response_id: str | None = None
     model: str | None = None
 
+    @property
+    def input_tokens(self) -> int | None:
+        return self.usage.input_tokens if self.usage else None
+
+    @property
+    def output_tokens(self) -> int | None:
+        return self.usage.output_tokens if self.usage else None
+
 
 class TurnDecoder(Protocol):
     """A decoder that also takes chunks somebody else has parsed."""

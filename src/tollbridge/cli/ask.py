@@ -12,9 +12,9 @@ from tollbridge.cli.connection import connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener
-from tollbridge.cli.options import Where, Wishes, where_options, wish_options
+from tollbridge.cli.options import Where, Wishes, ui_stream_option, where_options, wish_options
 from tollbridge.cli.screen import Screen
-from tollbridge.cli.summary import summarise, to_json
+from tollbridge.cli.summary import mended, summarise, to_json
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Role, TextPart
 
@@ -23,6 +23,7 @@ from tollbridge.core.messages import Message, Role, TextPart
 @click.argument("prompt")
 @wish_options
 @where_options
+@ui_stream_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def ask(prompt: str, wishes: Wishes, where: Where, as_json: bool) -> int:
     """Ask one question and print the answer. PROMPT is the question, or - to read it from standard input."""
@@ -38,7 +39,7 @@ def _read(prompt: str) -> str:
             raise click.UsageError(f"Standard input is not UTF-8 text (byte {error.start}).") from error
     if not prompt.strip():
         raise click.UsageError("The question is empty. Write one, or give - and pipe it in.")
-    return prompt
+    return mended(prompt)
 
 
 async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -> int:

@@ -16,8 +16,9 @@ from tollbridge.cli.connection import Connection, connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener
-from tollbridge.cli.options import Where, Wishes, where_options, wish_options
+from tollbridge.cli.options import Where, Wishes, ui_stream_option, where_options, wish_options
 from tollbridge.cli.screen import Screen
+from tollbridge.cli.summary import mended
 from tollbridge.cli.terminal import Paint, one_line
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Part, Role, TextPart
@@ -34,6 +35,7 @@ Ctrl-C stops an answer."""
 @click.command()
 @wish_options
 @where_options
+@ui_stream_option
 def chat(wishes: Wishes, where: Where) -> int:
     """Talk with a model in the terminal. Questions can also be piped in, one a line."""
     with asyncio.Runner() as runner, contextlib.ExitStack() as leaving:
@@ -108,7 +110,7 @@ class _Chat:
                 self._tell("\nCtrl-D or /quit leaves.")
 
     def _answer(self, line: str) -> None:
-        question = Message(Role.USER, (TextPart(line.strip("\n")), *self._waiting))
+        question = Message(Role.USER, (TextPart(mended(line.strip("\n"))), *self._waiting))
         screen = Screen(sys.stdout, sys.stderr)
         listener = Listener(self._connection.client, screen)
         try:

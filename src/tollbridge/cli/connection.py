@@ -13,12 +13,13 @@ import msgspec
 from tollbridge.cli.options import Where
 from tollbridge.cli.progress import FetchBar
 from tollbridge.cli.terminal import one_line
-from tollbridge.client import VERCEL, OpenResponsesClient
+from tollbridge.client import VERCEL, GatewayClient, OpenResponsesClient
+from tollbridge.client_aisdk import UiStreamClient, open_client
 from tollbridge.local import LocalModel, is_installed
 
 KEY_NAMES = ("TOLLBRIDGE_API_KEY", "AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN")
 
-Kind = Literal["remote", "local", "embedded"]
+Kind = Literal["remote", "local", "embedded", "ui-stream"]
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -32,19 +33,21 @@ class Choice(msgspec.Struct, frozen=True):
 class Connection(msgspec.Struct, frozen=True):
     """`model` is the one to use where none was asked for; `None` leaves it to the gateway's list."""
 
-    client: OpenResponsesClient
+    client: GatewayClient
     place: str
     model: str | None = None
 
 
 def choose(where: Where, has_key: bool, can_serve: bool) -> Choice:
+    if where.ui_stream:
+        return Choice("ui-stream", where.ui_stream)
     if where.local:
         return Choice("local")
     if where.base_url:
         return Choice("remote", where.base_url)
     if has_key:
         return Choice("remote", VERCEL)
-    if can_serve:
+    if can_serve and where.backend == "openresponses":
         return Choice("local", reason="No key and no --base-url: using a small model on this machine.")
     return Choice("embedded", reason="No key and no --base-url: using the embedded demo, no real model.")
 
@@ -70,9 +73,18 @@ async def connect(where: Where) -> AsyncIterator[Connection]:
         click.echo(choice.reason, err=True)
     match choice.kind:
         case "remote":
-            async with OpenResponsesClient(choice.base_url, key, allow_http=where.allow_http) as client:
+            async with open_client(
+                where.backend, choice.base_url, key, allow_http=where.allow_http
+            ) as client:
                 yield Connection(client, choice.base_url)
+        case "ui-stream":
+            # The key of a gateway is nobody else's business: only one meant for Tollbridge itself is sent.
+            key = find_key({KEY_NAMES[0]: os.environ.get(KEY_NAMES[0], "")})
+            async with UiStreamClient(choice.base_url, key, allow_http=where.allow_http) as chat:
+                yield Connection(chat, choice.base_url, "the endpoint's own model")
         case "local":
+            if where.backend != "openresponses":
+                raise click.UsageError("The model on this machine speaks OpenResponses. Leave out --backend.")
             with FetchBar() as progress:
                 async with LocalModel(progress=progress) as local, OpenResponsesClient(local.url) as client:
                     progress.close()
@@ -80,7 +92,7 @@ async def connect(where: Where) -> AsyncIterator[Connection]:
         case "embedded":
             from tollbridge.gateway import MODELS, Gateway
 
-            async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+            async with Gateway() as gateway, open_client(where.backend, gateway.url) as client:
                 yield Connection(client, "the embedded demo gateway", MODELS[0]["id"])
         case _:
             assert_never(choice.kind)

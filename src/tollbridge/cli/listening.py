@@ -89,6 +89,8 @@ class Listener:
 def show(event: Event, screen: Screen) -> None:
     match event:
         case TextDelta():
+            if event.replaces:
+                screen.note(f"[the last {event.replaces:,} characters are void: the backend began again]")
             screen.text(event.text)
         case ReasoningDelta():
             screen.thinking(event.text)

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
+from tollbridge.cli.summary import mended
+from tollbridge.client_aisdk import BACKENDS, Backend
 from tollbridge.core.media import sniff
 from tollbridge.core.messages import DataPart
 
@@ -27,6 +29,8 @@ class Where(msgspec.Struct, frozen=True):
     base_url: str | None = None
     local: bool = False
     allow_http: bool = False
+    backend: Backend = "openresponses"
+    ui_stream: str | None = None
 
 
 class Wishes(msgspec.Struct, frozen=True):
@@ -54,13 +58,41 @@ def where_options(command: Command) -> Command:
         is_flag=True,
         help="Allow plain http beyond this machine, where anyone on the way can read along.",
     )
+    @click.option(
+        "--backend",
+        type=click.Choice(BACKENDS),
+        envvar="TOLLBRIDGE_BACKEND",
+        default=BACKENDS[0],
+        show_default=True,
+        help="The protocol the gateway is asked in.  [env: TOLLBRIDGE_BACKEND]",
+    )
     @functools.wraps(command)
-    def with_where(local: bool, base_url: str | None, allow_http: bool, **rest: Any) -> int | None:
+    def with_where(
+        local: bool, base_url: str | None, allow_http: bool, backend: Backend, **rest: Any
+    ) -> int | None:
         if local and base_url and _typed("base_url"):
             raise click.UsageError("--local and --base-url name two gateways. Give one of them.")
-        return command(where=Where(base_url, local, allow_http), **rest)
+        return command(where=Where(base_url, local, allow_http, backend), **rest)
 
     return with_where
+
+
+def ui_stream_option(command: Command) -> Command:
+    """Lets the command's `where` also be anyone's chat endpoint. It stands below `where_options`."""
+
+    @click.option(
+        "--ui-stream",
+        metavar="URL",
+        callback=_check_url,
+        help="A chat endpoint that answers with an AI SDK UI message stream, instead of a gateway.",
+    )
+    @functools.wraps(command)
+    def with_ui_stream(ui_stream: str | None, where: Where, **rest: Any) -> int | None:
+        if ui_stream and (where.local or (where.base_url and _typed("base_url"))):
+            raise click.UsageError("--ui-stream names a place of its own. Leave out --local and --base-url.")
+        return command(where=msgspec.structs.replace(where, ui_stream=ui_stream), **rest)
+
+    return with_ui_stream
 
 
 def wish_options(command: Command) -> Command:
@@ -92,7 +124,8 @@ def wish_options(command: Command) -> Command:
     def with_wishes(
         model: str | None, system: str | None, images: tuple[DataPart, ...], effort: str | None, **rest: Any
     ) -> int | None:
-        return command(wishes=Wishes(model, system, images, effort), **rest)
+        told = None if system is None else mended(system)
+        return command(wishes=Wishes(model, told, images, effort), **rest)
 
     return with_wishes
 

@@ -54,9 +54,9 @@ def summarise(events: Iterable[Event]) -> Summary:
     for event in events:
         match event:
             case TextDelta():
-                text.append(event.text)
+                _say(text, event)
             case ReasoningDelta():
-                reasoning.append(event.text)
+                _say(reasoning, event)
             case ReasoningEnded():
                 pass
             case ToolCall():
@@ -86,6 +86,12 @@ def summarise(events: Iterable[Event]) -> Summary:
         errors=[{"kind": error.kind, "message": error.message} for error in errors],
         ended=_ending(finished, errors),
     )
+
+
+def _say(said: list[str], delta: TextDelta | ReasoningDelta) -> None:
+    if delta.replaces:
+        said[:] = ["".join(said)[: -delta.replaces]]
+    said.append(delta.text)
 
 
 def to_json(value: object) -> str:

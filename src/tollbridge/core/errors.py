@@ -123,6 +123,9 @@ class ContextTooLong(GatewayError):
         self.tokens = tokens
         self.limit = limit
 
+    def _identity(self) -> tuple[object, ...]:
+        return *super()._identity(), self.tokens, self.limit
+
 
 class ContentFiltered(GatewayError):
     kind = "content_filtered"

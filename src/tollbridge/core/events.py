@@ -14,19 +14,25 @@ import msgspec
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.usage import Usage
 
-FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other", "unknown"]
+FinishReason = Literal[
+    "stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other", "unknown"
+]
 Ending = Literal["finish", "incomplete", "error", "abort", "cut"]
 
 
 class TextDelta(msgspec.Struct, frozen=True, tag="text_delta", gc=False):
+    """`replaces` is how many characters of the text before it are void: a backend started a step anew."""
+
     text: str
+    replaces: int = 0
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True, tag="reasoning_delta", gc=False):
-    """`id` names the block of reasoning, where the gateway gave it a name."""
+    """`id` names the block of reasoning, where the gateway gave it a name. `replaces` as for text."""
 
     text: str
     id: str | None = None
+    replaces: int = 0
 
 
 class ReasoningEnded(msgspec.Struct, frozen=True, tag="reasoning_ended"):
@@ -80,9 +86,10 @@ class Data(msgspec.Struct, frozen=True, tag="data"):
 
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The gateway says the turn is over. `usage` is what is billed, over all steps of the turn;
-    `context` is the usage of the last step where it differs: what now fills the window."""
+    `context` is the usage of the last step where it differs: what now fills the window.
+    A `reason` of `None`: it did not say why."""
 
-    reason: FinishReason
+    reason: FinishReason | None
     ended: Literal["finish", "incomplete", "abort"] = "finish"
     usage: Usage | None = None
     context: Usage | None = None

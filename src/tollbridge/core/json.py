@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -24,8 +25,21 @@ def read_json(data: bytes | str) -> Any:
 
 
 def write_json(value: object) -> str:
-    """The value as JSON text. A lone surrogate, which UTF-8 cannot hold, is written as its escape."""
+    """The value as JSON text. A lone surrogate, which UTF-8 cannot hold, is written as its escape.
+
+    Raises `ValueError` for what JSON cannot say.
+    """
     try:
-        return msgspec.json.encode(value).decode()
-    except (msgspec.MsgspecError, ValueError):
-        return json.dumps(value)
+        try:
+            return msgspec.json.encode(value, enc_hook=_plain).decode()
+        except UnicodeEncodeError:
+            return json.dumps(msgspec.to_builtins(value, enc_hook=_plain))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _plain(value: object) -> object:
+    """Mappings of every make: read-only ones travel too."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is nothing JSON can say")

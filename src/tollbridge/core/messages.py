@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -48,6 +48,12 @@ class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
     parts: tuple[TextPart | DataPart, ...] = ()
     is_error: bool = False
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, call_id: str, parts: str | Iterable[TextPart | DataPart] = (), is_error: bool = False
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         _make_tuple(self)
 
@@ -56,21 +62,29 @@ Part = TextPart | ThinkingPart | ToolCallPart | ToolResultPart | DataPart
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One turn of one side. A plain string may be given for `parts`."""
+    """One turn of one side. A plain string may be given for `parts`, and for `role`."""
 
     role: Role
     parts: tuple[Part, ...] = ()
     name: str | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, role: Role | str, parts: str | Iterable[Part] = (), name: str | None = None
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        if not isinstance(self.role, Role):
+            msgspec.structs.force_setattr(self, "role", Role(self.role))
         _make_tuple(self)
 
 
 def _make_tuple(owner: Message | ToolResultPart) -> None:
-    given: object = owner.parts
+    given: Any = owner.parts
     if isinstance(given, str):
         msgspec.structs.force_setattr(owner, "parts", (TextPart(given),))
-    elif not isinstance(given, tuple) and isinstance(given, Sequence):
+    elif not isinstance(given, tuple):
         msgspec.structs.force_setattr(owner, "parts", tuple(given))
 
 

@@ -56,6 +56,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     # What it can do, in the gateway's words: `tool-use`, `vision`, `file-input`, `reasoning`…
     tags: frozenset[str] = frozenset()
+    # The parameters its requests may carry, likewise: `tools`, `reasoning`, `temperature`…
+    parameters: frozenset[str] = frozenset()
     # The efforts it can be asked for, weakest first.
     reasoning_efforts: tuple[str, ...] = ()
     prices: Prices | None = None
@@ -79,12 +81,12 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def capabilities(self) -> Capabilities:
         """Where the gateway is silent, tools and files are tried (a refusal can be read), images are not."""
-        silent = not self.tags
+        said = self.tags | self.parameters
         return Capabilities(
-            tools=silent or "tool-use" in self.tags,
-            images="vision" in self.tags,
-            files=silent or "file-input" in self.tags,
-            reasoning="reasoning" in self.tags or bool(self.reasoning_efforts),
+            tools=not said or bool(said & {"tool-use", "tools"}),
+            images="vision" in said,
+            files=not said or "file-input" in said,
+            reasoning="reasoning" in said or bool(self.reasoning_efforts),
         )
 
     @property

@@ -19,11 +19,18 @@ class Usage(msgspec.Struct, frozen=True):
         """Whether anything was measured. Servers that do not count report 0 in and 0 out."""
         return bool(self.input_tokens or self.output_tokens or self.total_tokens)
 
+    @property
+    def _whole(self) -> int | None:
+        """The total, also where only its two halves were reported."""
+        if self.total_tokens is not None or self.input_tokens is None or self.output_tokens is None:
+            return self.total_tokens
+        return self.input_tokens + self.output_tokens
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             _sum(self.input_tokens, other.input_tokens),
             _sum(self.output_tokens, other.output_tokens),
-            _sum(self.total_tokens, other.total_tokens),
+            _sum(self._whole, other._whole),
             _sum(self.cached_tokens, other.cached_tokens),
             _sum(self.reasoning_tokens, other.reasoning_tokens),
         )

@@ -47,7 +47,7 @@ def find_words(text: str) -> set[str]:
 
 def answer(turn: Turn, words: Collection[str] = (), pace: float = SLOW_SECONDS) -> Answer:
     """What the model says to a turn. `words` are asked for besides those in the last user message."""
-    asked = {*words, *find_words(prompt.last_request(turn.items))}
+    asked = {*words, *find_words(prompt.wish(turn.items))}
     said = Answer(
         blocks=(*_thoughts(turn, asked), *_speech(turn, asked)),
         pace=pace if "slow" in asked else 0.0,
@@ -88,7 +88,7 @@ def _words_for(turn: Turn, asked: Collection[str]) -> Say:
     if "tool" in asked and not turn.tools:
         text += " No tools were offered, so I call none."
     if "long" in asked:
-        found = _LONG.search(prompt.last_request(turn.items))
+        found = _LONG.search(prompt.wish(turn.items))
         text += _fill(int(found[1]) if found else LONG_TOKENS)
     if "cite" in asked:
         text += f" See {_CITES[0][0]} and {_CITES[1][0]}."

@@ -18,7 +18,7 @@ _QUOTED = re.compile(r"`([^`\n]+)`|“([^”\n]+)”|\"([^\"\n]+)\"")
 _PATH = re.compile(r"(?<![\w:/.])/[\w.-]+(?:/[\w.-]+)*/?")
 _PLACE = re.compile(r"\b(?:in|for|at|of) ((?:[A-Z][\w'-]*)(?: [A-Z][\w'-]*)*)")
 _PATH_NAMES = re.compile(r"path|file|dir|folder|uri", re.IGNORECASE)
-_QUOTE_MOST, _RESULT_MOST = 200, 2_000
+_QUOTE_MOST, _RESULT_MOST, _WISH_MOST = 200, 2_000, 500
 
 
 def text_of(content: Any) -> str:
@@ -43,6 +43,12 @@ def last_request(items: Sequence[Item]) -> str:
     text = last_user_text(items)
     found = _REQUEST.findall(text)
     return _FAULT.sub("", found[-1][1] if found else text).strip()
+
+
+def wish(items: Sequence[Item]) -> str:
+    """The text whose words ask for something: a person's short request, not pages that hold every word."""
+    text = last_request(items)
+    return text if len(text) <= _WISH_MOST else ""
 
 
 def fault_name(given: Any) -> str | None:

@@ -13,6 +13,7 @@ TYPES: dict[int, str] = {
     404: "not_found",
     405: "invalid_request",
     413: "invalid_request",
+    415: "invalid_request",
     429: "too_many_requests",
     500: "server_error",
     503: "server_error",

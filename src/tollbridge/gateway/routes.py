@@ -107,6 +107,13 @@ _USUAL = Scenario(says="", framing=Framing())
 
 
 def _json(request: web.Request) -> dict[str, Any]:
+    if not request.content_type.endswith("json"):
+        raise Refused(
+            415,
+            "unsupported_media_type",
+            f"The body is {request.content_type}: send application/json.",
+            param="Content-Type",
+        )
     return validation.read_json(request[BODY])
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tollbridge.gateway import demo, prompt, tampering, turns, validation
+from tollbridge.gateway.answers import Answer
 from tollbridge.gateway.arrivals import Arrivals
 from tollbridge.gateway.counting import PrefixCache, count_text
 from tollbridge.gateway.events import Step, make_events, number
@@ -21,9 +22,20 @@ SCENARIO_HEADER = "x-tollbridge-scenario"
 _ENDS = frozenset({"response.completed", "response.incomplete"})
 
 
+# What a caller's own model says to a turn; `None` leaves it to the scripted one.
+Model = Callable[[Turn], Answer | None]
+
+
 class Service:
-    def __init__(self, scenario: str, api_key: str | None, settings: tampering.Settings) -> None:
+    def __init__(
+        self,
+        scenario: str,
+        api_key: str | None,
+        settings: tampering.Settings,
+        model: Model | None = None,
+    ) -> None:
         find_scenario(scenario)
+        self._model = model
         self.scenario = scenario
         self.settings = settings
         self.memory = Memory()
@@ -70,7 +82,8 @@ class Service:
 
     def steps(self, turn: Turn, scenario: Scenario, *local: Memory) -> Iterator[Step]:
         """The numbered events of the answer. It is remembered when its end is about to be told."""
-        said = scenario.answer(demo.answer(turn, scenario.words, self.settings.pace))
+        scripted = self._model(turn) if self._model else None
+        said = scenario.answer(scripted or demo.answer(turn, scenario.words, self.settings.pace))
         steps = scenario.events(make_events(turn, said, scenario.reasoning), self.settings)
         for step in number(steps) if scenario.numbered else steps:
             if isinstance(step, dict) and step["type"] in _ENDS:

@@ -21,11 +21,13 @@ FAILURE = "The model stopped working in the middle of its answer (a fault that w
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how large faults are: `stall_seconds` bounds a silence, `pace` is a slow token's time."""
+    """How long and how large faults are: `stall_seconds` bounds a silence, `pace` is a slow token's time,
+    `websocket_seconds` the longest a WebSocket stays open."""
 
     stall_seconds: float = 30.0
     oversized_bytes: int = 65 * 1024 * 1024
     pace: float = 0.05
+    websocket_seconds: float = 60 * 60
 
 
 Tamper = Callable[[Iterable[Step], Settings], Iterable[Step]]
@@ -139,9 +141,12 @@ def arguments_in_item(steps: Iterable[Step], _: Settings) -> Iterator[Step]:
 
 
 def arguments_in_response(steps: Iterable[Step], settings: Settings) -> Iterator[Step]:
-    for step in arguments_in_item(steps, settings):
+    """The events that should have held them come all the same, with nothing in them."""
+    for step in arguments_in_done(steps, settings):
         if isinstance(step, dict) and step.get("item", {}).get("type") == "function_call":
             yield {**step, "item": {**step["item"], "arguments": ""}}
+        elif isinstance(step, dict) and "arguments" in step:
+            yield {**step, "arguments": ""}
         else:
             yield step
 

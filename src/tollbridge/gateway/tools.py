@@ -20,7 +20,7 @@ def choose_tools(turn: Turn, asked: Collection[str]) -> list[FunctionTool]:
         return []
     if mode == "auto" and prompt.results(turn.items):
         return []  # what was asked for has been done; now it is told
-    request = prompt.last_request(turn.items)
+    request = prompt.wish(turn.items)
     named = [tool for tool in tools if re.search(rf"(?<![\w-]){re.escape(tool.name)}(?![\w-])", request)]
     wanted = named or [tool for tool in tools if _is_asked_for(tool.name, request)]
     if not wanted and (mode == "required" or {"tool", "parallel"} & set(asked)):

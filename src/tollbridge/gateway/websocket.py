@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from tollbridge.gateway import validation
+from tollbridge.gateway.arrivals import Arrival
 from tollbridge.gateway.events import HangUp, Pause
 from tollbridge.gateway.memory import Memory
 from tollbridge.gateway.refusals import Refused
@@ -20,7 +21,6 @@ from tollbridge.gateway.sending import ARRIVAL, hang_up
 from tollbridge.gateway.service import Service
 
 MAX_MESSAGE = 64 * 1024 * 1024
-LIFETIME_SECONDS = 60 * 60
 _KEPT = 100  # responses a connection can go back to
 _WAITING = 16  # messages read ahead while a response is being sent
 # What HTTP needs and a socket does not.
@@ -47,14 +47,14 @@ class _Connection:
         """Read on while answers are sent: only a reader sees that the other side has closed."""
         worker = asyncio.create_task(self._work())
         try:
-            async with asyncio.timeout(LIFETIME_SECONDS):
+            async with asyncio.timeout(self._service.settings.websocket_seconds):
                 async for message in self._socket:
                     await self._inbox.put(message.data if message.type is WSMsgType.TEXT else None)
             await self._end(worker)
         except TimeoutError:
             await self._end(worker)
             await self._refuse(
-                Refused(400, "websocket_connection_limit_reached", "60 minutes are over: connect again.")
+                Refused(400, "websocket_connection_limit_reached", "This connection is too old: open one.")
             )
         finally:
             worker.cancel()
@@ -80,6 +80,7 @@ class _Connection:
             if text is None:
                 raise Refused(400, "invalid_json", "Send JSON as text, not as bytes.")
             body = validation.read_json(text)
+            self._note(body)
             _check_create(body)
             scenario = find_scenario(self._service.choose_scenario(self._request.headers, body))
             self._refuse_if_asked(scenario, text, body)
@@ -91,6 +92,12 @@ class _Connection:
                 self._memory.forget(previous)
                 self._service.memory.forget(previous)
             await self._refuse(refused)
+
+    def _note(self, body: Mapping[str, Any]) -> None:
+        opened = self._request[ARRIVAL]
+        arrival = Arrival("WEBSOCKET", opened.path, self._request.headers, opened.port)
+        arrival.body = body
+        self._service.arrivals.add(arrival)
 
     async def _send(self, scenario: Scenario, body: Mapping[str, Any]) -> None:
         turn = self._service.accept(body, self._memory)

@@ -41,7 +41,6 @@ MODALITIES: tuple[Path, ...] = (
     ("input_modalities",),
 )
 # Other spellings of a capability, and the tag they mean.
-TAG_OF_PARAMETER = {"tools": "tool-use", "reasoning": "reasoning", "include_reasoning": "reasoning"}
 TAG_OF_MODALITY = {"image": "vision", "file": "file-input", "pdf": "file-input"}
 TAG_OF_CAPABILITY = {"vision": "vision", "tools": "tool-use", "tool_use": "tool-use", "thinking": "reasoning"}
 
@@ -74,11 +73,12 @@ def _read_model(entry: object) -> Model | None:
         name=_text(entry, "name"),
         description=_text(entry, "description"),
         owner=_text(entry, "owned_by"),
-        type=_text(entry, "type"),
+        type=_text(entry, "type") or _text(entry, "modelType"),  # as the AI SDK spells it
         created=_count(entry.get("created")),
         context_window=_first_count(entry, WINDOW),
         max_output_tokens=_first_count(entry, OUTPUT),
         tags=_tags(entry),
+        parameters=frozenset(_texts(entry.get("supported_parameters"))),
         reasoning_efforts=_efforts(entry),
         prices=_prices(entry.get("pricing")),
     )
@@ -86,7 +86,6 @@ def _read_model(entry: object) -> Model | None:
 
 def _tags(entry: Mapping[str, Any]) -> frozenset[str]:
     tags = {tag for tag in _texts(entry.get("tags")) if tag}
-    tags |= _translated(entry.get("supported_parameters"), TAG_OF_PARAMETER)
     tags |= _translated(entry.get("capabilities"), TAG_OF_CAPABILITY)
     for path in MODALITIES:
         tags |= _translated(_at(entry, path), TAG_OF_MODALITY)

@@ -8,8 +8,13 @@ from typing import Protocol
 
 from tollbridge.core.errors import RequestError
 from tollbridge.core.events import Event
+from tollbridge.gateways.aisdk.decode import DataDecoder, FullDecoder, ModelDecoder, UiDecoder
+from tollbridge.gateways.aisdk.recognise import by_headers, by_start
 from tollbridge.gateways.openresponses.decode import StreamDecoder
 from tollbridge.gateways.refusal import RefusalDecoder
+
+# A stream that has not shown by then what it is, is taken for the first of the dialects.
+START_LIMIT = 64 * 1024
 
 
 class Decoder(Protocol):
@@ -25,6 +30,10 @@ class Decoder(Protocol):
 
 DIALECTS: dict[str, Callable[[], Decoder]] = {
     "openresponses": partial(StreamDecoder, siblings=True),
+    "ai-sdk-full": FullDecoder,
+    "ai-sdk-ui": UiDecoder,
+    "ai-sdk-data": DataDecoder,
+    "ai-sdk-model": ModelDecoder,
 }
 
 
@@ -36,4 +45,37 @@ def decoder_for(
         raise RequestError(f"There is no protocol “{protocol}”. Known are: auto, {', '.join(DIALECTS)}.")
     if status is not None and status >= 400:
         return RefusalDecoder(status, headers or {})
-    return DIALECTS["openresponses" if protocol == "auto" else protocol]()
+    if protocol == "auto":
+        named = by_headers(headers or {})
+        return DIALECTS[named]() if named else AnyDecoder()
+    return DIALECTS[protocol]()
+
+
+class AnyDecoder:
+    """Holds the first bytes until they show what they are, and then hands all to the decoder for it."""
+
+    def __init__(self) -> None:
+        self._start = b""
+        self._decoder: Decoder | None = None
+
+    @property
+    def over(self) -> bool:
+        return self._decoder is not None and self._decoder.over
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        if self._decoder is not None:
+            return self._decoder.feed(chunk)
+        self._start += chunk
+        return self._recognised(complete=len(self._start) > START_LIMIT)
+
+    def close(self) -> list[Event]:
+        found = self._recognised(complete=True) if self._decoder is None else []
+        return found + self._decoder.close() if self._decoder is not None else found
+
+    def _recognised(self, *, complete: bool) -> list[Event]:
+        protocol = by_start(self._start, complete=complete)
+        if protocol is None:
+            return []
+        self._decoder = DIALECTS[protocol or "openresponses"]()
+        start, self._start = self._start, b""
+        return self._decoder.feed(start)

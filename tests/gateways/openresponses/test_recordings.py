@@ -15,6 +15,7 @@ from tollbridge.core.errors import ContextTooLong
 from tollbridge.core.events import Data, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
 from tollbridge.core.usage import Usage
 from tollbridge.gateways.dialects import decoder_for
+from tollbridge.gateways.openresponses.wire import EVENTS
 
 RECORDINGS = openresponses()
 NAMES = sorted(RECORDINGS)
@@ -171,80 +172,31 @@ def test_a_damaged_recording_gives_a_result(name: str, data: st.DataObject) -> N
     assert isinstance(events[-1], (Finished, Failed))
 
 
+NAMES_OF_FIELDS = st.sampled_from(
+    "type id item delta text output_index item_id content summary response error output status usage call_id "
+    "name arguments annotations annotation part result message refusal summary_index content_index".split()
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.text(max_size=6),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "type",
-                    "id",
-                    "item",
-                    "delta",
-                    "text",
-                    "output_index",
-                    "item_id",
-                    "content",
-                    "summary",
-                    "response",
-                    "error",
-                    "output",
-                    "status",
-                    "usage",
-                    "call_id",
-                    "name",
-                    "arguments",
-                    "annotations",
-                    "part",
-                    "result",
-                    "message",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES_OF_FIELDS, inner, max_size=4),
     max_leaves=12,
+)
+ITEMS = st.sampled_from(
+    ["message", "reasoning", "function_call", "custom_tool_call", "image_generation_call"]
 )
 
 
-@settings(max_examples=1000, deadline=None)
-@given(st.data())
-def test_any_json_in_any_event_gives_a_result(data: st.DataObject) -> None:
-    from tollbridge.gateways.openresponses.wire import EVENTS
+@st.composite
+def any_event(draw: st.DrawFn) -> bytes:
+    event: dict[str, Any] = draw(st.dictionaries(NAMES_OF_FIELDS, JSON, max_size=5))
+    if isinstance(event.get("item"), dict):
+        event["item"]["type"] = draw(ITEMS)
+    event["type"] = draw(st.sampled_from([*EVENTS, "vendor:event"]))
+    return b"data: " + json.dumps(event).encode() + b"\n\n"
 
-    frames = []
-    for _ in range(data.draw(st.integers(0, 6))):
-        event = data.draw(
-            st.dictionaries(
-                st.sampled_from(
-                    [
-                        "item",
-                        "delta",
-                        "text",
-                        "output_index",
-                        "item_id",
-                        "response",
-                        "error",
-                        "arguments",
-                        "part",
-                        "annotation",
-                        "refusal",
-                        "summary_index",
-                        "content_index",
-                        "message",
-                        "code",
-                    ]
-                ),
-                JSON,
-                max_size=5,
-            )
-        )
-        kinds = ["message", "reasoning", "function_call", "custom_tool_call", "image_generation_call"]
-        if isinstance(event.get("item"), dict):
-            event["item"]["type"] = data.draw(st.sampled_from(kinds))
-        event["type"] = data.draw(st.sampled_from([*EVENTS, "vendor:event"]))
-        frames.append(b"data: " + json.dumps(event).encode() + b"\n\n")
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(any_event(), max_size=6))
+def test_any_json_in_any_event_gives_a_result(frames: list[bytes]) -> None:
     events = events_of(decoder_for("openresponses"), frames)
     assert isinstance(events[-1], (Finished, Failed))

@@ -1,0 +1,191 @@
+"""The AI SDK's four protocols, from bytes to events.
+
+    UiDecoder      the UI message stream: server-sent events, ended by `[DONE]`  (ai 5 to 7)
+    ModelDecoder   the gateway's language-model protocol: server-sent events of a model's own parts
+    FullDecoder    `fullStream`, one JSON object on a line                       (ai 4 to 7)
+    DataDecoder    the data stream, `code:JSON` on a line                        (ai 4)
+
+A decoder belongs to one turn, takes the bytes as the network cuts them, and never raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from tollbridge.core.errors import StreamError
+from tollbridge.core.events import Event
+from tollbridge.core.json import read_json
+from tollbridge.gateways.aisdk import wire
+from tollbridge.gateways.aisdk.chunks import take
+from tollbridge.gateways.aisdk.lines import LineDecoder
+from tollbridge.gateways.aisdk.turn import Turn
+from tollbridge.gateways.sse import SseDecoder
+
+_DELTA = msgspec.json.Decoder(wire.Delta)
+_STRING = msgspec.json.Decoder(str)
+_NOT_DELTA = (msgspec.MsgspecError, ValueError, RecursionError)
+_NOT_JSON = "The stream holds something that is not JSON."
+
+
+class _TurnDecoder:
+    def __init__(self, turn: Turn | None = None) -> None:
+        self._turn = turn or Turn()
+
+    @property
+    def over(self) -> bool:
+        """Whether the stream said that it has ended. It may stay open; nothing more will come."""
+        return self._turn.over
+
+    def take(self, chunk: object) -> list[Event]:
+        """A chunk that somebody else has already parsed."""
+        if isinstance(chunk, Mapping):
+            take(self._turn, chunk)
+        else:
+            self._turn.fail(StreamError("The stream holds a chunk that is not an object."))
+        return self._turn.drain()
+
+
+class _ChunkDecoder(_TurnDecoder):
+    """What the three protocols of JSON chunks have in common."""
+
+    def _read(self, texts: list[bytes]) -> None:
+        turn, decode = self._turn, _DELTA.decode
+        add_text, add_input = turn.deltas.add_text, turn.calls.add_input
+        for text in texts:
+            if turn.over:
+                return
+            try:
+                delta = decode(text)
+            except _NOT_DELTA:
+                self._read_chunk(text)
+                continue
+            if isinstance(delta, wire.TextDelta):
+                said = delta.delta or delta.text or delta.textDelta
+                if said:
+                    add_text(said)
+            elif isinstance(delta, wire.ReasoningDelta):
+                if delta.providerMetadata:
+                    turn.remember(delta.id, delta.providerMetadata)
+                said = delta.delta or delta.text
+                if said:
+                    turn.deltas.add_reasoning(said, delta.id)
+            else:
+                add_input(delta.toolCallId or delta.id, delta.inputTextDelta or delta.delta)
+
+    def _read_chunk(self, text: bytes) -> None:
+        if not text.strip():
+            return
+        if text.strip() == b"[DONE]":
+            self._turn.finish()
+            return
+        try:
+            chunk = read_json(text)
+        except ValueError:
+            self._turn.fail(StreamError(_NOT_JSON))
+            return
+        if isinstance(chunk, dict):
+            take(self._turn, chunk)
+        else:
+            self._turn.fail(StreamError("The stream holds a chunk that is not an object."))
+
+    def _end(self, rest: list[bytes], error: StreamError | None) -> list[Event]:
+        """The last text may be cut in its middle: then that it is cut is all there is to say."""
+        if error is not None:
+            self._turn.fail(error)
+        self._read([text for text in rest if _is_json(text)])
+        self._turn.end()
+        return self._turn.drain()
+
+
+class UiDecoder(_ChunkDecoder):
+    def __init__(self, turn: Turn | None = None) -> None:
+        super().__init__(turn)
+        self._sse = SseDecoder()
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        self._read([data for _, data in self._sse.feed(chunk)])
+        return self._turn.drain()
+
+    def close(self) -> list[Event]:
+        return self._end([data for _, data in self._sse.close()], self._sse.error)
+
+
+class ModelDecoder(UiDecoder):
+    def __init__(self) -> None:
+        super().__init__(Turn(model_parts=True))
+
+
+class FullDecoder(_ChunkDecoder):
+    def __init__(self, turn: Turn | None = None) -> None:
+        super().__init__(turn)
+        self._lines = LineDecoder()
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        self._read(self._lines.feed(chunk))
+        return self._turn.drain()
+
+    def close(self) -> list[Event]:
+        return self._end(self._lines.close(), self._lines.error)
+
+
+class DataDecoder(_TurnDecoder):
+    def __init__(self, turn: Turn | None = None) -> None:
+        super().__init__(turn)
+        self._lines = LineDecoder()
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        add_text, decode = self._turn.deltas.add_text, _STRING.decode
+        for line in self._lines.feed(chunk):
+            if line.startswith(b"0:"):
+                try:
+                    said = decode(line[2:])
+                except _NOT_DELTA:
+                    self._read_line(line)
+                else:
+                    if said:
+                        add_text(said)
+            else:
+                self._read_line(line)
+        return self._turn.drain()
+
+    def close(self) -> list[Event]:
+        if self._lines.error is not None:
+            self._turn.fail(self._lines.error)
+        for line in self._lines.close():
+            if line[1:2] == b":" and _is_json(line[2:]):
+                self._read_line(line)
+        self._turn.end()
+        return self._turn.drain()
+
+    def _read_line(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        code, colon, text = line[:1], line[1:2], line[2:]
+        try:
+            if colon != b":":
+                raise ValueError
+            value = read_json(text)
+        except ValueError:
+            self._turn.fail(StreamError("The stream holds a line that is not a code and JSON."))
+            return
+        kind = wire.CODES.get(code)
+        if kind is None:
+            take(self._turn, {"type": f"code {code.decode('latin-1')}", "value": value})
+        elif code in wire.CODE_FIELDS and isinstance(value, wire.CODE_FIELDS[code][1]):
+            take(self._turn, {"type": kind, wire.CODE_FIELDS[code][0]: value})
+        elif code not in wire.CODE_FIELDS and isinstance(value, dict):
+            take(self._turn, {**value, "type": kind})
+        else:
+            self._turn.fail(
+                StreamError(f"The stream holds a line “{code.decode('latin-1')}” of the wrong shape.")
+            )
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        read_json(text)
+    except ValueError:
+        return text.strip() == b"[DONE]"
+    return True

@@ -1,0 +1,37 @@
+"""Any failure as the answer an editor gets: one function, one table."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tollbridge.core.errors import BridgeError, Cancelled, RequestError
+from tollbridge.editors import jsonrpc
+from tollbridge.editors.jsonrpc import Fault
+from tollbridge.editors.vscode.encode import encode_error
+
+# The bridge could not be crossed; `data.kind` says why.
+BRIDGE_FAILED = -32001
+
+CODES: dict[type[BridgeError], int] = {
+    Cancelled: jsonrpc.REQUEST_CANCELLED,
+    RequestError: jsonrpc.INVALID_PARAMS,
+}
+
+CANCELLED = Fault(jsonrpc.REQUEST_CANCELLED, "The request was cancelled.", {"kind": "cancelled"})
+
+
+def encode_fault(error: BaseException) -> Fault:
+    """A failure nobody foresaw gives its name and no more: its message might hold what was asked."""
+    if isinstance(error, BridgeError):
+        sentence, facts = encode_error(error)
+        return Fault(CODES.get(type(error), BRIDGE_FAILED), sentence, facts)
+    if isinstance(error, msgspec.ValidationError | msgspec.DecodeError):
+        return Fault(
+            jsonrpc.INVALID_PARAMS, f"The parameters do not fit: {error}.", {"kind": "invalid_request"}
+        )
+    name = type(error).__name__
+    return Fault(
+        jsonrpc.INTERNAL_ERROR,
+        f"Tollbridge failed ({name}); its log has the details.",
+        {"kind": "internal", "code": name},
+    )

@@ -1,0 +1,20 @@
+"""Standard error as the sidecar's log: one line a record, its level first. Never a key, never a prompt."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Literal
+
+Level = Literal["debug", "info", "warning", "error"]
+
+
+def log(level: Level, message: str) -> None:
+    sys.stderr.write(f"[{level}] {message}\n")
+    sys.stderr.flush()
+
+
+def log_failure(what: str, error: BaseException) -> None:
+    """Where it happened, and not what was said: an exception's message may quote its input."""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    log("error", f"{what}: {type(error).__name__}\n{frames}".rstrip())

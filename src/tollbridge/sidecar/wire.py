@@ -1,0 +1,142 @@
+"""The sidecar's own requests and answers as they travel; `docs/protocol.md` explains them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tollbridge.core.usage import Usage
+from tollbridge.editors.vscode import wire as vscode
+from tollbridge.editors.vscode.wire import Shape
+
+PROTOCOL_VERSION = 1
+
+
+class Timeouts(Shape, frozen=True):
+    """Seconds; what is left out is the client's own default."""
+
+    connect: float | None = None
+    idle: float | None = None
+    total: float | None = None
+
+
+class Settings(Shape, frozen=True):
+    proxy: str | None = None
+    allow_http: bool = False
+    timeouts: Timeouts = Timeouts()
+
+
+class Client(Shape, frozen=True):
+    name: str
+    version: str | None = None
+
+
+class Initialize(Shape, frozen=True):
+    protocol_version: int
+    client: Client | None = None
+    settings: Settings = Settings()
+
+
+class Server(Shape, frozen=True):
+    name: str
+    version: str
+
+
+class Initialized(Shape, frozen=True):
+    protocol_version: int
+    server: Server
+    max_frame_bytes: int
+
+
+class Account(Shape, frozen=True):
+    """Whom to ask and with which key. It comes with every request and is kept nowhere."""
+
+    base_url: str
+    api_key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Account({self.base_url!r})"
+
+
+class Models(Shape, frozen=True):
+    account: Account
+    refresh: bool = False
+
+
+class ModelList(Shape, frozen=True):
+    models: list[vscode.ModelInfo]
+
+
+class Chat(vscode.Chat, frozen=True, kw_only=True):
+    account: Account
+    progress_token: int | str | None = None
+
+
+class Tokens(Shape, frozen=True):
+    """Unknown is left out; zero is a measurement."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+    @classmethod
+    def of(cls, usage: Usage) -> Tokens:
+        return cls(
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.total_tokens,
+            usage.cached_tokens,
+            usage.reasoning_tokens,
+        )
+
+
+class ChatResult(Shape, frozen=True):
+    finish_reason: str | None
+    usage: Tokens | None = None
+    response_id: str | None = None
+    dropped: Mapping[str, int] = {}
+    changes: tuple[str, ...] = ()
+    first_seconds: float | None = None
+    seconds: float | None = None
+
+
+class Progress(Shape, frozen=True):
+    token: int | str
+    value: Mapping[str, list[vscode.Part]]
+
+
+class Count(Shape, frozen=True):
+    model: str
+    items: list[str | vscode.Message]
+
+
+class Counts(Shape, frozen=True):
+    counts: list[int]
+
+
+class ModelTotals(Shape, frozen=True, kw_only=True):
+    """What one model did since the sidecar started; requests without usage are counted and cost unknown."""
+
+    model: str
+    requests: int
+    failures: int
+    usage: Tokens
+
+
+class Totals(Shape, frozen=True):
+    models: list[ModelTotals]
+
+
+class Status(Shape, frozen=True):
+    server: Server
+    protocol_version: int
+    python: str
+    process_id: int
+    uptime_seconds: float
+    pending: int
+    counting: str
+
+
+class Cancel(Shape, frozen=True):
+    id: int | str

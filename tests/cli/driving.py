@@ -1,0 +1,136 @@
+"""Drives the real program: as a subprocess, and at a terminal of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import IO, NamedTuple
+
+PROGRAM = (sys.executable, "-m", "tollbridge")
+# Takes the pseudo-terminal as its own, so that Ctrl-C becomes a signal, and becomes the program.
+AT_TERMINAL = (
+    sys.executable,
+    "-c",
+    "import fcntl, os, sys, termios\n"
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+    "os.execv(sys.argv[1], sys.argv[1:])",
+)
+_OURS = re.compile(r"TOLLBRIDGE_|AI_GATEWAY_|VERCEL_|NO_COLOR|.*_proxy", re.IGNORECASE)
+_STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def environment(extra: Mapping[str, str] = {}) -> dict[str, str]:
+    """That of the machine, without what would steer the program; the model stays where it is kept."""
+    kept = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
+    if "TOLLBRIDGE_CACHE_DIR" in os.environ:
+        kept["TOLLBRIDGE_CACHE_DIR"] = os.environ["TOLLBRIDGE_CACHE_DIR"]
+    return {**kept, "COLUMNS": "100", "TERM": "xterm", **extra}
+
+
+async def tollbridge(
+    *arguments: str, env: Mapping[str, str] = {}, stdin: bytes = b"", within: float = 30.0
+) -> Result:
+    """Run the program to its end. Nothing it says may be a traceback."""
+    process = await asyncio.create_subprocess_exec(
+        *(*PROGRAM, *arguments),
+        env=environment(env),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(within):
+            out, err = await process.communicate(stdin)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert b"Traceback" not in err
+    assert process.returncode is not None
+    return Result(process.returncode, out.decode(), err.decode())
+
+
+class Terminal:
+    """A terminal with the program in it."""
+
+    def __init__(self, master: int, process: asyncio.subprocess.Process) -> None:
+        self._master = master
+        self._process = process
+        self.pid = process.pid
+        self.seen = ""
+        self._arrived = asyncio.Event()
+        asyncio.get_running_loop().add_reader(master, self._read)
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    async def expect(self, text: str, within: float = 20.0) -> str:
+        """Everything up to the next appearance of the text, which is then behind us."""
+        try:
+            async with asyncio.timeout(within):
+                while text not in self.seen:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            raise AssertionError(f"{text!r} did not appear in {self.seen!r}") from None
+        before, _, self.seen = self.seen.partition(text)
+        return before
+
+    async def ended(self, within: float = 20.0) -> int:
+        async with asyncio.timeout(within):
+            return await self._process.wait()
+
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:  # Linux: the other end was closed
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._master)
+        self.seen += _STYLES.sub("", data.decode(errors="replace")).replace("\r\n", "\n")
+        self._arrived.set()
+
+
+@asynccontextmanager
+async def terminal(
+    *arguments: str, env: Mapping[str, str] = {}, out: IO[bytes] | None = None
+) -> AsyncIterator[Terminal]:
+    """Answers go to the terminal too, unless `out` is given."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    variables = environment(env)
+    variables.pop("COLUMNS")
+    process = await asyncio.create_subprocess_exec(
+        *(*AT_TERMINAL, *PROGRAM, *arguments),
+        env=variables,
+        stdin=slave,
+        stdout=out or slave,
+        stderr=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    try:
+        yield Terminal(master, process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        asyncio.get_running_loop().remove_reader(master)
+        os.close(master)

@@ -1,0 +1,169 @@
+"""The chat at a real terminal, and with questions piped in."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.cli.driving import Terminal, terminal, tollbridge
+
+from tollbridge.gateway import Gateway
+from tollbridge.gateway.pictures import draw_png
+
+PROMPT = "\n> "
+
+
+@asynccontextmanager
+async def chat(gateway: Gateway, *arguments: str) -> AsyncIterator[Terminal]:
+    where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
+    async with terminal("chat", *where, *arguments) as screen:
+        await screen.expect("/help shows more.")
+        await screen.expect(PROMPT)
+        yield screen
+
+
+async def test_a_conversation_remembers_and_shows_its_toll() -> None:
+    async with Gateway() as gateway, chat(gateway) as screen:
+        screen.type("hello\n")
+        answer = await screen.expect(PROMPT)
+        assert "You said “hello”. I was given 1 item and no system" in answer
+        assert "5 in (0 cached) · 20 out" in answer
+        screen.type("again\n")
+        assert "I was given 3 items" in await screen.expect(PROMPT)
+        screen.type("/new\n")
+        await screen.expect(PROMPT)
+        screen.type("hello\n")
+        assert "I was given 1 item " in await screen.expect(PROMPT)
+        screen.type("/quit\n")
+        assert await screen.ended() == 0
+
+
+async def test_text_is_folded_between_words_also_after_a_resize() -> None:
+    async with Gateway() as gateway, chat(gateway) as screen:
+        screen.resize(24, 30)
+        screen.type("hello\n")
+        answer = await screen.expect("\n5 in")
+        assert answer.endswith("You said “hello”. I was given\n1 item and no system prompt,\nwith no tools.")
+
+
+async def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:
+    async with Gateway() as gateway, chat(gateway) as screen:
+        screen.type("slow long 500\n")
+        await screen.expect("You said")
+        screen.type("\x03")
+        await screen.expect("[stopped]", within=2)
+        await gateway.hung_up(1.0)
+        await screen.expect(PROMPT)
+        screen.type("hello\n")
+        assert "I was given 3 items" in await screen.expect(PROMPT)  # what was said before the stop is kept
+        screen.type("\x04")
+        assert await screen.ended() == 0
+
+
+async def test_ctrl_c_at_the_prompt_says_how_to_leave() -> None:
+    async with Gateway() as gateway, chat(gateway) as screen:
+        screen.type("half a quest\x03")
+        await screen.expect("Ctrl-D or /quit leaves.")
+        await screen.expect(PROMPT)
+        screen.type("\x04")
+        assert await screen.ended() == 0
+        assert not gateway.requests
+
+
+async def test_an_error_ends_the_answer_and_not_the_chat() -> None:
+    async with Gateway() as gateway, chat(gateway) as screen:
+        screen.type("fault:unauthorized\n")
+        assert "Error: The API key is missing or wrong." in await screen.expect(PROMPT)
+        screen.type("hello\n")
+        assert "I was given 1 item " in await screen.expect(PROMPT)  # what was not answered is not sent again
+        screen.type("/exit\n")
+        assert await screen.ended() == 0
+
+
+async def test_commands_are_told_apart_from_questions() -> None:
+    async with Gateway() as gateway, chat(gateway) as screen:
+        screen.type("/help\n")
+        assert "/model NAME" in await screen.expect(PROMPT)
+        screen.type("/nonsense\n")
+        assert "There is no command /nonsense" in await screen.expect(PROMPT)
+        screen.type("/model tollbridge/plain\n")
+        assert "The model is tollbridge/plain." in await screen.expect(PROMPT)
+        screen.type("\n  \n/etc/hosts is what?\n")
+        assert "You said “/etc/hosts is what?”" in await screen.expect("with no tools.")
+        assert gateway.requests[-1].body["model"] == "tollbridge/plain"
+
+
+async def test_answers_can_go_to_a_file_without_the_prompt(tmp_path: Path) -> None:
+    async with Gateway() as gateway:
+        where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
+        with (tmp_path / "answers.txt").open("wb") as out:
+            async with terminal("chat", *where, out=out) as screen:
+                await screen.expect(PROMPT)
+                screen.type("hello\n")
+                assert "You said" not in await screen.expect(PROMPT)
+                screen.type("\x04")
+                assert await screen.ended() == 0
+    assert (tmp_path / "answers.txt").read_text().startswith("You said “hello”.")
+
+
+async def test_images_go_with_the_first_question_that_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(draw_png())
+    async with Gateway() as gateway, chat(gateway, "--image", str(tmp_path / "a.png")) as screen:
+        for question, images in (("fault:forbidden", 1), ("hello", 1), ("and now?", 0)):
+            screen.type(f"{question}\n")
+            await screen.expect(PROMPT)
+            assert json.dumps(gateway.requests[-1].body["input"][-1]).count("image_url") == images
+
+
+async def test_thinking_and_files_are_shown() -> None:
+    async with Gateway() as gateway, chat(gateway, "--reasoning", "low") as screen:
+        screen.type("draw\n")
+        answer = await screen.expect(PROMPT)
+        assert "The user said “draw”." in answer
+        assert "[image/png, " in answer
+
+
+async def test_piped_questions_are_answered_one_a_line() -> None:
+    async with Gateway() as gateway:
+        where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
+        result = await tollbridge("chat", *where, stdin=b"hello\n\nag\xffain")
+    assert result.code == 0
+    first, second = result.out.splitlines()
+    assert first.startswith("You said “hello”. I was given 1 item ")
+    assert second.startswith("You said “ag\ufffdain”. I was given 3 items")
+    assert result.err.count("first token") == 2
+
+
+async def test_a_piped_question_that_failed_is_told_by_the_exit_code() -> None:
+    async with Gateway() as gateway:
+        where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
+        result = await tollbridge("chat", *where, stdin=b"fault:unauthorized\nhello\n")
+    assert result.code == 1
+    assert "You said “hello”." in result.out
+    assert "Error: The API key is missing or wrong." in result.err
+
+
+@pytest.mark.slow
+async def test_the_local_model_answers_and_survives_ctrl_c() -> None:
+    async with terminal("chat", "--local") as screen:
+        await screen.expect("smollm2-135m-instruct on this machine (llama.cpp)", within=100)
+        await screen.expect(PROMPT)
+        screen.type("Count from one to one thousand.\n")
+        await screen.expect("\n")
+        await screen.expect(" ")
+        screen.type("\x03")
+        await screen.expect("[stopped]")
+        await screen.expect(PROMPT)
+        screen.type("Say hello.\n")
+        assert " in " in await screen.expect(PROMPT, within=60)
+        (server,) = psutil.Process(screen.pid).children()
+        server.send_signal(signal.SIGKILL)
+        screen.type("Are you there?\n")
+        assert "Error: " in await screen.expect(PROMPT)  # its death does not take the chat along
+        screen.type("\x04")
+        assert await screen.ended() == 0

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from tollbridge.cli.conversation import Conversation, joined
+from tollbridge.core.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
+
+HELLO = Message(Role.USER, (TextPart("Hello"),))
+AGAIN = Message(Role.USER, (TextPart("Again"),))
+
+
+def test_a_question_goes_out_with_all_that_was_said() -> None:
+    conversation = Conversation("m", system="Be brief.", effort="low")
+    assert conversation.add(HELLO, [TextPart("H"), TextPart("i.")])
+    request = conversation.request(AGAIN)
+    assert request.model == "m"
+    assert request.reasoning_effort == "low"
+    assert request.messages == (
+        Message(Role.SYSTEM, (TextPart("Be brief."),)),
+        HELLO,
+        Message(Role.ASSISTANT, (TextPart("Hi."),)),
+        AGAIN,
+    )
+
+
+def test_a_question_that_was_not_answered_is_forgotten() -> None:
+    conversation = Conversation("m")
+    assert not conversation.add(HELLO, [])
+    assert not conversation.add(HELLO, [ThinkingPart("Well")])
+    assert conversation.request(AGAIN).messages == (AGAIN,)
+
+
+def test_forgetting_keeps_the_system_prompt() -> None:
+    conversation = Conversation("m", system="Be brief.")
+    conversation.add(HELLO, [TextPart("Hi.")])
+    conversation.forget()
+    assert [message.role for message in conversation.request(AGAIN).messages] == [Role.SYSTEM, Role.USER]
+
+
+def test_pieces_are_put_together_and_proofs_of_thought_kept() -> None:
+    parts: list[Part] = [
+        ThinkingPart("Let ", "r1"),
+        ThinkingPart("me", "r1"),
+        ThinkingPart("", "r1", {"encrypted_content": "x"}),
+        ThinkingPart("more", "r2"),
+        TextPart("a"),
+        DataPart(b"png", "image/png"),
+        TextPart("b"),
+        ToolCallPart("c", "f", {}),
+        TextPart("c"),
+    ]
+    assert joined(parts) == (
+        ThinkingPart("Let me", "r1", {"encrypted_content": "x"}),
+        ThinkingPart("more", "r2"),
+        TextPart("ab"),
+        ToolCallPart("c", "f", {}),
+        TextPart("c"),
+    )

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from tollbridge.cli.failures import ADVICE, explain
+from tollbridge.core.errors import (
+    BridgeError,
+    Kind,
+    NotAuthenticated,
+    NotFound,
+    RateLimited,
+    RequestError,
+    ServerFailed,
+)
+from tollbridge.local import LocalModelFailed
+
+
+def test_every_kind_of_error_says_what_to_do() -> None:
+    assert set(ADVICE) == set(get_args(Kind))
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            NotAuthenticated("Bad key", status=401),
+            "Bad key. [HTTP 401] "
+            "Set TOLLBRIDGE_API_KEY (or AI_GATEWAY_API_KEY) to a key that this gateway accepts.",
+        ),
+        (
+            NotFound("404 no such page", status=404, request_id="r-1"),
+            "404 no such page. [request r-1] "
+            "Check --base-url and --model; this lists what there is: tollbridge models.",
+        ),
+        (RateLimited("Slow down!", retry_after=12.4), "Slow down! Try again in 12 s."),
+        (RateLimited("Slow down"), "Slow down. Try again later, or choose another model."),
+        (LocalModelFailed("Port 1 is taken.", "Choose another."), "Port 1 is taken. Choose another."),
+        (
+            RequestError("There is no name"),
+            "There is no name. Check what was given: --help says what each option takes.",
+        ),
+        (
+            ServerFailed(""),
+            "The gateway failed (server). Try again; if it goes on, the gateway's operator must look at it.",
+        ),
+    ],
+)
+def test_an_error_is_a_sentence_and_what_to_do(error: BridgeError, told: str) -> None:
+    assert explain(error) == told
+
+
+def test_a_servers_words_do_not_drive_the_terminal() -> None:
+    told = explain(ServerFailed("\x1b]0;owned\x07 two\nlines\x9b31m", request_id="a\x1bb"))
+    assert told.isprintable()
+    assert "two lines" in told

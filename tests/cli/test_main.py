@@ -1,0 +1,115 @@
+"""The edge of the program: whatever happens is a sentence and an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+from tests.cli.driving import PROGRAM, environment, tollbridge
+
+from tollbridge.cli import COMMANDS
+from tollbridge.gateway import Gateway
+
+
+async def test_help_lists_every_command() -> None:
+    for flag in ("--help", "-h"):
+        result = await tollbridge(flag)
+        assert result.code == 0
+        for name, (_, summary) in COMMANDS.items():
+            assert f"  {name}" in result.out
+            assert summary in result.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+async def test_every_command_has_its_own_help(name: str) -> None:
+    result = await tollbridge(name, "--help")
+    assert result.code == 0
+    assert result.out.startswith(f"Usage: tollbridge {name} ")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    seen = "import sys; from tollbridge.cli import tollbridge; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", seen], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"rich", "aiohttp", "msgspec", "xllamacpp"} & set(loaded)
+
+
+async def test_shells_can_complete_commands() -> None:
+    asked = {"_TOLLBRIDGE_COMPLETE": "bash_complete", "COMP_WORDS": "tollbridge re", "COMP_CWORD": "1"}
+    assert (await tollbridge(env=asked)).out == "plain,replay\n"
+
+
+async def test_the_version_is_told() -> None:
+    assert (await tollbridge("--version")).out == f"tollbridge {version('tollbridge')}\n"
+
+
+async def test_without_a_command_it_shows_help() -> None:
+    result = await tollbridge()
+    assert result.code == 2
+    assert "Usage: tollbridge" in result.err
+
+
+async def test_an_unknown_command_is_told_with_exit_code_2() -> None:
+    result = await tollbridge("chta")
+    assert result.code == 2
+    assert "No such command 'chta'" in result.err
+
+
+async def test_a_reader_that_goes_away_is_no_drama() -> None:
+    async with Gateway() as gateway:
+        process = await asyncio.create_subprocess_exec(
+            *(*PROGRAM, "ask", "long 100000", "--base-url", gateway.url, "--model", "tollbridge/demo"),
+            env=environment(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        await process.stdout.readexactly(10)
+        process.stdout._transport.close()  # type: ignore[attr-defined]
+        said = await process.stderr.read()
+        assert await process.wait() == 1
+    assert said == b""
+
+
+def test_a_mistake_of_ours_is_a_sentence_too() -> None:
+    broken = "import tollbridge.cli as cli; cli._run = lambda _: 1 / 0; cli.main([])"
+    run = [sys.executable, "-c", broken]
+    result = subprocess.run(run, capture_output=True, text=True, env=environment(), check=False)
+    assert result.returncode == 1
+    assert result.stderr.startswith("Error: Something is wrong inside Tollbridge (ZeroDivisionError:")
+    assert result.stderr.count("\n") == 1
+    told = subprocess.run(
+        run, capture_output=True, text=True, env=environment({"TOLLBRIDGE_DEBUG": "1"}), check=False
+    )
+    assert "Traceback" in told.stderr
+
+
+async def test_ctrl_c_ends_a_command_without_a_word() -> None:
+    async with Gateway(scenario="stall") as gateway:
+        process = await asyncio.create_subprocess_exec(
+            *(*PROGRAM, "ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo"),
+            env=environment(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        await process.stdout.readexactly(3)
+        process.send_signal(2)
+        _, said = await process.communicate()
+    assert process.returncode == 130
+    assert said.strip() == b""
+
+
+def test_without_a_key_a_url_and_the_local_extra_it_says_what_it_uses() -> None:
+    hidden = "import sys; sys.modules['xllamacpp'] = None; from tollbridge.cli import main; main()"
+    run = [sys.executable, "-c", hidden, "ask", "hello"]
+    result = subprocess.run(run, capture_output=True, text=True, env=environment(), check=True)
+    assert result.stderr.startswith("No key and no --base-url: using the embedded demo, no real model.\n")
+    assert result.stdout.startswith("You said “hello”.")

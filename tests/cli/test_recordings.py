@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import brotli  # type: ignore[import-untyped]
+import pytest
+
+from tollbridge.cli.recordings import open_recording, read_headers, unpacked
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "headers"),
+    [
+        (
+            "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 3\r\n\r\n",
+            429,
+            {"retry-after": "3"},
+        ),
+        ("HTTP/2 200\nContent-Type: text/event-stream\n", 200, {"content-type": "text/event-stream"}),
+        (
+            "HTTP/1.1 200 Connection established\r\nVia: proxy\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
+            "HTTP/1.1 503 Busy\r\nX-A: 1:2\r\n\r\n",
+            503,
+            {"x-a": "1:2"},
+        ),
+        ("content-type: application/json", None, {"content-type": "application/json"}),
+        ("nonsense", None, {}),
+        ("", None, {}),
+    ],
+)
+def test_the_last_replys_headers_count(text: str, status: int | None, headers: dict[str, str]) -> None:
+    assert read_headers(text) == (status, headers)
+
+
+def test_headers_lie_beside_the_body_under_the_same_name(tmp_path: Path) -> None:
+    body = tmp_path / "a.b-stream.sse"
+    body.write_bytes(b"data: 1\n\n")
+    assert open_recording(body).status is None
+    (tmp_path / "a.b-stream.headers").write_bytes(b"HTTP/1.1 400\r\nX-Odd: caf\xe9\r\n")
+    recording = open_recording(body)
+    assert (recording.status, recording.headers) == (400, {"x-odd": "café"})
+    assert b"".join(recording.chunks()) == b"data: 1\n\n"
+
+
+def test_a_headers_file_is_not_its_own_headers(tmp_path: Path) -> None:
+    (tmp_path / "a.headers").write_text("HTTP/1.1 400\n")
+    assert open_recording(tmp_path / "a.headers").status is None
+
+
+@pytest.mark.parametrize(
+    ("packed", "encoding"),
+    [
+        (gzip.compress(b"body" * 100, mtime=0), "gzip"),
+        (gzip.compress(b"body" * 100, mtime=0), "GZIP"),
+        (zlib.compress(b"body" * 100), "deflate"),
+        (brotli.compress(b"body" * 100), "br"),
+        (b"body" * 100, "gzip"),
+        (b"body" * 100, "br"),
+        (b"body" * 100, "identity"),
+        (b"body" * 100, ""),
+    ],
+)
+def test_a_body_kept_as_it_travelled_is_unpacked(packed: bytes, encoding: str) -> None:
+    assert unpacked(packed, encoding) == b"body" * 100
+
+
+def test_a_packed_body_that_was_cut_gives_what_can_be_had() -> None:
+    whole = bytes(range(256)) * 100
+    assert whole.startswith(unpacked(gzip.compress(whole)[:-20], "gzip")[:200])
+    assert len(unpacked(gzip.compress(whole)[:-20], "gzip")) > 0

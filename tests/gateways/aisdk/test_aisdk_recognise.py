@@ -1,0 +1,109 @@
+"""Every stream is recognised by itself, and nothing of another protocol is taken for one."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tollbridge.core.errors import RequestError
+from tollbridge.core.events import Event
+from tollbridge.gateways.aisdk.recognise import by_start
+from tollbridge.gateways.dialects import DIALECTS, START_LIMIT, AnyDecoder, decoder_for
+
+RECORDINGS = Path(__file__).parents[2] / "recordings"
+PROTOCOLS = {".full.jsonl": "ai-sdk-full", ".ui.ds.txt": "ai-sdk-data", ".ui.sse": "ai-sdk-ui"}
+AI_SDK = [
+    (path, protocol)
+    for suffix, protocol in PROTOCOLS.items()
+    for path in sorted((RECORDINGS / "aisdk").glob(f"*/*{suffix}"))
+    if path.stat().st_size
+]
+OTHERS = sorted(
+    path
+    for path in (RECORDINGS / "openresponses").rglob("*")
+    if path.is_file() and path.suffix in (".sse", ".json", ".body", ".http") and path.stat().st_size
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "protocol"), AI_SDK, ids=[f"{path.parent.name}/{path.name}" for path, _ in AI_SDK]
+)
+def test_a_recorded_stream_is_recognised_by_its_first_bytes(path: Path, protocol: str) -> None:
+    assert by_start(path.read_bytes(), complete=True) == protocol
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)
+def test_another_protocols_stream_is_not_claimed(path: Path) -> None:
+    assert by_start(path.read_bytes(), complete=True) == ""
+
+
+def test_a_models_own_parts_are_told_from_the_ui_stream() -> None:
+    start = b'data: {"type":"stream-start","warnings":[]}\n\n'
+    assert by_start(start, complete=False) == "ai-sdk-model"
+
+
+@pytest.mark.parametrize(
+    ("start", "protocol"),
+    [
+        (b': stream-open\n\ndata: {"type":"start"}\n\n', "ai-sdk-ui"),
+        (b'\xef\xbb\xbf{"type":"start"}\n', "ai-sdk-full"),
+        (b'data:{"type":"error","errorText":"x"}\r\n', "ai-sdk-ui"),
+        (b'data: {"type":"data-progress","data":1}\n\n', "ai-sdk-ui"),
+        (b'3:""\n', "ai-sdk-data"),
+        (b"data: [DONE]\n\n", ""),
+        (b'event: response.created\ndata: {"type":"response.created"}\n\n', ""),
+        (b'data: {"type":"error","code":"x","message":"y","sequence_number":0}\n\n', ""),
+        (b'{"id":"resp_1","object":"response","output":[]}\n', ""),
+        (b"<html>\n", ""),
+        (b"a: b\n", ""),
+    ],
+)
+def test_a_stream_is_known_by_its_first_line(start: bytes, protocol: str) -> None:
+    assert by_start(start, complete=False) == protocol
+
+
+def test_half_a_line_is_not_enough_to_tell() -> None:
+    assert by_start(b'data: {"type":"sta', complete=False) is None
+
+
+@pytest.mark.parametrize(
+    ("header", "protocol"),
+    [("X-Vercel-AI-Data-Stream", "ai-sdk-data"), ("x-vercel-ai-ui-message-stream", "ai-sdk-ui")],
+)
+def test_a_header_decides_before_the_first_byte(header: str, protocol: str) -> None:
+    assert type(decoder_for("auto", 200, {header: "v1"})) is DIALECTS[protocol]
+
+
+def test_a_protocol_nobody_knows_is_refused_with_the_names_of_those_that_are() -> None:
+    with pytest.raises(RequestError, match="ai-sdk-full"):
+        decoder_for("ai-sdk")
+
+
+def test_a_first_line_without_end_is_not_held_for_ever() -> None:
+    decoder = AnyDecoder()
+    for _ in range(START_LIMIT // 1024 + 2):
+        decoder.feed(b"x" * 1024)
+    assert len(decoder._start) <= START_LIMIT
+
+
+def _events(chunks: list[bytes]) -> list[Event]:
+    decoder = decoder_for("auto")
+    return [event for chunk in chunks for event in decoder.feed(chunk)] + decoder.close()
+
+
+@given(st.sampled_from([path for path, _ in AI_SDK if "tool-call" in path.name]), st.data())
+@settings(max_examples=40, deadline=None)
+def test_where_the_first_bytes_are_cut_changes_nothing(path: Path, data: st.DataObject) -> None:
+    body = path.read_bytes()
+    edges = [0, *sorted(data.draw(st.sets(st.integers(0, 80), max_size=5))), len(body)]
+    whole = [event for event in _events([body]) if type(event).__name__ != "TextDelta"]
+    cut = [
+        event
+        for event in _events([body[a:b] for a, b in pairwise(edges)])
+        if type(event).__name__ != "TextDelta"
+    ]
+    assert cut == whole

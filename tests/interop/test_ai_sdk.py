@@ -1,0 +1,109 @@
+"""The AI SDK's Open Responses provider, from npm, consumes the gateway."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interop.node import run_script
+
+from tollbridge.gateway import Gateway
+
+SCRIPT = Path(__file__).with_name("ai_sdk.mjs").read_bytes()
+WEATHER = {
+    "name": "get_weather",
+    "description": "The weather at a place",
+    "parameters": {
+        "type": "object",
+        "properties": {"location": {"type": "string"}},
+        "required": ["location"],
+    },
+}
+TIME = {"name": "get_time", "parameters": {"type": "object", "properties": {}}}
+STREAMED = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+
+
+class Sdk:
+    def __init__(self, gateway: Gateway, folder: Path) -> None:
+        self._gateway = gateway
+        self._folder = folder
+
+    async def ask(self, prompt: str, **task: Any) -> dict[str, Any]:
+        whole = {"url": self._gateway.url, "apiKey": "tb-interop-key", "prompt": prompt, **task}
+        found: dict[str, Any] = await run_script(SCRIPT, whole, self._folder)
+        return found
+
+
+@pytest.fixture
+def sdk(gateway: Gateway, node_modules: Path) -> Sdk:
+    return Sdk(gateway, node_modules)
+
+
+@STREAMED
+async def test_text_and_usage_arrive(sdk: Sdk, stream: bool) -> None:
+    found = await sdk.ask("Hello, Grüße 🌉", stream=stream, system="Be kind.")
+    assert found["text"] == (
+        "You said “Hello, Grüße 🌉”. I was given 1 item and the system prompt “Be kind.” of 8 characters, "
+        "with no tools."
+    )
+    assert found["finish"] == "stop"
+    usage = found["usage"]
+    assert usage["totalTokens"] == usage["inputTokens"] + usage["outputTokens"]
+
+
+@STREAMED
+async def test_reasoning_arrives(sdk: Sdk, stream: bool) -> None:
+    found = await sdk.ask("Think about it", stream=stream)
+    assert found["reasoning"].startswith("The user said “Think about it”.")
+    assert found["usage"]["outputTokenDetails"]["reasoningTokens"] > 0
+
+
+@STREAMED
+async def test_a_tool_is_called_and_its_result_told(sdk: Sdk, gateway: Gateway, stream: bool) -> None:
+    tools = [{**WEATHER, "result": "Sunny"}]
+    found = await sdk.ask("The weather in Rome?", stream=stream, tools=tools, steps=3)
+    assert [call["input"] for call in found["calls"]] == [{"location": "Rome"}]
+    assert "The tool get_weather answered: “Sunny”." in found["text"]
+    assert len(gateway.requests) == 2
+
+
+@STREAMED
+async def test_parallel_calls_arrive_both(sdk: Sdk, stream: bool) -> None:
+    found = await sdk.ask("Both in parallel", stream=stream, tools=[WEATHER, TIME])
+    assert [call["toolName"] for call in found["calls"]] == ["get_weather", "get_time"]
+    assert found["finish"] == "tool-calls"
+
+
+@STREAMED
+@pytest.mark.parametrize(
+    ("fault", "status", "retryable"),
+    [("not-found", 404, False), ("rate-limit", 429, True), ("server-error", 500, True)],
+)
+async def test_an_error_is_told_with_its_message(
+    sdk: Sdk, fault: str, status: int, retryable: bool, stream: bool
+) -> None:
+    [error] = (await sdk.ask(f"Hello fault:{fault}", stream=stream))["errors"]
+    assert (error["status"], error["retryable"]) == (status, retryable)
+    assert len(error["message"].split()) >= 4  # ours, and not the name of the status
+
+
+async def test_a_wrong_key_is_told(sdk: Sdk) -> None:
+    [error] = (await sdk.ask("Hello", apiKey="wrong"))["errors"]
+    assert (error["status"], error["message"]) == (401, "The API key is wrong.")
+
+
+async def test_a_refused_request_says_what_is_wrong(sdk: Sdk) -> None:
+    [error] = (await sdk.ask("Hello", model="acme/none"))["errors"]
+    assert error["message"].startswith("The model 'acme/none' does not exist here.")
+
+
+@pytest.mark.parametrize("fault", ["error-event", "failed", "disconnect"])
+async def test_what_was_said_before_a_failure_is_kept(sdk: Sdk, fault: str) -> None:
+    found = await sdk.ask(f"Hello fault:{fault}", stream=True)
+    assert found["text"].startswith("You said “Hello”.")
+    assert found["errors"]
+
+
+async def test_an_incomplete_answer_ends_for_length(sdk: Sdk) -> None:
+    assert (await sdk.ask("Be incomplete", stream=True))["finish"] == "length"

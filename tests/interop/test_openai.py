@@ -1,0 +1,158 @@
+"""OpenAI's own client, from PyPI, consumes the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+
+from tollbridge.gateway import Gateway
+
+MODEL = "tollbridge/demo"
+
+
+def tool(name: str, *fields: str) -> Any:
+    properties = {field: {"type": "string"} for field in fields}
+    parameters = {"type": "object", "properties": properties, "required": list(fields)}
+    return {"type": "function", "name": name, "parameters": parameters, "strict": False}
+
+
+WEATHER, TIME = tool("get_weather", "location"), tool("get_time")
+
+
+@pytest.fixture
+async def client(gateway: Gateway) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=gateway.url, api_key="tb-interop-key", max_retries=0) as client:
+        yield client
+
+
+async def test_text_and_usage_arrive(client: openai.AsyncOpenAI) -> None:
+    response = await client.responses.create(model=MODEL, input="Hello", instructions="Be kind.")
+    assert response.status == "completed"
+    assert response.output_text.startswith("You said “Hello”.")
+    assert response.usage is not None
+    assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens
+
+
+async def test_a_stream_adds_up_to_its_end(client: openai.AsyncOpenAI) -> None:
+    text = ""
+    async for event in await client.responses.create(model=MODEL, input="Grüße 🌉\u2028", stream=True):
+        if event.type == "response.output_text.delta":
+            text += event.delta
+        if event.type == "response.completed":
+            assert event.response.output_text == text
+    assert text.startswith("You said “Grüße 🌉")
+
+
+async def test_the_strict_stream_helper_is_content(client: openai.AsyncOpenAI) -> None:
+    async with client.responses.stream(model=MODEL, input="Think, then cite", tools=[WEATHER]) as stream:
+        kinds = [event.type async for event in stream]
+        response = await stream.get_final_response()
+    assert kinds[-1] == "response.completed"
+    assert "response.output_text.annotation.added" in kinds
+    assert [item.type for item in response.output] == ["reasoning", "message"]
+
+
+async def test_reasoning_arrives(client: openai.AsyncOpenAI) -> None:
+    response = await client.responses.create(model=MODEL, input="Hello", reasoning={"effort": "low"})
+    item = response.output[0]
+    assert item.type == "reasoning"
+    assert item.summary[0].text.startswith("The user said “Hello”.")
+    assert response.usage is not None
+    assert response.usage.output_tokens_details.reasoning_tokens > 0
+
+
+async def test_a_tool_is_called_and_its_result_told(client: openai.AsyncOpenAI) -> None:
+    asked: Any = [{"role": "user", "content": "The weather in Rome?"}]
+    response = await client.responses.create(model=MODEL, input=asked, tools=[WEATHER])
+    [call] = response.output
+    assert call.type == "function_call"
+    assert (call.name, call.arguments) == ("get_weather", '{"location":"Rome"}')
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny"}
+    history: Any = [*asked, call.to_dict(), result]
+    answer = await client.responses.create(model=MODEL, input=history, tools=[WEATHER])
+    assert answer.output_text.startswith("The tool get_weather answered: “Sunny”.")
+    # Or by leaving the history to the server.
+    answer = await client.responses.create(
+        model=MODEL, input=[result], tools=[WEATHER], previous_response_id=response.id
+    )
+    assert answer.output_text.startswith("The tool get_weather answered: “Sunny”.")
+
+
+async def test_parallel_calls_stream_both(client: openai.AsyncOpenAI) -> None:
+    request = client.responses.create(model=MODEL, input="In parallel", tools=[WEATHER, TIME], stream=True)
+    done = [event.item async for event in await request if event.type == "response.output_item.done"]
+    assert [item.name for item in done if item.type == "function_call"] == ["get_weather", "get_time"]
+
+
+async def test_a_refusal_and_an_image_arrive(client: openai.AsyncOpenAI) -> None:
+    refused = await client.responses.create(model=MODEL, input="Please refuse")
+    message = refused.output[0]
+    assert message.type == "message"
+    assert message.content[0].type == "refusal"
+    drawn = (await client.responses.create(model=MODEL, input="Draw a bridge")).output[0]
+    assert drawn.type == "image_generation_call"
+    assert drawn.result is not None
+
+
+async def test_an_incomplete_answer_says_so(client: openai.AsyncOpenAI) -> None:
+    response = await client.responses.create(model=MODEL, input="long", max_output_tokens=20)
+    assert response.status == "incomplete"
+    assert response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens"
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("unauthorized", openai.AuthenticationError),
+        ("forbidden", openai.PermissionDeniedError),
+        ("not-found", openai.NotFoundError),
+        ("rate-limit", openai.RateLimitError),
+        ("server-error", openai.InternalServerError),
+        ("context-too-long", openai.BadRequestError),
+    ],
+)
+async def test_errors_have_their_kind_code_and_request_id(
+    client: openai.AsyncOpenAI, gateway: Gateway, fault: str, kind: type[openai.APIStatusError], stream: bool
+) -> None:
+    with pytest.raises(kind) as caught:
+        await client.responses.create(model=MODEL, input=f"Hi fault:{fault}", stream=stream)
+    assert caught.value.code
+    assert caught.value.request_id == gateway.requests[0].id
+
+
+async def test_a_wrong_key_is_told(gateway: Gateway) -> None:
+    async with openai.AsyncOpenAI(base_url=gateway.url, api_key="wrong", max_retries=0) as client:
+        with pytest.raises(openai.AuthenticationError, match="The API key is wrong"):
+            await client.models.list()
+
+
+async def test_an_error_mid_stream_is_raised_after_what_was_said(client: openai.AsyncOpenAI) -> None:
+    text = ""
+    stream = await client.responses.create(model=MODEL, input="Hi fault:error-event", stream=True)
+    with pytest.raises(openai.APIError, match="stopped working"):  # noqa: PT012
+        async for event in stream:
+            if event.type == "response.output_text.delta":
+                text += event.delta
+    assert text.startswith("You said “Hi”.")
+
+
+async def test_its_retries_meet_retry_after(gateway: Gateway) -> None:
+    async with openai.AsyncOpenAI(base_url=gateway.url, api_key="tb-interop-key", max_retries=2) as client:
+        response = await client.responses.create(model=MODEL, input="Hi fault:rate-limit-once")
+    assert response.status == "completed"
+    one, other = gateway.requests
+    assert other.arrived_at - one.arrived_at >= 1
+
+
+async def test_models_and_token_counts_are_read(client: openai.AsyncOpenAI) -> None:
+    assert MODEL in [model.id async for model in client.models.list()]
+    assert (await client.models.retrieve(MODEL)).owned_by == "tollbridge"
+    counted = await client.responses.input_tokens.count(model=MODEL, input="Hello")
+    used = await client.responses.create(model=MODEL, input="Hello")
+    assert used.usage is not None
+    assert counted.input_tokens == used.usage.input_tokens

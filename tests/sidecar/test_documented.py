@@ -1,0 +1,71 @@
+"""What `docs/protocol.md` says is so, and its example runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+from typing import get_args
+
+from tests.sidecar.editor import SRC
+
+from tollbridge.core.errors import Kind
+from tollbridge.editors import jsonrpc
+from tollbridge.io.stdio import Stdio
+from tollbridge.sidecar import faults, wire
+from tollbridge.sidecar.server import Server
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "protocol.md").read_text()
+
+
+def test_every_method_is_documented() -> None:
+    server = Server(Stdio(0, 1))
+    for method in (*server._answered_here, *server._answered_later):
+        assert f"`{method}`" in TEXT or f"### {method}\n" in TEXT, method
+
+
+def test_every_kind_and_code_of_error_is_documented() -> None:
+    row = next(line for line in TEXT.splitlines() if line.startswith(f"| {faults.BRIDGE_FAILED}"))
+    told = {kind for kind in get_args(Kind) if kind != "cancelled"}  # which is a code of its own
+    assert set(re.findall(r"`(\w+)`", row)) == told
+    for code in (
+        jsonrpc.PARSE_ERROR,
+        jsonrpc.INVALID_REQUEST,
+        jsonrpc.METHOD_NOT_FOUND,
+        jsonrpc.INVALID_PARAMS,
+        jsonrpc.INTERNAL_ERROR,
+        jsonrpc.NOT_INITIALIZED,
+        jsonrpc.REQUEST_CANCELLED,
+    ):
+        assert str(code) in TEXT
+
+
+def test_the_documented_limits_and_version_are_the_real_ones() -> None:
+    assert f"Protocol version: **{wire.PROTOCOL_VERSION}**" in TEXT
+    assert f"| header | {jsonrpc.MAX_HEADER_BYTES // 1024} KiB |" in TEXT
+    assert f"| body | {jsonrpc.MAX_FRAME_BYTES // 1024**2} MiB |" in TEXT
+    assert f'"maxFrameBytes": {jsonrpc.MAX_FRAME_BYTES}' in TEXT
+
+
+def test_the_documented_frame_is_one() -> None:
+    header, body = re.findall(r"```\n(Content-Length.*?)\\r\\n\n\\r\\n\n(.*?)\n```", TEXT, re.DOTALL)[0]
+    (call,) = jsonrpc.Reader().feed(f"{header}\r\n\r\n{body}".encode())
+    assert isinstance(call, jsonrpc.Call)
+
+
+async def test_the_example_runs() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(ROOT / "examples" / "sidecar_client.py"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+    )
+    async with asyncio.timeout(30):
+        out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    assert "Models: Demo, Plain" in out.decode()
+    assert "You said" in out.decode()

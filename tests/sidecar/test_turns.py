@@ -1,0 +1,285 @@
+"""Turns through the real sidecar, against the embedded gateway, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.sidecar.editor import Editor, Refusal, said
+
+from tollbridge.editors import jsonrpc
+from tollbridge.gateway import Gateway, Settings
+from tollbridge.gateway.pictures import draw_png
+from tollbridge.sidecar.faults import BRIDGE_FAILED
+
+KEY = "sk-toll-4711-secret"
+LIST_DIR = {
+    "name": "list_dir",
+    "description": "Lists a folder.",
+    "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+}
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[Gateway]:
+    async with Gateway(api_key=KEY, settings=Settings(pace=0.02, stall_seconds=5)) as running:
+        yield running
+
+
+@pytest.fixture
+async def editor() -> AsyncIterator[Editor]:
+    async with Editor() as running:
+        await running.greet()
+        yield running
+    assert KEY not in running.stderr
+    assert "Traceback" not in running.stderr
+
+
+def user(*content: dict[str, Any]) -> dict[str, Any]:
+    return {"role": 1, "content": content}
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "value": value}
+
+
+def question(
+    gateway: Gateway, *messages: dict[str, Any] | str, key: str = KEY, **more: Any
+) -> dict[str, Any]:
+    return {
+        "account": {"baseUrl": gateway.url, "apiKey": key},
+        "model": "tollbridge/demo",
+        "messages": [user(text(message)) if isinstance(message, str) else message for message in messages],
+        **more,
+    }
+
+
+async def talk(editor: Editor, params: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    token, answer = editor.ask("chat", params)
+    async with asyncio.timeout(20):
+        result = await answer
+    return editor.parts(token), result
+
+
+async def test_an_answer_is_reported_and_its_usage_comes_last(editor: Editor, gateway: Gateway) -> None:
+    parts, result = await talk(editor, question(gateway, "Hello there"))
+    assert "Hello there" in said(parts)
+    *_, last = parts
+    assert (last["type"], last["mimeType"]) == ("data", "usage")
+    usage = json.loads(base64.b64decode(last["data"]))
+    assert usage["prompt_tokens"] == result["usage"]["inputTokens"] > 0
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    assert result["finishReason"] == "stop"
+    assert gateway.requests[-1].bearer == KEY
+
+
+async def test_what_arrives_together_travels_together(editor: Editor, gateway: Gateway) -> None:
+    parts, _ = await talk(editor, question(gateway, "long 3000 fault:one-write"))
+    reports = [note for note in editor.notes if note["method"] == "$/progress"]
+    assert said(parts).split()[-1] == "w3000"
+    assert len(reports) < 20
+
+
+async def test_a_tool_is_called_and_its_result_understood(editor: Editor, gateway: Gateway) -> None:
+    ask = user(text("use the tool list_dir on src"))
+    parts, result = await talk(editor, question(gateway, ask, tools=[LIST_DIR]))
+    (call,) = [part for part in parts if part["type"] == "toolCall"]
+    assert (call["name"], result["finishReason"]) == ("list_dir", "tool-calls")
+    assert isinstance(call["input"]["path"], str)
+    answered = {"type": "toolResult", "callId": call["callId"], "content": [text("a.py b.py")]}
+    parts, result = await talk(
+        editor, question(gateway, ask, {"role": 2, "content": [call]}, user(answered), tools=[LIST_DIR])
+    )
+    assert "a.py b.py" in said(parts)
+    assert result["finishReason"] == "stop"
+
+
+async def test_thinking_comes_with_what_must_go_back(editor: Editor, gateway: Gateway) -> None:
+    params = question(gateway, "Hello", modelConfiguration={"reasoningEffort": "low"})
+    parts, result = await talk(editor, params)
+    thinking = [part for part in parts if part["type"] == "thinking"]
+    assert "Hello" in said(parts, "thinking")
+    assert thinking[-1]["metadata"]
+    assert result["usage"]["reasoningTokens"] > 0
+    history = [user(text("Hello")), {"role": 2, "content": [*thinking, text("Hi")]}, user(text("Again"))]
+    parts, _ = await talk(editor, question(gateway, *history))
+    items = gateway.requests[-1].body["input"]
+    assert [item for item in items if item.get("type") == "reasoning"]
+
+
+async def test_images_go_in_and_come_out(editor: Editor, gateway: Gateway) -> None:
+    picture = {"type": "data", "mimeType": "image/jpeg", "data": base64.b64encode(draw_png()).decode()}
+    await talk(editor, question(gateway, user(text("What is this?"), picture)))
+    assert "data:image/png;base64," in json.dumps(gateway.requests[-1].body)
+    parts, _ = await talk(editor, question(gateway, "draw something"))
+    (image,) = [part for part in parts if part["type"] == "data" and part["mimeType"] == "image/png"]
+    assert base64.b64decode(image["data"]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("unauthorized", "authentication"),
+        ("forbidden", "permission"),
+        ("not-found", "not_found"),
+        ("context-too-long", "context_too_long"),
+        ("failed", "server"),
+        ("disconnect", "disconnected"),
+        ("garbage", "protocol"),
+    ],
+)
+async def test_every_failure_is_a_sentence_with_its_kind(
+    editor: Editor, gateway: Gateway, fault: str, kind: str
+) -> None:
+    with pytest.raises(Refusal) as refusal:
+        await talk(editor, question(gateway, f"long fault:{fault}"))
+    assert refusal.value.code == BRIDGE_FAILED
+    assert refusal.value.data["kind"] == kind
+    assert refusal.value.message[-1] in ".”"
+
+
+async def test_what_was_said_before_a_failure_has_been_reported(editor: Editor, gateway: Gateway) -> None:
+    token, answer = editor.ask("chat", question(gateway, "long fault:disconnect"))
+    with pytest.raises(Refusal):
+        await answer
+    assert "w100" in said(editor.parts(token))
+
+
+async def test_a_wait_the_gateway_asks_for_is_told(editor: Editor, gateway: Gateway) -> None:
+    with pytest.raises(Refusal) as refusal:
+        await talk(editor, question(gateway, "fault:rate-limit"))
+    assert refusal.value.data["kind"] == "rate_limited"
+    assert refusal.value.data["status"] == 429
+    assert refusal.value.data["retryAfter"] > 0
+
+
+async def test_a_gateway_that_is_not_there_is_named(editor: Editor) -> None:
+    account = {"baseUrl": "http://127.0.0.1:9/v1", "apiKey": KEY}
+    with pytest.raises(Refusal) as refusal:
+        await editor.request("models", {"account": account})
+    assert refusal.value.data["kind"] == "network"
+
+
+async def test_stop_closes_the_socket_within_100_ms(editor: Editor, gateway: Gateway) -> None:
+    token, answer = editor.ask("chat", question(gateway, "slow long 2000"))
+    await editor.until_part(token)
+    stopped = time.monotonic()
+    editor.notify("$/cancelRequest", {"id": token})
+    with pytest.raises(Refusal) as refusal:
+        await answer
+    assert refusal.value.code == jsonrpc.REQUEST_CANCELLED
+    assert await gateway.hung_up(5) - stopped < 0.1
+
+
+async def test_two_chats_at_once_do_not_mix(editor: Editor, gateway: Gateway) -> None:
+    asked = [editor.ask("chat", question(gateway, f"slow number {n}")) for n in range(5)]
+    await asyncio.gather(*(answer for _, answer in asked))
+    for n, (token, _) in enumerate(asked):
+        assert f"number {n}" in said(editor.parts(token))
+
+
+async def test_counts_are_answered_while_a_chat_streams(editor: Editor, gateway: Gateway) -> None:
+    token, answer = editor.ask("chat", question(gateway, "slow long 2000"))
+    await editor.until_part(token)
+    counted = await editor.request(
+        "count", {"model": "tollbridge/demo", "items": ["hello", user(text("hi"))]}
+    )
+    assert all(count > 0 for count in counted["counts"])
+    assert (await editor.request("status"))["pending"] == 1
+    editor.notify("$/cancelRequest", {"id": token})
+    with pytest.raises(Refusal):
+        await answer
+
+
+async def test_closing_the_editor_hangs_up(gateway: Gateway) -> None:
+    async with Editor() as editor:
+        await editor.greet()
+        token, _ = editor.ask("chat", question(gateway, "slow long 2000"))
+        await editor.until_part(token)
+        editor.close_stdin()
+        await gateway.hung_up(5)
+        assert await editor.exit_code() == 0
+
+
+async def test_shutdown_stops_what_runs(editor: Editor, gateway: Gateway) -> None:
+    token, answer = editor.ask("chat", question(gateway, "slow long 2000"))
+    await editor.until_part(token)
+    await editor.request("shutdown")
+    with pytest.raises(Refusal, match="cancelled"):
+        await answer
+
+
+async def test_the_models_are_those_one_can_talk_to(editor: Editor, gateway: Gateway) -> None:
+    account = {"baseUrl": gateway.url, "apiKey": KEY}
+    models = (await editor.request("models", {"account": account}))["models"]
+    assert [model["model"] for model in models] == ["tollbridge/demo", "tollbridge/plain"]
+    demo = models[0]
+    assert demo["id"] == "tollbridge%2Fdemo"
+    assert demo["maxInputTokens"] + demo["maxOutputTokens"] == 128_000
+    assert demo["capabilities"] == {"toolCalling": True, "imageInput": True}
+    assert models[1]["capabilities"] == {"toolCalling": False, "imageInput": False}
+
+
+async def test_a_list_is_fetched_once_unless_the_editor_insists(editor: Editor, gateway: Gateway) -> None:
+    params = {"account": {"baseUrl": gateway.url, "apiKey": KEY}}
+    asked = [editor.ask("models", params)[1] for _ in range(4)]
+    first, *others = await asyncio.gather(*asked)
+    assert all(other == first for other in others)
+    assert len(gateway.requests) == 1
+    await editor.request("models", params)
+    assert len(gateway.requests) == 1
+    await editor.request("models", {**params, "refresh": True})
+    assert len(gateway.requests) == 2
+
+
+async def test_a_key_is_used_for_its_own_request_and_no_other(editor: Editor, gateway: Gateway) -> None:
+    with pytest.raises(Refusal) as refusal:
+        await talk(editor, question(gateway, "hi", key="wrong"))
+    assert refusal.value.data["kind"] == "authentication"
+    await talk(editor, question(gateway, "hi"))
+    with pytest.raises(Refusal):
+        await editor.request("models", {"account": {"baseUrl": gateway.url, "apiKey": "wrong"}})
+    await editor.request("models", {"account": {"baseUrl": gateway.url, "apiKey": KEY}})
+
+
+async def test_settings_change_for_what_comes_after(editor: Editor, gateway: Gateway) -> None:
+    token, answer = editor.ask("chat", question(gateway, "slow say hello"))
+    await editor.until_part(token)
+    editor.notify("settings", {"timeouts": {"total": 0.0001}})
+    assert (await answer)["finishReason"] == "stop"
+    insisting = {"account": {"baseUrl": gateway.url, "apiKey": KEY}, "refresh": True}
+    with pytest.raises(Refusal) as refusal:
+        await editor.request("models", insisting)
+    assert refusal.value.data["kind"] == "timeout"
+    editor.notify("settings", {})
+    await editor.request("models", insisting)
+
+
+async def test_usage_adds_up(editor: Editor, gateway: Gateway) -> None:
+    _, first = await talk(editor, question(gateway, "one"))
+    _, second = await talk(editor, question(gateway, "two"))
+    with pytest.raises(Refusal):
+        await talk(editor, question(gateway, "fault:forbidden"))
+    (totals,) = (await editor.request("usage"))["models"]
+    assert totals["model"] == "tollbridge/demo"
+    assert (totals["requests"], totals["failures"]) == (3, 1)
+    assert totals["usage"]["inputTokens"] == first["usage"]["inputTokens"] + second["usage"]["inputTokens"]
+
+
+async def test_usage_the_gateway_did_not_give_is_not_made_up(editor: Editor, gateway: Gateway) -> None:
+    parts, result = await talk(editor, question(gateway, "fault:usage-null"))
+    assert "usage" not in result
+    assert not [part for part in parts if part["type"] == "data"]
+    (totals,) = (await editor.request("usage"))["models"]
+    assert totals["usage"] == {}
+
+
+async def test_what_could_not_be_sent_is_told(editor: Editor, gateway: Gateway) -> None:
+    marker = {"type": "data", "mimeType": "cache_control", "data": ""}
+    _, result = await talk(editor, question(gateway, user(text("hi"), marker)))
+    assert result["dropped"] == {"cache_control": 1}
