@@ -128,10 +128,12 @@ async def test_whatever_the_gateway_does_the_key_is_nowhere(scenario: str, shown
 
 
 async def test_a_wrong_key_and_a_key_of_one_call_are_nowhere_either(shown: Shown) -> None:
-    async with Gateway(api_key=KEY, settings=QUICK) as gateway:
-        async with OpenResponsesClient(gateway.url, WRONG, timeouts=TIMES, retries=ONCE) as client:
-            await do_everything(client, shown, None)
-            await do_everything(client, shown, KEY)
+    async with (
+        Gateway(api_key=KEY, settings=QUICK) as gateway,
+        OpenResponsesClient(gateway.url, WRONG, timeouts=TIMES, retries=ONCE) as client,
+    ):
+        await do_everything(client, shown, None)
+        await do_everything(client, shown, KEY)
     assert shown.errors == 3
     shown.look(KEY, WRONG)
 
