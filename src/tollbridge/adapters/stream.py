@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, Protocol, get_args
 
 import msgspec
@@ -44,6 +45,9 @@ class StreamUsage(msgspec.Struct, frozen=True):
 class TurnDecoder(Protocol):
     """A decoder that also takes chunks somebody else has parsed."""
 
+    @property
+    def over(self) -> bool: ...
+
     def feed(self, chunk: bytes) -> list[Event]: ...
 
     def take(self, event: object) -> list[Event]: ...
@@ -64,8 +68,9 @@ class StreamAdapter:
     ) -> StreamUsage:
         """Report every part as it comes. A failure is raised when all parts before it are reported."""
         report = progress if callable(progress) else progress.report
-        async for part in self.adapt_stream(stream):
-            report(part)
+        async with aclosing(self.adapt_stream(stream)) as parts:
+            async for part in parts:
+                report(part)
         return self._result
 
     async def adapt_stream(self, stream: Streamed) -> AsyncGenerator[Part]:
@@ -79,6 +84,8 @@ class StreamAdapter:
             for part in self._adapted(events := _read(decoder, chunk)):
                 yield part
             failure = failure or _failure(events)
+            if decoder.over:  # the gateway may hold the connection; nothing more will come
+                break
         if not ours:
             for part in self._adapted(events := decoder.close()):
                 yield part
