@@ -74,6 +74,8 @@ class GatewayClient(ABC):
         allow_http: bool = False,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        if base_url is not None and (not base_url.strip() or set("?#") & set(base_url)):
+            raise RequestError("A base URL is an address like https://host/v1, with nothing after the path.")
         self.base_url = (base_url or self.home).rstrip("/")
         self._api_key = api_key
         self._timeouts = timeouts

@@ -14,8 +14,17 @@ from tollbridge.core.events import Event, Failed, Finished, FinishReason
 from tollbridge.core.messages import Part
 from tollbridge.core.usage import Usage
 
-# A stream of bytes as they come from a socket, of parsed chunks, or of events of ours.
-Streamed = AsyncIterable[bytes] | AsyncIterable[Mapping[str, Any]] | AsyncIterable[Event]
+
+class Typed(Protocol):
+    """An event as typed clients (`openai`) yield it."""
+
+    def model_dump(self) -> dict[str, Any]: ...
+
+
+# A stream of bytes as they come from a socket, of parsed chunks, typed or not, or of events of ours.
+Streamed = (
+    AsyncIterable[bytes] | AsyncIterable[Mapping[str, Any]] | AsyncIterable[Typed] | AsyncIterable[Event]
+)
 
 
 class Progress(Protocol):
@@ -113,12 +122,13 @@ class StreamAdapter:
 _EVENTS = get_args(Event)
 
 
-def _read(decoder: TurnDecoder, chunk: bytes | Mapping[str, Any] | Event) -> list[Event]:
+def _read(decoder: TurnDecoder, chunk: bytes | Mapping[str, Any] | Typed | Event) -> list[Event]:
     if isinstance(chunk, (bytes, bytearray, memoryview)):
         return decoder.feed(bytes(chunk))
     if isinstance(chunk, _EVENTS):
         return [chunk]
-    return decoder.take(chunk)
+    dump = getattr(chunk, "model_dump", None)  # an event as a typed client yields it
+    return decoder.take(dump() if callable(dump) else chunk)
 
 
 def _failure(events: list[Event]) -> BridgeError | None:
