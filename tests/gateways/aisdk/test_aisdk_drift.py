@@ -1,7 +1,7 @@
 """Releases between the recorded ones: patch releases and previews changed the dialect, the meaning stays.
 
-`tests/recordings/aisdk/drift/record.mjs` says how these were recorded. What each script means is written here,
-and where a release cannot say it all, so is that.
+`tests/recordings/aisdk/drift/record.mjs` says how these were recorded. What each script means is
+written here, and where a release cannot say it all, so is that.
 """
 
 from __future__ import annotations
