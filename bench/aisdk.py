@@ -27,7 +27,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from tests.interop.node import NODE, installed
+from tests.interop.node import installed
+from workshop.node import NODE
 
 from tollbridge.gateways.aisdk.decode import FullDecoder, UiDecoder
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import signal
 
-# Started in the background, a shell's children ignore Ctrl-C, and so would the programs that tests press it for.
+# What a shell starts in the background ignores Ctrl-C, and so would the programs that tests press it for.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -61,7 +61,7 @@ async def streamed(
     events: list[Event] = []
     try:
         async for event in client.stream(request, **more):
-            events.append(event)
+            events.append(event)  # noqa: PERF401 - what came before a failure is kept
     except BridgeError as error:
         return events, error
     return events, None

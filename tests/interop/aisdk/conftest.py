@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.interop.node import NODE, installed
+from tests.interop.node import installed
+from workshop.node import NODE
 
 HERE = Path(__file__).parent
 
