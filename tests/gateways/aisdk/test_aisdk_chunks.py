@@ -68,6 +68,10 @@ def test_an_answer_that_comes_before_its_call_counts_too(kind: str) -> None:
     assert full(answer, call(), FINISH) == [ToolCall("c", "read", {"a": 1}, offered=False), DONE]
 
 
+def test_a_call_that_the_provider_runs_is_never_offered_even_before_its_result() -> None:
+    assert full(call(providerExecuted=True), FINISH)[0] == ToolCall("c", "read", {"a": 1}, offered=False)
+
+
 def test_a_preliminary_result_shows_that_the_backend_runs_the_tool() -> None:
     result = {"type": "tool-result", "toolCallId": "c", "output": 1, "preliminary": True}
     assert full(call(), result, FINISH)[0] == ToolCall("c", "read", {"a": 1}, offered=False)
@@ -194,6 +198,13 @@ def test_a_cut_streams_steps_are_still_billed() -> None:
     [failed] = full(step, step)
     assert isinstance(failed, Failed)
     assert failed.usage == Usage(20, 6, 26)
+
+
+def test_a_total_replaces_the_sum_of_its_steps() -> None:
+    step = {"type": "finish-step", "usage": {"inputTokens": 10, "outputTokens": 3}}
+    total = {"type": "finish", "finishReason": "stop", "totalUsage": {"inputTokens": 25, "outputTokens": 7}}
+    assert full(step, step, total) == [Finished("stop", usage=Usage(25, 7, 32), context=Usage(10, 3, 13))]
+    assert full(step, step, FINISH) == [Finished("stop", usage=Usage(20, 6, 26), context=Usage(10, 3, 13))]
 
 
 def test_merged_streams_are_billed_together_and_finish_once() -> None:
@@ -413,6 +424,13 @@ def test_a_last_line_without_its_end_is_read() -> None:
 def full_of(body: bytes) -> list[Event]:
     decoder = FullDecoder()
     return decoder.feed(body) + decoder.close()
+
+
+def test_a_whole_stream_may_be_one_array() -> None:
+    assert full_of(b'[{"type":"text-delta","text":"a"},{"type":"finish","finishReason":"stop"}]') == [
+        TextDelta("a"),
+        DONE,
+    ]
 
 
 def test_line_ends_blank_lines_and_a_byte_order_mark_change_nothing() -> None:
