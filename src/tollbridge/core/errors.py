@@ -26,6 +26,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from tollbridge.core.usage import Usage
+
 Kind = Literal[
     "authentication",
     "permission",
@@ -50,6 +52,8 @@ class BridgeError(Exception):
     kind: ClassVar[Kind] = "protocol"
     # Whether the same request may succeed later, unchanged.
     transient: ClassVar[bool] = False
+    # What the turn cost until then, where the gateway said.
+    usage: Usage | None = None
 
     def __init__(
         self,
