@@ -3,6 +3,8 @@
 import type { Account, ModelInfo } from "./protocol.ts";
 
 export const REFRESH_AFTER_MS = 3_000;
+// The host may ask many times a second; a gateway that failed is asked again only after this.
+export const RETRY_AFTER_MS = 5_000;
 
 export interface Memory {
   get<T>(key: string): T | undefined;
@@ -23,6 +25,8 @@ export class Models {
   // What each account was told since the start, or is being told.
   private readonly fetched = new Map<string, Promise<ModelInfo[]>>();
   private readonly timers = new Set<NodeJS.Timeout>();
+  private readonly failures = new Map<string, string>(); // told already
+  // Not while VS Code is starting: the engine is a process of its own.
   private patience = REFRESH_AFTER_MS;
 
   constructor(source: Source) {
@@ -34,7 +38,7 @@ export class Models {
     if (fetched) return fetched;
     const known = this.known(account);
     if (!known) return this.fetch(account);
-    this.later(() => this.fetch(account));
+    this.later(this.patience, () => this.fetch(account));
     return Promise.resolve(known);
   }
 
@@ -42,6 +46,7 @@ export class Models {
   refresh(): void {
     this.patience = 0;
     this.fetched.clear();
+    this.failures.clear();
     this.source.changed();
   }
 
@@ -58,14 +63,18 @@ export class Models {
 
   private async ask(account: Account): Promise<ModelInfo[]> {
     const known = this.known(account);
+    const name = nameOf(account);
     try {
       const models = await this.source.fetch(account);
+      this.failures.delete(name);
       await this.source.memory.update(keyOf(account), models);
       if (known && JSON.stringify(known) !== JSON.stringify(models)) this.source.changed();
       return models;
     } catch (error) {
-      this.fetched.delete(nameOf(account)); // the next who asks tries again
-      this.source.failed(account, error);
+      this.later(RETRY_AFTER_MS, () => this.fetched.delete(name));
+      const said = String(error);
+      if (this.failures.get(name) !== said) this.source.failed(account, error);
+      this.failures.set(name, said);
       return known ?? [];
     }
   }
@@ -74,12 +83,11 @@ export class Models {
     return this.source.memory.get<ModelInfo[]>(keyOf(account));
   }
 
-  /** Not while VS Code is starting: the engine is a process of its own. */
-  private later(what: () => unknown): void {
+  private later(ms: number, what: () => unknown): void {
     const timer = setTimeout(() => {
       this.timers.delete(timer);
       what();
-    }, this.patience);
+    }, ms);
     this.timers.add(timer);
   }
 }

@@ -10,6 +10,9 @@ import type { Account, Chat, ChatResult, ModelInfo } from "./protocol.ts";
 import type { Sidecar } from "./sidecar.ts";
 import { accountOf, modelConfigurationOf } from "./unofficial.ts";
 
+// An error overtakes what was reported just before it, unless that has been delivered first.
+const SETTLE_MS = 60;
+
 type Information = ModelInfo & vscode.LanguageModelChatInformation;
 
 export interface Meter {
@@ -65,7 +68,10 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
     try {
       result = await this.sidecar.request<ChatResult>("chat", chat, token, (parts) => coalescer.add(parts));
     } catch (error) {
-      if (!isCancelled(error) && !token.isCancellationRequested) throw asFailure(error);
+      if (isCancelled(error) || token.isCancellationRequested) return;
+      coalescer.flush();
+      await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
+      throw asFailure(error);
     } finally {
       coalescer.flush();
       this.meter.end(model, result);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { Models, REFRESH_AFTER_MS } from "../src/models.ts";
+import { Models, REFRESH_AFTER_MS, RETRY_AFTER_MS } from "../src/models.ts";
 import type { Account, ModelInfo } from "../src/protocol.ts";
 
 const ACCOUNT: Account = { baseUrl: "https://gateway.example/v1", apiKey: "sk-secret" };
@@ -64,18 +64,21 @@ test("a list that has not changed wakes nobody", async (t) => {
   assert.deepEqual([seen.asked.length, seen.changed], [1, 0]);
 });
 
-test("a gateway that fails is told of, leaves what is known, and is asked again", async (t) => {
+test("a gateway that fails is told of once, leaves what is known, and is asked again later", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { disk } = await first();
   const { models, seen } = start(async () => Promise.reject(new Error("down")), disk);
   await models.list(ACCOUNT);
   t.mock.timers.tick(REFRESH_AFTER_MS);
   await settle();
-  assert.equal(seen.failed.length, 1);
   assert.deepEqual(await models.list(ACCOUNT), [model("old")]);
+  assert.equal(seen.asked.length, 1);
+  t.mock.timers.tick(RETRY_AFTER_MS);
+  await models.list(ACCOUNT);
   t.mock.timers.tick(REFRESH_AFTER_MS);
   await settle();
   assert.equal(seen.asked.length, 2);
+  assert.equal(seen.failed.length, 1);
 });
 
 test("a refresh asks for every account again, without waiting", async (t) => {

@@ -75,12 +75,13 @@ MANIFEST = """<?xml version="1.0" encoding="utf-8"?>
 """
 
 
-def bundle_script(*, minify: bool = False) -> None:
-    """TypeScript into the one file the extension host loads."""
+def bundle_script(*, minify: bool = False, tests: bool = False) -> None:
+    """TypeScript into the one file the extension host loads, or into that of the tests it runs."""
     lock, installed = EXTENSION / "package-lock.json", EXTENSION / "node_modules/.package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
         node.run("npm", "ci", "--ignore-scripts", "--silent", cwd=EXTENSION)
-    node.run("node", "build.mjs", *(["--minify"] if minify else []), cwd=EXTENSION)
+    options = [name for name, wanted in {"--minify": minify, "--tests": tests}.items() if wanted]
+    node.run("node", "build.mjs", *options, cwd=EXTENSION)
 
 
 def bundle_python(pythons: Sequence[str]) -> None:

@@ -89,11 +89,15 @@ class Bridge:
             account.close("cancelled")
             raise
         except BridgeError as error:
-            account.close("failed", error.kind)
+            account.close("failed", error)
             if self._toll is not None:
                 self._toll.refused(request, error)
             raise
-        turn = account.close("completed").turn(changes, preflight)
+        else:
+            account.close("completed")
+        finally:
+            account.close("failed")  # whatever else happened, the editor's own errors too
+        turn = account.turn(changes, preflight)
         if self._toll is not None:
             self._toll.after(request, turn.context, said)
         return turn
@@ -110,30 +114,34 @@ class _Account:
         self._first: float | None = None
         self._duration = 0.0
         self._finished: Finished | None = None
+        self._closed = False
 
     def see(self, batch: list[Event]) -> None:
-        if self._first is None:
-            self._first = time.monotonic() - self._clock
         for event in batch:
             if isinstance(event, Finished):
                 self._finished = event
+            elif self._first is None:
+                self._first = time.monotonic() - self._clock
 
-    def close(self, outcome: Outcome, error: str | None = None) -> _Account:
+    def close(self, outcome: Outcome, error: BridgeError | None = None) -> None:
+        """The first ending counts."""
+        if self._closed:
+            return
+        self._closed = True
         self._duration = time.monotonic() - self._clock
         finished = self._finished
         self._tracker.record(
             Record(
                 model=self._model,
                 outcome=outcome,
-                usage=finished.usage if finished else None,
+                usage=finished.usage if finished else error.usage if error else None,
                 started=self._started,
                 duration=self._duration,
                 first=self._first,
                 finish_reason=finished.reason if finished else None,
-                error=error,
+                error=error.kind if error else None,
             )
         )
-        return self
 
     def turn(self, changes: tuple[str, ...], preflight: Preflight | None) -> Turn:
         finished = self._finished

@@ -14,11 +14,11 @@ from tollbridge.core.json import read_json, write_json
 from tollbridge.core.media import true_mime
 from tollbridge.core.messages import ChatRequest, DataPart, Part, TextPart, ToolCallPart, ToolResultPart
 from tollbridge.core.reasoning import CARRIED
+from tollbridge.core.texts import mended
 from tollbridge.gateway.strict import check_laws, check_schema
 from tollbridge.gateway.validation import check_conversation, read_create, read_input, read_tools
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.history import Sanitised, Target, sanitise
-from tollbridge.history.texts import mended
 
 HISTORIES = 5_000
 TARGETS = (

@@ -46,7 +46,8 @@ async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -
     async with connect(where) as connection:
         model = await pick_model(connection, wishes.model)
         listener = Listener(connection.client, None if as_json else Screen(sys.stdout, sys.stderr))
-        await listener.listen(Conversation(model, wishes.system, wishes.effort).request(question))
+        request = Conversation(model, wishes.system, wishes.effort).request(question)
+        await listener.listen(connection.prepared(request))
     if as_json:
         click.echo(to_json(_as_json(listener, model)))
     elif listener.error is None:

@@ -114,7 +114,8 @@ class _Chat:
         screen = Screen(sys.stdout, sys.stderr)
         listener = Listener(self._connection.client, screen)
         try:
-            self._runner.run(listener.listen(self._conversation.request(question)))
+            request = self._connection.prepared(self._conversation.request(question))
+            self._runner.run(listener.listen(request))
         except KeyboardInterrupt:
             if not self._by_hand:
                 raise

@@ -12,7 +12,7 @@ from aiohttp import web
 from tollbridge.gateway import validation
 from tollbridge.gateway.catalog import MODELS, find_model
 from tollbridge.gateway.events import HangUp, Pause, Step
-from tollbridge.gateway.framing import Chunk, Framing, make_chunks
+from tollbridge.gateway.framing import Chunk, as_they_are, make_chunks
 from tollbridge.gateway.refusals import Refused
 from tollbridge.gateway.scenarios import Scenario
 from tollbridge.gateway.sending import hang_up, send_chunks
@@ -97,13 +97,10 @@ async def send_json(request: web.Request, value: Any) -> web.StreamResponse:
 
 async def _send_body(request: web.Request, body: bytes) -> web.StreamResponse:
     scenario = request[SCENARIO]
-    if scenario.encoding is None and scenario.chunks is _USUAL.chunks:
+    if scenario.encoding is None and scenario.chunks is as_they_are:
         return web.Response(body=body, content_type="application/json")
     chunks: Iterable[Chunk] = scenario.chunks([body])
     return await send_chunks(request, chunks, "application/json", scenario.encoding)
-
-
-_USUAL = Scenario(says="", framing=Framing())
 
 
 def _json(request: web.Request) -> dict[str, Any]:

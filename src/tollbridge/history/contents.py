@@ -9,9 +9,9 @@ import re
 
 from tollbridge.core.media import UNKNOWN, true_mime
 from tollbridge.core.messages import DataPart, TextPart
+from tollbridge.core.texts import mended, pieces
 from tollbridge.history.changes import Changes
 from tollbridge.history.target import Target
-from tollbridge.history.texts import mended, pieces
 
 # As the protocol limits a data URL, in characters.
 MAX_IMAGE_URL = 20_971_520

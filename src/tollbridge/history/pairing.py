@@ -31,7 +31,8 @@ MADE = {Role.ASSISTANT: "[From the assistant's answer:]", Role.SYSTEM: "[From th
 Place = tuple[int, int]
 
 
-def paired(messages: Sequence[Message], changes: Changes) -> list[Message]:
+def paired(given: Sequence[Message], changes: Changes) -> list[Message]:
+    messages = [_once(message, changes) for message in given]
     answers = _match(messages)
     matched = set(answers.values())
     parts = (part for message in messages for part in message.parts)
@@ -60,6 +61,17 @@ def paired(messages: Sequence[Message], changes: Changes) -> list[Message]:
                     writing.say(message.role, part)
     writing.close()
     return writing.messages
+
+
+def _once(message: Message, changes: Changes) -> Message:
+    """A call that is told twice, word for word, is one."""
+    parts: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, ToolCallPart) and part in parts:
+            changes.say("twice", f"A call of {part.name} that stood there twice was sent once.")
+        else:
+            parts.append(part)
+    return Message(message.role, tuple(parts))
 
 
 def _match(messages: Sequence[Message]) -> dict[Place, Place]:

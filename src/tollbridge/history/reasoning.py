@@ -9,9 +9,9 @@ from typing import Any
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
 from tollbridge.core.reasoning import CARRIED, Carried, bind, read_carried, unbind
+from tollbridge.core.texts import MAX_TEXT, mended
 from tollbridge.history.changes import Changes
 from tollbridge.history.target import Target
-from tollbridge.history.texts import MAX_TEXT, mended
 
 FOREIGN = "Reasoning of another model was left out."
 STALE = "Reasoning of an earlier question was left out: it has no proof, and the model has answered."

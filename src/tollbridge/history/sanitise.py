@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.core.arguments import legal_input
 from tollbridge.core.messages import (
     ChatRequest,
     DataPart,
@@ -18,7 +19,6 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.history.arguments import legal_input
 from tollbridge.history.changes import Changes
 from tollbridge.history.contents import legal_content
 from tollbridge.history.names import Names

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tollbridge.core.json import read_json, write_json
-from tollbridge.history.texts import mended, whole
+from tollbridge.core.texts import mended, whole
 
 # The one key of an object that carries arguments which make no sense (docs/decisions/broken-calls.md).
 INVALID = "_invalid_arguments"
