@@ -16,7 +16,7 @@ from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import Event, Finished
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.usage import Usage
-from tollbridge.history import legal
+from tollbridge.history import sanitise
 from tollbridge.usage import Outcome, Record, UsageTracker
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ class Bridge:
         A failure is raised when everything before it has been reported. Cancelling hangs up. `window` is the
         most input tokens the model takes, where that is known: a prompt near it is warned of.
         """
-        messages, changes = legal(request.messages)
+        legal = sanitise(request)
+        request, changes = legal.request, legal.changes
         for change in changes:
             log.info("%s", change)
-        request = msgspec.structs.replace(request, messages=tuple(messages))
         account = _Account(request.model, self.tracker)
         preflight = self._toll.before(request, window, api_key) if self._toll is not None else None
         said: list[Part] = []  # only where something is learned from it
@@ -97,7 +97,7 @@ class Bridge:
             account.close("completed")
         finally:
             account.close("failed")  # whatever else happened, the editor's own errors too
-        turn = account.turn(tuple(changes), preflight)
+        turn = account.turn(changes, preflight)
         if self._toll is not None:
             self._toll.after(request, turn.context, said)
         return turn
