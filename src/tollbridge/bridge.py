@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -18,6 +18,10 @@ from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.usage import Usage
 from tollbridge.history import legal
 from tollbridge.usage import Outcome, Record, UsageTracker
+
+if TYPE_CHECKING:
+    from tollbridge.estimator import Preflight
+    from tollbridge.toll import Toll
 
 log = logging.getLogger(__name__)
 
@@ -39,27 +43,39 @@ class Turn(msgspec.Struct, frozen=True):
     first: float | None
     duration: float
     changes: tuple[str, ...] = ()
+    preflight: Preflight | None = None
 
 
 class Bridge:
     """Carries turns between an editor and a gateway. Turns under way at once share only the tracker."""
 
-    def __init__(self, gateway: Gateway, tracker: UsageTracker | None = None) -> None:
+    def __init__(
+        self, gateway: Gateway, tracker: UsageTracker | None = None, toll: Toll | None = None
+    ) -> None:
         self._gateway = gateway
+        self._toll = toll
         self.tracker = tracker or UsageTracker()
 
     async def answer(
-        self, request: ChatRequest, report: Callable[[list[Part]], object], *, api_key: str | None = None
+        self,
+        request: ChatRequest,
+        report: Callable[[list[Part]], object],
+        *,
+        api_key: str | None = None,
+        window: int | None = None,
     ) -> Turn:
         """Report the parts of the answer as they come, a list for each network read, and say how it ended.
 
-        A failure is raised when everything before it has been reported. Cancelling hangs up.
+        A failure is raised when everything before it has been reported. Cancelling hangs up. `window` is the
+        most input tokens the model takes, where that is known: a prompt near it is warned of.
         """
         messages, changes = legal(request.messages)
         for change in changes:
             log.info("%s", change)
         request = msgspec.structs.replace(request, messages=tuple(messages))
         account = _Account(request.model, self.tracker)
+        preflight = self._toll.before(request, window, api_key) if self._toll is not None else None
+        said: list[Part] = []  # only where something is learned from it
         try:
             async with aclosing(self._gateway.batches(request, api_key=api_key)) as batches:
                 async for batch in batches:
@@ -67,13 +83,20 @@ class Bridge:
                     parts = parts_of(batch)
                     if parts:
                         report(parts)
+                    if self._toll is not None:
+                        said += parts
         except asyncio.CancelledError:
             account.close("cancelled")
             raise
         except BridgeError as error:
             account.close("failed", error.kind)
+            if self._toll is not None:
+                self._toll.refused(request, error)
             raise
-        return account.close("completed").turn(tuple(changes))
+        turn = account.close("completed").turn(tuple(changes), preflight)
+        if self._toll is not None:
+            self._toll.after(request, turn.context, said)
+        return turn
 
 
 class _Account:
@@ -112,7 +135,7 @@ class _Account:
         )
         return self
 
-    def turn(self, changes: tuple[str, ...]) -> Turn:
+    def turn(self, changes: tuple[str, ...], preflight: Preflight | None) -> Turn:
         finished = self._finished
         return Turn(
             usage=finished.usage if finished else None,
@@ -123,4 +146,5 @@ class _Account:
             first=self._first,
             duration=self._duration,
             changes=changes,
+            preflight=preflight,
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -20,14 +21,18 @@ from tollbridge.core.models import Model
 from tollbridge.core.usage import Usage
 from tollbridge.gateways.catalog import read_models
 from tollbridge.gateways.dialects import decoder_for
+from tollbridge.gateways.endpoints import Endpoints, read_endpoints
 from tollbridge.gateways.openresponses.decode import StreamDecoder
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
+from tollbridge.gateways.refusal import BODY_LIMIT as REFUSAL_LIMIT
 from tollbridge.gateways.refusal import read_refusal
 from tollbridge.io.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from tollbridge.io.http import HttpClient, Reply, Timeouts
+
+Read = TypeVar("Read")
 
 VERCEL = "https://ai-gateway.vercel.sh/v1"
 
@@ -76,7 +81,7 @@ class GatewayClient(ABC):
         self._retries = retries or RetryPolicy()
         self._proxy = proxy
         self._allow_http = allow_http
-        self._headers = dict(headers or {})
+        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._chance = random.Random()  # noqa: S311 - only spreads retries
         self._http: HttpClient | None = None
 
@@ -116,7 +121,7 @@ class GatewayClient(ABC):
         while True:
             told = False
             try:
-                async with aclosing(self._attempt(question, api_key or self._api_key)) as batches:
+                async with aclosing(self._attempt(question, self._key(api_key))) as batches:
                     async for batch in batches:
                         told = True
                         yield batch
@@ -132,6 +137,10 @@ class GatewayClient(ABC):
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
 
+    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:  # noqa: ARG002
+        """What the gateway says of the providers behind a model; `None` where the protocol cannot ask."""
+        return None
+
     @abstractmethod
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
         """The request in the words of this client's protocol."""
@@ -140,32 +149,40 @@ class GatewayClient(ABC):
         headers = {**self._request_headers(key), **question.headers}
         async with self._opened().send("POST", question.url, headers, question.body) as reply:
             decoder = decoder_for(self.protocol, reply.status, reply.headers)
-            async for chunk in reply.chunks():
-                batch, failure = _until_failure(decoder.feed(chunk))
-                if batch:
-                    yield batch
-                if failure is not None:
-                    raise _told(failure, reply, key)
-                if decoder.over:
-                    return
+            async with aclosing(reply.chunks()) as chunks:
+                async for chunk in chunks:
+                    batch, failure = _until_failure(decoder.feed(chunk))
+                    if batch:
+                        yield batch
+                    if failure is not None:
+                        raise _told(failure, reply, key)
+                    if decoder.over:
+                        return
             batch, failure = _until_failure(decoder.close())
             if batch:
                 yield batch
             if failure is not None:
                 raise _told(failure, reply, key)
 
-    async def _call(self, method: str, path: str, body: bytes | None, api_key: str | None) -> bytes:
-        key = api_key or self._api_key
+    async def _call(
+        self, method: str, path: str, body: bytes | None, api_key: str | None, read: Callable[[bytes], Read]
+    ) -> Read:
+        """What `read` makes of the whole answer."""
+        key = self._key(api_key)
         failed = 0
         while True:
             try:
                 async with self._opened().send(
                     method, self.base_url + path, self._request_headers(key), body
                 ) as reply:
-                    data = await reply.read()
                     if reply.status >= 400:
-                        raise _told(read_refusal(reply.status, reply.headers, data), reply, key)
-                    return data
+                        page = await reply.start(REFUSAL_LIMIT)
+                        raise _told(read_refusal(reply.status, reply.headers, page), reply, key)
+                    data = await reply.read()
+                    try:
+                        return read(data)
+                    except BridgeError as error:
+                        raise _told(error, reply, key) from None
             except BridgeError as error:
                 failed += 1
                 wait = self._retries.wait(error, failed, self._chance)
@@ -180,6 +197,10 @@ class GatewayClient(ABC):
 
             self._http = HttpClient(self._timeouts, proxy=self._proxy, allow_http=self._allow_http)
         return self._http
+
+    def _key(self, given: str | None) -> str | None:
+        """The key of one call. An empty one is none, and not the client's own."""
+        return self._api_key if given is None else given
 
     def _request_headers(self, key: str | None) -> dict[str, str]:
         headers = {
@@ -203,13 +224,15 @@ class OpenResponsesClient(GatewayClient):
 
     async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
         """The whole answer at once, without streaming."""
-        data = await self._call("POST", "/responses", _body(request, stream=False), api_key)
-        decoder = StreamDecoder()
-        return _answer(decoder.feed(data) + decoder.close(), api_key or self._api_key)
+        return await self._call("POST", "/responses", _body(request, stream=False), api_key, _answer)
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
-        return read_models(await self._call("GET", "/models", None, api_key))
+        return await self._call("GET", "/models", None, api_key, read_models)
+
+    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:
+        path = f"/models/{quote(model, safe='/')}/endpoints"
+        return await self._call("GET", path, None, api_key, read_endpoints)
 
     async def input_tokens(
         self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
@@ -220,11 +243,7 @@ class OpenResponsesClient(GatewayClient):
             for name, value in _parsed(request).items()
             if name in ("model", "input", "tools", "tool_choice", "reasoning", "text", "instructions")
         }
-        counted = _json(await self._call("POST", "/responses/input_tokens", _encoded(body), api_key))
-        tokens = Fields(counted).number("input_tokens")
-        if tokens is None:
-            raise StreamError("The gateway did not say how many tokens the request would come to.")
-        return tokens
+        return await self._call("POST", "/responses/input_tokens", _encoded(body), api_key, _count)
 
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
         return Question(f"{self.base_url}/responses", _body(request, stream=True))
@@ -239,14 +258,20 @@ def _parsed(request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
-    return write_json(body).encode()
-
-
-def _json(data: bytes) -> Any:
     try:
-        return read_json(data)
+        return write_json(body).encode()
+    except ValueError as error:
+        raise RequestError(f"The request cannot be sent: {error}.") from None
+
+
+def _count(data: bytes) -> int:
+    try:
+        tokens = Fields(read_json(data)).number("input_tokens")
     except ValueError:
         raise StreamError("The gateway answered with something that is not JSON.") from None
+    if tokens is None:
+        raise StreamError("The gateway did not say how many tokens the request would come to.")
+    return tokens
 
 
 def _until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:
@@ -256,10 +281,11 @@ def _until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None
     return events, None
 
 
-def _answer(events: list[Event], key: str | None) -> Answer:
-    said, failure = _until_failure(events)
+def _answer(data: bytes) -> Answer:
+    decoder = StreamDecoder()
+    said, failure = _until_failure(decoder.feed(data) + decoder.close())
     if failure is not None:
-        raise redacted(failure, key)
+        raise failure
     finished = next((event for event in said if isinstance(event, Finished)), None)
     return Answer(
         text="".join(event.text for event in said if isinstance(event, TextDelta)),
@@ -279,8 +305,20 @@ def _told(error: BridgeError, reply: Reply, key: str | None) -> BridgeError:
 
 
 def redacted(error: BridgeError, key: str | None) -> BridgeError:
-    """Some gateways quote the key they were given."""
-    if key and key in error.message:
-        error.message = error.message.replace(key, "[key]")
-        error.args = (error.message,)
+    """Some gateways quote the key they were given, and a long message may be cut in the middle of it."""
+    if not key:
+        return error
+    error.message = _hidden(error.message, key)
+    error.args = (error.message,)
+    error.code = error.code and _hidden(error.code, key.lower())  # codes are kept in small letters
+    error.request_id = error.request_id and _hidden(error.request_id, key)
     return error
+
+
+def _hidden(text: str, key: str) -> str:
+    text = text.replace(key, "[key]")
+    cut = text.removesuffix("…")
+    for length in range(len(key) - 1, 7, -1):
+        if cut.endswith(key[:length]):
+            return f"{cut[:-length]}[key]…"
+    return text

@@ -15,7 +15,7 @@ import tempfile
 import termios
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 PROGRAM = (sys.executable, "-m", "tollbridge")
 # Takes the pseudo-terminal as its own, so that Ctrl-C becomes a signal, and becomes the program.
@@ -122,7 +122,10 @@ class Terminal:
 
 
 @asynccontextmanager
-async def terminal(*arguments: str, env: Mapping[str, str] = {}) -> AsyncIterator[Terminal]:
+async def terminal(
+    *arguments: str, env: Mapping[str, str] = {}, out: IO[bytes] | None = None
+) -> AsyncIterator[Terminal]:
+    """Answers go to the terminal too, unless `out` is given."""
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     variables = environment(env)
@@ -131,7 +134,7 @@ async def terminal(*arguments: str, env: Mapping[str, str] = {}) -> AsyncIterato
         *(*AT_TERMINAL, *PROGRAM, *arguments),
         env=variables,
         stdin=slave,
-        stdout=slave,
+        stdout=out or slave,
         stderr=slave,
         start_new_session=True,
     )

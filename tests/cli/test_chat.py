@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import psutil
 import pytest
 from tests.cli.driving import Terminal, terminal, tollbridge
 
 from tollbridge.gateway import Gateway
+from tollbridge.gateway.pictures import draw_png
 
 PROMPT = "\n> "
 
@@ -93,6 +96,28 @@ async def test_commands_are_told_apart_from_questions() -> None:
         screen.type("\n  \n/etc/hosts is what?\n")
         assert "You said “/etc/hosts is what?”" in await screen.expect("with no tools.")
         assert gateway.requests[-1].body["model"] == "tollbridge/plain"
+
+
+async def test_answers_can_go_to_a_file_without_the_prompt(tmp_path: Path) -> None:
+    async with Gateway() as gateway:
+        where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
+        with (tmp_path / "answers.txt").open("wb") as out:
+            async with terminal("chat", *where, out=out) as screen:
+                await screen.expect(PROMPT)
+                screen.type("hello\n")
+                assert "You said" not in await screen.expect(PROMPT)
+                screen.type("\x04")
+                assert await screen.ended() == 0
+    assert (tmp_path / "answers.txt").read_text().startswith("You said “hello”.")
+
+
+async def test_images_go_with_the_first_question_that_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(draw_png())
+    async with Gateway() as gateway, chat(gateway, "--image", str(tmp_path / "a.png")) as screen:
+        for question, images in (("fault:forbidden", 1), ("hello", 1), ("and now?", 0)):
+            screen.type(f"{question}\n")
+            await screen.expect(PROMPT)
+            assert json.dumps(gateway.requests[-1].body["input"][-1]).count("image_url") == images
 
 
 async def test_thinking_and_files_are_shown() -> None:

@@ -38,6 +38,11 @@ def test_help_loads_nothing_heavy() -> None:
     assert not {"rich", "aiohttp", "msgspec", "xllamacpp"} & set(loaded)
 
 
+async def test_shells_can_complete_commands() -> None:
+    asked = {"_TOLLBRIDGE_COMPLETE": "bash_complete", "COMP_WORDS": "tollbridge re", "COMP_CWORD": "1"}
+    assert (await tollbridge(env=asked)).out == "plain,replay\n"
+
+
 async def test_the_version_is_told() -> None:
     assert (await tollbridge("--version")).out == f"tollbridge {version('tollbridge')}\n"
 
@@ -103,10 +108,8 @@ async def test_ctrl_c_ends_a_command_without_a_word() -> None:
 
 
 def test_without_a_key_a_url_and_the_local_extra_it_says_what_it_uses() -> None:
-    hidden = (
-        "import sys; sys.modules['xllamacpp'] = None; from tollbridge.cli import main; main(['ask', 'hello'])"
-    )
-    run = [sys.executable, "-c", hidden]
+    hidden = "import sys; sys.modules['xllamacpp'] = None; from tollbridge.cli import main; main()"
+    run = [sys.executable, "-c", hidden, "ask", "hello"]
     result = subprocess.run(run, capture_output=True, text=True, env=environment(), check=True)
     assert result.stderr.startswith("No key and no --base-url: using the embedded demo, no real model.\n")
     assert result.stdout.startswith("You said “hello”.")

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logout": ("tollbridge.cli.login", "Take it out again."),
     "models": ("tollbridge.cli.models", "List the models of a gateway."),
     "replay": ("tollbridge.cli.replay", "Read recorded responses and say what they came to."),
+    "sidecar": ("tollbridge.cli.editor", "Serve an editor over standard input and output."),
 }
 
 
@@ -59,14 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # half a character must not end the program
-    try:
-        code = _run(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has gone: nothing is left to say, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
-    sys.exit(code)
+    sys.exit(_run(arguments))
 
 
 def _run(arguments: list[str] | None) -> int:

@@ -46,6 +46,8 @@ class Arrivals:
         self._news: asyncio.Queue[Arrival] = asyncio.Queue()
         self._hang_ups: asyncio.Queue[float] = asyncio.Queue()
         self._seen: set[bytes] = set()
+        # Set when the server closes: from then on nobody leaves by himself.
+        self.closed = False
 
     def add(self, arrival: Arrival) -> None:
         self.requests.append(arrival)
@@ -58,7 +60,7 @@ class Arrivals:
             return await self._news.get()
 
     def note_hang_up(self, arrival: Arrival) -> None:
-        if arrival.dropped or arrival.hung_up_at is not None:
+        if self.closed or arrival.dropped or arrival.hung_up_at is not None:
             return
         arrival.hung_up_at = time.monotonic()
         if self._hang_ups.qsize() < _KEPT:

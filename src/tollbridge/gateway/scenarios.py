@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.gateway import demo, replies, tampering
+from tollbridge.gateway import demo, quirks, replies, tampering
 from tollbridge.gateway.answers import Answer
 from tollbridge.gateway.events import ReasoningName
 from tollbridge.gateway.framing import (
@@ -231,7 +231,33 @@ _STREAMS: dict[str, Scenario] = {
     "usage-zero": Scenario(says="usage is all zero", events=tampering.usage_zero),
 }
 
-SCENARIOS: dict[str, Scenario] = {**_ANSWERS, **_REPLIES, **_STREAMS}
+_QUIRKS: dict[str, Scenario] = {
+    "interleaved": Scenario(
+        says="two tool calls, told side by side", words=("parallel",), events=quirks.interleave
+    ),
+    "scrambled-arguments": Scenario(
+        says="a tool's argument deltas are obfuscated; done has them plain",
+        words=("tool",),
+        events=quirks.scramble,
+    ),
+    "wrong-index": Scenario(
+        says="two tool calls, both announced at index 0", words=("parallel",), events=quirks.lose_count
+    ),
+    "renamed-calls": Scenario(
+        says="a tool call whose call_id differs in the final response",
+        words=("tool",),
+        events=quirks.rename_calls,
+    ),
+    "vendor-events": Scenario(
+        says="events, items and fields nobody has heard of", events=quirks.add_vendor_events
+    ),
+    "odd-lines": Scenario(says="id: and retry: lines and empty data: lines", events=quirks.add_lines),
+    "sparse": Scenario(
+        says="fields left out wherever they can be guessed, and times with fractions", events=quirks.thin_out
+    ),
+}
+
+SCENARIOS: dict[str, Scenario] = {**_ANSWERS, **_REPLIES, **_STREAMS, **_QUIRKS}
 # Those whose output the specification allows: an image is OpenAI's own item, as is its name for reasoning.
 VALID: frozenset[str] = frozenset(_ANSWERS) - {"image", "reasoning-text"}
 

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
-import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-import msgspec
 from aiohttp import web
 
 from tollbridge.core.errors import RequestError
 from tollbridge.gateway.aisdk import AI_ROUTES, name_errors
 from tollbridge.gateway.arrivals import Arrival
-from tollbridge.gateway.refusals import Refused
+from tollbridge.gateway.door import MOVED, Door, name_request
 from tollbridge.gateway.replies import Reply
-from tollbridge.gateway.routes import BODY, ROUTES, SCENARIO, SERVICE, Handler, create_response
-from tollbridge.gateway.scenarios import SCENARIOS, Scenario, find_scenario
-from tollbridge.gateway.sending import ARRIVAL, hang_up
+from tollbridge.gateway.routes import ROUTES, SERVICE, Handler
+from tollbridge.gateway.scenarios import SCENARIOS
 from tollbridge.gateway.service import Model, Service
 from tollbridge.gateway.tampering import Settings
 
 MAX_BODY = 64 * 1024 * 1024
-# Where the `redirect` scenario sends its caller: the same routes, under another path.
-MOVED = "/moved"
-_log = logging.getLogger("tollbridge.gateway")
 
 
 class Gateway:
@@ -59,7 +52,6 @@ class Gateway:
         self._service = Service(scenario, api_key, settings or Settings(), model)
         self._reply = reply
         self._runner: web.AppRunner | None = None
-        self._elsewhere: int | None = None
 
     @property
     def url(self) -> str:
@@ -84,9 +76,15 @@ class Gateway:
         return await self._service.arrivals.hung_up(timeout)
 
     async def start(self) -> None:
-        app = web.Application(client_max_size=MAX_BODY, middlewares=[name_errors, self._guard])
+        door = Door(self._service, self._reply, self._listen)
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await door.let_in(request, handler)
+
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[name_errors, guard])
         app[SERVICE] = self._service
-        app.on_response_prepare.append(_name_request)
+        app.on_response_prepare.append(name_request)
         for prefix in ("", MOVED):
             for method, path, handler in (*ROUTES, *AI_ROUTES):
                 app.router.add_route(method, prefix + path, handler)
@@ -101,7 +99,7 @@ class Gateway:
                 f"Cannot listen on {self._host} port {self._port}: {error.strerror or error}."
             ) from error
 
-    async def _listen(self, port: int) -> int:
+    async def _listen(self, port: int = 0) -> int:
         if self._runner is None:
             raise RequestError("The gateway has not been started.")
         known = set(map(tuple, self._runner.addresses))
@@ -111,6 +109,7 @@ class Gateway:
 
     async def stop(self) -> None:
         if self._runner is not None:
+            self._service.arrivals.closed = True  # who is sent away now did not leave
             await self._runner.cleanup()
             self._runner = None
 
@@ -122,119 +121,6 @@ class Gateway:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
-
-    # --- every request passes here -----------------------------------------------------------------------
-
-    @property
-    def _guard(self) -> Any:
-        @web.middleware
-        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            arrival = _note(request)
-            self._service.arrivals.add(arrival)
-            request[ARRIVAL] = arrival
-            try:
-                response = await self._answer(request, handler)
-                arrival.status = response.status
-            except (asyncio.CancelledError, ConnectionError):
-                if self._runner is not None:
-                    self._service.arrivals.note_hang_up(arrival)
-                raise
-            finally:
-                _report(arrival)
-            return response
-
-        return guard
-
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            return await self._try(request, handler)
-        except Refused as refused:
-            return _refusal(refused)
-        except web.HTTPException as error:
-            code = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
-            message = f"{request.method} {request.path}: {error.reason}."
-            allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-            name = code.get(error.status, "invalid_request")
-            return _refusal(Refused(error.status, name, message, headers=allow))
-
-    async def _try(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        arrival, service = request[ARRIVAL], self._service
-        request[BODY] = await request.read()
-        if not request.path.removeprefix(MOVED).startswith(("/v1", "/v3", "/v4")):
-            return await handler(request)
-        service.check_key(arrival.bearer)
-        with contextlib.suppress(msgspec.DecodeError):
-            arrival.body = msgspec.json.decode(request[BODY]) if request[BODY] else None
-        arrival.scenario = service.choose_scenario(request.headers, arrival.body)
-        scenario = request[SCENARIO] = find_scenario(arrival.scenario)
-        if self._reply is not None and request.match_info.route.handler is create_response:
-            return _send_reply(self._reply)
-        instead = await self._instead(request, scenario)
-        return instead if instead is not None else await handler(request)
-
-    async def _instead(self, request: web.Request, scenario: Scenario) -> web.StreamResponse | None:
-        """What the scenario answers without asking the model, if it does."""
-        body = request[ARRIVAL].body
-        if not scenario.when(body if isinstance(body, dict) else {}):
-            return None
-        if not (scenario.reply or scenario.silent or scenario.closes or scenario.redirect):
-            return None
-        if scenario.once and not self._service.is_first(request.method, request.path, request[BODY]):
-            return None
-        if scenario.redirect is not None:
-            return await self._redirect(request, scenario.redirect)
-        if scenario.reply is not None:
-            return _send_reply(scenario.reply())
-        if scenario.silent:
-            await asyncio.sleep(self._service.settings.stall_seconds)
-        await hang_up(request)
-        return web.Response()
-
-    async def _redirect(self, request: web.Request, where: str) -> web.Response | None:
-        """Once only: what is reached by the redirect answers as usual."""
-        if request.path.startswith(MOVED) or request[ARRIVAL].port == self._elsewhere:
-            return None
-        if where == "same":
-            return web.Response(status=307, headers={"Location": MOVED + request.path})
-        if self._elsewhere is None:
-            self._elsewhere = await self._listen(0)
-        location = f"http://localhost:{self._elsewhere}{request.path}"
-        return web.Response(status=307, headers={"Location": location})
-
-
-async def _name_request(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers["x-request-id"] = request[ARRIVAL].id
-    response.headers["Server"] = "tollbridge"
-
-
-def _note(request: web.Request) -> Arrival:
-    address = request.transport.get_extra_info("sockname") if request.transport else None
-    path = request.rel_url.raw_path  # as it came: decoded, it could break a line of the log
-    return Arrival(request.method, path, request.headers, address[1] if address else None)
-
-
-def _refusal(refused: Refused) -> web.Response:
-    return web.Response(
-        status=refused.status,
-        body=msgspec.json.encode(refused.body),
-        content_type="application/json",
-        headers=refused.headers,
-    )
-
-
-def _send_reply(reply: Reply) -> web.Response:
-    return web.Response(
-        status=reply.status, body=reply.body, content_type=reply.content_type, headers=reply.headers
-    )
-
-
-def _report(arrival: Arrival) -> None:
-    """One line a request, and nothing in it that a caller wrote but the path."""
-    took = (time.monotonic() - arrival.arrived_at) * 1000
-    ended = "hung up" if arrival.hung_up_at else "dropped" if arrival.dropped else arrival.status
-    _log.info(
-        "%s %s %s %s %.0f ms %s", arrival.id, arrival.method, arrival.path, arrival.scenario, took, ended
-    )
 
 
 def run(

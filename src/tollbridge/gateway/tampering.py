@@ -141,9 +141,12 @@ def arguments_in_item(steps: Iterable[Step], _: Settings) -> Iterator[Step]:
 
 
 def arguments_in_response(steps: Iterable[Step], settings: Settings) -> Iterator[Step]:
-    for step in arguments_in_item(steps, settings):
+    """The events that should have held them come all the same, with nothing in them."""
+    for step in arguments_in_done(steps, settings):
         if isinstance(step, dict) and step.get("item", {}).get("type") == "function_call":
             yield {**step, "item": {**step["item"], "arguments": ""}}
+        elif isinstance(step, dict) and "arguments" in step:
+            yield {**step, "arguments": ""}
         else:
             yield step
 

@@ -83,7 +83,7 @@ def check_tool_choice(choice: str | Mapping[str, Any] | None, tools: Sequence[Fu
             )
         for tool in wanted:
             name = tool.get("name") if isinstance(tool, Mapping) else None
-            if name not in names:
+            if not isinstance(name, str) or name not in names:
                 raise Refused(
                     400,
                     "unknown_tool",
@@ -207,7 +207,7 @@ def _content_fields(kind: str, item: Mapping[str, Any]) -> list[tuple[str, froze
 def _check_parts(parts: Sequence[Mapping[str, Any]], allowed: frozenset[str], param: str) -> None:
     for index, part in enumerate(parts):
         at, kind = f"{param}[{index}]", part.get("type")
-        if kind not in allowed:
+        if not isinstance(kind, str) or kind not in allowed:
             raise Refused(
                 400,
                 "invalid_content_type",

@@ -29,11 +29,17 @@ class Decoder(Protocol):
 
 
 DIALECTS: dict[str, Callable[[], Decoder]] = {
-    "openresponses": partial(StreamDecoder, siblings=True),
+    "openresponses": StreamDecoder,
     "ai-sdk-full": FullDecoder,
     "ai-sdk-ui": UiDecoder,
     "ai-sdk-data": DataDecoder,
     "ai-sdk-model": ModelDecoder,
+}
+
+# A recording may be of another question than a chat's.
+_RECORDED: dict[str, Callable[[], Decoder]] = {
+    **DIALECTS,
+    "openresponses": partial(StreamDecoder, siblings=True),
 }
 
 
@@ -47,7 +53,7 @@ def decoder_for(
         return RefusalDecoder(status, headers or {})
     if protocol == "auto":
         named = by_headers(headers or {})
-        return DIALECTS[named]() if named else AnyDecoder()
+        return _RECORDED[named]() if named else AnyDecoder()
     return DIALECTS[protocol]()
 
 
@@ -76,6 +82,6 @@ class AnyDecoder:
         protocol = by_start(self._start, complete=complete)
         if protocol is None:
             return []
-        self._decoder = DIALECTS[protocol or "openresponses"]()
+        self._decoder = _RECORDED[protocol or "openresponses"]()
         start, self._start = self._start, b""
         return self._decoder.feed(start)

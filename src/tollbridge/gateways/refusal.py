@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ from tollbridge.core.events import Event, Failed
 
 # Long enough for any sentence, too short for a prompt that a server quotes back.
 MESSAGE_LIMIT = 600
+# Codes are words; what is longer is something else.
+CODE_LIMIT = 100
 # What is read of a refusal; an error page may be as long as it likes.
 BODY_LIMIT = 1024 * 1024
 
@@ -41,14 +44,17 @@ BY_CODE: dict[str, type[BridgeError]] = {
     "content_policy_violation": ContentFiltered,
     "context_length_exceeded": ContextTooLong,
     "context_window_exceeded": ContextTooLong,
+    "deadline_exceeded": TimedOut,
     "engine_overloaded": Overloaded,
     "exceed_context_size_error": ContextTooLong,
     "failed_dependency": ServerFailed,
     "forbidden": NotPermitted,
     "insufficient_quota": RateLimited,
+    "internal": ServerFailed,
     "internal_error": ServerFailed,
     "internal_server_error": ServerFailed,
     "invalid_api_key": NotAuthenticated,
+    "invalid_argument": InvalidRequest,
     "invalid_authentication": NotAuthenticated,
     "invalid_request": InvalidRequest,
     "invalid_request_error": InvalidRequest,
@@ -64,6 +70,7 @@ BY_CODE: dict[str, type[BridgeError]] = {
     "rate_limit_error": RateLimited,
     "rate_limit_exceeded": RateLimited,
     "request_timeout": TimedOut,
+    "resource_exhausted": RateLimited,
     "server_error": ServerFailed,
     "server_overloaded": Overloaded,
     "service_unavailable": Overloaded,
@@ -72,7 +79,9 @@ BY_CODE: dict[str, type[BridgeError]] = {
     "timeout": TimedOut,
     "timeout_error": TimedOut,
     "too_many_requests": RateLimited,
+    "unauthenticated": NotAuthenticated,
     "unauthorized": NotAuthenticated,
+    "unavailable": Overloaded,
 }
 
 BY_STATUS: dict[int, type[BridgeError]] = {
@@ -95,19 +104,27 @@ _GENERAL = {InvalidRequest, ServerFailed}
 
 # Most servers have no code of their own for a prompt that does not fit. These are their sentences, and the
 # numbers in them: what the prompt came to, and what the model takes.
+_TOKENS, _LIMIT = r"(?P<tokens>\d[\d,]*)", r"(?P<limit>\d[\d,]*)"
 _TOO_LONG: tuple[re.Pattern[str], ...] = tuple(
-    re.compile(pattern, re.IGNORECASE)
+    re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
-        r"request \((?P<tokens>[\d,]+) tokens\) exceeds the available context size \((?P<limit>[\d,]+)",
-        r"prompt is too long: (?P<tokens>[\d,]+) tokens > (?P<limit>[\d,]+)",
-        r"maximum context length is (?P<limit>[\d,]+) tokens.*?(?:requested|resulted in|contains at least"
-        r"|your (?:messages|prompt)[^\d]*) ?(?P<tokens>[\d,]+)",
-        r"input token count \(?(?P<tokens>[\d,]+)\)? exceeds the maximum[^\d]*(?P<limit>[\d,]+)",
-        r"(?P<tokens>[\d,]+) (?:input )?tokens?,? (?:but|which|and)[^\d]{0,60}(?:limit|maximum|window)"
-        r"[^\d]{0,30}(?P<limit>[\d,]+)",
+        rf"request \({_TOKENS} tokens\) exceeds the available context size \({_LIMIT}",
+        rf"prompt is too long: {_TOKENS} tokens > {_LIMIT}",
+        rf"`?max_tokens`? exceed context limit: {_TOKENS} \+ [\d,]+ > {_LIMIT}",
+        rf"passed {_TOKENS} input tokens.*?context length is only {_LIMIT}",
+        rf"prompt \(length {_TOKENS}\) is longer than the maximum model length of {_LIMIT}",
+        rf"prompt contains {_TOKENS} tokens.*?too large for model with {_LIMIT}",
+        rf"(?:maximum (?:context|prompt) length is|configured limit of|context length of only) {_LIMIT}"
+        rf"(?:.*?(?:requested|resulted in|contains|request has|your (?:messages|prompt)[^\d]*)"
+        rf"(?: about| at least)? ?{_TOKENS})?",
+        rf"input token count \(?{_TOKENS}\)? exceeds the maximum[^\d]*{_LIMIT}",
+        rf"input token count exceeds the maximum[^\d]*{_LIMIT}",
+        rf"{_TOKENS} (?:input )?tokens?,? (?:but|which|and)[^\d]{{0,60}}(?:limit|maximum|window)"
+        rf"[^\d]{{0,30}}{_LIMIT}",
         r"(?:input|prompt) is too long",
         r"input length and `?max_tokens`? exceed context",
-        r"exceeds? (?:the|this|its) (?:model'?s? )?(?:maximum )?(?:context|prompt) (?:length|window|size)",
+        r"exceeds? (?:the|this|its) (?:available |model'?s? )?(?:maximum )?(?:context|prompt) "
+        r"(?:length|window|size)",
         r"maximum context length",
         r"context (?:length|window) (?:was )?exceeded",
     )
@@ -118,6 +135,8 @@ _NOT_CODES = {"", "error", "response.failed"}
 
 _REQUEST_ID = ("x-request-id", "request-id", "x-vercel-id", "x-litellm-call-id", "x-correlation-id")
 _RETRY_AFTER = ("retry-after", "llm_provider-retry-after")
+_NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
+_STATUS = re.compile(r"[45]\d\d", re.ASCII)
 _TITLE = re.compile(rb"<title[^>]*>\s*([^<]{1,200}?)\s*</title>", re.IGNORECASE)
 
 
@@ -128,33 +147,49 @@ def read_refusal(
     payload = _payload(body)
     if isinstance(payload, str):
         payload = {"message": payload or f"The gateway answered with HTTP {status} and nothing else."}
-    error = error_from(payload, status=status)
-    error.request_id = error.request_id or next((headers[h] for h in _REQUEST_ID if h in headers), None)
-    error.retry_after = _wait(headers, now or datetime.now(UTC)) or error.retry_after
+    error = error_from(payload, status=status, now=now)
+    _complete(error, headers, now)
     return error
 
 
-def error_from(payload: object, *, status: int | None = None) -> BridgeError:
+def error_from(payload: object, *, status: int | None = None, now: datetime | None = None) -> BridgeError:
     """The error that a JSON value stands for: nested, flat, a list, `detail`, or a plain string."""
     fields = _fields(payload)
-    codes = [str(fields[name]).lower() for name in ("code", "type") if fields.get(name) is not None]
-    codes = [code for code in codes if code not in _NOT_CODES]
+    codes = _codes(fields)
     message = _sentence(fields, codes)
     if status is None:  # some servers give the status as the code
-        status = next((int(code) for code in codes if code.isdigit() and 400 <= int(code) < 600), None)
+        status = next((int(code) for code in codes if _STATUS.fullmatch(code)), None)
     kind = _kind(codes, status, message)
     code = next((code for code in codes if not code.isdigit()), codes[0] if codes else None)
-    request_id = _text(fields.get("request_id")) or _text(fields.get("generationId"))
-    if kind is ContextTooLong:
-        tokens, limit = _numbers(fields, message)
-        return ContextTooLong(
-            message, tokens=tokens, limit=limit, status=status, code=code, request_id=request_id
-        )
-    return kind(message, status=status, code=code, request_id=request_id)
+    error = kind(message, status=status, code=code)
+    if isinstance(error, ContextTooLong):
+        error.tokens, error.limit = _numbers(fields, message)
+    error.request_id = _text(fields.get("request_id")) or _text(fields.get("generationId"))
+    headers = fields.get("headers")  # of the provider behind the gateway
+    if isinstance(headers, dict):
+        _complete(error, {name: value for name, value in headers.items() if isinstance(value, str)}, now)
+    return error
+
+
+def _complete(error: BridgeError, headers: Mapping[str, str], now: datetime | None) -> None:
+    """What the headers know and the body did not say."""
+    known = {name.lower(): value for name, value in headers.items()}
+    error.request_id = error.request_id or next((known[h] for h in _REQUEST_ID if known.get(h)), None)
+    wait = _wait(known, now or datetime.now(UTC))
+    error.retry_after = error.retry_after if wait is None else wait
+
+
+def _codes(fields: Mapping[str, Any]) -> list[str]:
+    """The words for machines, the surest first."""
+    codes = [str(fields[name]) for name in ("code", "type") if isinstance(fields.get(name), (str, int))]
+    found = [code[:CODE_LIMIT].lower() for code in codes if code.lower() not in _NOT_CODES]
+    status = _text(fields.get("status"))  # Google's word; elsewhere it says how far an answer has come
+    return [*found, status.lower()] if status and status.lower() in BY_CODE else found
 
 
 def _kind(codes: list[str], status: int | None, message: str) -> type[BridgeError]:
-    said = next((BY_CODE[code] for code in codes if code in BY_CODE), None)
+    meant = [BY_CODE[code] for code in codes if code in BY_CODE]
+    said = next((kind for kind in meant if kind not in _GENERAL), meant[0] if meant else None)
     if said is not None and said not in _GENERAL:
         return said
     if status not in (401, 403, 404, 429) and any(pattern.search(message) for pattern in _TOO_LONG):
@@ -174,22 +209,30 @@ def _numbers(fields: Mapping[str, Any], message: str) -> tuple[int | None, int |
         return tokens, limit
     for pattern in _TOO_LONG:
         found = pattern.search(message)
-        if found and "tokens" in pattern.groupindex:
-            return int(found["tokens"].replace(",", "")), int(found["limit"].replace(",", ""))
+        if found and found.groupdict():
+            said = found.groupdict()
+            return _whole(said.get("tokens")), _whole(said.get("limit"))
     return None, None
+
+
+def _whole(digits: str | None) -> int | None:
+    return int(digits.replace(",", "")) if digits else None
 
 
 def _payload(body: bytes) -> object:
     """The JSON value of a body, also of one framed as an event stream; else its text in one line."""
     stripped = body.strip().removeprefix(b"\xef\xbb\xbf")
+    found: list[object] = []
     for candidate in (stripped, *re.findall(rb"(?m)^data: ?(.*?)\r?$", stripped)):
         try:
-            return json.loads(candidate.decode("utf-8", "replace"))
+            found.append(json.loads(candidate.decode("utf-8", "replace")))
         except (ValueError, RecursionError):
             continue
+    if found:  # of a stream's events, the one that says what went wrong
+        return next((value for value in found if "message" in _fields(value)), found[0])
     if stripped[:1] == b"<":
         title = _TITLE.search(stripped)
-        page = f"“{title[1].decode('utf-8', 'replace')}”" if title else "an HTML page"
+        page = f"“{' '.join(title[1].decode('utf-8', 'replace').split())}”" if title else "an HTML page"
         return f"The gateway answered with {page} instead of JSON."
     return " ".join(stripped.decode("utf-8", "replace").split())
 
@@ -200,6 +243,8 @@ def _fields(payload: object) -> dict[str, Any]:
     for _ in range(8):  # deeper than any server nests
         if isinstance(payload, dict):
             inner = next((payload[key] for key in ("error", "errors", "detail") if payload.get(key)), None)
+            if inner is None and isinstance(payload.get("message"), (dict, list)):
+                inner = payload["message"]
             fields = {**fields, **payload}
             if inner is None:
                 return fields
@@ -209,7 +254,10 @@ def _fields(payload: object) -> dict[str, Any]:
         else:
             break
     if isinstance(payload, str) and payload:
-        fields["message"] = payload
+        if _text(fields.get("message")):  # beside a sentence, it is the name of the error
+            fields.setdefault("code", payload)
+        else:
+            fields["message"] = payload
     return fields
 
 
@@ -220,6 +268,7 @@ def _sentence(fields: Mapping[str, Any], codes: list[str]) -> str:
             place = fields.get("loc")
             if name == "msg" and isinstance(place, list):
                 message = f"{message} at {'.'.join(map(str, place))}"
+            message = message.encode("utf-8", "replace").decode()  # half a character cannot be printed
             return message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + "…"
     return f"The gateway gave no message, only “{codes[0]}”." if codes else "The gateway gave no reason."
 
@@ -230,16 +279,20 @@ def _text(value: object) -> str | None:
 
 def _wait(headers: Mapping[str, str], now: datetime) -> float | None:
     """Seconds to wait, from `Retry-After` as seconds or as a date, or from its milliseconds form."""
+    for name, unit in (("retry-after-ms", 1000), *((name, 1) for name in _RETRY_AFTER)):
+        value = headers.get(name, "").strip()
+        seconds = float(value) / unit if _NUMBER.fullmatch(value) else _until(value, now)
+        if seconds is not None and math.isfinite(seconds):
+            return max(0.0, seconds)
+    return None
+
+
+def _until(date: str, now: datetime) -> float | None:
     try:
-        if "retry-after-ms" in headers:
-            return max(0.0, float(headers["retry-after-ms"]) / 1000)
-        value = next((headers[name] for name in _RETRY_AFTER if name in headers), None)
-        if value is None:
-            return None
-        if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
-            return float(value)
-        return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
-    except (ValueError, TypeError):
+        moment = parsedate_to_datetime(date)
+        # The oldest of the three forms names no zone; HTTP's dates are in GMT.
+        return (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds()
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None
 
 
@@ -250,7 +303,7 @@ class RefusalDecoder:
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
         self._status = status
-        self._headers = {name.lower(): value for name, value in headers.items()}
+        self._headers = headers
         self._body = bytearray()
 
     def feed(self, chunk: bytes) -> list[Event]:

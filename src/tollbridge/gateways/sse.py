@@ -53,6 +53,8 @@ class SseDecoder:
         if end == 1 and not halved:
             self._hold(chunk)
             return b""
+        if not self._held and end == len(chunk):
+            return chunk
         block = self._take_held() + chunk[:end]
         if end < len(chunk):
             self._hold(chunk[end:])
@@ -77,6 +79,9 @@ class SseDecoder:
         """
         if self._by_line or len(block) > self._limit:
             return None
+        if block.count(b"\n") == 2 and block.startswith(b"data: "):
+            self._lines.started = True
+            return [block[6:-2]]  # one frame a read, as a server that takes its time sends them
         lines = block.split(b"\n")
         size = 3 if block.startswith(b"event:") else 2
         data = [line[6:] for line in lines[size - 2 :: size] if line.startswith(b"data: ")]

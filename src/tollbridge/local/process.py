@@ -137,6 +137,7 @@ class LocalModel:
             case Listening(address):
                 self.url = f"{address}/v1"
             case NotListening(reason):
+                await self._stop(self._process)  # then its log is whole
                 raise self._explained(reason)
 
     async def _announcement(self, process: asyncio.subprocess.Process) -> Announcement:
@@ -157,6 +158,7 @@ class LocalModel:
             if words in log:
                 named = {"port": self._port, "model": self._path or self.model_id, "context": self._context}
                 return LocalModelFailed(message.format(**named), advice)
+        reason = reason.rstrip(".")
         if reason.startswith("ImportError"):
             return LocalModelFailed(f"The package xllamacpp does not work here ({reason}).", _INSTALL)
         return LocalModelFailed(
@@ -175,18 +177,21 @@ class LocalModel:
         self._log.seek(max(0, size - _LOG_TAIL))
         return self._log.read().decode(errors="replace")
 
+    async def _stop(self, process: asyncio.subprocess.Process) -> None:
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(_ENDING_TIMEOUT):
+                await process.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
     async def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            if process.stdin is not None:
-                process.stdin.close()
-            try:
-                async with asyncio.timeout(_ENDING_TIMEOUT):
-                    await process.wait()
-            except TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+            await self._stop(process)
         if self._log is not None:
             self._log.close()
             self._log = None

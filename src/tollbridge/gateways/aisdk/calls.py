@@ -114,7 +114,7 @@ class Calls:
             self._release()
 
     def answer_by_name(self, name: str) -> None:
-        """Version 4's data stream tells of a failed tool by its name alone."""
+        """Before 5.0.0 the streams tell of a failed tool by its name alone."""
         for call_id, call in self._step.items():
             if call.name == name and call.offered is None:
                 self.answer(call_id)

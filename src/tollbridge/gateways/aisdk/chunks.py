@@ -14,7 +14,7 @@ from tollbridge.gateways.aisdk.failures import read_failure
 from tollbridge.gateways.aisdk.files import read_file
 from tollbridge.gateways.aisdk.turn import Turn
 
-# All that version 4's data stream tells of a tool of the backend's own that failed.
+# All that the streams before 5.0.0 tell of a tool of the backend's own that failed.
 _TOOL_FAILED = re.compile(r"Error executing tool (.+?): ")
 _SOURCES: dict[object, Literal["url", "document"]] = {
     "document": "document",
@@ -213,7 +213,7 @@ def _abort(turn: Turn, _: wire.Chunk) -> None:
 
 
 def _error(turn: Turn, chunk: wire.Chunk) -> None:
-    error = chunk.get("error")
+    error = chunk.get("errorText", chunk.get("error"))
     answered = wire.first_text(wire.mapping(error), "toolCallId")
     failed = _TOOL_FAILED.match(error) if isinstance(error, str) else None
     turn.deltas.flush()

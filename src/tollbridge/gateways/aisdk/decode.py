@@ -52,27 +52,27 @@ class _ChunkDecoder(_TurnDecoder):
 
     def _read(self, texts: list[bytes]) -> None:
         turn, decode = self._turn, _DELTA.decode
-        add_text, add_input = turn.deltas.add_text, turn.calls.add_input
+        deltas, calls = turn.deltas, turn.calls
         for text in texts:
-            if turn.over:
-                return
             try:
                 delta = decode(text)
             except _NOT_DELTA:
                 self._read_chunk(text)
+                if turn.over:
+                    return
                 continue
-            if isinstance(delta, wire.TextDelta):
+            if delta.__class__ is wire.TextDelta:
                 said = delta.delta or delta.text or delta.textDelta
                 if said:
-                    add_text(said)
+                    deltas.add_text(said)
             elif isinstance(delta, wire.ReasoningDelta):
                 if delta.providerMetadata:
                     turn.remember(delta.id, delta.providerMetadata)
                 said = delta.delta or delta.text
                 if said:
-                    turn.deltas.add_reasoning(said, delta.id)
-            else:
-                add_input(delta.toolCallId or delta.id, delta.inputTextDelta or delta.delta)
+                    deltas.add_reasoning(said, delta.id)
+            elif isinstance(delta, wire.ToolInputDelta):
+                calls.add_input(delta.toolCallId or delta.id, delta.inputTextDelta or delta.delta)
 
     def _read_chunk(self, text: bytes) -> None:
         if not text.strip():
@@ -105,7 +105,13 @@ class UiDecoder(_ChunkDecoder):
         self._sse = SseDecoder()
 
     def feed(self, chunk: bytes) -> list[Event]:
-        self._read([data for _, data in self._sse.feed(chunk)])
+        if self._turn.over:
+            return []
+        block = self._sse.complete(chunk)
+        if not block:
+            return []
+        payloads = self._sse.payloads(block)
+        self._read([data for _, data in self._sse.cut(block)] if payloads is None else payloads)
         return self._turn.drain()
 
     def close(self) -> list[Event]:
@@ -123,6 +129,8 @@ class FullDecoder(_ChunkDecoder):
         self._lines = LineDecoder()
 
     def feed(self, chunk: bytes) -> list[Event]:
+        if self._turn.over:
+            return []
         self._read(self._lines.feed(chunk))
         return self._turn.drain()
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from tollbridge.core.errors import RequestError
-from tollbridge.core.json import write_json
+from tollbridge.core.json import read_json, write_json
 from tollbridge.core.media import true_mime
 from tollbridge.core.messages import (
     ChatRequest,
     DataPart,
     Message,
     NamedTool,
+    Part,
     Role,
     TextPart,
     ThinkingPart,
@@ -24,6 +25,9 @@ from tollbridge.core.messages import (
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
+
+# What is text under another name. No gateway sees an SVG; every model reads one.
+_TEXTS = {"application/json", "image/svg+xml"}
 
 # Text that a tool result needs when it has no other: the wire takes no error flag.
 ERROR_MARK = "Error: "
@@ -84,11 +88,11 @@ def _items(message: Message) -> list[Json]:
                 if text:
                     content.append(_text(text))
             case DataPart():
-                if message.role is Role.ASSISTANT:
+                sent = _data(part)
+                if message.role is Role.ASSISTANT and sent["type"] != "input_text":
                     # The wire has no place for a model's own files in its history.
-                    content.append(_text(f"[{part.mime}: {len(part.data)} bytes]"))
-                else:
-                    content.append(_data(part))
+                    sent = _text(f"[{part.mime}: {len(part.data)} bytes]")
+                content.append(sent)
             case ThinkingPart():
                 flush()
                 items += _reasoning(part)
@@ -119,7 +123,7 @@ def _text(text: str) -> Json:
 def _data(part: DataPart) -> Json:
     """Bytes are called what they are: editors label PNG as JPEG."""
     mime = true_mime(part.data, part.mime)
-    if mime.startswith("text/") or mime == "application/json":
+    if mime.startswith("text/") or mime in _TEXTS:
         return _text(part.data.decode("utf-8", "replace"))
     url = f"data:{mime};base64,{b64encode(part.data).decode()}"
     if mime.startswith("image/"):
@@ -144,25 +148,51 @@ def _reasoning(part: ThinkingPart) -> list[Json]:
 
 
 def _call(part: ToolCallPart) -> Json:
-    arguments = part.input if isinstance(part.input, str) else write_json(part.input or {})
+    arguments = _arguments(part.input)
     return {"type": "function_call", "call_id": part.call_id, "name": part.name, "arguments": arguments}
+
+
+def _arguments(given: Any) -> str:
+    """An object in JSON, which is what servers parse; anything else is wrapped, as it was for the editor."""
+    if isinstance(given, str):
+        try:
+            if isinstance(read_json(given), dict):
+                return given
+        except ValueError:
+            pass
+    if given is None or given == "":
+        given = {}
+    try:
+        return write_json(given if isinstance(given, Mapping) else {"input": given})
+    except ValueError as error:
+        raise RequestError(f"The arguments of a tool call cannot be sent: {error}.") from None
 
 
 def _result(part: ToolResultPart) -> Json:
     content = [_text(each.text) if isinstance(each, TextPart) else _data(each) for each in part.parts]
     if part.is_error:
-        content.insert(0, _text(ERROR_MARK.rstrip() if not content else ERROR_MARK))
+        opening = content.pop(0)["text"] if content and content[0]["type"] == "input_text" else ""
+        content.insert(0, _text((ERROR_MARK + opening).rstrip()))
     output: str | list[Json] = content
     if all(each["type"] == "input_text" for each in content):
-        glue = "" if part.is_error else "\n"
-        output = glue.join(each["text"] for each in content)
+        output = "\n".join(each["text"] for each in content)
     return {"type": "function_call_output", "call_id": part.call_id, "output": output}
 
 
 def _system_text(message: Message) -> str:
     if message.role is not Role.SYSTEM:
         return ""
-    return "\n".join(part.text for part in message.parts if isinstance(part, TextPart) and part.text)
+    return "\n".join(filter(None, map(_only_text, message.parts)))
+
+
+def _only_text(part: Part) -> str:
+    sent = (
+        _text(part.text) if isinstance(part, TextPart) else _data(part) if isinstance(part, DataPart) else {}
+    )
+    if sent.get("type") != "input_text":
+        what = part.mime if isinstance(part, DataPart) else type(part).__name__
+        raise RequestError(f"A system message holds text only; {what} cannot be sent in it.")
+    return str(sent["text"])
 
 
 def _tool(tool: Tool) -> Json:

@@ -1,0 +1,23 @@
+"""`make bench`, or `python -m bench streaming`: one table after the other."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+BENCHES = {
+    "streaming": "bench.streaming",
+    "aisdk": "bench.aisdk",
+}
+
+
+def main(names: list[str]) -> None:
+    unknown = [name for name in names if name not in BENCHES]
+    if unknown:
+        sys.exit(f"There is no bench {unknown[0]!r}. Known are: {', '.join(BENCHES)}.")
+    for name in names or BENCHES:
+        import_module(BENCHES[name]).main()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

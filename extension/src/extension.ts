@@ -1,0 +1,140 @@
+// What happens when VS Code starts: little. The engine is started when it is first needed.
+
+import * as vscode from "vscode";
+import { candidates, type Candidate, findOnPath } from "./candidates.ts";
+import { TokenCounter } from "./counter.ts";
+import { asFailure } from "./failure.ts";
+import { StatusMeter } from "./meter.ts";
+import { Models } from "./models.ts";
+import type { Account, ModelInfo, ModelTotals, Settings } from "./protocol.ts";
+import { Provider } from "./provider.ts";
+import { Sidecar } from "./sidecar.ts";
+import { totalsTable } from "./toll.ts";
+import { openModelManager } from "./unofficial.ts";
+
+const VENDOR = "tollbridge";
+// Settings that name the program itself.
+const PROGRAM = ["tollbridge.command", "tollbridge.interpreter"];
+
+let sidecar: Sidecar | undefined;
+
+export function activate(context: vscode.ExtensionContext): void {
+  const log = vscode.window.createOutputChannel("Tollbridge", { log: true });
+  const changed = new vscode.EventEmitter<void>();
+  const engine = new Sidecar({
+    candidates: () => findCandidates(context),
+    greeting: () => ({ client: { name: vscode.env.appName, version: vscode.version }, settings: readSettings() }),
+    log,
+  });
+  sidecar = engine;
+  const totals = async (): Promise<readonly ModelTotals[]> =>
+    (await engine.request<{ models: ModelTotals[] }>("usage", {})).models;
+  const models = new Models({
+    fetch: async (account) =>
+      (await engine.request<{ models: ModelInfo[] }>("models", { account, refresh: true })).models,
+    memory: context.globalState,
+    changed: () => changed.fire(),
+    failed: (account, error) => tellFailure(log, account, error),
+  });
+  const counter = new TokenCounter(
+    async (model, items) => (await engine.request<{ counts: number[] }>("count", { model, items })).counts,
+  );
+  const meter = new StatusMeter("tollbridge.showUsage", totals);
+  const provider = new Provider(engine, models, counter, meter, changed.event);
+
+  const commands: Record<string, () => unknown> = {
+    setUp: openModelManager,
+    refreshModels: () => models.refresh(),
+    showLog: () => log.show(),
+    showUsage: async () => showUsage(await totals()),
+    restart: async () => {
+      counter.forget();
+      await engine.restart();
+      vscode.window.setStatusBarMessage("Tollbridge's engine was started anew.", 3_000);
+    },
+  };
+  context.subscriptions.push(
+    log,
+    changed,
+    models,
+    meter,
+    vscode.lm.registerLanguageModelChatProvider(VENDOR, provider),
+    vscode.workspace.onDidChangeConfiguration((event) => applySettings(event, engine)),
+    ...Object.entries(commands).map(([name, run]) =>
+      vscode.commands.registerCommand(`tollbridge.${name}`, () => runCommand(log, run)),
+    ),
+  );
+  // Registered, and yet the host asks for no models until it is told that there are some.
+  changed.fire();
+}
+
+export async function deactivate(): Promise<void> {
+  await sidecar?.dispose();
+}
+
+async function runCommand(log: vscode.LogOutputChannel, run: () => unknown): Promise<void> {
+  try {
+    await run();
+  } catch (error) {
+    await tell(log, asFailure(error).message);
+  }
+}
+
+async function tell(log: vscode.LogOutputChannel, sentence: string): Promise<void> {
+  log.error(sentence);
+  const chosen = await vscode.window.showErrorMessage(sentence, "Show Log");
+  if (chosen) log.show();
+}
+
+function tellFailure(log: vscode.LogOutputChannel, account: Account, error: unknown): void {
+  void tell(log, `Tollbridge could not list the models of ${account.baseUrl}. ${asFailure(error).message}`);
+}
+
+function applySettings(event: vscode.ConfigurationChangeEvent, engine: Sidecar): void {
+  if (PROGRAM.some((name) => event.affectsConfiguration(name))) void engine.restart().catch(() => undefined);
+  else if (event.affectsConfiguration("tollbridge") || event.affectsConfiguration("http.proxy")) {
+    void engine.settingsChanged();
+  }
+}
+
+function readSettings(): Settings {
+  const ours = vscode.workspace.getConfiguration("tollbridge");
+  const proxy = ours.get<string>("proxy") || vscode.workspace.getConfiguration("http").get<string>("proxy");
+  return {
+    allowHttp: ours.get<boolean>("allowHttp", false),
+    timeouts: ours.get<Settings["timeouts"]>("timeouts", {}),
+    ...(proxy ? { proxy } : {}),
+  };
+}
+
+async function findCandidates(context: vscode.ExtensionContext): Promise<Candidate[]> {
+  const ours = vscode.workspace.getConfiguration("tollbridge");
+  return candidates({
+    command: ours.get<string[]>("command", []),
+    interpreter: ours.get<string>("interpreter", ""),
+    bundled: vscode.Uri.joinPath(context.extensionUri, "bundled", "start.py").fsPath,
+    pythonExtension: await pythonExtensionInterpreter(),
+    find: (name) => findOnPath(name),
+  });
+}
+
+/** What the Python extension has chosen, unless the workspace, which may have chosen for it, is not trusted. */
+async function pythonExtensionInterpreter(): Promise<string | undefined> {
+  const extension = vscode.extensions.getExtension("ms-python.python");
+  if (!extension || !vscode.workspace.isTrusted) return undefined;
+  try {
+    const { environments } = await extension.activate();
+    return (await environments.resolveEnvironment(environments.getActiveEnvironmentPath()))?.executable.uri?.fsPath;
+  } catch {
+    return undefined; // another extension's trouble is not ours
+  }
+}
+
+async function showUsage(totals: readonly ModelTotals[]): Promise<void> {
+  const table = totals.length > 0 ? totalsTable(totals) : "No request yet.";
+  const content = `# Tollbridge: usage since the engine started\n\n${table}\n`;
+  const document = await vscode.workspace.openTextDocument({ language: "markdown", content });
+  await vscode.commands.executeCommand("markdown.showPreview", document.uri).then(undefined, () =>
+    vscode.window.showTextDocument(document),
+  );
+}

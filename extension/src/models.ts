@@ -1,0 +1,102 @@
+// The models of each account: from memory on disk at once, from the gateway a little later.
+
+import type { Account, ModelInfo } from "./protocol.ts";
+
+export const REFRESH_AFTER_MS = 3_000;
+// The host may ask many times a second; a gateway that failed is asked again only after this.
+export const RETRY_AFTER_MS = 5_000;
+
+export interface Memory {
+  get<T>(key: string): T | undefined;
+  update(key: string, value: unknown): Thenable<void>;
+}
+
+export interface Source {
+  readonly fetch: (account: Account) => Promise<ModelInfo[]>;
+  /** On disk. */
+  readonly memory: Memory;
+  /** The list of some account has changed: the host should ask again. */
+  readonly changed: () => void;
+  readonly failed: (account: Account, error: unknown) => void;
+}
+
+export class Models {
+  private readonly source: Source;
+  // What each account was told since the start, or is being told.
+  private readonly fetched = new Map<string, Promise<ModelInfo[]>>();
+  private readonly timers = new Set<NodeJS.Timeout>();
+  private readonly failures = new Map<string, string>(); // told already
+  // Not while VS Code is starting: the engine is a process of its own.
+  private patience = REFRESH_AFTER_MS;
+
+  constructor(source: Source) {
+    this.source = source;
+  }
+
+  list(account: Account): Promise<ModelInfo[]> {
+    const fetched = this.fetched.get(nameOf(account));
+    if (fetched) return fetched;
+    const known = this.known(account);
+    if (!known) return this.fetch(account);
+    this.later(this.patience, () => this.fetch(account));
+    return Promise.resolve(known);
+  }
+
+  /** Every account is asked anew, when the host asks for it; what is known is shown meanwhile. */
+  refresh(): void {
+    this.patience = 0;
+    this.fetched.clear();
+    this.failures.clear();
+    this.source.changed();
+  }
+
+  dispose(): void {
+    for (const timer of this.timers) clearTimeout(timer);
+  }
+
+  private fetch(account: Account): Promise<ModelInfo[]> {
+    const name = nameOf(account);
+    const fetched = this.fetched.get(name) ?? this.ask(account);
+    this.fetched.set(name, fetched);
+    return fetched;
+  }
+
+  private async ask(account: Account): Promise<ModelInfo[]> {
+    const known = this.known(account);
+    const name = nameOf(account);
+    try {
+      const models = await this.source.fetch(account);
+      this.failures.delete(name);
+      await this.source.memory.update(keyOf(account), models);
+      if (known && JSON.stringify(known) !== JSON.stringify(models)) this.source.changed();
+      return models;
+    } catch (error) {
+      this.later(RETRY_AFTER_MS, () => this.fetched.delete(name));
+      const said = String(error);
+      if (this.failures.get(name) !== said) this.source.failed(account, error);
+      this.failures.set(name, said);
+      return known ?? [];
+    }
+  }
+
+  private known(account: Account): ModelInfo[] | undefined {
+    return this.source.memory.get<ModelInfo[]>(keyOf(account));
+  }
+
+  private later(ms: number, what: () => unknown): void {
+    const timer = setTimeout(() => {
+      this.timers.delete(timer);
+      what();
+    }, ms);
+    this.timers.add(timer);
+  }
+}
+
+// The key leaves no trace on disk: accounts of one gateway share a list until each has been asked for.
+function keyOf(account: Account): string {
+  return `models ${account.baseUrl}`;
+}
+
+function nameOf(account: Account): string {
+  return `${account.baseUrl} ${account.apiKey ?? ""}`;
+}

@@ -1,0 +1,95 @@
+// The toll in words: what the status bar and its hover say. Plain text in, plain text out.
+
+import type { ChatResult, ModelInfo, ModelTotals, Tokens } from "./protocol.ts";
+
+export const NEAR_THE_LIMIT = 0.85;
+const BAR_CELLS = 8;
+
+export interface Toll {
+  readonly model: ModelInfo;
+  readonly result: ChatResult;
+}
+
+export interface Shown {
+  readonly text: string;
+  readonly tooltip: string;
+  readonly warning: boolean;
+}
+
+/** `streaming` is how many answers are coming in. */
+export function show(toll: Toll | undefined, streaming: number, totals: readonly ModelTotals[]): Shown {
+  const icon = streaming > 0 ? "$(loading~spin)" : "$(milestone)";
+  const usage = toll?.result.usage;
+  if (!toll || !usage) {
+    const name = toll ? ` ${toll.model.name}` : " Tollbridge";
+    return { text: icon + name, tooltip: hover(toll, totals), warning: false };
+  }
+  const used = contextUsed(usage);
+  const share = used / toll.model.contextWindow;
+  const flow = [`↑${short(usage.inputTokens)}`, `↓${short(usage.outputTokens)}`];
+  if (usage.cachedTokens) flow.push(`⟲${short(usage.cachedTokens)}`);
+  const context = `${short(used)}/${short(toll.model.contextWindow)}`;
+  return {
+    text: `${icon} ${toll.model.name} ${context} ${bar(share)} ${flow.join(" ")}`,
+    tooltip: hover(toll, totals),
+    warning: share >= NEAR_THE_LIMIT,
+  };
+}
+
+export function contextUsed(usage: Tokens): number {
+  return usage.totalTokens ?? (usage.inputTokens ?? 0) + (usage.outputTokens ?? 0);
+}
+
+export function bar(share: number): string {
+  const full = Math.min(BAR_CELLS, Math.max(share > 0 ? 1 : 0, Math.round(share * BAR_CELLS)));
+  return "▰".repeat(full) + "▱".repeat(BAR_CELLS - full);
+}
+
+/** 1,234 is 1.2K. Unknown is a dash: it is not zero. */
+export function short(count: number | undefined): string {
+  if (count === undefined) return "–";
+  if (count < 1_000) return String(count);
+  const [scale, unit] = count < 999_500 ? [1_000, "K"] : [1_000_000, "M"];
+  const scaled = count / scale;
+  return `${scaled < 99.95 ? Number(scaled.toFixed(1)) : Math.round(scaled)}${unit}`;
+}
+
+function hover(toll: Toll | undefined, totals: readonly ModelTotals[]): string {
+  const lines = ["**Tollbridge**"];
+  if (toll) lines.push(...lastAnswer(toll));
+  else lines.push("No answer yet in this window.");
+  if (totals.length > 0) lines.push("**This session**", totalsTable(totals));
+  lines.push("Click for the usage of this session.");
+  return lines.join("\n\n");
+}
+
+function lastAnswer({ model, result }: Toll): string[] {
+  const usage = result.usage;
+  if (!usage) return [`${model.name}: the gateway reported no usage.`];
+  const percent = ((100 * contextUsed(usage)) / model.contextWindow).toFixed(1);
+  const rows = [
+    `| context | ${number(contextUsed(usage))} of ${number(model.contextWindow)} (${percent} %) |`,
+    `| input | ${number(usage.inputTokens)} |`,
+    `| of it cached | ${number(usage.cachedTokens)} |`,
+    `| output | ${number(usage.outputTokens)} |`,
+    `| of it reasoning | ${number(usage.reasoningTokens)} |`,
+  ];
+  if (result.firstSeconds !== undefined && result.seconds !== undefined) {
+    rows.push(`| time | ${result.firstSeconds.toFixed(2)} s to the first word, ${result.seconds.toFixed(2)} s in all |`);
+  }
+  return [[`| ${model.name} | last answer |`, "|:--|:--|", ...rows].join("\n")];
+}
+
+export function totalsTable(totals: readonly ModelTotals[]): string {
+  const rows = totals.map(({ model, requests, failures, usage }) => {
+    const failed = failures > 0 ? ` (${failures} failed)` : "";
+    const counts = [usage.inputTokens, usage.cachedTokens, usage.outputTokens, usage.reasoningTokens].map(number);
+    return `| ${model} | ${requests}${failed} | ${counts.join(" | ")} |`;
+  });
+  const head = "| model | requests | input | cached | output | reasoning |";
+  return [head, "|:--|--:|--:|--:|--:|--:|", ...rows].join("\n");
+}
+
+function number(count: number | undefined): string {
+  return count === undefined ? "–" : count.toLocaleString("en-US");
+}

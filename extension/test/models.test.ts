@@ -1,0 +1,102 @@
+import assert from "node:assert/strict";
+import { mock, test } from "node:test";
+import { Models, REFRESH_AFTER_MS, RETRY_AFTER_MS } from "../src/models.ts";
+import type { Account, ModelInfo } from "../src/protocol.ts";
+
+const ACCOUNT: Account = { baseUrl: "https://gateway.example/v1", apiKey: "sk-secret" };
+const model = (id: string) => ({ id, model: id, name: id }) as ModelInfo;
+const settle = async () => {
+  for (let n = 0; n < 20; n++) await Promise.resolve();
+};
+
+function start(answer: (account: Account) => Promise<ModelInfo[]>, disk = new Map<string, unknown>()) {
+  const seen = { asked: [] as Account[], changed: 0, failed: [] as unknown[] };
+  const models = new Models({
+    fetch: (account) => {
+      seen.asked.push(account);
+      return answer(account);
+    },
+    memory: {
+      get: <T>(key: string) => disk.get(key) as T | undefined,
+      update: async (key, value) => void disk.set(key, value),
+    },
+    changed: () => (seen.changed += 1),
+    failed: (_, error) => seen.failed.push(error),
+  });
+  return { disk, models, seen };
+}
+
+test("without a memory the gateway is asked, once", async () => {
+  const { models, seen } = start(async () => [model("a")]);
+  const [one, two] = await Promise.all([models.list(ACCOUNT), models.list(ACCOUNT)]);
+  assert.deepEqual(one, [model("a")]);
+  assert.deepEqual(two, one);
+  assert.equal(seen.asked.length, 1);
+  assert.equal(seen.changed, 0);
+});
+
+test("what is remembered is shown at once, and refreshed behind", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { disk } = await first();
+  const { models, seen } = start(async () => [model("new")], disk);
+  assert.deepEqual(await models.list(ACCOUNT), [model("old")]);
+  assert.equal(seen.asked.length, 0);
+  t.mock.timers.tick(REFRESH_AFTER_MS);
+  await settle();
+  assert.equal(seen.changed, 1);
+  assert.deepEqual(await models.list(ACCOUNT), [model("new")]);
+  assert.equal(seen.asked.length, 1);
+});
+
+async function first() {
+  const started = start(async () => [model("old")]);
+  await started.models.list(ACCOUNT);
+  return started;
+}
+
+test("a list that has not changed wakes nobody", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { disk } = await first();
+  const { models, seen } = start(async () => [model("old")], disk);
+  await models.list(ACCOUNT);
+  t.mock.timers.tick(REFRESH_AFTER_MS);
+  await settle();
+  assert.deepEqual([seen.asked.length, seen.changed], [1, 0]);
+});
+
+test("a gateway that fails is told of once, leaves what is known, and is asked again later", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { disk } = await first();
+  const { models, seen } = start(async () => Promise.reject(new Error("down")), disk);
+  await models.list(ACCOUNT);
+  t.mock.timers.tick(REFRESH_AFTER_MS);
+  await settle();
+  assert.deepEqual(await models.list(ACCOUNT), [model("old")]);
+  assert.equal(seen.asked.length, 1);
+  t.mock.timers.tick(RETRY_AFTER_MS);
+  await models.list(ACCOUNT);
+  t.mock.timers.tick(REFRESH_AFTER_MS);
+  await settle();
+  assert.equal(seen.asked.length, 2);
+  assert.equal(seen.failed.length, 1);
+});
+
+test("a refresh asks for every account again, without waiting", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { models, seen } = await first();
+  models.refresh();
+  assert.equal(seen.changed, 1);
+  await models.list(ACCOUNT);
+  t.mock.timers.tick(1);
+  await settle();
+  assert.equal(seen.asked.length, 2);
+});
+
+test("another key is another account, and no key is written down", async () => {
+  const { disk, models, seen } = await first();
+  await models.list({ ...ACCOUNT, apiKey: "sk-other" });
+  models.dispose();
+  assert.equal(JSON.stringify([...disk]).includes("sk-"), false);
+  assert.equal(seen.asked.length, 1); // the other key's list comes behind the remembered one
+  mock.reset();
+});

@@ -1,0 +1,47 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { ChatResult, ModelInfo } from "../src/protocol.ts";
+import { bar, short, show, totalsTable } from "../src/toll.ts";
+
+const model = { id: "m", name: "Demo", contextWindow: 128_000 } as ModelInfo;
+const result = (inputTokens: number, outputTokens: number, cachedTokens?: number): ChatResult => ({
+  usage: { inputTokens, outputTokens, ...(cachedTokens === undefined ? {} : { cachedTokens }) },
+  firstSeconds: 0.412,
+  seconds: 3.2,
+});
+
+test("numbers are short and unknown is not zero", () => {
+  const counts = [undefined, 0, 999, 1_000, 1_234, 99_949, 99_950, 128_000, 999_499, 999_500, 1_048_576];
+  assert.deepEqual(counts.map(short), ["–", "0", "999", "1K", "1.2K", "99.9K", "100K", "128K", "999K", "1M", "1M"]);
+});
+
+test("the bar is empty only when nothing is used and full when all is", () => {
+  assert.deepEqual([0, 0.001, 0.5, 1, 7].map(bar), ["▱▱▱▱▱▱▱▱", "▰▱▱▱▱▱▱▱", "▰▰▰▰▱▱▱▱", "▰▰▰▰▰▰▰▰", "▰▰▰▰▰▰▰▰"]);
+});
+
+test("the status bar shows the model, the context and the last answer's tokens", () => {
+  const shown = show({ model, result: result(1_234, 56, 1_000) }, 0, []);
+  assert.equal(shown.text, "$(milestone) Demo 1.3K/128K ▰▱▱▱▱▱▱▱ ↑1.2K ↓56 ⟲1K");
+  assert.equal(shown.warning, false);
+  assert.match(shown.tooltip, /1,290 of 128,000 \(1\.0 %\)/);
+  assert.match(shown.tooltip, /0\.41 s to the first word/);
+});
+
+test("it spins while an answer comes in and warns near the limit", () => {
+  const shown = show({ model, result: result(120_000, 1_000) }, 1, []);
+  assert.match(shown.text, /^\$\(loading~spin\)/);
+  assert.equal(shown.warning, true);
+});
+
+test("before the first answer, and without usage, it makes nothing up", () => {
+  assert.equal(show(undefined, 0, []).text, "$(milestone) Tollbridge");
+  const shown = show({ model, result: {} }, 0, []);
+  assert.equal(shown.text, "$(milestone) Demo");
+  assert.match(shown.tooltip, /no usage/);
+});
+
+test("the session is a table", () => {
+  const totals = [{ model: "a/b", requests: 3, failures: 1, usage: { inputTokens: 12_345, outputTokens: 6 } }];
+  assert.match(totalsTable(totals), /\| a\/b \| 3 \(1 failed\) \| 12,345 \| – \| 6 \| – \|/);
+  assert.match(show(undefined, 0, totals).tooltip, /This session/);
+});

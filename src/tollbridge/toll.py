@@ -1,0 +1,70 @@
+"""The toll of a turn: what it will come to before, what it came to after, and what is learned from the two.
+
+It warns and learns; it never refuses a request and never delays one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from tollbridge.core.errors import BridgeError, ContextTooLong
+from tollbridge.core.messages import ChatRequest, Part
+from tollbridge.core.usage import Usage
+from tollbridge.estimator import HybridTokenEstimator, Preflight
+
+log = logging.getLogger(__name__)
+
+
+class Counter(Protocol):
+    """A gateway that can be asked how many tokens a request would come to."""
+
+    async def input_tokens(self, request: ChatRequest, *, api_key: str | None = None) -> int: ...
+
+
+class Toll:
+    """Joins an estimator to turns. With a `counter`, the gateway is asked once for every new conversation, in
+    the background; one that cannot say is not asked again."""
+
+    def __init__(self, estimator: HybridTokenEstimator, counter: Counter | None = None) -> None:
+        self.estimator = estimator
+        self._counter = counter
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def before(self, request: ChatRequest, window: int | None, api_key: str | None = None) -> Preflight:
+        """What the prompt will come to, with a warning in the log where it is near or over the window."""
+        preflight = self.estimator.preflight(request, window)
+        if preflight.warning is not None:
+            log.warning("%s", preflight.warning)
+        if self._counter is not None and preflight.estimate.method == "estimated":
+            task = asyncio.create_task(self._ask(self._counter, request, api_key))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+        return preflight
+
+    def after(self, request: ChatRequest, usage: Usage | None, answer: Iterable[Part]) -> None:
+        """`usage` is that of the last step: the one whose input was this request."""
+        if usage is not None:
+            self.estimator.calibrate_request(request, usage, answer)
+
+    def refused(self, request: ChatRequest, error: BridgeError) -> None:
+        """“Too long” teaches: the numbers in it are the truth for this prompt."""
+        if isinstance(error, ContextTooLong):
+            self.estimator.refused(request, error)
+
+    async def aclose(self) -> None:
+        """Stop asking."""
+        for task in self._asking:
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
+
+    async def _ask(self, counter: Counter, request: ChatRequest, api_key: str | None) -> None:
+        try:
+            tokens = await counter.input_tokens(request, api_key=api_key)
+        except BridgeError as error:
+            log.info("The gateway does not count tokens (%s); it is not asked again.", error.kind)
+            self._counter = None
+        else:
+            self.estimator.counted(request, tokens)

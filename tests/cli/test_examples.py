@@ -1,0 +1,38 @@
+"""The examples run as a reader would run them: without a key, and without a word of complaint."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.driving import environment
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+# What each must show, so that an example that does nothing fails.
+SHOWS = {
+    "adapt_a_stream.py": "ToolCallPart(call_id='call_1abc', name='get_weather', input={'location': 'Paris'})",
+    "faults_on_demand.py": "disconnect    disconnected    'You said",
+    "sidecar_client.py": "You said “Say something, slowly.”.",
+    "stream_an_answer.py": "stop: Usage(input_tokens=10, output_tokens=45, total_tokens=55",
+    "use_tools.py": "The tool get_weather answered: “Sunny in Oslo, 21 °C.”.",
+}
+
+
+def test_every_example_is_run() -> None:
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(SHOWS)
+
+
+@pytest.mark.parametrize("name", SHOWS)
+def test_an_example_works(name: str, tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        cwd=tmp_path,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert SHOWS[name] in result.stdout

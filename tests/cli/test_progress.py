@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from tollbridge.cli.progress import FetchBar
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_person_sees_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Tty()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with FetchBar() as progress:
+        progress(0, 92_871_040)
+        progress(92_871_040, 92_871_040)
+    assert "Fetching a small model" in terminal.getvalue()
+    assert "92.9/92.9 MB" in terminal.getvalue()
+
+
+def test_a_log_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with FetchBar() as progress:
+        progress(0, 92_871_040)
+        progress(50_000_000, 92_871_040)
+    assert capsys.readouterr().err == "Fetching a small model (93 MB, once)…\n"
+
+
+def test_nothing_is_said_where_nothing_is_fetched(capsys: pytest.CaptureFixture[str]) -> None:
+    with FetchBar():
+        pass
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,145 @@
+"""Our own client meets every scenario of the gateway: the right error, nothing lost, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+
+import pytest
+
+from tollbridge.client import OpenResponsesClient
+from tollbridge.core.errors import BridgeError
+from tollbridge.core.events import Event, Finished, TextDelta, ToolCall
+from tollbridge.core.messages import ChatRequest, Message, Role, TextPart, Tool
+from tollbridge.gateway import SCENARIOS, Gateway, Settings
+from tollbridge.io.http import Timeouts
+from tollbridge.io.retry import RetryPolicy
+
+QUICK = Settings(stall_seconds=30, pace=0.001)
+TOOL = Tool(
+    "list_dir",
+    "Lists a directory",
+    {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+)
+BOUND_SECONDS = 10
+
+# What kind of error each scenario is to us. Those not here are none.
+KINDS: dict[str, str] = {
+    "bare-error": "invalid_request",
+    "context-too-long": "context_too_long",
+    "detail-error": "invalid_request",
+    "disconnect": "disconnected",
+    "empty-error": "server",
+    "error-event": "server",
+    "error-event-flat": "server",
+    "failed": "server",
+    "failed-at-once": "server",
+    "forbidden": "permission",
+    "garbage": "protocol",
+    "hang-up": "disconnected",
+    "hang-up-once": "disconnected",
+    "html-error": "server",
+    "html-page": "protocol",
+    "list-error": "invalid_request",
+    "no-terminal": "disconnected",
+    "not-found": "not_found",
+    "overloaded": "overloaded",
+    "oversized-frame": "protocol",
+    "rate-limit": "rate_limited",
+    "rate-limit-date": "rate_limited",
+    "rate-limit-once": "rate_limited",
+    "redirect-elsewhere": "network",
+    "reset": "disconnected",
+    "server-error": "server",
+    "server-error-once": "server",
+    "sse-error": "server",
+    "stall": "timeout",
+    "stall-headers": "timeout",
+    "string-error": "invalid_request",
+    "text-error": "server",
+    "unauthorized": "authentication",
+}
+# Those of them that fail after something was said.
+MIDWAY = {
+    *("disconnect", "error-event", "error-event-flat", "failed", "garbage", "no-terminal"),
+    *("oversized-frame", "reset", "stall"),
+}
+# What is said where nothing else is asked for, and where something is.
+TEXT = "You said “Hello”. I was given 1 item and no system prompt, with no tools."
+OTHERWISE = {"image", "refusal", "incomplete", "long", "cite", "content-filter", "line-separators"}
+LATE = ("arguments-in-done", "arguments-in-item", "arguments-in-response")
+BOTH = {"parallel", "interleaved", "wrong-index"}
+CALLING = {"tool", "duplicate-added", "scrambled-arguments", "renamed-calls", *LATE, *BOTH}
+
+
+def hello(*tools: Tool, text: str = "Hello") -> ChatRequest:
+    message = Message(Role.USER, (TextPart(text),))
+    return ChatRequest(model="tollbridge/demo", messages=(message,), tools=tools)
+
+
+def client_of(gateway: Gateway, attempts: int = 1) -> OpenResponsesClient:
+    return OpenResponsesClient(
+        gateway.url, timeouts=Timeouts(idle=0.5), retries=RetryPolicy(attempts=attempts, first=0.01)
+    )
+
+
+async def collect(client: OpenResponsesClient, *tools: Tool) -> tuple[list[Event], BridgeError | None]:
+    events: list[Event] = []
+    try:
+        async with asyncio.timeout(BOUND_SECONDS):
+            async for event in client.stream(hello(*tools)):
+                events.append(event)  # noqa: PERF401 (what came before an error counts)
+    except BridgeError as error:
+        return events, error
+    return events, None
+
+
+def test_every_scenario_in_the_table_exists() -> None:
+    assert set(KINDS) | MIDWAY | CALLING <= set(SCENARIOS)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_every_scenario_has_its_outcome(name: str) -> None:
+    async with Gateway(scenario=name, settings=QUICK) as gateway, client_of(gateway) as client:
+        events, error = await collect(client, *([TOOL] if name in CALLING else []))
+    assert (error.kind if error else None) == KINDS.get(name), error
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    if name in MIDWAY:
+        assert text.startswith("You said “Hello”.")
+    elif name in KINDS:
+        assert events == []
+    elif name in CALLING:
+        calls = [event for event in events if isinstance(event, ToolCall)]
+        assert [call.input for call in calls] == [{"path": "path"}] * (2 if name in BOTH else 1)
+        assert all(call.offered for call in calls)
+    else:
+        assert isinstance(events[-1], Finished)
+        assert name in OTHERWISE or text == TEXT
+
+
+@pytest.mark.parametrize("name", ["server-error-once", "rate-limit-once", "hang-up-once"])
+async def test_what_fails_once_is_tried_again(name: str) -> None:
+    async with Gateway(scenario=name, settings=QUICK) as gateway, client_of(gateway, 2) as client:
+        _, error = await collect(client)
+        assert error is None
+        assert len(gateway.requests) == 2
+
+
+@pytest.mark.parametrize("name", sorted(MIDWAY))
+async def test_what_fails_midway_is_not_tried_again(name: str) -> None:
+    async with Gateway(scenario=name, settings=QUICK) as gateway, client_of(gateway, 3) as client:
+        _, error = await collect(client)
+        assert error is not None
+        assert len(gateway.requests) == 1
+
+
+@pytest.mark.parametrize("text", ["long 20000 slow", "long 60000"])
+async def test_stopping_closes_the_socket_within_100_ms(text: str) -> None:
+    async with Gateway(settings=QUICK) as gateway, client_of(gateway) as client:
+        async with aclosing(client.stream(hello(text=text))) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    break
+            left = time.monotonic()
+        assert await gateway.hung_up(timeout=2) - left < 0.1

@@ -1,0 +1,83 @@
+"""A turn is estimated before, learned from after, and a refusal teaches too."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from tollbridge import Bridge, ChatRequest, ContextTooLong, Message, OpenResponsesClient, Role, TextPart
+from tollbridge.core.messages import Part
+from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.gateway import Gateway
+from tollbridge.toll import Toll
+
+QUESTION = Message(Role.USER, "What is a toll bridge, and who pays at it? " * 20)
+
+
+def request(*messages: Message) -> ChatRequest:
+    return ChatRequest(model="tollbridge/demo", messages=messages)
+
+
+async def test_a_prompt_that_was_answered_is_known_exactly() -> None:
+    toll = Toll(HybridTokenEstimator())
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        turn = await Bridge(client, toll=toll).answer(request(QUESTION), lambda parts: None)
+    assert turn.preflight is not None
+    assert turn.preflight.estimate.method == "estimated"
+    again = toll.estimator.estimate_request(request(QUESTION))
+    assert turn.usage is not None
+    assert (again.tokens, again.method) == (turn.usage.input_tokens, "actual")
+
+
+async def test_the_next_turn_builds_on_what_the_last_one_came_to() -> None:
+    toll, parts = Toll(HybridTokenEstimator()), list[Part]()
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        bridge = Bridge(client, toll=toll)
+        await bridge.answer(request(QUESTION), parts.extend)
+        said = Message(Role.ASSISTANT, parts)
+        turn = await bridge.answer(request(QUESTION, said, Message(Role.USER, "And then?")), lambda _: None)
+    assert turn.preflight is not None
+    assert turn.preflight.estimate.method == "hybrid"
+
+
+async def test_a_refusal_with_its_numbers_is_the_truth_from_then_on() -> None:
+    toll = Toll(HybridTokenEstimator())
+    async with Gateway(scenario="context-too-long") as gateway, OpenResponsesClient(gateway.url) as client:
+        with pytest.raises(ContextTooLong) as refusal:
+            await Bridge(client, toll=toll).answer(request(QUESTION), lambda parts: None)
+    assert refusal.value.tokens == 131072
+    assert toll.estimator.estimate_request(request(QUESTION)).tokens == 131072
+
+
+async def test_a_prompt_near_its_window_is_warned_of_and_sent_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    toll, parts = Toll(HybridTokenEstimator()), list[Part]()
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        with caplog.at_level(logging.WARNING):
+            await Bridge(client, toll=toll).answer(request(QUESTION), parts.extend, window=100)
+    assert "more than the 100 that fit" in caplog.text
+    assert any(isinstance(part, TextPart) for part in parts)
+
+
+async def test_the_gateway_is_asked_for_a_new_conversation_in_the_background() -> None:
+    estimator = HybridTokenEstimator()
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        toll = Toll(estimator, client)
+        toll.before(request(QUESTION), None)
+        await gateway.arrived()
+        await asyncio.gather(*toll._asking)
+        truth = await client.input_tokens(request(QUESTION))
+        await toll.aclose()
+    assert estimator.estimate_request(request(QUESTION)).tokens == truth
+
+
+async def test_a_gateway_that_cannot_count_is_not_asked_again() -> None:
+    async with Gateway(scenario="not-found") as gateway, OpenResponsesClient(gateway.url) as client:
+        toll = Toll(HybridTokenEstimator(), client)
+        for _ in range(3):
+            toll.before(request(QUESTION), None)
+            await asyncio.gather(*toll._asking)
+        assert len(gateway.requests) == 1
