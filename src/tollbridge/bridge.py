@@ -17,7 +17,7 @@ from tollbridge.core.events import Event, Finished
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.usage import Usage
 from tollbridge.history import legal
-from tollbridge.usage import Outcome, Record, UsageTracker
+from tollbridge.usage import Outcome, Payer, Record, UsageTracker
 
 if TYPE_CHECKING:
     from tollbridge.estimator import Preflight
@@ -50,9 +50,15 @@ class Bridge:
     """Carries turns between an editor and a gateway. Turns under way at once share only the tracker."""
 
     def __init__(
-        self, gateway: Gateway, tracker: UsageTracker | None = None, toll: Toll | None = None
+        self,
+        gateway: Gateway,
+        tracker: UsageTracker | None = None,
+        toll: Toll | None = None,
+        *,
+        account: Payer | None = None,
     ) -> None:
         self._gateway = gateway
+        self._payer = account or Payer()
         self._toll = toll
         self.tracker = tracker or UsageTracker()
 
@@ -73,8 +79,8 @@ class Bridge:
         for change in changes:
             log.info("%s", change)
         request = msgspec.structs.replace(request, messages=tuple(messages))
-        account = _Account(request.model, self.tracker)
         preflight = self._toll.before(request, window, api_key) if self._toll is not None else None
+        account = _Account(request.model, self.tracker, self._payer)
         said: list[Part] = []  # only where something is learned from it
         try:
             async with aclosing(self._gateway.batches(request, api_key=api_key)) as batches:
@@ -85,15 +91,18 @@ class Bridge:
                         report(parts)
                     if self._toll is not None:
                         said += parts
+            account.close("completed")
         except asyncio.CancelledError:
             account.close("cancelled")
             raise
         except BridgeError as error:
-            account.close("failed", error.kind)
+            account.close("failed", error.kind, error.usage)
             if self._toll is not None:
                 self._toll.refused(request, error)
             raise
-        turn = account.close("completed").turn(tuple(changes), preflight)
+        finally:
+            account.close("failed", "internal")  # where it was not closed: a mistake of ours
+        turn = account.turn(tuple(changes), preflight)
         if self._toll is not None:
             self._toll.after(request, turn.context, said)
         return turn
@@ -102,10 +111,13 @@ class Bridge:
 class _Account:
     """Keeps the time and the usage of one turn."""
 
-    def __init__(self, model: str, tracker: UsageTracker) -> None:
+    def __init__(self, model: str, tracker: UsageTracker, payer: Payer) -> None:
         self._model = model
         self._tracker = tracker
+        self._payer = payer
         self._started = time.time()
+        self._ticket: int | None = tracker.begin(model, payer, self._started)
+        self._closed = False
         self._clock = time.monotonic()
         self._first: float | None = None
         self._duration = 0.0
@@ -118,22 +130,27 @@ class _Account:
             if isinstance(event, Finished):
                 self._finished = event
 
-    def close(self, outcome: Outcome, error: str | None = None) -> _Account:
+    def close(self, outcome: Outcome, error: str | None = None, usage: Usage | None = None) -> None:
+        """Once; what comes after the first time is ignored."""
+        if self._closed:
+            return
+        self._closed = True
         self._duration = time.monotonic() - self._clock
         finished = self._finished
         self._tracker.record(
             Record(
                 model=self._model,
                 outcome=outcome,
-                usage=finished.usage if finished else None,
+                usage=finished.usage if finished else usage,
                 started=self._started,
                 duration=self._duration,
                 first=self._first,
                 finish_reason=finished.reason if finished else None,
                 error=error,
-            )
+                payer=self._payer,
+            ),
+            self._ticket,
         )
-        return self
 
     def turn(self, changes: tuple[str, ...], preflight: Preflight | None) -> Turn:
         finished = self._finished

@@ -277,6 +277,7 @@ def _count(data: bytes) -> int:
 def _until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:
     for place, event in enumerate(events):
         if isinstance(event, Failed):
+            event.error.usage = event.usage
             return events[:place], event.error
     return events, None
 

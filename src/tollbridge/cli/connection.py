@@ -23,6 +23,7 @@ from tollbridge.settings import Chosen, Key, Settings, chosen_account, find_key,
 from tollbridge.settings.keys import OWN, clean_key
 from tollbridge.settings.oidc import TokenRefresher
 from tollbridge.settings.places import cache_folder
+from tollbridge.usage import Payer
 
 # Seconds a person waits for a new list where there is an old one.
 LIST_PATIENCE = 3.0
@@ -48,6 +49,11 @@ class Connection(msgspec.Struct, frozen=True):
     account: str = ""
     # Whether the place will still be there tomorrow, so that its list of models is worth keeping.
     lasting: bool = False
+
+    @property
+    def payer(self) -> Payer:
+        """For the ledger."""
+        return Payer(self.account, self.client.base_url)
 
     def prepared(self, request: ChatRequest) -> ChatRequest:
         """The request with what the settings add to it."""
@@ -131,14 +137,12 @@ async def _connected(
                     OpenResponsesClient(local.url, timeouts=timeouts) as client,
                 ):
                     progress.close()
-                    yield Connection(
-                        client, "this machine (llama.cpp)", local.model_id, settings, account="local"
-                    )
+                    yield Connection(client, "this machine (llama.cpp)", local.model_id, settings, "local")
         case "embedded":
             from tollbridge.gateway import MODELS, Gateway
 
             async with Gateway() as gateway, open_client(backend, gateway.url) as client:
-                yield Connection(client, "the embedded demo gateway", MODELS[0]["id"], settings)
+                yield Connection(client, "the embedded demo gateway", MODELS[0]["id"], settings, "demo")
         case _:
             assert_never(choice.kind)
 

@@ -26,6 +26,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from tollbridge.core.usage import Usage
+
 Kind = Literal[
     "authentication",
     "permission",
@@ -66,6 +68,8 @@ class BridgeError(Exception):
         self.code = code
         self.request_id = request_id
         self.retry_after = retry_after
+        # What was used before it failed, where the gateway said so.
+        self.usage: Usage | None = None
 
     def _identity(self) -> tuple[object, ...]:
         return type(self), self.message, self.status, self.code, self.request_id, self.retry_after

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from tollbridge.core.identity import Identity, identify
+from tollbridge.core.usage import Usage
 
 # For servers that name a model and say nothing more. Small enough to be true of what people run today.
 DEFAULT_WINDOW = 32_768
@@ -37,6 +38,17 @@ class Prices(msgspec.Struct, frozen=True):
     output: Decimal | None = None
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
+
+    def cost(self, usage: Usage) -> Decimal | None:
+        """US dollars for what was used; `None` where a price or a number is missing. A cached token costs as
+        any other where the gateway names no price for it."""
+        if self.input is None or self.output is None:
+            return None
+        if usage.input_tokens is None or usage.output_tokens is None:
+            return None
+        cached = min(usage.cached_tokens or 0, usage.input_tokens)
+        read = self.input if self.cache_read is None else self.cache_read
+        return (usage.input_tokens - cached) * self.input + cached * read + usage.output_tokens * self.output
 
     @property
     def category(self) -> PriceCategory | None:
