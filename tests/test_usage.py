@@ -1,138 +1,50 @@
-"""Turns against the embedded gateway, and what the tracker has of them."""
+"""The tracker: a record for each request, and sums that make nothing up."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from tollbridge.bridge import Bridge
-from tollbridge.client import OpenResponsesClient
-from tollbridge.core.errors import BridgeError
-from tollbridge.core.messages import ChatRequest, Message, Part, Role
-from tollbridge.gateway import Gateway, Settings
-from tollbridge.io.retry import RetryPolicy
-from tollbridge.store import Database, UsageRow, UsageTable
-from tollbridge.usage import Payer, Record, UsageTracker, open_tracker
-
-PAYER = Payer("work", "https://w.example/v1")
+from tollbridge.core.usage import Usage
+from tollbridge.usage import Outcome, Record, UsageTracker
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "store.db"
+def record(model: str, usage: Usage | None, outcome: Outcome = "completed") -> Record:
+    return Record(model, outcome, usage, started=1.0, duration=2.0)
 
 
-@pytest.fixture
-def tracker(path: Path) -> Iterator[UsageTracker]:
-    tracker = open_tracker(path)
-    yield tracker
-    tracker.close()
+def test_sums_are_kept_by_model_and_over_all() -> None:
+    tracker = UsageTracker()
+    for model, usage in (("a", Usage(1, 2, 3, 1)), ("b", Usage(10, 20, 30)), ("a", Usage(4, 5, 9, None, 2))):
+        tracker.record(record(model, usage))
+    assert tracker.total("a") == Usage(5, 7, 12, 1, 2)
+    assert tracker.total() == Usage(15, 27, 42, 1, 2)
+    assert (tracker.requests("a"), tracker.requests(), tracker.models()) == (2, 3, ["a", "b"])
 
 
-def rows(path: Path) -> list[UsageRow]:
-    table = UsageTable(Database(path))
-    try:
-        return table.since(0)
-    finally:
-        table.close()
+def test_a_request_without_usage_is_a_request_and_no_tokens() -> None:
+    tracker = UsageTracker()
+    tracker.record(record("a", None, "failed"))
+    assert (tracker.requests("a"), tracker.total("a")) == (1, Usage())
 
 
-def request(text: str) -> ChatRequest:
-    return ChatRequest(model="tollbridge/demo", messages=(Message(Role.USER, text),))
+def test_a_model_nobody_asked_for_has_cost_nothing_known() -> None:
+    assert UsageTracker().total("a") == UsageTracker().total() == Usage()
+    assert UsageTracker().requests("a") == 0
 
 
-async def ask(gateway: Gateway, tracker: UsageTracker, text: str) -> None:
-    async with OpenResponsesClient(gateway.url, retries=RetryPolicy(attempts=1)) as client:
-        await Bridge(client, tracker, account=PAYER).answer(request(text), lambda parts: None)
+def test_old_records_go_and_sums_stay() -> None:
+    tracker = UsageTracker(limit=3)
+    for number in range(10):
+        tracker.record(record(f"m{number}", Usage(1, 1, 2)))
+    assert [kept.model for kept in tracker.records] == ["m7", "m8", "m9"]
+    assert (tracker.requests(), tracker.total()) == (10, Usage(10, 10, 20))
 
 
-async def test_a_turn_is_one_row_with_everything_that_is_known(tracker: UsageTracker, path: Path) -> None:
-    async with Gateway() as gateway:
-        await ask(gateway, tracker, "hello")
-    (row,) = rows(path)
-    assert (row.model, row.account, row.base_url) == ("tollbridge/demo", "work", "https://w.example/v1")
-    assert (row.outcome, row.finish_reason, row.error) == ("completed", "stop", None)
-    assert (row.usage.input_tokens, row.usage.output_tokens) == (5, 20)
-    assert row.first is not None
-    assert row.duration is not None
-    assert 0 < row.first <= row.duration
-    assert tracker.total() == row.usage
-
-
-@pytest.mark.parametrize("fault", ["rate-limit", "failed", "disconnect"])
-async def test_a_failure_is_there_too(tracker: UsageTracker, path: Path, fault: str) -> None:
-    async with Gateway() as gateway:
-        with pytest.raises(BridgeError) as caught:
-            await ask(gateway, tracker, f"fault:{fault}")
-    (row,) = rows(path)
-    assert (row.outcome, row.error) == ("failed", caught.value.kind)
-
-
-async def test_a_cancelled_turn_is_there_too(tracker: UsageTracker, path: Path) -> None:
-    async with Gateway(settings=Settings(pace=0.05)) as gateway:
-        began = asyncio.Event()
-        async with OpenResponsesClient(gateway.url) as client:
-            bridge = Bridge(client, tracker)
-            turn = asyncio.ensure_future(bridge.answer(request("fault:slow"), lambda parts: began.set()))
-            await asyncio.wait_for(began.wait(), 10)
-            turn.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await turn
-    (row,) = rows(path)
-    assert (row.outcome, row.finish_reason) == ("cancelled", None)
-    assert row.first is not None
-
-
-async def test_a_turn_that_the_caller_breaks_is_there_too(tracker: UsageTracker, path: Path) -> None:
-    def report(parts: list[Part]) -> None:
-        raise ZeroDivisionError
-
-    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        with pytest.raises(ZeroDivisionError):
-            await Bridge(client, tracker).answer(request("hello"), report)
-    (row,) = rows(path)
-    assert (row.outcome, row.error) == ("failed", "internal")
-
-
-async def test_turns_at_once_are_each_there_once(tracker: UsageTracker, path: Path) -> None:
-    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        bridges = [Bridge(client, tracker, account=Payer(f"a{number}")) for number in range(50)]
-        await asyncio.gather(*(bridge.answer(request("hello"), lambda parts: None) for bridge in bridges))
-    found = rows(path)
-    assert sorted(row.account for row in found) == sorted(f"a{number}" for number in range(50))
-    assert {row.outcome for row in found} == {"completed"}
-
-
-async def test_a_file_that_cannot_be_used_does_not_stop_a_chat(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "store.db").mkdir()
-    with caplog.at_level(logging.WARNING):
-        tracker = open_tracker(tmp_path / "store.db")
-    assert "not written down" in caplog.text
-    async with Gateway() as gateway:
-        await ask(gateway, tracker, "hello")
-    assert tracker.requests() == 1
-
-
-async def test_a_file_that_breaks_under_way_does_not_stop_a_chat(tracker: UsageTracker, path: Path) -> None:
-    other = Database(path)
-    other.run("DROP TABLE usage")
-    other.close()
-    async with Gateway() as gateway:
-        await ask(gateway, tracker, "hello")
-        await ask(gateway, tracker, "hello")
-    assert tracker.requests() == 2
-
-
-def test_without_a_file_the_sums_are_kept_in_memory() -> None:
-    tracker = UsageTracker(limit=2)
-    for _ in range(3):
-        tracker.record(Record("m", "completed", None, 0.0, 1.0))
-    assert (tracker.requests("m"), len(tracker.records), tracker.models()) == (3, 2, ["m"])
+def test_reset_forgets_everything() -> None:
+    tracker = UsageTracker()
+    tracker.record(record("a", Usage(1, 1, 2)))
     tracker.reset()
-    assert tracker.requests() == 0
+    assert (tracker.requests(), tracker.total(), tracker.models(), list(tracker.records)) == (
+        0,
+        Usage(),
+        [],
+        [],
+    )

@@ -91,17 +91,18 @@ class Bridge:
                         report(parts)
                     if self._toll is not None:
                         said += parts
-            account.close("completed")
         except asyncio.CancelledError:
             account.close("cancelled")
             raise
         except BridgeError as error:
-            account.close("failed", error.kind, error.usage)
+            account.close("failed", error)
             if self._toll is not None:
                 self._toll.refused(request, error)
             raise
+        else:
+            account.close("completed")
         finally:
-            account.close("failed", "internal")  # where it was not closed: a mistake of ours
+            account.close("failed")  # whatever else happened, the editor's own errors too
         turn = account.turn(tuple(changes), preflight)
         if self._toll is not None:
             self._toll.after(request, turn.context, said)
@@ -117,21 +118,21 @@ class _Account:
         self._payer = payer
         self._started = time.time()
         self._ticket: int | None = tracker.begin(model, payer, self._started)
-        self._closed = False
         self._clock = time.monotonic()
         self._first: float | None = None
         self._duration = 0.0
         self._finished: Finished | None = None
+        self._closed = False
 
     def see(self, batch: list[Event]) -> None:
-        if self._first is None:
-            self._first = time.monotonic() - self._clock
         for event in batch:
             if isinstance(event, Finished):
                 self._finished = event
+            elif self._first is None:
+                self._first = time.monotonic() - self._clock
 
-    def close(self, outcome: Outcome, error: str | None = None, usage: Usage | None = None) -> None:
-        """Once; what comes after the first time is ignored."""
+    def close(self, outcome: Outcome, error: BridgeError | None = None) -> None:
+        """The first ending counts."""
         if self._closed:
             return
         self._closed = True
@@ -141,12 +142,12 @@ class _Account:
             Record(
                 model=self._model,
                 outcome=outcome,
-                usage=finished.usage if finished else usage,
+                usage=finished.usage if finished else error.usage if error else None,
                 started=self._started,
                 duration=self._duration,
                 first=self._first,
                 finish_reason=finished.reason if finished else None,
-                error=error,
+                error=error.kind if error else None,
                 payer=self._payer,
             ),
             self._ticket,

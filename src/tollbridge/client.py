@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -75,6 +75,8 @@ class GatewayClient(ABC):
         allow_http: bool = False,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        if base_url is not None and (not base_url.strip() or set("?#") & set(base_url)):
+            raise RequestError("A base URL is an address like https://host/v1, with nothing after the path.")
         self.base_url = (base_url or self.home).rstrip("/")
         self._api_key = api_key
         self._timeouts = timeouts
@@ -86,7 +88,10 @@ class GatewayClient(ABC):
         self._http: HttpClient | None = None
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.base_url!r})"
+        # What stands in the place of a URL may be a key, and a URL may hold a password.
+        place = urlsplit(self.base_url)
+        known = place.scheme in ("http", "https") and "@" not in place.netloc
+        return f"{type(self).__name__}({self.base_url if known else 'no URL'})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -117,16 +122,18 @@ class GatewayClient(ABC):
     ) -> AsyncGenerator[list[Event]]:
         """The same, one list a network read: what arrived together is handed on together."""
         question = self._question(request)
+        key = self._key(api_key)
         failed = 0
         while True:
             told = False
             try:
-                async with aclosing(self._attempt(question, self._key(api_key))) as batches:
+                async with aclosing(self._attempt(question, key)) as batches:
                     async for batch in batches:
                         told = True
                         yield batch
                 return
             except BridgeError as error:
+                _hide_key(error, key)
                 failed += 1
                 wait = None if told else self._retries.wait(error, failed, self._chance)
                 if wait is None:
@@ -155,14 +162,14 @@ class GatewayClient(ABC):
                     if batch:
                         yield batch
                     if failure is not None:
-                        raise _told(failure, reply, key)
+                        raise _told(failure, reply)
                     if decoder.over:
                         return
             batch, failure = _until_failure(decoder.close())
             if batch:
                 yield batch
             if failure is not None:
-                raise _told(failure, reply, key)
+                raise _told(failure, reply)
 
     async def _call(
         self, method: str, path: str, body: bytes | None, api_key: str | None, read: Callable[[bytes], Read]
@@ -177,13 +184,14 @@ class GatewayClient(ABC):
                 ) as reply:
                     if reply.status >= 400:
                         page = await reply.start(REFUSAL_LIMIT)
-                        raise _told(read_refusal(reply.status, reply.headers, page), reply, key)
+                        raise _told(read_refusal(reply.status, reply.headers, page), reply)
                     data = await reply.read()
                     try:
                         return read(data)
                     except BridgeError as error:
-                        raise _told(error, reply, key) from None
+                        raise _told(error, reply) from None
             except BridgeError as error:
+                _hide_key(error, key)
                 failed += 1
                 wait = self._retries.wait(error, failed, self._chance)
                 if wait is None:
@@ -299,21 +307,23 @@ def _answer(data: bytes) -> Answer:
     )
 
 
-def _told(error: BridgeError, reply: Reply, key: str | None) -> BridgeError:
+def _told(error: BridgeError, reply: Reply) -> BridgeError:
     error.status = error.status or (reply.status if reply.status >= 400 else None)
     error.request_id = error.request_id or reply.headers.get("x-request-id")
-    return redacted(error, key)
+    return error
 
 
-def redacted(error: BridgeError, key: str | None) -> BridgeError:
+def _hide_key(error: BridgeError, key: str | None) -> None:
     """Some gateways quote the key they were given, and a long message may be cut in the middle of it."""
     if not key:
-        return error
+        return
+    # What lies below quotes the server's bytes and holds the request's headers. Its reason is in the message.
+    if error.__cause__ is not None:
+        error.__cause__ = error.__context__ = None
     error.message = _hidden(error.message, key)
     error.args = (error.message,)
     error.code = error.code and _hidden(error.code, key.lower())  # codes are kept in small letters
     error.request_id = error.request_id and _hidden(error.request_id, key)
-    return error
 
 
 def _hidden(text: str, key: str) -> str:

@@ -17,35 +17,49 @@ def legal(messages: Iterable[Message]) -> tuple[list[Message], list[str]]:
     """
     changes: list[str] = []
     found = [message for message in messages if not _empty(message)]
-    results = {
-        part.call_id: part for message in found for part in message.parts if isinstance(part, ToolResultPart)
-    }
+    results = _results(found)
+    calls = {part.call_id for message in found for part in message.parts if isinstance(part, ToolCallPart)}
     mended: list[Message] = []
     called: set[str] = set()
     for message in found:
         parts: list[Part] = []
-        calls: list[ToolCallPart] = []
+        made: list[ToolCallPart] = []
         for part in message.parts:
             match part:
                 case ToolCallPart() if part.call_id in called:
                     changes.append(f"A second call with the id of an earlier one ({part.name}) was left out.")
                 case ToolCallPart():
                     called.add(part.call_id)
-                    calls.append(part)
+                    made.append(part)
                     parts.append(part)
-                case ToolResultPart() if part.call_id not in called:
+                case ToolResultPart() if part.call_id not in calls:
                     changes.append("A tool result without its call was kept as text.")
                     parts += _as_text(part)
+                case ToolResultPart() if part is not results[part.call_id]:
+                    changes.append("A second result of one call was kept as text.")
+                    parts += _as_text(part)
                 case ToolResultPart():
-                    pass  # stands right after its call already
+                    if part.call_id not in called:
+                        changes.append("A tool result that came before its call was put after it.")
                 case _:
                     parts.append(part)
-        if parts:
-            mended.append(Message(message.role, tuple(parts), message.name))
-        if calls:
-            answers = [results.get(call.call_id) or _missing(call, changes) for call in calls]
+        left = Message(message.role, tuple(parts), message.name)
+        if not _empty(left):
+            mended.append(left)
+        if made:
+            answers = [results.get(call.call_id) or _missing(call, changes) for call in made]
             mended.append(Message(Role.USER, tuple(answers)))
     return mended, changes
+
+
+def _results(messages: Iterable[Message]) -> dict[str, ToolResultPart]:
+    """The result of each call: the first that was given."""
+    results: dict[str, ToolResultPart] = {}
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolResultPart):
+                results.setdefault(part.call_id, part)
+    return results
 
 
 def _empty(message: Message) -> bool:

@@ -52,6 +52,8 @@ class BridgeError(Exception):
     kind: ClassVar[Kind] = "protocol"
     # Whether the same request may succeed later, unchanged.
     transient: ClassVar[bool] = False
+    # What the turn cost until then, where the gateway said.
+    usage: Usage | None = None
 
     def __init__(
         self,
@@ -68,8 +70,6 @@ class BridgeError(Exception):
         self.code = code
         self.request_id = request_id
         self.retry_after = retry_after
-        # What was used before it failed, where the gateway said so.
-        self.usage: Usage | None = None
 
     def _identity(self) -> tuple[object, ...]:
         return type(self), self.message, self.status, self.code, self.request_id, self.retry_after
