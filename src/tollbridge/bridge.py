@@ -17,7 +17,7 @@ from tollbridge.core.events import Event, Finished
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.usage import Usage
 from tollbridge.history import sanitise
-from tollbridge.usage import Outcome, Record, UsageTracker
+from tollbridge.usage import Outcome, Payer, Record, UsageTracker
 
 if TYPE_CHECKING:
     from tollbridge.estimator import Preflight
@@ -50,9 +50,15 @@ class Bridge:
     """Carries turns between an editor and a gateway. Turns under way at once share only the tracker."""
 
     def __init__(
-        self, gateway: Gateway, tracker: UsageTracker | None = None, toll: Toll | None = None
+        self,
+        gateway: Gateway,
+        tracker: UsageTracker | None = None,
+        toll: Toll | None = None,
+        *,
+        account: Payer | None = None,
     ) -> None:
         self._gateway = gateway
+        self._payer = account or Payer()
         self._toll = toll
         self.tracker = tracker or UsageTracker()
 
@@ -73,8 +79,8 @@ class Bridge:
         request, changes = legal.request, legal.changes
         for change in changes:
             log.info("%s", change)
-        account = _Account(request.model, self.tracker)
         preflight = self._toll.before(request, window, api_key) if self._toll is not None else None
+        account = _Account(request.model, self.tracker, self._payer)
         said: list[Part] = []  # only where something is learned from it
         try:
             async with aclosing(self._gateway.batches(request, api_key=api_key)) as batches:
@@ -106,10 +112,12 @@ class Bridge:
 class _Account:
     """Keeps the time and the usage of one turn."""
 
-    def __init__(self, model: str, tracker: UsageTracker) -> None:
+    def __init__(self, model: str, tracker: UsageTracker, payer: Payer) -> None:
         self._model = model
         self._tracker = tracker
+        self._payer = payer
         self._started = time.time()
+        self._ticket: int | None = tracker.begin(model, payer, self._started)
         self._clock = time.monotonic()
         self._first: float | None = None
         self._duration = 0.0
@@ -140,7 +148,9 @@ class _Account:
                 first=self._first,
                 finish_reason=finished.reason if finished else None,
                 error=error.kind if error else None,
-            )
+                payer=self._payer,
+            ),
+            self._ticket,
         )
 
     def turn(self, changes: tuple[str, ...], preflight: Preflight | None) -> Turn:
