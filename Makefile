@@ -46,7 +46,7 @@ clean: ## Remove everything that was made here (the model in your cache stays)
 
 # The tests in a real VS Code need a browser; where it cannot be installed they say so, and CI fails.
 browser:
-	@command -v chromium > /dev/null || command -v google-chrome > /dev/null || { \
+	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || { \
 		echo "Installing a browser for the tests in a real VS Code…"; \
 		{ [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y chromium; } > /dev/null 2>&1 \
 		|| echo "There is no chromium here, and it cannot be installed: the tests in a real VS Code will not run."; }
