@@ -16,8 +16,8 @@ from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import Event, Finished
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.usage import Usage
-from tollbridge.history import legal
-from tollbridge.usage import Outcome, Record, UsageTracker
+from tollbridge.history import sanitise
+from tollbridge.usage import Outcome, Payer, Record, UsageTracker
 
 if TYPE_CHECKING:
     from tollbridge.estimator import Preflight
@@ -50,9 +50,15 @@ class Bridge:
     """Carries turns between an editor and a gateway. Turns under way at once share only the tracker."""
 
     def __init__(
-        self, gateway: Gateway, tracker: UsageTracker | None = None, toll: Toll | None = None
+        self,
+        gateway: Gateway,
+        tracker: UsageTracker | None = None,
+        toll: Toll | None = None,
+        *,
+        account: Payer | None = None,
     ) -> None:
         self._gateway = gateway
+        self._payer = account or Payer()
         self._toll = toll
         self.tracker = tracker or UsageTracker()
 
@@ -69,12 +75,12 @@ class Bridge:
         A failure is raised when everything before it has been reported. Cancelling hangs up. `window` is the
         most input tokens the model takes, where that is known: a prompt near it is warned of.
         """
-        messages, changes = legal(request.messages)
+        legal = sanitise(request)
+        request, changes = legal.request, legal.changes
         for change in changes:
             log.info("%s", change)
-        request = msgspec.structs.replace(request, messages=tuple(messages))
-        account = _Account(request.model, self.tracker)
         preflight = self._toll.before(request, window, api_key) if self._toll is not None else None
+        account = _Account(request.model, self.tracker, self._payer)
         said: list[Part] = []  # only where something is learned from it
         try:
             async with aclosing(self._gateway.batches(request, api_key=api_key)) as batches:
@@ -97,7 +103,7 @@ class Bridge:
             account.close("completed")
         finally:
             account.close("failed")  # whatever else happened, the editor's own errors too
-        turn = account.turn(tuple(changes), preflight)
+        turn = account.turn(changes, preflight)
         if self._toll is not None:
             self._toll.after(request, turn.context, said)
         return turn
@@ -106,10 +112,12 @@ class Bridge:
 class _Account:
     """Keeps the time and the usage of one turn."""
 
-    def __init__(self, model: str, tracker: UsageTracker) -> None:
+    def __init__(self, model: str, tracker: UsageTracker, payer: Payer) -> None:
         self._model = model
         self._tracker = tracker
+        self._payer = payer
         self._started = time.time()
+        self._ticket: int | None = tracker.begin(model, payer, self._started)
         self._clock = time.monotonic()
         self._first: float | None = None
         self._duration = 0.0
@@ -140,7 +148,9 @@ class _Account:
                 first=self._first,
                 finish_reason=finished.reason if finished else None,
                 error=error.kind if error else None,
-            )
+                payer=self._payer,
+            ),
+            self._ticket,
         )
 
     def turn(self, changes: tuple[str, ...], preflight: Preflight | None) -> Turn:

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "models": ("tollbridge.cli.models", "List the models of a gateway."),
     "replay": ("tollbridge.cli.replay", "Read recorded responses and say what they came to."),
     "sidecar": ("tollbridge.cli.editor", "Serve an editor over standard input and output."),
+    "usage": ("tollbridge.cli.usage", "Show what was used, by day and model, and what it cost."),
 }
 
 

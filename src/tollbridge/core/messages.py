@@ -28,11 +28,15 @@ class ThinkingPart(msgspec.Struct, frozen=True, tag="thinking"):
 
 
 class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call"):
-    """`input` is the JSON value of the arguments; an editor's tools take an object."""
+    """`input` is the JSON value of the arguments; an editor's tools take an object.
+
+    `metadata` is opaque, as for thinking: what the model needs to know its own call again.
+    """
 
     call_id: str
     name: str
     input: Any
+    metadata: Mapping[str, Any] | None = None
 
 
 class DataPart(msgspec.Struct, frozen=True, tag="data"):

@@ -22,12 +22,26 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.reasoning import unbind
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
 
 # What is text under another name. No gateway sees an SVG; every model reads one.
 _TEXTS = {"application/json", "image/svg+xml"}
+
+# As the protocol limits one text, in characters.
+MAX_TEXT = 10_485_760
+
+# What may prove that reasoning is the model's own, and what some gateways put on a call of Gemini's.
+PROOFS = ("encrypted_content", "signature", "thought_signature", "format")
+CALL_PROOFS = (
+    "thought_signature",
+    "thoughtSignature",
+    "signature",
+    "extra_content",
+    "provider_specific_fields",
+)
 
 # Text that a tool result needs when it has no other: the wire takes no error flag.
 ERROR_MARK = "Error: "
@@ -63,8 +77,7 @@ def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
 def translate_messages(messages: Iterable[Message]) -> list[Json]:
     """The input items of a conversation, in order. Several system messages are joined into the first."""
     found = list(messages)
-    system = "\n\n".join(text for text in map(_system_text, found) if text)
-    items: list[Json] = [_message("developer", [_text(system)])] if system else []
+    items = _system(message for message in found if message.role is Role.SYSTEM)
     for message in found:
         if message.role is not Role.SYSTEM:
             items += _items(message)
@@ -110,10 +123,19 @@ def _items(message: Message) -> list[Json]:
 
 def _message(role: str, content: list[Json]) -> Json:
     """Text alone travels as a string: every server takes that, and some take nothing else."""
-    if all(part["type"] == "input_text" for part in content):
-        glue = "" if role == "assistant" else "\n"  # an answer's parts are pieces of one text
-        return {"type": "message", "role": role, "content": glue.join(part["text"] for part in content)}
-    return {"type": "message", "role": role, "content": content}
+    glue = "" if role == "assistant" else "\n"  # an answer's parts are pieces of one text
+    text = _joined(content, glue)
+    if text is None and role == "assistant":
+        content = [{"type": "output_text", "text": part["text"]} for part in content]
+    return {"type": "message", "role": role, "content": content if text is None else text}
+
+
+def _joined(content: list[Json], glue: str) -> str | None:
+    """The texts as one, unless there is more than text or more than one text may hold."""
+    if any(part["type"] != "input_text" for part in content):
+        return None
+    text = glue.join(part["text"] for part in content)
+    return text if len(text) <= MAX_TEXT else None
 
 
 def _text(text: str) -> Json:
@@ -136,20 +158,22 @@ def _filename(mime: str) -> str:
 
 
 def _reasoning(part: ThinkingPart) -> list[Json]:
-    """Reasoning goes back only with what proves it; the text alone would be refused or believed to be new."""
-    encrypted = (part.metadata or {}).get("encrypted_content")
-    if not isinstance(encrypted, str):
+    """Reasoning goes back with what proves it; text alone only where the server gave no more than that."""
+    bound, own = unbind(part.metadata)
+    proof = {name: own[name] for name in PROOFS if isinstance(own.get(name), str)}
+    if not proof and (bound is None or not bound.plain):
         return []
-    item: Json = {"type": "reasoning", "summary": [], "encrypted_content": encrypted}
+    item: Json = {"type": "reasoning", "summary": [], **proof}
     if part.text:
         item["summary"] = [{"type": "summary_text", "text": part.text}]
-    given = (part.metadata or {}).get("id")
-    return [{"id": given, **item} if isinstance(given, str) else item]
+    return [{"id": own["id"], **item} if isinstance(own.get("id"), str) else item]
 
 
 def _call(part: ToolCallPart) -> Json:
-    arguments = _arguments(part.input)
-    return {"type": "function_call", "call_id": part.call_id, "name": part.name, "arguments": arguments}
+    call = {"type": "function_call", "call_id": part.call_id, "name": part.name}
+    given = part.metadata or {}
+    proof = {name: given[name] for name in CALL_PROOFS if name in given}
+    return {**call, "arguments": _arguments(part.input), **proof}
 
 
 def _arguments(given: Any) -> str:
@@ -173,16 +197,16 @@ def _result(part: ToolResultPart) -> Json:
     if part.is_error:
         opening = content.pop(0)["text"] if content and content[0]["type"] == "input_text" else ""
         content.insert(0, _text((ERROR_MARK + opening).rstrip()))
-    output: str | list[Json] = content
-    if all(each["type"] == "input_text" for each in content):
-        output = "\n".join(each["text"] for each in content)
+    text = _joined(content, "\n")
+    output = content if text is None else text
     return {"type": "function_call_output", "call_id": part.call_id, "output": output}
 
 
-def _system_text(message: Message) -> str:
-    if message.role is not Role.SYSTEM:
-        return ""
-    return "\n".join(filter(None, map(_only_text, message.parts)))
+def _system(messages: Iterable[Message]) -> list[Json]:
+    texts = [[text for text in map(_only_text, message.parts) if text] for message in messages]
+    whole = "\n\n".join("\n".join(lines) for lines in texts if lines)
+    content = [whole] if len(whole) <= MAX_TEXT else [line for lines in texts for line in lines]
+    return [_message("developer", [_text(text) for text in content])] if whole else []
 
 
 def _only_text(part: Part) -> str:
