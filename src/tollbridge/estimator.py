@@ -26,8 +26,9 @@ T = TypeVar("T")
 
 # A prompt that fills this share of the window is near its end.
 NEAR = 0.9
-# Characters of texts that one generation of the cache of counts may hold.
-_MOST = 4_000_000
+# Characters of texts that one generation of the cache of counts may hold, and those of the longest of them.
+_MOST = 2_000_000
+_KEPT = 20_000
 
 
 class Preflight(msgspec.Struct, frozen=True):
@@ -88,7 +89,8 @@ class HybridTokenEstimator:
         count = counts.get(text)
         if count is None:
             count = self._safely(lambda: self._ledger.text_tokens(model, text))
-            counts.put(text, count, len(text) + 100)
+            if len(text) <= _KEPT:
+                counts.put(text, count, len(text) + 100)
         return count
 
     def estimate_message(self, model: str, message: Message) -> int:
