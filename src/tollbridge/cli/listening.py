@@ -61,6 +61,10 @@ class Listener:
             if self._screen is not None:
                 self._screen.end()
 
+    @property
+    def base_url(self) -> str:
+        return self._gateway.base_url
+
     async def batches(
         self, request: ChatRequest, *, api_key: str | None = None
     ) -> AsyncGenerator[list[Event]]:

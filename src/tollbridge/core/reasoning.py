@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.core.json import write_json
+
 # The key of a thinking part's metadata that is ours; the others are the gateway's own and go back untouched.
 BOUND = "tollbridge"
 # The data part that carries all reasoning of an answer, for editors that keep data better than thoughts.
@@ -73,6 +75,11 @@ def unbind(metadata: Mapping[str, Any] | None) -> tuple[Bound | None, dict[str, 
         return msgspec.convert(own.pop(BOUND, None), Bound), own
     except msgspec.ValidationError:
         return None, own
+
+
+def digest(proof: Mapping[str, Any]) -> str:
+    """A name for a proof, short enough to remember thousands."""
+    return blake2s(write_json(proof).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def read_carried(data: bytes) -> Carried | None:

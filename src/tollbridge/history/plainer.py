@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import (
@@ -25,15 +26,31 @@ def text_results(messages: Iterable[Message], changes: Changes) -> list[Message]
     return [_with_text_results(message, changes) for message in messages]
 
 
-def spoken_calls(messages: Iterable[Message], changes: Changes) -> list[Message]:
-    """Calls and results told as text, for servers that take none back."""
-    found: list[Message] = []
-    for message in messages:
-        if any(isinstance(part, ToolCallPart | ToolResultPart) for part in message.parts):
-            changes.say("spoken", "Tool calls and their results were sent as text.")
-        parts = [said for part in message.parts for said in _spoken(part)]
-        found.append(Message(message.role, tuple(parts)))
-    return found
+def spoken_calls(
+    messages: Sequence[Message], changes: Changes, only: frozenset[str] | None = None
+) -> list[Message]:
+    """Calls and results told as text, for servers that take none back; `only` those ids, where they are
+    given, and those that were made with them."""
+    ids = {part.call_id for message in messages for part in _calls(message)}
+    if only is not None:
+        ids = {call.call_id for message in messages if _holds(message, only) for call in _calls(message)}
+    if ids:
+        changes.say("spoken", "Tool calls and their results were sent as text.")
+    return [_with_spoken(message, ids) if _holds(message, ids) else message for message in messages]
+
+
+def _calls(message: Message) -> list[ToolCallPart | ToolResultPart]:
+    return [part for part in message.parts if isinstance(part, ToolCallPart | ToolResultPart)]
+
+
+def _holds(message: Message, ids: AbstractSet[str]) -> bool:
+    return any(call.call_id in ids for call in _calls(message))
+
+
+def _with_spoken(message: Message, ids: AbstractSet[str]) -> Message:
+    parts = [said for part in message.parts for said in _spoken(part, ids)]
+    # A result that stays one must stand first, right after its call.
+    return Message(message.role, tuple(sorted(parts, key=lambda part: not isinstance(part, ToolResultPart))))
 
 
 def _with_text_results(message: Message, changes: Changes) -> Message:
@@ -60,8 +77,10 @@ def _text_alone(result: ToolResultPart) -> ToolResultPart:
     return ToolResultPart(result.call_id, parts, result.is_error)
 
 
-def _spoken(part: Part) -> list[Part]:
+def _spoken(part: Part, ids: AbstractSet[str]) -> list[Part]:
     match part:
+        case ToolCallPart(call_id) | ToolResultPart(call_id) if call_id not in ids:
+            return [part]
         case ToolCallPart(call_id, name, given):
             return [TextPart(f"[Called the tool {name} ({call_id}) with {write_json(given)}]\n")]
         case ToolResultPart(call_id, parts, is_error):

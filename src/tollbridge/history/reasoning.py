@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from hashlib import blake2s
 from typing import Any
 
-from tollbridge.core.json import write_json
 from tollbridge.core.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.core.reasoning import CARRIED, Carried, bind, read_carried, unbind
+from tollbridge.core.reasoning import CARRIED, Carried, bind, digest, read_carried, unbind
 from tollbridge.core.texts import MAX_TEXT, mended
 from tollbridge.history.changes import Changes
 from tollbridge.history.target import Target
@@ -18,11 +16,6 @@ STALE = "Reasoning of an earlier question was left out: it has no proof, and the
 REFUSED = "Reasoning that the gateway refused before was left out."
 UNPROVEN = "Reasoning without a proof was left out."
 UNWANTED = "Reasoning was left out: the server takes none back."
-
-
-def digest(proof: Mapping[str, Any]) -> str:
-    """A name for a proof, short enough to remember thousands."""
-    return blake2s(write_json(proof).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def own_reasoning(messages: Sequence[Message], target: Target, changes: Changes) -> list[Message]:
@@ -41,12 +34,6 @@ def current_reasoning(messages: Sequence[Message], changes: Changes) -> list[Mes
         if parts:
             found.append(Message(message.role, parts))
     return found
-
-
-def proofs(messages: Sequence[Message]) -> frozenset[str]:
-    """The names of all proofs in a history: what to remember when the gateway refuses them."""
-    thoughts = (part for message in messages for part in message.parts if isinstance(part, ThinkingPart))
-    return frozenset(digest(proof) for part in thoughts if (proof := unbind(part.metadata)[1]))
 
 
 def is_question(message: Message) -> bool:

@@ -23,7 +23,7 @@ from tollbridge.history.changes import Changes
 from tollbridge.history.contents import legal_content
 from tollbridge.history.names import Names
 from tollbridge.history.pairing import paired
-from tollbridge.history.plainer import spoken_calls, text_results
+from tollbridge.history.plainer import spoken_calls, system_as_user, text_results
 from tollbridge.history.reasoning import own_reasoning
 from tollbridge.history.shape import shaped
 from tollbridge.history.target import Target
@@ -54,6 +54,10 @@ def sanitise(request: ChatRequest, target: Target | None = None) -> Sanitised:
         messages = text_results(messages, changes)
     if not target.calls:
         messages = spoken_calls(messages, changes)
+    elif target.spoken:
+        messages = spoken_calls(messages, changes, target.spoken)
+    if not target.system:
+        messages = system_as_user(messages)
     made = msgspec.structs.replace(
         request,
         messages=tuple(shaped(messages, changes)),

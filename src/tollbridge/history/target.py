@@ -12,7 +12,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     `origin` is who will read the history: reasoning of anyone else is left out. Where it is `None`, reasoning
     that has a proof is taken to be the reader's own. `refused` are the proofs (see `reasoning.digest`) that
-    this reader has turned down before.
+    this reader has turned down before, `spoken` the ids of calls that it takes as text alone.
     """
 
     images: bool = True
@@ -21,5 +21,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     rich_results: bool = True
     calls: bool = True
     reasoning: bool = True
+    # Whether there is any role for a system prompt.
+    system: bool = True
     origin: Origin | None = None
     refused: frozenset[str] = frozenset()
+    spoken: frozenset[str] = frozenset()

@@ -22,6 +22,7 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.quirks import Quirks
 from tollbridge.core.reasoning import unbind
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
@@ -47,13 +48,14 @@ CALL_PROOFS = (
 ERROR_MARK = "Error: "
 
 Json = dict[str, Any]
+DEFAULT = Quirks()
 
 
 def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
     """The body of `POST /responses`. `stream` is always said: some servers stream unless told not to."""
     body: Json = {
         "model": request.model,
-        "input": translate_messages(request.messages),
+        "input": translate_messages(request.messages, request.quirks),
         "stream": stream,
         # The whole history is sent every time; nothing depends on the server's memory.
         "store": False,
@@ -64,27 +66,35 @@ def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
         temperature=request.temperature,
         top_p=request.top_p,
         reasoning=reasoning or None,
-        include=["reasoning.encrypted_content"] if reasoning else None,
+        include=["reasoning.encrypted_content"] if reasoning or request.reasons else None,
         metadata=dict(request.metadata) if request.metadata else None,
         text=_format(request),
+        instructions=_instructions(request),
     )
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
         body |= _set(tool_choice=_choice(request), parallel_tool_calls=request.parallel_tool_calls)
-    return {**body, **(request.extra or {})}
+    body |= request.extra or {}
+    return {name: value for name, value in body.items() if name not in request.quirks.without}
 
 
-def translate_messages(messages: Iterable[Message]) -> list[Json]:
+def translate_messages(messages: Iterable[Message], quirks: Quirks = DEFAULT) -> list[Json]:
     """The input items of a conversation, in order. Several system messages are joined into the first."""
     found = list(messages)
-    items = _system(message for message in found if message.role is Role.SYSTEM)
+    items = _system(found, quirks) if quirks.system != "instructions" else []
     for message in found:
         if message.role is not Role.SYSTEM:
-            items += _items(message)
+            items += _items(message, quirks)
     return items
 
 
-def _items(message: Message) -> list[Json]:
+def _instructions(request: ChatRequest) -> str | None:
+    if request.quirks.system != "instructions":
+        return None
+    return "\n".join(item["content"] for item in _system(request.messages, DEFAULT)) or None
+
+
+def _items(message: Message, quirks: Quirks) -> list[Json]:
     """A message is cut where a call, a result or reasoning stands in it: those are items of their own."""
     role = ROLES[message.role]
     items: list[Json] = []
@@ -92,7 +102,7 @@ def _items(message: Message) -> list[Json]:
 
     def flush() -> None:
         if content:
-            items.append(_message(role, list(content)))
+            items.append(_message(role, list(content), quirks))
             content.clear()
 
     for part in message.parts:
@@ -108,7 +118,7 @@ def _items(message: Message) -> list[Json]:
                 content.append(sent)
             case ThinkingPart():
                 flush()
-                items += _reasoning(part)
+                items += _reasoning(part, quirks)
             case ToolCallPart():
                 flush()
                 items.append(_call(part))
@@ -121,10 +131,10 @@ def _items(message: Message) -> list[Json]:
     return items
 
 
-def _message(role: str, content: list[Json]) -> Json:
-    """Text alone travels as a string: every server takes that, and some take nothing else."""
+def _message(role: str, content: list[Json], quirks: Quirks) -> Json:
+    """Text alone travels as a string: nearly every server takes that, and some take nothing else."""
     glue = "" if role == "assistant" else "\n"  # an answer's parts are pieces of one text
-    text = _joined(content, glue)
+    text = _joined(content, glue) if quirks.text_as == "string" else None
     if text is None and role == "assistant":
         content = [{"type": "output_text", "text": part["text"]} for part in content]
     return {"type": "message", "role": role, "content": content if text is None else text}
@@ -157,16 +167,19 @@ def _filename(mime: str) -> str:
     return f"file.{mime.rpartition('/')[2].partition('+')[0] or 'bin'}"
 
 
-def _reasoning(part: ThinkingPart) -> list[Json]:
+def _reasoning(part: ThinkingPart, quirks: Quirks) -> list[Json]:
     """Reasoning goes back with what proves it; text alone only where the server gave no more than that."""
     bound, own = unbind(part.metadata)
     proof = {name: own[name] for name in PROOFS if isinstance(own.get(name), str)}
     if not proof and (bound is None or not bound.plain):
         return []
     item: Json = {"type": "reasoning", "summary": [], **proof}
-    if part.text:
+    if part.text and quirks.reasoning_as == "summary":
         item["summary"] = [{"type": "summary_text", "text": part.text}]
-    return [{"id": own["id"], **item} if isinstance(own.get("id"), str) else item]
+    elif part.text:
+        item["content"] = [{"type": "reasoning_text", "text": part.text}]
+    named = quirks.reasoning_ids and isinstance(own.get("id"), str)
+    return [{"id": own["id"], **item} if named else item]
 
 
 def _call(part: ToolCallPart) -> Json:
@@ -202,11 +215,14 @@ def _result(part: ToolResultPart) -> Json:
     return {"type": "function_call_output", "call_id": part.call_id, "output": output}
 
 
-def _system(messages: Iterable[Message]) -> list[Json]:
-    texts = [[text for text in map(_only_text, message.parts) if text] for message in messages]
+def _system(messages: Iterable[Message], quirks: Quirks) -> list[Json]:
+    system = [message for message in messages if message.role is Role.SYSTEM]
+    texts = [[text for text in map(_only_text, message.parts) if text] for message in system]
     whole = "\n\n".join("\n".join(lines) for lines in texts if lines)
     content = [whole] if len(whole) <= MAX_TEXT else [line for lines in texts for line in lines]
-    return [_message("developer", [_text(text) for text in content])] if whole else []
+    # Sanitised for a server that knows the user alone, there is no system message left.
+    role = "system" if quirks.system == "system" else ROLES[Role.SYSTEM]
+    return [_message(role, [_text(text) for text in content], quirks)] if whole else []
 
 
 def _only_text(part: Part) -> str:
