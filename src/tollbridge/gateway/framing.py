@@ -69,16 +69,17 @@ def join_all(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
             yield held
             yield chunk
             held = b""
-    yield held
+    if held:
+        yield held
 
 
 def without_last_newlines(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """The same bytes, but the last frame is never ended."""
-    last: Chunk = b""
+    held: list[Chunk] = []
     for chunk in chunks:
-        yield last
-        last = chunk
-    yield last.rstrip(b"\r\n") if isinstance(last, bytes) else last
+        yield from held
+        held = [chunk]
+    yield from (last.rstrip(b"\r\n") if isinstance(last, bytes) else last for last in held)
 
 
 def as_they_are(chunks: Iterable[Chunk]) -> Iterator[Chunk]:

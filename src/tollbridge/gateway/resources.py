@@ -151,7 +151,7 @@ def unseal(sealed: str) -> str | None:
     if not sealed.startswith(_SEAL):
         return None
     try:
-        return base64.urlsafe_b64decode(sealed.removeprefix(_SEAL)).decode()
+        return base64.b64decode(sealed.removeprefix(_SEAL), b"-_", validate=True).decode()
     except ValueError:
         return None
 

@@ -47,6 +47,8 @@ class SseDecoder:
         if self._by_line or b"\r" in chunk:
             self._by_line = True
             return self._take_held() + chunk
+        if not self._held and chunk.endswith(b"\n\n"):
+            return chunk
         end = chunk.rfind(b"\n\n") + 2
         # With no blank line in the chunk, `end` is 1: right where half of a blank line was held back.
         halved = chunk.startswith(b"\n") and self._held and self._held[-1].endswith(b"\n")
@@ -77,6 +79,9 @@ class SseDecoder:
         """
         if self._by_line or len(block) > self._limit:
             return None
+        if block.count(b"\n") == 2 and block.startswith(b"data: "):
+            self._lines.started = True
+            return [block[6:-2]]  # one frame a read, as a server that takes its time sends them
         lines = block.split(b"\n")
         size = 3 if block.startswith(b"event:") else 2
         data = [line[6:] for line in lines[size - 2 :: size] if line.startswith(b"data: ")]

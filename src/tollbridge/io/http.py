@@ -6,16 +6,16 @@ import asyncio
 import ipaddress
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
 from typing import Self, cast
-from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
 import truststore
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from tollbridge.core.errors import (
@@ -55,7 +55,7 @@ class Reply:
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.headers.items()}
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes]:
         """The body as it arrives, one piece a network read."""
         last = 0.0
         with _translated(str(self._response.url.host)):
@@ -80,13 +80,21 @@ class Reply:
                 transport.resume_reading()
 
     async def read(self, limit: int = BODY_LIMIT) -> bytes:
-        """The body, up to the limit."""
+        """The whole body; one that is larger than the limit is an error."""
+        body = await self.start(limit + 1)
+        if len(body) > limit:
+            raise StreamError(f"The answer of {self._response.url.host} is larger than {limit:,} bytes.")
+        return body
+
+    async def start(self, limit: int) -> bytes:
+        """The first bytes of the body: all that anyone wants of an error page."""
         body = bytearray()
-        async for chunk in self.chunks():
-            body += chunk
-            if len(body) > limit:
-                return bytes(body[:limit])
-        return bytes(body)
+        async with aclosing(self.chunks()) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) >= limit:
+                    break
+        return bytes(body[:limit])
 
 
 class HttpClient:
@@ -99,6 +107,7 @@ class HttpClient:
         self._proxy = proxy
         self._allow_http = allow_http
         self._session: aiohttp.ClientSession | None = None
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -110,6 +119,7 @@ class HttpClient:
 
     async def aclose(self) -> None:
         session, self._session = self._session, None
+        self._closed = True
         if session is not None:
             await session.close()
 
@@ -121,7 +131,7 @@ class HttpClient:
         target = check_url(url, allow_http=self._allow_http)
         for _ in range(REDIRECT_LIMIT + 1):
             async with self._one(method, target, headers, body) as response:
-                moved = _moved(response, target)
+                moved = _moved(response, method, target)
                 if moved is None:
                     yield Reply(response)
                     return
@@ -132,6 +142,7 @@ class HttpClient:
     async def _one(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        _check_headers(headers)
         with _translated(url.host or ""):
             response = await self._opened().request(
                 method,
@@ -151,6 +162,8 @@ class HttpClient:
                 response.close()
 
     def _opened(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise RequestError("This client is closed. Make a new one for new requests.")
         if self._session is None:
             times = self._timeouts
             self._session = aiohttp.ClientSession(
@@ -167,13 +180,15 @@ class HttpClient:
     def _proxy_for(self, url: URL) -> str | None:
         """The proxy of the caller or of the environment; never one for this very machine."""
         host = url.host or ""
-        if is_loopback(host) or proxy_bypass(host):
+        if is_loopback(host) or proxy_bypass(f"[{host}]" if ":" in host else f"{host}:{url.port}"):
             return None
         proxy = self._proxy or getproxies().get(url.scheme) or getproxies().get("all")
-        if proxy is not None and urlsplit(proxy).scheme not in ("http", "https"):
-            scheme = urlsplit(proxy).scheme or "none"
-            raise RequestError(f"The proxy's address must begin with http:// or https://, not {scheme}.")
-        return proxy
+        if not proxy:
+            return None
+        scheme, found, _ = proxy.rpartition("://")
+        if found and scheme.lower() not in ("http", "https"):
+            raise RequestError(f"The proxy's address must begin with http:// or https://, not {scheme}://.")
+        return proxy if found else f"http://{proxy}"  # as most programs read it
 
 
 def check_url(url: str, *, allow_http: bool = False) -> URL:
@@ -181,9 +196,10 @@ def check_url(url: str, *, allow_http: bool = False) -> URL:
     try:
         target = URL(url)
     except (ValueError, TypeError):
-        raise RequestError(f"“{url}” is not a URL.") from None
+        target = URL()
     if target.scheme not in ("http", "https") or not target.host:
-        raise RequestError(f"“{url}” is not an http or https URL.")
+        # Not quoted: what stands in the place of a URL may be a key.
+        raise RequestError("The gateway's URL is none: it must look like https://host/v1.")
     if target.scheme == "http" and not allow_http and not is_loopback(target.host):
         raise RequestError(
             f"{target.host} is addressed by plain http, where anyone on the way could read the key. "
@@ -203,23 +219,38 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _moved(response: aiohttp.ClientResponse, asked: URL) -> URL | None:
+def _check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if not name.isascii() or not f"{name}{value}".isprintable():
+            # Neither is quoted: the value may be a key.
+            raise RequestError("A header holds a line break or another character that cannot be sent.")
+
+
+def _moved(response: aiohttp.ClientResponse, method: str, asked: URL) -> URL | None:
     """Where a redirect leads. Anywhere but to the same origin is an error: the key stays at home."""
-    if response.status not in (301, 302, 303, 307, 308):
+    status = response.status
+    if status not in (301, 302, 303, 307, 308):
         return None
-    location = response.headers.get("location", "")
+    target = _joined(asked, response.headers.get("location", ""))
+    if target is None or target.origin() != asked.origin():
+        where = target.host if target is not None else "nowhere that can be reached"
+        why = f"to {where}, and the key does not travel there"
+    elif status in (307, 308) or method == "GET":
+        return target
+    else:  # by these, a question would lose its body
+        why = f"to {target.path} with HTTP {status}, by which the question would be lost"
+    raise NetworkFailed(
+        f"{asked.host} redirected the request {why}. Set the base URL to where the gateway really is.",
+        status=status,
+    )
+
+
+def _joined(asked: URL, location: str) -> URL | None:
     try:
         target = asked.join(URL(location))
+        return target if location and target.origin() else None
     except ValueError:
-        target = asked
-    if location and target.origin() == asked.origin() and response.status in (307, 308):
-        return target
-    where = target.host or location or "nowhere"
-    raise NetworkFailed(
-        f"{asked.host} redirected the request to {where}, and the key does not travel there. "
-        "Set the base URL to where the gateway really is.",
-        status=response.status,
-    )
+        return None
 
 
 class _translated:
@@ -234,7 +265,10 @@ class _translated:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError)):
+        if isinstance(error, aiohttp.ClientResponseError):
+            # It holds the request's headers, and so the key.
+            error.args, error.request_info = (), _without_headers(error.request_info)
+        if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError, UnicodeError)):
             raise self._named(error) from error
 
     def _named(self, error: Exception) -> BridgeError:
@@ -246,11 +280,16 @@ class _translated:
                 return TimedOut(f"{host} went silent: nothing came for the whole idle time.")
             case TimeoutError():
                 return TimedOut(f"The answer of {host} took longer than the time it was given.")
-            case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-                return NetworkFailed(f"{host} could not prove who it is: its TLS certificate is not trusted.")
+            case aiohttp.ClientConnectorCertificateError():
+                return NetworkFailed(
+                    f"{host} could not prove who it is: its TLS certificate is not trusted "
+                    f"({getattr(error.certificate_error, 'verify_message', '') or 'it does not match'})."
+                )
+            case aiohttp.ClientSSLError():
+                return NetworkFailed(f"{host} does not speak TLS as it should. Is it an http:// address?")
             case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
                 return NetworkFailed(f"The proxy on the way to {host} could not be used.")
-            case aiohttp.ClientConnectorDNSError():
+            case aiohttp.ClientConnectorDNSError() | UnicodeError():  # a name too long, or with two dots
                 return NetworkFailed(f"The name {host} could not be found.")
             case aiohttp.ClientConnectorError():
                 return NetworkFailed(f"No connection to {host} could be made: {_reason(error)}.")
@@ -262,6 +301,11 @@ class _translated:
                 return StreamError(f"{host} did not answer in HTTP.")
             case _:
                 return NetworkFailed(f"The connection to {host} failed: {_reason(error)}.")
+
+
+def _without_headers(request: aiohttp.RequestInfo) -> aiohttp.RequestInfo:
+    nothing: CIMultiDict[str] = CIMultiDict()
+    return aiohttp.RequestInfo(request.url, request.method, CIMultiDictProxy(nothing), request.real_url)
 
 
 def _reason(error: Exception) -> str:

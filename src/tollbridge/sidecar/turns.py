@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from tollbridge.bridge import Bridge
-from tollbridge.client import OpenResponsesClient
+from tollbridge.client import GatewayClient
+from tollbridge.client_aisdk import open_client
 from tollbridge.core.messages import Part
 from tollbridge.core.models import Model
 from tollbridge.editors.vscode import wire as vscode
@@ -33,8 +34,8 @@ class Turns:
 
     def __init__(self, settings: wire.Settings) -> None:
         self._settings = settings
-        self._clients: dict[str, OpenResponsesClient] = {}
-        self._retired: list[OpenResponsesClient] = []
+        self._clients: dict[tuple[str, str], GatewayClient] = {}
+        self._retired: list[GatewayClient] = []
         self._tracker = UsageTracker()
         self._catalogue = Catalogue()
         self._running = 0
@@ -95,17 +96,19 @@ class Turns:
         for client in (*self._clients.values(), *self._retired):
             await client.aclose()
 
-    def _client(self, account: wire.Account) -> OpenResponsesClient:
-        client = self._clients.get(account.base_url)
+    def _client(self, account: wire.Account) -> GatewayClient:
+        name = account.backend, account.base_url
+        client = self._clients.get(name)
         if client is None:
             settings = self._settings
-            client = OpenResponsesClient(
+            client = open_client(
+                account.backend,
                 account.base_url,
                 timeouts=_timeouts(settings.timeouts),
                 proxy=settings.proxy,
                 allow_http=settings.allow_http,
             )
-            self._clients[account.base_url] = client
+            self._clients[name] = client
         return client
 
     async def _close_retired(self) -> None:
@@ -123,7 +126,7 @@ class Catalogue:
         self._lists: dict[int, tuple[float, dict[str, Model]]] = {}
         self._fetches: dict[int, asyncio.Task[list[Model]]] = {}
 
-    async def models(self, client: OpenResponsesClient, account: wire.Account, refresh: bool) -> list[Model]:
+    async def models(self, client: GatewayClient, account: wire.Account, refresh: bool) -> list[Model]:
         name = _name(account)
         fetched, known = self._lists.get(name, (0.0, {}))
         if known and not refresh and time.monotonic() - fetched < FRESH_SECONDS:
@@ -151,7 +154,7 @@ class Catalogue:
 
 def _name(account: wire.Account) -> int:
     """Tells accounts apart without keeping their keys; salted anew in every process."""
-    return hash((account.base_url, account.api_key))
+    return hash((account.backend, account.base_url, account.api_key))
 
 
 def _reporting(report: Report) -> Callable[[list[Part]], None]:

@@ -47,7 +47,7 @@ def _bmp(data: bytes) -> tuple[int, int]:
 
 def _webp(data: bytes) -> tuple[int, int] | None:
     kind = data[8:16]
-    if kind == b"WEBPVP8X":
+    if kind == b"WEBPVP8X" and len(data) >= 30:
         return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
     if kind == b"WEBPVP8L":
         bits = struct.unpack_from("<I", data, 21)[0]

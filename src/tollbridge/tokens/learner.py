@@ -21,6 +21,10 @@ Features = Iterable[tuple[int, float]]
 
 # A surprise beyond so many standard deviations is taken for so many.
 _CLIP = 5.0
+# Such a surprise also widens the doubt by this factor, as long as the doubt is less than this share of the
+# cost: once is nothing, but a model that changed its tokenizer is followed.
+_DOUBT = 1.5
+_WIDEST = 0.1
 # A bundled vocabulary is believed until the learned scale of its counts is this far from 1.
 _BELIEF = 0.02
 
@@ -81,6 +85,9 @@ class Block:
             [value - gain * other for value, other in zip(row, along, strict=True)]
             for row, gain in zip(self.covariance, gains, strict=True)
         ]
+
+    def widen(self) -> None:
+        self.covariance = [[_DOUBT * value for value in row] for row in self.covariance]
 
     def pack(self) -> bytes:
         """The weights and the upper half of the covariance, as doubles."""
@@ -166,7 +173,9 @@ class Weights:
         variance = text_variance + extra_variance + (self.noise * max(tokens, 1.0)) ** 2 + 4.0
         surprise = tokens - self.text.predict(text) - self.extra.predict(extra)
         bound = _CLIP * sqrt(variance)
-        if abs(surprise) > bound:
-            surprise = copysign(bound, surprise)
-        self.text.move(along_text, variance, surprise)
-        self.extra.move(along_extra, variance, surprise)
+        clipped = abs(surprise) > bound
+        self.text.move(along_text, variance, copysign(bound, surprise) if clipped else surprise)
+        self.extra.move(along_extra, variance, copysign(bound, surprise) if clipped else surprise)
+        if clipped and text_variance + extra_variance < (_WIDEST * tokens) ** 2:
+            self.text.widen()
+            self.extra.widen()

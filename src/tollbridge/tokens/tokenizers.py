@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from tollbridge.tokens.categories import Sorter, Vector
+from tollbridge.tokens import categories
+from tollbridge.tokens.categories import Vector
 from tollbridge.tokens.characters import character_vector
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ class Tokenizer:
     def __init__(self, name: str, engine: AnyTokenizer) -> None:
         self.name = name
         self._encode = engine.encode_ordinary  # never promotes the spelling of a special token to one
-        self._sorter = Sorter(engine.vocab_size, engine.decode_token_bytes)
 
     def count(self, text: str) -> int:
         if len(text) <= PIECE:
@@ -41,13 +41,13 @@ class Tokenizer:
         return _spread(text, lambda piece: len(self.ids(piece)))
 
     def vector(self, text: str) -> Vector:
-        """How many tokens of each category."""
+        """How many tokens of each category. Categories are those of o200k: no other vocabulary has any."""
         if len(text) <= PIECE:
-            return self._sorter.vector(self.ids(text))
+            return categories.vector(self.ids(text))
         totals: dict[int, int] = {}
         pieces, share = _pieces(text)
         for piece in pieces:
-            for kind, count in self._sorter.vector(self.ids(piece)):
+            for kind, count in categories.vector(self.ids(piece)):
                 totals[kind] = totals.get(kind, 0) + count
         return tuple((kind, round(count * share)) for kind, count in sorted(totals.items()))
 

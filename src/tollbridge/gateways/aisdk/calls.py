@@ -76,9 +76,6 @@ class Calls:
         if call_id in self._inputs:
             self._inputs[call_id].ended = True
 
-    def is_text_input(self, call_id: str) -> bool:
-        return call_id in self._inputs and self._inputs[call_id].is_text
-
     def call(
         self,
         call_id: str,
@@ -114,7 +111,7 @@ class Calls:
             self._release()
 
     def answer_by_name(self, name: str) -> None:
-        """Version 4's data stream tells of a failed tool by its name alone."""
+        """Before 5.0.0 the streams tell of a failed tool by its name alone."""
         for call_id, call in self._step.items():
             if call.name == name and call.offered is None:
                 self.answer(call_id)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from tollbridge.core.errors import StreamError
+from tollbridge.core.errors import BrokenCall, StreamError
 from tollbridge.core.events import Data, Source
 from tollbridge.core.json import read_json
 from tollbridge.gateways.aisdk import wire
@@ -14,7 +14,7 @@ from tollbridge.gateways.aisdk.failures import read_failure
 from tollbridge.gateways.aisdk.files import read_file
 from tollbridge.gateways.aisdk.turn import Turn
 
-# All that version 4's data stream tells of a tool of the backend's own that failed.
+# All that the streams before 5.0.0 tell of a tool of the backend's own that failed.
 _TOOL_FAILED = re.compile(r"Error executing tool (.+?): ")
 _SOURCES: dict[object, Literal["url", "document"]] = {
     "document": "document",
@@ -115,7 +115,7 @@ def _call(turn: Turn, chunk: wire.Chunk) -> None:
             value = read_json(value) if value.strip() else {}
         except ValueError:
             offered = False
-            turn.fail(StreamError(f"The arguments of a call of the tool “{name}” are not JSON."))
+            turn.fail(BrokenCall(f"The arguments of a call of the tool “{name}” are not JSON.", (call_id,)))
     turn.deltas.flush()
     turn.calls.call(call_id, name, value, offered=offered, metadata=wire.metadata(chunk))
 
@@ -213,7 +213,7 @@ def _abort(turn: Turn, _: wire.Chunk) -> None:
 
 
 def _error(turn: Turn, chunk: wire.Chunk) -> None:
-    error = chunk.get("error")
+    error = chunk.get("errorText", chunk.get("error"))
     answered = wire.first_text(wire.mapping(error), "toolCallId")
     failed = _TOOL_FAILED.match(error) if isinstance(error, str) else None
     turn.deltas.flush()

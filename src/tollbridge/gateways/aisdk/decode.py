@@ -52,27 +52,27 @@ class _ChunkDecoder(_TurnDecoder):
 
     def _read(self, texts: list[bytes]) -> None:
         turn, decode = self._turn, _DELTA.decode
-        add_text, add_input = turn.deltas.add_text, turn.calls.add_input
+        deltas, calls = turn.deltas, turn.calls
         for text in texts:
-            if turn.over:
-                return
             try:
                 delta = decode(text)
             except _NOT_DELTA:
                 self._read_chunk(text)
+                if turn.over:
+                    return
                 continue
-            if isinstance(delta, wire.TextDelta):
+            if delta.__class__ is wire.TextDelta:
                 said = delta.delta or delta.text or delta.textDelta
                 if said:
-                    add_text(said)
+                    deltas.add_text(said)
             elif isinstance(delta, wire.ReasoningDelta):
                 if delta.providerMetadata:
                     turn.remember(delta.id, delta.providerMetadata)
                 said = delta.delta or delta.text
                 if said:
-                    turn.deltas.add_reasoning(said, delta.id)
-            else:
-                add_input(delta.toolCallId or delta.id, delta.inputTextDelta or delta.delta)
+                    deltas.add_reasoning(said, delta.id)
+            elif isinstance(delta, wire.ToolInputDelta):
+                calls.add_input(delta.toolCallId or delta.id, delta.inputTextDelta or delta.delta)
 
     def _read_chunk(self, text: bytes) -> None:
         if not text.strip():
@@ -85,10 +85,11 @@ class _ChunkDecoder(_TurnDecoder):
         except ValueError:
             self._turn.fail(StreamError(_NOT_JSON))
             return
-        if isinstance(chunk, dict):
-            take(self._turn, chunk)
-        else:
-            self._turn.fail(StreamError("The stream holds a chunk that is not an object."))
+        for one in chunk if isinstance(chunk, list) else [chunk]:  # some write the whole stream as one array
+            if isinstance(one, dict):
+                take(self._turn, one)
+            else:
+                self._turn.fail(StreamError("The stream holds a chunk that is not an object."))
 
     def _end(self, rest: list[bytes], error: StreamError | None) -> list[Event]:
         """The last text may be cut in its middle: then that it is cut is all there is to say."""
@@ -105,7 +106,13 @@ class UiDecoder(_ChunkDecoder):
         self._sse = SseDecoder()
 
     def feed(self, chunk: bytes) -> list[Event]:
-        self._read([data for _, data in self._sse.feed(chunk)])
+        if self._turn.over:
+            return []
+        block = self._sse.complete(chunk)
+        if not block:
+            return []
+        payloads = self._sse.payloads(block)
+        self._read([data for _, data in self._sse.cut(block)] if payloads is None else payloads)
         return self._turn.drain()
 
     def close(self) -> list[Event]:
@@ -123,6 +130,8 @@ class FullDecoder(_ChunkDecoder):
         self._lines = LineDecoder()
 
     def feed(self, chunk: bytes) -> list[Event]:
+        if self._turn.over:
+            return []
         self._read(self._lines.feed(chunk))
         return self._turn.drain()
 

@@ -22,12 +22,12 @@ class LineDecoder:
         if self.error is not None:
             return []
         *lines, rest = chunk.split(b"\n")
-        if lines:
+        if lines and (self._partial or not self._started):
             lines[0] = self._whole(lines[0])
         if rest:
             self._partial.append(rest)
             self._size += len(rest)
-        if self._size > self._limit or any(len(line) > self._limit for line in lines):
+        if self._size > self._limit or (len(chunk) > self._limit and len(max(lines, key=len)) > self._limit):
             self.error = too_large(self._limit)
             return []
         return lines

@@ -1,0 +1,54 @@
+"""Whether our counts equal those of independent tokenizers: other engines, other copies of the vocabularies.
+
+    python -m bench.tokens.equality [--fixture tests/tokens/counts.json]
+
+With `--fixture` the counts in the file are made again, by the independent tokenizers alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.tokens.corpus import corpus
+from bench.tokens.truths import truth
+from tollbridge.tokens.tokenizers import tokenizer
+
+# Our vocabulary, and the independent tokenizer of the same models.
+PAIRS = {
+    "o200k_base": "o200k",
+    "cl100k_base": "cl100k",
+    "gemma4": "gemma4",
+    "qwen3": "qwen3",
+    "deepseek_v3": "deepseek",
+    "llama3": "llama3",
+    "mistral_v3": "tekken",
+}
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["--fixture"]:
+        _write(Path(arguments[1]))
+        return
+    chunks = [chunk for seed in range(2) for kind in corpus(seed).values() for chunk in kind]
+    table = Table("vocabulary", "chunks", "equal", title="counts beside an independent tokenizer")
+    for name, other in PAIRS.items():
+        ours, theirs = tokenizer(name), truth(other)
+        assert ours is not None, name
+        equal = sum(ours.count(chunk) == theirs(chunk) for chunk in chunks)
+        table.add_row(name, f"{len(chunks):,}", f"{equal:,}")
+    Console().print(table)
+
+
+def _write(path: Path) -> None:
+    texts = json.loads(path.read_text())["texts"]
+    counts = {name: [truth(other)(text) for text in texts] for name, other in PAIRS.items()}
+    path.write_text(json.dumps({"texts": texts, "counts": counts}, ensure_ascii=False, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,101 @@
+"""Ways to predict the size of a prompt: the first design as written, a plain tokenizer, and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Protocol
+
+from bench.tokens.conversations import Step
+from bench.tokens.truths import o200k
+from tollbridge.core.messages import ChatRequest, Message, TextPart, ToolCallPart, ToolResultPart
+from tollbridge.core.usage import Usage
+from tollbridge.tokens import Ledger
+from tollbridge.tokens.estimate import compact_json
+
+
+class Scheme(Protocol):
+    def estimate(self, request: ChatRequest) -> float: ...
+
+    def learn(self, step: Step, usage: Usage, estimate: float) -> None: ...
+
+
+class FirstDesign:
+    """Characters / 3.5 x 1.1, 4 a message, one state for all conversations, one factor for all totals."""
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+        self._length = 0
+        self._factor = 1.0
+
+    def estimate(self, request: ChatRequest) -> float:
+        messages = request.messages
+        if self._last is not None and len(messages) > self._length > 0:
+            return self._last + self._messages(messages[self._length :])
+        return ceil(self._messages(messages) * self._factor)
+
+    def learn(self, step: Step, usage: Usage, estimate: float) -> None:
+        self._last, self._length = usage.input_tokens, len(step.request.messages)
+        self._factor = self._factor * 0.7 + (usage.input_tokens or 0) / estimate * 0.3
+
+    def _messages(self, messages: Sequence[Message]) -> int:
+        return sum(4 + ceil(self._message(message) * 1.1) for message in messages)
+
+    def _message(self, message: Message) -> float:
+        total = 0.0
+        for part in message.parts:
+            match part:
+                case TextPart():
+                    total += len(part.text) / 3.5
+                case ToolCallPart():
+                    total += (len(part.name) + len(compact_json(part.input)) + 50) / 3.5
+                case ToolResultPart():
+                    texts = (inner.text for inner in part.parts if isinstance(inner, TextPart))
+                    total += 20 + sum(len(text) / 3.5 for text in texts)
+                case _:
+                    pass
+        return total
+
+
+class PlainTokenizer:
+    """o200k for everything, 4 a message, tools as their JSON, nothing learned."""
+
+    def __init__(self) -> None:
+        self._encoding = o200k()
+        self._texts: dict[str, int] = {}
+
+    def _count(self, text: str) -> int:
+        if text not in self._texts:
+            self._texts[text] = len(self._encoding.encode_ordinary(text))
+        return self._texts[text]
+
+    def estimate(self, request: ChatRequest) -> float:
+        total = 3 + 4 * len(request.messages)
+        for message in request.messages:
+            for part in message.parts:
+                match part:
+                    case TextPart():
+                        total += self._count(part.text)
+                    case ToolCallPart():
+                        total += self._count(part.name) + self._count(compact_json(part.input))
+                    case ToolResultPart():
+                        texts = (inner.text for inner in part.parts if isinstance(inner, TextPart))
+                        total += sum(map(self._count, texts))
+                    case _:
+                        pass
+        return total + sum(self._count(compact_json(tool)) for tool in request.tools)
+
+    def learn(self, step: Step, usage: Usage, estimate: float) -> None:
+        pass
+
+
+class Ours:
+    def __init__(self, without: frozenset[str] = frozenset()) -> None:
+        self._ledger = Ledger(without=without)
+
+    def estimate(self, request: ChatRequest) -> float:
+        return self._ledger.estimate(request).tokens
+
+    def learn(self, step: Step, usage: Usage, estimate: float) -> None:  # noqa: ARG002
+        self._ledger.record(step.request, usage)
+        self._ledger.record_answer(step.request.model, step.answer, usage)

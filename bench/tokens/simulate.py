@@ -1,0 +1,148 @@
+"""How far estimates are from the truth, over whole conversations with a tokenizer nobody told us of.
+
+python -m bench.tokens.simulate [claude2] [qwen36] [o200k] [llama4] [deepseek]
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from bench.tokens.conversations import Step, steps
+from bench.tokens.corpus import corpus
+from bench.tokens.providers import Provider
+from bench.tokens.schemes import FirstDesign, Ours, PlainTokenizer, Scheme
+from bench.tokens.truths import truth
+from tollbridge.core.usage import Usage
+from tollbridge.tokens.accuracy import percentile
+
+SEEDS = 3
+# Conversations before this one are those in which a scheme gets to know the model.
+WARM = 3
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """A hidden tokenizer, its provider's rules, the name our side sees, and what it must not know."""
+
+    truth: str
+    rules: str
+    model: str
+    without: frozenset[str]
+
+
+TRIALS = {
+    trial.truth: trial
+    for trial in (
+        Trial("claude2", "anthropic", "anthropic/claude-hidden", frozenset({"claude2"})),
+        Trial("qwen36", "other", "hidden/model", frozenset({"qwen36", "qwen3"})),
+        Trial("o200k", "openai", "openai/gpt-5", frozenset()),
+        Trial("llama4", "other", "hidden/other-model", frozenset({"llama4", "o200k", "llama3"})),
+        Trial("deepseek", "other", "deepseek/deepseek-v3.2", frozenset()),
+    )
+}
+
+
+class Error(msgspec.Struct, frozen=True):
+    step: Step
+    first: bool
+    share: float
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """How reports go wrong: nonsense, reasoning kept secret, cached tokens left out of the input."""
+
+    nonsense: float = 0.0
+    secret: float = 0.0
+    cached_apart: bool = False
+
+    def report(self, usage: Usage, known: int, chance: random.Random) -> Usage:
+        told, output, reasoning = usage.input_tokens or 0, usage.output_tokens, usage.reasoning_tokens
+        if chance.random() < self.nonsense:
+            return Usage(chance.choice((0, 1, told // 7, told * 9, 1_000_000)), output)
+        if chance.random() < self.secret:
+            reasoning = None
+        if self.cached_apart and known:
+            return Usage(told - known, output, cached_tokens=known, reasoning_tokens=reasoning)
+        return Usage(told, output, reasoning_tokens=reasoning)
+
+
+NONE = Trouble()
+HARD = Trouble(nonsense=0.05, secret=0.4, cached_apart=True)
+
+
+def run(
+    trial: Trial, make: Callable[[], Scheme], seeds: int = SEEDS, trouble: Trouble = NONE
+) -> list[Error]:
+    errors: list[Error] = []
+    texts = corpus()
+    provider = Provider(truth(trial.truth), trial.rules)
+    for seed in range(seeds):
+        scheme = make()
+        first = True
+        chance, cached = random.Random(seed), dict[int, int]()
+        for step in steps(trial.model, texts, seed):
+            actual = provider.input_tokens(step.request)
+            estimate = scheme.estimate(step.request)
+            errors.append(Error(step, first, (estimate - actual) / actual))
+            output = provider.answered(step.answer, step.reasoning)
+            usage = Usage(actual, output, reasoning_tokens=step.reasoning)
+            scheme.learn(step, trouble.report(usage, cached.get(step.conversation, 0), chance), estimate)
+            appended = step.happening in ("new", "append")
+            cached[step.conversation] = actual * 9 // 10 if appended else 0
+            first = False
+    return errors
+
+
+COLUMNS: dict[str, Callable[[Error], bool]] = {
+    "first ever": lambda error: error.first,
+    "cold": lambda error: error.step.conversation < WARM,
+    "warm": lambda error: error.step.conversation >= WARM,
+    "turn 1": lambda error: error.step.conversation >= WARM and error.step.turn == 1,
+    "turn 2": lambda error: error.step.conversation >= WARM and error.step.turn == 2,
+    "turns 3-9": lambda error: error.step.conversation >= WARM and 3 <= error.step.turn <= 9,
+    "turns 10+": lambda error: error.step.conversation >= WARM and error.step.turn >= 10,
+    "edit": lambda error: error.step.happening == "edit",
+    "compaction": lambda error: error.step.happening == "compact",
+    "new tools": lambda error: error.step.happening == "tools",
+}
+
+
+def mean(errors: list[Error], which: Callable[[Error], bool]) -> float:
+    found = [abs(error.share) for error in errors if which(error)]
+    return sum(found) / len(found) if found else float("nan")
+
+
+def main(names: list[str]) -> None:
+    console = Console(width=160)
+    for name in names or list(TRIALS):
+        trial = TRIALS[name]
+        table = Table(title=f"hidden truth {name}, {trial.rules} rules: mean error in % of the prompt")
+        for column in ("scheme", *COLUMNS, "warm 95th", "warm bias", "warm, under by > 1 %"):
+            table.add_column(column, justify="left" if column == "scheme" else "right")
+        schemes: dict[str, Callable[[], Scheme]] = {
+            "first design": FirstDesign,
+            "plain o200k": PlainTokenizer,
+            "ours, this tokenizer unheard of": lambda trial=trial: Ours(trial.without),  # type: ignore[misc]
+            "ours": Ours,
+            "ours, reports going wrong": Ours,
+        }
+        for label, make in schemes.items():
+            errors = run(trial, make, trouble=HARD if "wrong" in label else NONE)
+            warm = [error.share for error in errors if error.step.conversation >= WARM]
+            table.add_row(
+                label,
+                *(f"{100 * mean(errors, which):.2f}" for which in COLUMNS.values()),
+                f"{100 * percentile([abs(share) for share in warm], 0.95):.2f}",
+                f"{100 * sum(warm) / len(warm):+.2f}",
+                f"{100 * sum(share < -0.01 for share in warm) / len(warm):.1f} %",
+            )
+        console.print(table)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,162 @@
+"""The estimator an application holds."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.tokens.talk import MODEL, PROSE, TOOLS, assistant, hidden_count, hidden_text, request, system, user
+from tollbridge.core.errors import ContextTooLong
+from tollbridge.core.messages import TextPart
+from tollbridge.core.usage import Usage
+from tollbridge.estimator import HybridTokenEstimator
+
+MESSAGES = (system(PROSE * 10), user(PROSE))
+
+
+def test_text_is_exact_where_the_vocabulary_is_bundled() -> None:
+    estimator = HybridTokenEstimator()
+    assert estimator.estimate_text("openai/gpt-5", "hello world") == 2
+    assert estimator.estimate_text("openai/gpt-5", "hello world") == 2
+    assert estimator.estimate_text("openai/gpt-5", "") == 0
+
+
+def test_a_message_is_its_content_alone() -> None:
+    estimator = HybridTokenEstimator()
+    assert estimator.estimate_message("openai/gpt-5", user("hello world")) == 2
+
+
+def test_a_conversation_is_estimated_then_known() -> None:
+    estimator = HybridTokenEstimator()
+    assert estimator.estimate_conversation(MODEL, MESSAGES, TOOLS).method == "estimated"
+    truth = hidden_count(request(MESSAGES, TOOLS))
+    assert estimator.calibrate(MODEL, MESSAGES, Usage(truth, 12), TOOLS)
+    known = estimator.estimate_conversation(MODEL, MESSAGES, TOOLS)
+    assert (known.tokens, known.method) == (truth, "actual")
+    longer = (*MESSAGES, assistant("Yes."), user("Go on."))
+    assert estimator.estimate_conversation(MODEL, longer, TOOLS).method == "hybrid"
+
+
+def test_what_was_learned_reaches_texts_that_were_counted_before() -> None:
+    estimator = HybridTokenEstimator()
+    before = estimator.estimate_text(MODEL, PROSE * 30)
+    messages = [system(PROSE * 10)]
+    for number in range(10):
+        messages = [*messages, user(f"{number} {PROSE * 4}")]
+        estimator.calibrate(MODEL, messages, Usage(round(1.4 * hidden_count(request(messages)))))
+    assert estimator.estimate_text(MODEL, PROSE * 30) > 1.1 * before
+
+
+def test_an_answer_is_known_when_it_comes_back() -> None:
+    estimator = HybridTokenEstimator()
+    said = "Ich weiß nicht, was soll es bedeuten. " * 30
+    usage = Usage(hidden_count(request(MESSAGES)), hidden_text(said), reasoning_tokens=0)
+    estimator.calibrate(MODEL, MESSAGES, usage, answer=[TextPart(said)])
+    assert estimator.estimate_message(MODEL, assistant(said)) == hidden_text(said)
+
+
+def test_a_refusal_teaches() -> None:
+    estimator = HybridTokenEstimator()
+    asked = request(MESSAGES)
+    assert estimator.refused(asked, ContextTooLong("too long", tokens=200_123, limit=200_000))
+    assert estimator.estimate_request(asked).tokens == 200_123
+
+
+def test_a_refusal_that_names_only_the_limit_teaches_that() -> None:
+    estimator = HybridTokenEstimator()
+    asked = request(MESSAGES)
+    assert estimator.refused(asked, ContextTooLong("too long", limit=8000))
+    assert estimator.estimate_request(asked).tokens == 8001
+    assert not estimator.refused(asked, ContextTooLong("too long"))
+
+
+def test_a_count_that_was_asked_for_is_the_truth() -> None:
+    estimator = HybridTokenEstimator()
+    asked = request(MESSAGES, TOOLS)
+    assert estimator.counted(asked, 9999)
+    assert estimator.estimate_request(asked).tokens == 9999
+    assert not estimator.counted(asked, 0)
+
+
+@pytest.mark.parametrize(
+    ("window", "verdict"),
+    [(None, "unknown"), (0, "unknown"), (100_000, "fits"), (1050, "near"), (999, "over")],
+)
+def test_a_prompt_is_held_against_the_window(window: int | None, verdict: str) -> None:
+    estimator = HybridTokenEstimator()
+    asked = request(MESSAGES)
+    estimator.counted(asked, 1000)
+    preflight = estimator.preflight(asked, window)
+    assert preflight.verdict == verdict
+    assert (preflight.warning is not None) == (verdict in ("near", "over"))
+
+
+def test_a_warning_says_how_much_and_of_what() -> None:
+    estimator = HybridTokenEstimator()
+    asked = request(MESSAGES)
+    estimator.counted(asked, 190_000)
+    near, over = (estimator.preflight(asked, window).warning for window in (200_000, 180_000))
+    assert near == "The prompt is about 190,000 tokens, 95% of the 200,000 that fit."
+    assert over == "The prompt is about 190,000 tokens, more than the 180,000 that fit."
+
+
+def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
+    first = HybridTokenEstimator(tmp_path / "store.db")
+    truth = hidden_count(request(MESSAGES))
+    first.calibrate(MODEL, MESSAGES, Usage(truth))
+    text = first.estimate_text(MODEL, PROSE)
+    first.close()
+    second = HybridTokenEstimator(str(tmp_path / "store.db"))
+    assert second.estimate_conversation(MODEL, MESSAGES).tokens == truth
+    assert second.estimate_text(MODEL, PROSE) == text
+    assert [accuracy.requests for accuracy in second.accuracy()] == [1]
+    second.close()
+
+
+def test_windows_learn_from_each_other(tmp_path: Path) -> None:
+    one, other = (HybridTokenEstimator(tmp_path / "store.db") for _ in range(2))
+    assert other.estimate_conversation(MODEL, MESSAGES).method == "estimated"
+    one.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
+    assert other.estimate_conversation(MODEL, MESSAGES).method == "actual"
+    one.close()
+    other.close()
+
+
+def test_a_reset_forgets_everything(tmp_path: Path) -> None:
+    estimator = HybridTokenEstimator(tmp_path / "store.db")
+    before = estimator.estimate_conversation(MODEL, MESSAGES)
+    estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
+    estimator.reset()
+    assert estimator.estimate_conversation(MODEL, MESSAGES) == before
+    assert estimator.accuracy() == []
+    estimator.close()
+
+
+def test_a_store_that_cannot_be_opened_costs_only_its_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "store.db").mkdir()
+    with caplog.at_level(logging.WARNING):
+        estimator = HybridTokenEstimator(tmp_path / "store.db")
+    assert "cannot be used" in caplog.text
+    assert estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
+    assert estimator.estimate_conversation(MODEL, MESSAGES).method == "actual"
+
+
+def test_a_store_that_fails_later_does_not_fail_the_turn(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    estimator = HybridTokenEstimator(tmp_path / "store.db")
+    estimator.close()
+    with caplog.at_level(logging.WARNING):
+        assert estimator.estimate_conversation(MODEL, MESSAGES).tokens > 0
+    assert "going on without it" in caplog.text
+    assert estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
+
+
+def test_vocabularies_are_warmed_for_the_models_in_use() -> None:
+    thread = HybridTokenEstimator().warm("anthropic/claude-sonnet-4.5", "openai/gpt-5")
+    thread.join(timeout=30)
+    assert not thread.is_alive()

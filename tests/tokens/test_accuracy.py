@@ -1,0 +1,50 @@
+"""Errors as they are told, and confidence as it was earned."""
+
+from __future__ import annotations
+
+import pytest
+
+from tollbridge.tokens.accuracy import HitRates, percentile, summarise
+
+# Model, method, estimate before learning, estimate, truth.
+OUTCOMES = [
+    ("claude", "estimated", 80, 90, 100),
+    ("claude", "hybrid", 80, 100, 100),
+    ("claude", "hybrid", 130, 101, 100),
+    ("claude", "hybrid", 70, 99, 100),
+    ("gpt", "actual", 100, 100, 100),
+]
+
+
+def test_every_model_is_summed_up_the_most_used_first() -> None:
+    claude, gpt = summarise(OUTCOMES)
+    assert (claude.model, claude.requests, claude.exact, claude.hits) == ("claude", 4, 1, 3)
+    assert claude.median == pytest.approx(0.01)
+    assert claude.p95 == pytest.approx(0.10)
+    assert claude.worst_under == pytest.approx(-0.10)
+    assert claude.plain_median == pytest.approx(0.20)
+    assert claude.plain_p95 == pytest.approx(0.30)
+    assert claude.recent == pytest.approx((-0.10, 0.0, 0.01, -0.01))
+    assert (gpt.model, gpt.exact, gpt.worst_under) == ("gpt", 1, 0.0)
+
+
+def test_no_record_is_no_summary() -> None:
+    assert summarise([]) == []
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.0, 1), (0.2, 1), (0.21, 2), (0.5, 3), (0.95, 5), (1.0, 5)])
+def test_a_percentile_is_one_of_the_values(share: float, value: int) -> None:
+    assert percentile([5, 3, 1, 4, 2], share) == value
+
+
+def test_confidence_is_that_of_the_model_and_the_method() -> None:
+    rates = HitRates(OUTCOMES)
+    assert rates.rate("claude", "hybrid") == pytest.approx(4 / 5)
+    assert rates.rate("claude", "estimated") == pytest.approx(1 / 3)
+
+
+def test_a_model_without_a_record_borrows_that_of_the_method() -> None:
+    rates = HitRates(OUTCOMES)
+    assert rates.rate("new", "hybrid") == rates.rate("claude", "hybrid")
+    assert rates.seen("new") == 0
+    assert HitRates().rate("new", "hybrid") == 0.5

@@ -1,0 +1,124 @@
+"""Fingerprints cover everything that reaches the wire."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from tollbridge.core.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+)
+from tollbridge.tokens.fingerprints import (
+    Fingerprints,
+    answer_fingerprint,
+    chain,
+    fingerprint,
+    toolset_fingerprint,
+)
+
+
+def assistant(*parts: Part) -> Message:
+    return Message(Role.ASSISTANT, parts)
+
+
+# No two of these are the same message.
+DIFFERENT = [
+    assistant(TextPart("Hi")),
+    assistant(TextPart("Hi ")),
+    assistant(TextPart("H"), TextPart("i")),
+    Message(Role.USER, (TextPart("Hi"),)),
+    Message(Role.USER, (TextPart("Hi"),), name="Ada"),
+    assistant(ThinkingPart("Hi")),
+    assistant(ThinkingPart("Hi", metadata={"signature": "one"})),
+    assistant(ThinkingPart("Hi", metadata={"signature": "two"})),
+    assistant(ToolCallPart("call_1", "read", {"path": "a"})),
+    assistant(ToolCallPart("call_1", "read", {"path": "b"})),
+    assistant(ToolCallPart("call_1", "write", {"path": "a"})),
+    assistant(ToolCallPart("call_2", "read", {"path": "a"})),
+    assistant(ToolResultPart("call_1", (TextPart("abc"),))),
+    assistant(ToolResultPart("call_1", (TextPart("abd"),))),
+    assistant(ToolResultPart("call_1", (TextPart("abc"),), is_error=True)),
+    assistant(ToolResultPart("call_1", (DataPart(b"abc", "image/png"),))),
+    assistant(ToolResultPart("call_1", (DataPart(b"abd", "image/png"),))),
+    assistant(DataPart(b"abc", "image/png")),
+    assistant(DataPart(b"abc", "image/jpeg")),
+    assistant(DataPart(b"abc", "image/png", "name")),
+]
+
+
+def test_every_difference_that_reaches_the_wire_shows() -> None:
+    for one, other in combinations(DIFFERENT, 2):
+        assert fingerprint(one) != fingerprint(other), (one, other)
+
+
+def test_the_order_of_arguments_does_not_matter() -> None:
+    one = assistant(ToolCallPart("c", "f", {"a": 1, "b": 2}))
+    assert fingerprint(one) == fingerprint(assistant(ToolCallPart("c", "f", {"b": 2, "a": 1})))
+
+
+@pytest.mark.parametrize("strange", ["\ud83d", {"\udc00": 1}, {1: 2}, object, {"deep": [{"\ud800"}]}])
+def test_what_cannot_be_encoded_is_still_told_apart(strange: Any) -> None:
+    one, other = (assistant(ToolCallPart("c", "f", [strange, number])) for number in (1, 2))
+    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(one) == fingerprint(assistant(ToolCallPart("c", "f", [strange, 1])))
+
+
+def request(**changes: Any) -> ChatRequest:
+    return ChatRequest(**{"model": "m", "messages": (), **changes})
+
+
+def test_tools_and_settings_are_fingerprinted_together() -> None:
+    requests = [
+        request(),
+        request(tools=(Tool("a"),)),
+        request(tools=(Tool("a", "described"),)),
+        request(tools=(Tool("a", "", {"type": "object"}),)),
+        request(tools=(Tool("a"), Tool("b"))),
+        request(tool_choice="required"),
+        request(extra={"service_tier": "flex"}),
+    ]
+    assert len({toolset_fingerprint(one) for one in requests}) == len(requests)
+
+
+def test_a_prefix_is_known_by_all_that_is_in_it_and_by_its_model() -> None:
+    messages = [fingerprint(message) for message in DIFFERENT]
+    links = chain("m", messages)
+    assert chain("m", messages[:5]) == links[:5]
+    assert chain("other", messages)[0] != links[0]
+    edited = chain("m", [*messages[:3], b"edited", *messages[4:]])
+    assert edited[:3] == links[:3]
+    assert not set(edited[3:]) & set(links[3:])
+
+
+def test_an_answer_is_known_again_when_the_editor_gives_it_back() -> None:
+    call = ToolCallPart("call_1", "read", {"path": "a"})
+    streamed: list[Part] = [
+        ThinkingPart("hm", metadata={"signature": "s"}),
+        TextPart("Let me "),
+        TextPart("look.\n"),
+        call,
+    ]
+    returned: list[Part] = [TextPart("Let me look."), call]
+    assert answer_fingerprint("m", streamed) == answer_fingerprint("m", returned)
+    assert answer_fingerprint("m", streamed) != answer_fingerprint(
+        "m", [TextPart("Let me look."), call, call]
+    )
+    assert answer_fingerprint("m", streamed) != answer_fingerprint("other", streamed)
+
+
+def test_remembered_fingerprints_are_of_the_object_and_not_of_its_address() -> None:
+    known = Fingerprints(most=4)
+    for number in range(100):
+        message = assistant(TextPart(str(number)))
+        assert known.of(message) == known.of(message) == fingerprint(message)

@@ -1,0 +1,64 @@
+"""Documents and sound."""
+
+from __future__ import annotations
+
+import io
+import wave
+
+import pytest
+
+from tollbridge.core.messages import DataPart
+from tollbridge.tokens.media import media_tokens, pages, seconds, text_of
+
+PDF = (
+    b"%PDF-1.4\n1 0 obj<</Type /Pages /Kids [2 0 R 3 0 R] /Count 2>>endobj\n"
+    b"2 0 obj<</Type /Page>>endobj\n3 0 obj<</Type/Page>>endobj"
+)
+
+
+def sound(length: float) -> bytes:
+    written = io.BytesIO()
+    with wave.open(written, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(b"\0\0" * round(8000 * length))
+    return written.getvalue()
+
+
+def test_pages_are_counted_where_they_can_be_seen() -> None:
+    assert pages(PDF) == 2
+    assert pages(b"%PDF-1.7 /Count 12") == 12
+
+
+def test_pages_out_of_sight_are_counted_by_weight() -> None:
+    assert pages(b"%PDF-1.7" + bytes(200_000)) == 4
+    assert pages(b"%PDF-1.7") == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens"),
+    [("anthropic/claude-sonnet-4.5", 6000), ("google/gemini-2.5-pro", 516), ("google/gemini-3-pro", 1120)],
+)
+def test_a_page_costs_what_the_provider_says(model: str, tokens: int) -> None:
+    assert media_tokens(model, DataPart(PDF, "application/pdf")) == tokens
+
+
+def test_sound_is_as_long_as_its_header_says() -> None:
+    assert seconds(sound(2.5)) == pytest.approx(2.5)
+    assert media_tokens("google/gemini-2.5-pro", DataPart(sound(2.5), "audio/wav")) == 80
+
+
+def test_the_bytes_are_believed_before_the_label() -> None:
+    assert media_tokens("google/gemini-2.5-pro", DataPart(PDF, "image/png")) == 516
+
+
+def test_a_part_that_is_text_is_read_as_text() -> None:
+    assert text_of(DataPart('{"a": "ü"}'.encode(), "application/json; charset=utf-8")) == '{"a": "ü"}'
+    assert text_of(DataPart(b"<a/>", "application/atom+xml")) == "<a/>"
+    assert text_of(DataPart(b"\xff\xfe", "text/plain")) == "\ufffd\ufffd"
+    assert text_of(DataPart(b"", "image/png")) is None
+
+
+def test_what_no_gateway_takes_costs_nothing() -> None:
+    assert media_tokens("openai/gpt-5", DataPart(b"anything", "application/x-private")) == 0

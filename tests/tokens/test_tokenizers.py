@@ -1,0 +1,140 @@
+"""Vocabularies: exact, safe with any text, loaded when first asked."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollbridge.tokens import tokenizers
+from tollbridge.tokens.tokenizers import MOST_PIECES, PIECE, Tokenizer, tokenizer, warm
+
+if TYPE_CHECKING:
+    from splintr import AnyTokenizer
+
+# Counted by other engines from other copies of the vocabularies: see bench/tokens/equality.py.
+FIXTURE = json.loads(Path(__file__).with_name("counts.json").read_text())
+BUNDLED = [
+    *("o200k_base", "cl100k_base", "gemma2", "gemma4", "qwen3", "deepseek_v3", "llama2", "llama3"),
+    *("mistral_v2", "mistral_v3", "kimi_k2", "glm4", "phi4"),
+]
+MEGABYTE = 1_000_000
+HOSTILE = {
+    "one letter": "a" * MEGABYTE,
+    "spaces": " " * MEGABYTE,
+    "line ends": "\n" * MEGABYTE,
+    "dashes": "-" * MEGABYTE,
+    "base64": base64.b64encode(random.Random(1).randbytes(MEGABYTE * 3 // 4)).decode(),
+    "letters in no order": "".join(random.Random(2).choices("abcdefghijklmnopqrstuvwxyz", k=MEGABYTE)),
+    "one Chinese character": "中" * (MEGABYTE // 3),
+    "lone surrogates": "\ud83d" * (MEGABYTE // 3),
+    "special tokens": "<|endoftext|>" * (MEGABYTE // 13),
+}
+
+
+def loaded(name: str = "o200k_base") -> Tokenizer:
+    found = tokenizer(name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", FIXTURE["counts"])
+def test_counts_are_those_of_an_independent_tokenizer(name: str) -> None:
+    ours = [loaded(name).count(text) for text in FIXTURE["texts"]]
+    assert ours == FIXTURE["counts"][name]
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_megabyte_of_anything_is_counted_in_a_second(text: str) -> None:
+    engine = loaded()
+    started = time.process_time()
+    assert engine.count(text) > 0
+    assert time.process_time() - started < 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUNDLED)
+def test_every_vocabulary_bears_hostile_texts(name: str) -> None:
+    engine = loaded(name)
+    for text in HOSTILE.values():
+        assert engine.count(text[:100_000]) > 0
+
+
+def test_a_lone_surrogate_costs_what_its_replacement_does() -> None:
+    assert loaded().count("a\ud83db") == loaded().count("a\ufffdb")
+
+
+def test_the_spelling_of_a_special_token_is_text() -> None:
+    assert loaded().count("<|endoftext|>") > 1
+
+
+def test_an_endless_text_is_counted_by_samples() -> None:
+    line = "All work and no play makes the counter slow.\n"
+    text = line * (PIECE * MOST_PIECES * 3 // len(line))
+    started = time.process_time()
+    count = loaded().count(text)
+    assert time.process_time() - started < 2.0
+    exact = loaded().count(line * 100) / 100 * (len(text) / len(line))
+    assert count == pytest.approx(exact, rel=0.01)
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_any_string_at_all_has_a_count(text: str) -> None:
+    assert (loaded().count(text) > 0) == bool(text)
+    assert sum(count for _, count in loaded().vector(text)) == loaded().count(text)
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_a_whole_costs_about_its_parts(one: str, other: str) -> None:
+    engine = loaded()
+    assert engine.count(one + other) <= engine.count(one) + engine.count(other) + 8
+
+
+class PanicException(BaseException):
+    """As an engine in Rust raises it: not an Exception, and of a class nobody can import."""
+
+
+def test_an_engine_that_panics_costs_only_precision() -> None:
+    def panic(_text: str) -> list[int]:
+        raise PanicException
+
+    engine = SimpleNamespace(encode_ordinary=panic, vocab_size=10, decode_token_bytes=lambda _: b"a")
+    counted = Tokenizer("broken", cast("AnyTokenizer", engine)).count("Hello there, friend.")
+    assert 3 <= counted <= 8
+
+
+def test_without_a_tokenizer_characters_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizers, "_loaded", {})
+    monkeypatch.setitem(sys.modules, "splintr", None)
+    assert tokenizer("o200k_base") is None
+
+
+def test_nothing_is_loaded_before_the_first_count() -> None:
+    script = (
+        "import sys, tollbridge, tollbridge.tokens, tollbridge.estimator\n"
+        "estimator = tollbridge.estimator.HybridTokenEstimator()\n"
+        "assert 'splintr' not in sys.modules\n"
+        "estimator.estimate_text('openai/gpt-5', 'hello')\n"
+        "assert 'splintr' in sys.modules\n"
+    )
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env=os.environ | path)
+
+
+def test_warming_loads_in_the_background() -> None:
+    thread = warm("o200k_base", "no such vocabulary")
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    assert tokenizer("o200k_base") is not None
+    assert tokenizer("no such vocabulary") is None
