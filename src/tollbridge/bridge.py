@@ -18,7 +18,7 @@ from tollbridge.core.models import Capabilities
 from tollbridge.core.usage import Usage
 from tollbridge.crossing import Crossing
 from tollbridge.healing import Lessons, RememberedLessons
-from tollbridge.usage import Outcome, Record, UsageTracker
+from tollbridge.usage import Outcome, Payer, Record, UsageTracker
 
 if TYPE_CHECKING:
     from tollbridge.estimator import Preflight
@@ -59,9 +59,12 @@ class Bridge:
         gateway: Gateway,
         tracker: UsageTracker | None = None,
         toll: Toll | None = None,
+        *,
+        account: Payer | None = None,
         lessons: Lessons | None = None,
     ) -> None:
         self._gateway = gateway
+        self._payer = account or Payer()
         self._toll = toll
         self._lessons = lessons or RememberedLessons()
         self.tracker = tracker or UsageTracker()
@@ -82,8 +85,8 @@ class Bridge:
         the window is warned of, and what the model cannot take is replaced by a note.
         """
         crossing = Crossing(request, self._gateway.base_url, self._lessons, abilities)
-        account = _Account(request.model, self.tracker)
         preflight = self._toll.before(crossing.sent, window, api_key) if self._toll is not None else None
+        account = _Account(request.model, self.tracker, self._payer)
         said: list[Part] = []  # only where something is learned from it
 
         def tell(parts: list[Part]) -> None:
@@ -139,10 +142,12 @@ class Bridge:
 class _Account:
     """Keeps the time and the usage of one turn."""
 
-    def __init__(self, model: str, tracker: UsageTracker) -> None:
+    def __init__(self, model: str, tracker: UsageTracker, payer: Payer) -> None:
         self._model = model
         self._tracker = tracker
+        self._payer = payer
         self._started = time.time()
+        self._ticket: int | None = tracker.begin(model, payer, self._started)
         self._clock = time.monotonic()
         self._first: float | None = None
         self._duration = 0.0
@@ -173,7 +178,9 @@ class _Account:
                 first=self._first,
                 finish_reason=finished.reason if finished else None,
                 error=error.kind if error else None,
-            )
+                payer=self._payer,
+            ),
+            self._ticket,
         )
 
     def turn(self, changes: tuple[str, ...], preflight: Preflight | None) -> Turn:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -21,6 +21,7 @@ from tollbridge.core.models import Model
 from tollbridge.core.usage import Usage
 from tollbridge.gateways.catalog import read_models
 from tollbridge.gateways.dialects import decoder_for
+from tollbridge.gateways.endpoints import Endpoints, read_endpoints
 from tollbridge.gateways.openresponses.decode import StreamDecoder
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
@@ -143,6 +144,10 @@ class GatewayClient(ABC):
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
 
+    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:  # noqa: ARG002
+        """What the gateway says of the providers behind a model; `None` where the protocol cannot ask."""
+        return None
+
     @abstractmethod
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
         """The request in the words of this client's protocol."""
@@ -232,6 +237,10 @@ class OpenResponsesClient(GatewayClient):
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
         return await self._call("GET", "/models", None, api_key, read_models)
+
+    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:
+        path = f"/models/{quote(model, safe='/')}/endpoints"
+        return await self._call("GET", path, None, api_key, read_endpoints)
 
     async def input_tokens(
         self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None

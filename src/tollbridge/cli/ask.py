@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 
 import click
@@ -17,6 +18,8 @@ from tollbridge.cli.screen import Screen
 from tollbridge.cli.summary import mended, summarise, to_json
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Role, TextPart
+from tollbridge.settings.places import database_file
+from tollbridge.usage import open_tracker
 
 
 @click.command()
@@ -47,7 +50,8 @@ async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -
         model = await pick_model(connection, wishes.model)
         listener = Listener(connection.client, None if as_json else Screen(sys.stdout, sys.stderr))
         request = Conversation(model, wishes.system, wishes.effort).request(question)
-        await listener.listen(connection.prepared(request))
+        with contextlib.closing(open_tracker(database_file())) as tracker:
+            await listener.listen(connection.prepared(request), tracker, connection.payer)
     if as_json:
         click.echo(to_json(_as_json(listener, model)))
     elif listener.error is None:

@@ -22,6 +22,8 @@ from tollbridge.cli.summary import mended
 from tollbridge.cli.terminal import Paint, one_line
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Part, Role, TextPart
+from tollbridge.settings.places import database_file
+from tollbridge.usage import UsageTracker, open_tracker
 
 PROMPT = "> "
 HELP = """\
@@ -44,7 +46,8 @@ def chat(wishes: Wishes, where: Where) -> int:
         connection = runner.run(stack.enter_async_context(connect(where)))
         model = runner.run(pick_model(connection, wishes.model))
         conversation = Conversation(model, wishes.system, wishes.effort)
-        return _Chat(runner, connection, conversation, wishes.images).talk()
+        tracker = leaving.enter_context(contextlib.closing(open_tracker(database_file())))
+        return _Chat(runner, connection, conversation, wishes.images, tracker).talk()
 
 
 def _read_line() -> str:
@@ -66,9 +69,11 @@ class _Chat:
         connection: Connection,
         conversation: Conversation,
         images: tuple[Part, ...],
+        tracker: UsageTracker,
     ) -> None:
         self._runner = runner
         self._connection = connection
+        self._tracker = tracker
         self._conversation = conversation
         self._waiting = images  # shown to the model with the next question
         self._failed = False
@@ -115,7 +120,7 @@ class _Chat:
         listener = Listener(self._connection.client, screen)
         try:
             request = self._connection.prepared(self._conversation.request(question))
-            self._runner.run(listener.listen(request))
+            self._runner.run(listener.listen(request, self._tracker, self._connection.payer))
         except KeyboardInterrupt:
             if not self._by_hand:
                 raise

@@ -10,6 +10,7 @@ from typing import Literal, assert_never
 import click
 import msgspec
 
+from tollbridge.catalogue import Catalogue, Listing, choose_models, is_favourite
 from tollbridge.cli.options import Where
 from tollbridge.cli.progress import FetchBar
 from tollbridge.cli.terminal import one_line
@@ -21,6 +22,11 @@ from tollbridge.local import LocalModel, is_installed
 from tollbridge.settings import Chosen, Key, Settings, chosen_account, find_key, load, with_settings
 from tollbridge.settings.keys import OWN, clean_key
 from tollbridge.settings.oidc import TokenRefresher
+from tollbridge.settings.places import cache_folder
+from tollbridge.usage import Payer
+
+# Seconds a person waits for a new list where there is an old one.
+LIST_PATIENCE = 3.0
 
 Kind = Literal["remote", "local", "embedded", "ui-stream"]
 
@@ -41,10 +47,25 @@ class Connection(msgspec.Struct, frozen=True):
     model: str | None = None
     settings: Settings = Settings()
     account: str = ""
+    # Whether the place will still be there tomorrow, so that its list of models is worth keeping.
+    lasting: bool = False
+
+    @property
+    def payer(self) -> Payer:
+        """For the ledger."""
+        return Payer(self.account, self.client.base_url)
 
     def prepared(self, request: ChatRequest) -> ChatRequest:
         """The request with what the settings add to it."""
         return with_settings(request, self.settings, self.client.base_url)
+
+    async def list_models(self, *, refresh: bool = False) -> Listing:
+        """The models of the gateway; a list on disk that is stale is served where the gateway is slow."""
+        catalogue = Catalogue(cache_folder() / "catalogue" if self.lasting else None)
+        try:
+            return await catalogue.models(self.client, refresh=refresh, patience=LIST_PATIENCE)
+        finally:
+            await catalogue.aclose()
 
 
 def choose(where: Where, has_key: bool, can_serve: bool) -> Choice:
@@ -99,7 +120,7 @@ async def _connected(
                 allow_http=allow_http,
             ) as client:
                 name = account.name if account else ""
-                yield Connection(client, choice.base_url, settings=settings, account=name)
+                yield Connection(client, choice.base_url, settings=settings, account=name, lasting=True)
         case "ui-stream":
             # The key of a gateway is nobody else's business: only one meant for Tollbridge itself is sent.
             own = clean_key(os.environ.get(OWN, ""), OWN) or None
@@ -116,14 +137,12 @@ async def _connected(
                     OpenResponsesClient(local.url, timeouts=timeouts) as client,
                 ):
                     progress.close()
-                    yield Connection(
-                        client, "this machine (llama.cpp)", local.model_id, settings, account="local"
-                    )
+                    yield Connection(client, "this machine (llama.cpp)", local.model_id, settings, "local")
         case "embedded":
             from tollbridge.gateway import MODELS, Gateway
 
             async with Gateway() as gateway, open_client(backend, gateway.url) as client:
-                yield Connection(client, "the embedded demo gateway", MODELS[0]["id"], settings)
+                yield Connection(client, "the embedded demo gateway", MODELS[0]["id"], settings, "demo")
         case _:
             assert_never(choice.kind)
 
@@ -134,13 +153,13 @@ def _timeouts(settings: Settings) -> Timeouts:
 
 
 async def pick_model(connection: Connection, asked: str | None) -> str:
-    """The model to use: the one asked for or set, the only one there is, or a question back to the person."""
+    """The model to use: the one asked for or set, a favourite, the only one, or a question back."""
     chosen = asked or connection.model or connection.settings.model
     if chosen:
         return chosen
-    listed = await connection.client.models()
-    names = [model.id for model in listed if model.type in (None, "language")]
-    if len(names) == 1:
+    listing = await connection.list_models()
+    names = [model.id for model in choose_models(listing.models, connection.settings) if model.is_chat_model]
+    if len(names) == 1 or (names and is_favourite(names[0], connection.settings)):
         return names[0]
     if not names:
         raise click.UsageError("The gateway lists no models. Say which one to use with --model.")

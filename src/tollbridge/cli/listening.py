@@ -25,7 +25,7 @@ from tollbridge.core.events import (
 )
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.usage import Usage
-from tollbridge.usage import UsageTracker
+from tollbridge.usage import Payer, UsageTracker
 
 
 class Listener:
@@ -47,10 +47,12 @@ class Listener:
         self._first: float | None = None
         self._ended: float | None = None
 
-    async def listen(self, request: ChatRequest, tracker: UsageTracker | None = None) -> None:
+    async def listen(
+        self, request: ChatRequest, tracker: UsageTracker | None = None, payer: Payer | None = None
+    ) -> None:
         """Until the answer ends. A failure is kept, and is not raised."""
         try:
-            await Bridge(self, tracker).answer(request, self.parts.extend)
+            await Bridge(self, tracker, account=payer).answer(request, self.parts.extend)
         except BridgeError as error:
             self.error = error
             self.events.append(Failed(error))
