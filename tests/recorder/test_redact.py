@@ -57,7 +57,7 @@ def events(body: bytes) -> list[Any]:
 
 
 def test_arguments_inside_a_string_stay_json() -> None:
-    data = json.dumps({"arguments": json.dumps({"city": 'Bo"b\n', "n": 42, "deep": [True, None, "é"]})})
+    data = json.dumps({"arguments": json.dumps({"city": 'Bo"b\n', "n": 42, "deeper": [True, None, "é"]})})
     hidden = json.loads(json.loads(hide_content(data.encode()))["arguments"])
     assert list(hidden.values())[1:] == [11, [True, None, "x"]]
 
