@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from tollbridge.core.errors import BridgeError, RequestError, StreamError
-from tollbridge.core.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
+from tollbridge.core.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, until_failure
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
@@ -293,15 +293,6 @@ def _count(data: bytes) -> int:
     if tokens is None:
         raise StreamError("The gateway did not say how many tokens the request would come to.")
     return tokens
-
-
-def until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:
-    """What was said, and the failure that ended it."""
-    for place, event in enumerate(events):
-        if isinstance(event, Failed):
-            event.error.usage = event.usage
-            return events[:place], event.error
-    return events, None
 
 
 def _answer(data: bytes) -> Answer:

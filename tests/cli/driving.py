@@ -55,7 +55,7 @@ def environment(extra: Mapping[str, str] = {}) -> dict[str, str]:
 
 
 async def tollbridge(
-    *arguments: str, env: Mapping[str, str] = {}, stdin: bytes = b"", within: float = 30.0
+    *arguments: str, env: Mapping[str, str] = {}, stdin: bytes = b"", within: float = 60.0
 ) -> Result:
     """Run the program to its end. Nothing it says may be a traceback."""
     process = await asyncio.create_subprocess_exec(
@@ -91,7 +91,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    async def expect(self, text: str, within: float = 20.0) -> str:
+    async def expect(self, text: str, within: float = 40.0) -> str:
         """Everything up to the next appearance of the text, which is then behind us."""
         try:
             async with asyncio.timeout(within):
@@ -103,7 +103,7 @@ class Terminal:
         before, _, self.seen = self.seen.partition(text)
         return before
 
-    async def ended(self, within: float = 20.0) -> int:
+    async def ended(self, within: float = 40.0) -> int:
         async with asyncio.timeout(within):
             return await self._process.wait()
 

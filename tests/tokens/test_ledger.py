@@ -110,6 +110,14 @@ def test_other_tools_change_the_tools_alone() -> None:
     assert error(ledger, request(messages, TOOLS)) < 0.03
 
 
+def test_a_new_conversation_knows_the_tools_and_the_system_prompt_of_the_last() -> None:
+    ledger = Ledger()
+    told(ledger, request(START, TOOLS))
+    new = request([START[0], user("Something else entirely.")], TOOLS)
+    assert ledger.estimate(new).method == "estimated"
+    assert error(ledger, new) < 0.01
+
+
 def test_parallel_conversations_do_not_disturb_each_other() -> None:
     ledger = Ledger()
     one, other = list(START), [system("You write commit messages."), user(PROSE * 8)]

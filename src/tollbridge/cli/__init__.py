@@ -15,9 +15,11 @@ from tollbridge.core.errors import BridgeError
 
 # The commands: where each one lives, and what the list of commands says about it.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "accuracy": ("tollbridge.cli.accuracy", "Show how right the token estimates were."),
     "ask": ("tollbridge.cli.ask", "Ask one question and print the answer."),
     "chat": ("tollbridge.cli.chat", "Talk with a model in the terminal."),
     "config": ("tollbridge.cli.config", "Show every setting in force, and where it came from."),
+    "count": ("tollbridge.cli.count", "Count the tokens of a text or a conversation."),
     "gateway": ("tollbridge.cli.serve", "Serve the embedded OpenResponses gateway, for tests."),
     "local": ("tollbridge.cli.serve", "Fetch a small model and serve it on this machine."),
     "login": ("tollbridge.cli.login", "Keep an account's key in the system's keyring."),

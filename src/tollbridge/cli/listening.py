@@ -79,6 +79,10 @@ class Listener:
             turn = await self._bridge(tracker).answer(request, tape.heard(self.parts.extend))
             tape.finished(turn.finish_reason, turn.usage)
 
+    @property
+    def base_url(self) -> str:
+        return self._gateway.base_url
+
     async def batches(
         self, request: ChatRequest, *, api_key: str | None = None
     ) -> AsyncGenerator[list[Event]]:

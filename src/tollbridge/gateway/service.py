@@ -16,6 +16,7 @@ from tollbridge.gateway.memory import Memory
 from tollbridge.gateway.refusals import Refused
 from tollbridge.gateway.resources import Resource, make_compaction
 from tollbridge.gateway.scenarios import Scenario, find_scenario
+from tollbridge.gateway.strict import check_laws, check_schema
 from tollbridge.gateway.turns import Turn
 
 SCENARIO_HEADER = "x-tollbridge-scenario"
@@ -33,8 +34,11 @@ class Service:
         api_key: str | None,
         settings: tampering.Settings,
         model: Model | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         find_scenario(scenario)
+        self._strict = strict
         self._model = model
         self.scenario = scenario
         self.settings = settings
@@ -67,6 +71,9 @@ class Service:
         return self.arrivals.is_first(hashlib.sha256(whole).digest())
 
     def accept(self, body: Mapping[str, Any], *local: Memory) -> Turn:
+        if self._strict:
+            check_schema(body)
+            check_laws(body.get("input"))
         asked = validation.read_create(body)
         if asked.background:
             raise Refused(

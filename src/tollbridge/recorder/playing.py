@@ -7,13 +7,12 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 import msgspec
 
 from tollbridge.bridge import Bridge, Turn
-from tollbridge.client import until_failure
 from tollbridge.core.errors import BridgeError, Disconnected, RequestError
-from tollbridge.core.events import Event
+from tollbridge.core.events import Event, until_failure
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.gateways.dialects import decoder_for
-from tollbridge.recorder.lines import Begun, Line, Parts
+from tollbridge.recorder.lines import Begun, Line, Parts, Sent
 from tollbridge.recorder.reading import Attempt, Recording, attempts_of
 
 
@@ -58,6 +57,7 @@ class _Gateway:
 
     def __init__(self, attempts: list[Attempt]) -> None:
         self._attempts = list(attempts)
+        self.base_url = _base_url(attempts[0].sent) if attempts else ""
         self.at = 0.0
 
     async def batches(
@@ -87,6 +87,11 @@ class _Gateway:
             if decoder.over:
                 return
         yield from _or_raise(decoder.close())
+
+
+def _base_url(sent: Sent) -> str:
+    """Where the client talked to: the address of a chat endpoint, or a gateway's without the route."""
+    return sent.url if sent.protocol == "auto" else sent.url.rpartition("/")[0]
 
 
 def _or_raise(events: list[Event]) -> Iterator[list[Event]]:

@@ -29,6 +29,7 @@ ADVICE: dict[Kind, str] = {
     "disconnected": "What was said is kept; try again.",
 }
 
+EFFORT_LABELS = {"xhigh": "Extra High"}
 EFFORT_WORDS = {
     "none": "No thinking",
     "minimal": "As little thinking as possible",
@@ -148,7 +149,7 @@ def _effort_picker(efforts: tuple[str, ...]) -> wire.Configuration | None:
                 title="Thinking Effort",
                 group="navigation",
                 enum=efforts,
-                enum_item_labels=tuple(effort.capitalize() for effort in efforts),
+                enum_item_labels=tuple(EFFORT_LABELS.get(effort, effort.capitalize()) for effort in efforts),
                 enum_descriptions=tuple(EFFORT_WORDS.get(effort, effort) for effort in efforts),
             )
         )

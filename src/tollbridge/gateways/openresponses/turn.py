@@ -11,7 +11,7 @@ from base64 import b64decode
 from collections import Counter
 from typing import Any, Literal, assert_never
 
-from tollbridge.core.errors import BridgeError, Disconnected, ServerFailed, StreamError
+from tollbridge.core.errors import BridgeError, BrokenCall, Disconnected, ServerFailed, StreamError
 from tollbridge.core.events import (
     Event,
     Failed,
@@ -240,7 +240,7 @@ class Turn:
         problem = (
             f"the tool {name} with arguments that are not a JSON object" if name else "a tool without a name"
         )
-        self._broken.append(StreamError(f"The model called {problem}. Ask it to try again."))
+        self._broken.append(BrokenCall(f"The model called {problem}. Ask it to try again.", (call_id,)))
         return [ToolCall(call_id, name, text, offered=False)]
 
     def _image(self, item: Fields) -> list[Event]:

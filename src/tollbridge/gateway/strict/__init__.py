@@ -1,0 +1,6 @@
+"""A gateway that forgives nothing: the whole request by the specification's schema, and by its laws."""
+
+from tollbridge.gateway.strict.laws import check_laws
+from tollbridge.gateway.strict.schema import check_schema
+
+__all__ = ["check_laws", "check_schema"]
