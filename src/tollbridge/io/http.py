@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -309,5 +310,9 @@ def _without_headers(request: aiohttp.RequestInfo) -> aiohttp.RequestInfo:
 
 
 def _reason(error: Exception) -> str:
+    """The system's own word for it ("connection refused"); asyncio's says which call failed."""
     cause = getattr(error, "os_error", error)
+    number = getattr(cause, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number).lower()
     return (getattr(cause, "strerror", None) or type(cause).__name__).lower()

@@ -16,6 +16,7 @@ from tollbridge.core.models import Model
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
+from tollbridge.healing import RememberedLessons
 from tollbridge.io.http import Timeouts
 from tollbridge.sidecar import wire
 from tollbridge.sidecar.log import log
@@ -38,6 +39,7 @@ class Turns:
         self._retired: list[GatewayClient] = []
         self._tracker = UsageTracker()
         self._catalogue = Catalogue()
+        self._lessons = RememberedLessons()
         self._running = 0
 
     async def change_settings(self, settings: wire.Settings) -> None:
@@ -56,11 +58,14 @@ class Turns:
         decoded = decode_chat(params, takes_files=model is None or model.capabilities.files)
         if decoded.dropped:
             log("info", f"not sent to {params.model}: {_listed(decoded.dropped)}")
-        bridge = Bridge(self._client(params.account), self._tracker)
+        bridge = Bridge(self._client(params.account), self._tracker, lessons=self._lessons)
         self._running += 1
         try:
             turn = await bridge.answer(
-                decoded.request, _reporting(report), api_key=params.account.api_key or None
+                decoded.request,
+                _reporting(report, params.model),
+                api_key=params.account.api_key or None,
+                abilities=model.capabilities if model is not None else None,
             )
         finally:
             self._running -= 1
@@ -157,8 +162,8 @@ def _name(account: wire.Account) -> int:
     return hash((account.backend, account.base_url, account.api_key))
 
 
-def _reporting(report: Report) -> Callable[[list[Part]], None]:
-    return lambda parts: report(encode_parts(parts))
+def _reporting(report: Report, model: str) -> Callable[[list[Part]], None]:
+    return lambda parts: report(encode_parts(parts, model))
 
 
 def _timeouts(asked: wire.Timeouts) -> Timeouts:
