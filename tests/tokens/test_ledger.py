@@ -228,6 +228,16 @@ def test_confidence_is_the_share_of_hits() -> None:
     assert ledger.estimate(request([user("New.")])).confidence == pytest.approx(7 / 10)
 
 
+def test_what_would_have_been_estimated_without_learning_is_kept_for_comparison() -> None:
+    ledger = Ledger()
+    messages = grow(ledger, START, 6)
+    before = Ledger().estimate(request(messages)).tokens
+    truth = told(ledger, request(messages))
+    (accuracy,) = ledger.accuracy()
+    assert accuracy.requests == 7
+    assert accuracy.plain_p95 >= abs(before - truth) / truth > accuracy.median
+
+
 def test_images_and_files_are_priced() -> None:
     image = DataPart(bytes.fromhex("89504e470d0a1a0a0000000d49484452" + "00000400" * 2), "image/png")
     plain = request(START, model="openai/gpt-4o")

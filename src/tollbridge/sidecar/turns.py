@@ -60,7 +60,7 @@ class Turns:
             bridge = Bridge(gateway.client, self._tracker, gateway.toll, self._lessons, account=payer)
             turn = await bridge.answer(
                 decoded.request,
-                _reporting(report),
+                _reporting(report, params.model),
                 api_key=key,
                 window=model.limits.input if model is not None else None,
                 abilities=model.capabilities if model is not None else None,
@@ -101,8 +101,8 @@ class Turns:
         self._tracker.close()
 
 
-def _reporting(report: Report) -> Callable[[list[Part]], None]:
-    return lambda parts: report(encode_parts(parts))
+def _reporting(report: Report, model: str) -> Callable[[list[Part]], None]:
+    return lambda parts: report(encode_parts(parts, model))
 
 
 def _listed(dropped: Mapping[str, int]) -> str:

@@ -60,6 +60,8 @@ class Ledger:
         self._reader = Reader()
         self._school = School(self._store, without)
         self._pricer = Pricer(self._store, self._school)
+        # Prices as if nothing had been recorded.
+        self._blank = Pricer(Memory(), self._school)
         self._gate = Gate()
         self._rates: HitRates | None = None
 
@@ -129,7 +131,7 @@ class Ledger:
                     return False
                 if verdict is Verdict.NEW_TRUTH:
                     weights = self._school.forget(prompt.model)
-                    best = self._pricer.sum(prompt, weights, NOTHING)
+                    best = self._blank.sum(prompt, weights, NOTHING)
             self._note(prompt, best, tokens)
             self._learn(prompt, weights, best, tokens)
         return True
@@ -161,7 +163,7 @@ class Ledger:
         self._rates = None
 
     def _note(self, prompt: Prompt, best: Sum, tokens: int) -> None:
-        plain = self._pricer.sum(prompt, self._school.prior(prompt.model), NOTHING)
+        plain = self._blank.sum(prompt, self._school.prior(prompt.model), NOTHING)
         outcome: Outcome = (
             prompt.model,
             _method(prompt, best.anchor),

@@ -102,6 +102,7 @@ class Pricer:
             yield NOTHING
 
     def sum(self, prompt: Prompt, weights: Weights, anchor: Anchor) -> Sum:
+        """The sum over one known beginning."""
         tally = Tally()
         self._tally_tools(prompt, weights, anchor, tally)
         tail = prompt.lines[anchor.length :]

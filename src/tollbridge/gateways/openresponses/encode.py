@@ -24,6 +24,7 @@ from tollbridge.core.messages import (
 )
 from tollbridge.core.quirks import Quirks
 from tollbridge.core.reasoning import unbind
+from tollbridge.gateways.openresponses.wire import CALL_PROOFS, PROOFS
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
@@ -33,16 +34,6 @@ _TEXTS = {"application/json", "image/svg+xml"}
 
 # As the protocol limits one text, in characters.
 MAX_TEXT = 10_485_760
-
-# What may prove that reasoning is the model's own, and what some gateways put on a call of Gemini's.
-PROOFS = ("encrypted_content", "signature", "thought_signature", "format")
-CALL_PROOFS = (
-    "thought_signature",
-    "thoughtSignature",
-    "signature",
-    "extra_content",
-    "provider_specific_fields",
-)
 
 # Text that a tool result needs when it has no other: the wire takes no error flag.
 ERROR_MARK = "Error: "
