@@ -57,7 +57,7 @@ class Turns:
             if decoded.dropped:
                 log("info", f"not sent to {params.model}: {_listed(decoded.dropped)}")
             payer = Payer("", account.base_url)
-            bridge = Bridge(gateway.client, self._tracker, gateway.toll, self._lessons, account=payer)
+            bridge = Bridge(gateway.client, self._tracker, gateway.toll, account=payer, lessons=self._lessons)
             turn = await bridge.answer(
                 decoded.request,
                 _reporting(report, params.model),
