@@ -5,10 +5,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from tollbridge.editors.vscode import wire
-from tollbridge.editors.vscode.decode import decode_message
-
 if TYPE_CHECKING:
+    from tollbridge.editors.vscode import wire
     from tollbridge.sidecar.estimator import SharedEstimator
 
 
@@ -37,6 +35,8 @@ class Counting:
         self.estimator().warm()
 
     def count(self, model: str, items: list[str | wire.Message]) -> list[int]:
+        from tollbridge.editors.vscode.decode import decode_message
+
         estimator = self.estimator()
         return [
             estimator.estimate_text(model, item)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from typing import Literal
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -16,6 +15,8 @@ def log(level: Level, message: str) -> None:
 
 def log_failure(what: str, error: BaseException) -> None:
     """Where it happened, and not what was said: an exception's message may quote its input."""
+    import traceback
+
     frames = "".join(traceback.format_tb(error.__traceback__))
     log("error", f"{what}: {type(error).__name__}\n{frames}".rstrip())
 

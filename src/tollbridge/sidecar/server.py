@@ -6,7 +6,7 @@ What needs no waiting is answered here and now, in the order it came; the rest i
 from __future__ import annotations
 
 import os
-import platform
+import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -160,7 +160,7 @@ class Server:
         return wire.Status(
             server=SERVER,
             protocol_version=wire.PROTOCOL_VERSION,
-            python=platform.python_version(),
+            python=sys.version.partition(" ")[0],
             process_id=os.getpid(),
             uptime_seconds=round(time.monotonic() - self._started, 3),
             pending=self._engine.pending,
