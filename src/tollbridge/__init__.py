@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tollbridge.client_aisdk import AiSdkClient as AiSdkClient
     from tollbridge.client_aisdk import UiStreamClient as UiStreamClient
     from tollbridge.core.errors import BridgeError as BridgeError
+    from tollbridge.core.errors import BrokenCall as BrokenCall
     from tollbridge.core.errors import Cancelled as Cancelled
     from tollbridge.core.errors import ConnectionBroken as ConnectionBroken
     from tollbridge.core.errors import ContentFiltered as ContentFiltered
@@ -57,8 +58,8 @@ if TYPE_CHECKING:
     from tollbridge.usage import UsageTracker as UsageTracker
 
 _ERRORS = (
-    "BridgeError Cancelled ConnectionBroken ContentFiltered ContextTooLong Disconnected GatewayError "
-    "InvalidRequest NetworkFailed NotAuthenticated NotFound NotPermitted Overloaded RateLimited RequestError "
+    "BridgeError BrokenCall Cancelled ConnectionBroken ContentFiltered ContextTooLong Disconnected "
+    "GatewayError InvalidRequest NetworkFailed NotAuthenticated NotFound NotPermitted Overloaded RateLimited RequestError "
     "ServerFailed StreamError TimedOut"
 )
 _MESSAGES = (
