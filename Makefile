@@ -33,7 +33,7 @@ fix: $(VENV)/dev.stamp ## Tidy the code: formatting, imports, what ruff can mend
 	$(BIN)/ruff format .
 
 bench: $(VENV)/dev.stamp ## Measure us beside our peers and the floor
-	$(BIN)/python -m bench.streaming
+	PYTHONPATH=extension $(BIN)/python -m bench
 
 pin: $(VENV)/dev.stamp ## Pin the newest allowed dependencies again, with their hashes
 	$(PIP) install uv

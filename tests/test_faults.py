@@ -53,6 +53,7 @@ KINDS: dict[str, str] = {
     "rate-limit-date": "rate_limited",
     "rate-limit-once": "rate_limited",
     "redirect-elsewhere": "network",
+    "reject-string-content": "invalid_request",
     "reset": "disconnected",
     "server-error": "server",
     "server-error-once": "server",

@@ -84,9 +84,10 @@ async function runCommand(log: vscode.LogOutputChannel, run: () => unknown): Pro
   }
 }
 
+/** A warning, since an error with a button stays until it is clicked away. */
 async function tell(log: vscode.LogOutputChannel, sentence: string): Promise<void> {
   log.error(sentence);
-  const chosen = await vscode.window.showErrorMessage(sentence, "Show Log");
+  const chosen = await vscode.window.showWarningMessage(sentence, "Show Log");
   if (chosen) log.show();
 }
 

@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 
 _ERRORS = (
     "BridgeError BrokenCall Cancelled ConnectionBroken ContentFiltered ContextTooLong Disconnected "
-    "GatewayError InvalidRequest NetworkFailed NotAuthenticated NotFound NotPermitted Overloaded RateLimited RequestError "
-    "ServerFailed StreamError TimedOut"
+    "GatewayError InvalidRequest NetworkFailed NotAuthenticated NotFound NotPermitted Overloaded RateLimited "
+    "RequestError ServerFailed StreamError TimedOut"
 )
 _MESSAGES = (
     "ChatRequest DataPart Message NamedTool OutputFormat Role TextPart ThinkingPart Tool ToolCallPart "

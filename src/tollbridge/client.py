@@ -7,14 +7,15 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from tollbridge.core.errors import BridgeError, RequestError, StreamError, gravest
-from tollbridge.core.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
+from tollbridge.core.errors import BridgeError, RequestError, StreamError
+from tollbridge.core.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, until_failure
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
@@ -28,6 +29,7 @@ from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.refusal import BODY_LIMIT as REFUSAL_LIMIT
 from tollbridge.gateways.refusal import read_refusal
 from tollbridge.io.retry import RetryPolicy
+from tollbridge.io.watching import NOBODY, Watch
 
 if TYPE_CHECKING:
     from tollbridge.io.http import HttpClient, Reply, Timeouts
@@ -86,6 +88,7 @@ class GatewayClient(ABC):
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._chance = random.Random()  # noqa: S311 - only spreads retries
         self._http: HttpClient | None = None
+        self._watch = NOBODY
 
     def __repr__(self) -> str:
         # What stands in the place of a URL may be a key, and a URL may hold a password.
@@ -100,6 +103,13 @@ class GatewayClient(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def watched(self, watch: Watch) -> Self:
+        """The same client under someone's eyes, for one turn. It shares the connections and is not closed."""
+        self._opened()
+        twin = copy(self)
+        twin._watch = watch
+        return twin
 
     async def aclose(self) -> None:
         if self._http is not None:
@@ -154,18 +164,21 @@ class GatewayClient(ABC):
 
     async def _attempt(self, question: Question, key: str | None) -> AsyncGenerator[list[Event]]:
         headers = {**self._request_headers(key), **question.headers}
+        self._watch.asked(self.protocol, question.url, headers, question.body)
         async with self._opened().send("POST", question.url, headers, question.body) as reply:
+            self._watch.answered(reply.status, reply.headers)
             decoder = decoder_for(self.protocol, reply.status, reply.headers)
             async with aclosing(reply.chunks()) as chunks:
                 async for chunk in chunks:
-                    batch, failure = _until_failure(decoder.feed(chunk))
+                    self._watch.received(chunk)
+                    batch, failure = until_failure(decoder.feed(chunk))
                     if batch:
                         yield batch
                     if failure is not None:
                         raise _told(failure, reply)
                     if decoder.over:
                         return
-            batch, failure = _until_failure(decoder.close())
+            batch, failure = until_failure(decoder.close())
             if batch:
                 yield batch
             if failure is not None:
@@ -282,19 +295,9 @@ def _count(data: bytes) -> int:
     return tokens
 
 
-def _until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:
-    """What was said, and what went wrong."""
-    failures = [event for event in events if isinstance(event, Failed)]
-    error = gravest([event.error for event in failures])
-    if error is None:
-        return events, None
-    error.usage = next((event.usage for event in failures if event.usage is not None), None)
-    return events[: next(place for place, event in enumerate(events) if isinstance(event, Failed))], error
-
-
 def _answer(data: bytes) -> Answer:
     decoder = StreamDecoder()
-    said, failure = _until_failure(decoder.feed(data) + decoder.close())
+    said, failure = until_failure(decoder.feed(data) + decoder.close())
     if failure is not None:
         raise failure
     finished = next((event for event in said if isinstance(event, Finished)), None)

@@ -16,7 +16,14 @@ from tollbridge.cli.connection import Connection, connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener
-from tollbridge.cli.options import Where, Wishes, ui_stream_option, where_options, wish_options
+from tollbridge.cli.options import (
+    Where,
+    Wishes,
+    record_options,
+    ui_stream_option,
+    where_options,
+    wish_options,
+)
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.summary import mended
 from tollbridge.cli.terminal import Paint, one_line
@@ -38,6 +45,7 @@ Ctrl-C stops an answer."""
 @wish_options
 @where_options
 @ui_stream_option
+@record_options
 def chat(wishes: Wishes, where: Where) -> int:
     """Talk with a model in the terminal. Questions can also be piped in, one a line."""
     with asyncio.Runner() as runner, contextlib.ExitStack() as leaving:
@@ -117,10 +125,9 @@ class _Chat:
     def _answer(self, line: str) -> None:
         question = Message(Role.USER, (TextPart(mended(line.strip("\n"))), *self._waiting))
         screen = Screen(sys.stdout, sys.stderr)
-        listener = Listener(self._connection.client, screen)
+        listener = Listener(self._connection, screen)
         try:
-            request = self._connection.prepared(self._conversation.request(question))
-            self._runner.run(listener.listen(request, self._tracker, self._connection.payer))
+            self._runner.run(listener.listen(self._conversation.request(question), self._tracker))
         except KeyboardInterrupt:
             if not self._by_hand:
                 raise

@@ -12,13 +12,12 @@ from tollbridge.cli.options import Where, where_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import one_line
 from tollbridge.core.errors import RequestError
+from tollbridge.recorder.redact import SECRET
 from tollbridge.settings import Loaded, all_accounts, describe_key, load
 from tollbridge.settings.checking import quoted
 from tollbridge.settings.layers import leaves
 from tollbridge.settings.options import CLEAR_THINKING, CLEAR_TOOL_USES
 
-# Values under such names are not for the eyes: a provider's own key may be among the options.
-_SECRET = re.compile(r"api_?key|secret|token(?!s)|password|credential|byok|authorization", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?<=//)[^/@]*@")
 
 
@@ -63,7 +62,8 @@ def settings_rows(loaded: Loaded) -> list[Row]:
 
 
 def _harmless(name: str, value: Any) -> Any:
-    if name.startswith("models.") and _SECRET.search(name):
+    # A provider's own key may be among the options.
+    if name.startswith("models.") and (SECRET.search(name.encode()) or ".byok" in name):
         return "set, not shown"
     return _PASSWORD.sub("…@", value) if isinstance(value, str) else value
 

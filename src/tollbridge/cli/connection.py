@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Literal, assert_never
 
 import click
@@ -19,6 +20,7 @@ from tollbridge.client_aisdk import UiStreamClient, open_client
 from tollbridge.core.messages import ChatRequest
 from tollbridge.io.http import Timeouts
 from tollbridge.local import LocalModel, is_installed
+from tollbridge.recorder import Recorder
 from tollbridge.settings import Chosen, Key, Settings, chosen_account, find_key, load, with_settings
 from tollbridge.settings.keys import OWN, clean_key
 from tollbridge.settings.oidc import TokenRefresher
@@ -54,6 +56,13 @@ class Connection(msgspec.Struct, frozen=True):
     def payer(self) -> Payer:
         """For the ledger."""
         return Payer(self.account, self.client.base_url)
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """Where turns are recorded, if they are."""
+        if self.settings.record is None:
+            return None
+        return Recorder(Path(self.settings.record), redacted=self.settings.record_redact)
 
     def prepared(self, request: ChatRequest) -> ChatRequest:
         """The request with what the settings add to it."""
@@ -127,7 +136,7 @@ async def _connected(
             async with UiStreamClient(
                 choice.base_url, own, timeouts=timeouts, proxy=proxy, allow_http=allow_http
             ) as chat:
-                yield Connection(chat, choice.base_url, "the endpoint's own model")
+                yield Connection(chat, choice.base_url, "the endpoint's own model", settings, "ui-stream")
         case "local":
             if backend != "openresponses":
                 raise click.UsageError("The model on this machine speaks OpenResponses. Leave out --backend.")

@@ -32,6 +32,8 @@ class Where(msgspec.Struct, frozen=True):
     backend: Backend | None = None
     ui_stream: str | None = None
     account: str | None = None
+    record: Path | None = None
+    record_redact: bool = False
 
     def flags(self) -> dict[str, object]:
         """What was given, as settings that outrank all others; what was not is `None`."""
@@ -40,6 +42,8 @@ class Where(msgspec.Struct, frozen=True):
             "base_url": self.base_url,
             "backend": self.backend,
             "allow_http": self.allow_http or None,
+            "record": None if self.record is None else str(self.record),
+            "record_redact": self.record_redact or None,
         }
 
 
@@ -110,6 +114,24 @@ def ui_stream_option(command: Command) -> Command:
         return command(where=msgspec.structs.replace(where, ui_stream=ui_stream), **rest)
 
     return with_ui_stream
+
+
+def record_options(command: Command) -> Command:
+    """Lets the command's `where` say that turns are recorded. It stands below `where_options`."""
+
+    @click.option(
+        "--record",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Record every turn in this folder, to replay it or to show it.  [env: TOLLBRIDGE_RECORD]",
+    )
+    @click.option("--record-redact", is_flag=True, help="Blot out what was said in recordings.")
+    @functools.wraps(command)
+    def with_record(record: Path | None, record_redact: bool, where: Where, **rest: Any) -> int | None:
+        told = msgspec.structs.replace(where, record=record, record_redact=record_redact)
+        return command(where=told, **rest)
+
+    return with_record
 
 
 def wish_options(command: Command) -> Command:

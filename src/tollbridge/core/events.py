@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.core.errors import BridgeError
+from tollbridge.core.errors import BridgeError, gravest
 from tollbridge.core.usage import Usage
 
 FinishReason = Literal[
@@ -103,3 +103,13 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 Event = TextDelta | ReasoningDelta | ReasoningEnded | ToolCall | File | Source | Data | Finished | Failed
+
+
+def until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:
+    """What was said, and what went wrong."""
+    failures = [event for event in events if isinstance(event, Failed)]
+    error = gravest([event.error for event in failures])
+    if error is None:
+        return events, None
+    error.usage = next((event.usage for event in failures if event.usage is not None), None)
+    return events[: next(place for place, event in enumerate(events) if isinstance(event, Failed))], error
