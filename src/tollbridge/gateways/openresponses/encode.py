@@ -44,9 +44,10 @@ DEFAULT = Quirks()
 
 def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
     """The body of `POST /responses`. `stream` is always said: some servers stream unless told not to."""
+    quirks = request.quirks or DEFAULT
     body: Json = {
         "model": request.model,
-        "input": translate_messages(request.messages, request.quirks),
+        "input": translate_messages(request.messages, quirks),
         "stream": stream,
         # The whole history is sent every time; nothing depends on the server's memory.
         "store": False,
@@ -66,7 +67,7 @@ def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
         body["tools"] = [_tool(tool) for tool in request.tools]
         body |= _set(tool_choice=_choice(request), parallel_tool_calls=request.parallel_tool_calls)
     body |= request.extra or {}
-    return {name: value for name, value in body.items() if name not in request.quirks.without}
+    return {name: value for name, value in body.items() if name not in quirks.without}
 
 
 def translate_messages(messages: Iterable[Message], quirks: Quirks = DEFAULT) -> list[Json]:
@@ -80,7 +81,7 @@ def translate_messages(messages: Iterable[Message], quirks: Quirks = DEFAULT) ->
 
 
 def _instructions(request: ChatRequest) -> str | None:
-    if request.quirks.system != "instructions":
+    if (request.quirks or DEFAULT).system != "instructions":
         return None
     return "\n".join(item["content"] for item in _system(request.messages, DEFAULT)) or None
 
