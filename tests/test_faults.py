@@ -60,6 +60,10 @@ FAILURES: dict[str, tuple[str, bool]] = {
     "no-terminal": ("disconnected", True),
     "garbage": ("protocol", True),
     "oversized-frame": ("protocol", True),
+    "arrays-only": ("invalid_request", False),
+    "nested-tools": ("invalid_request", False),
+    "no-parameters": ("invalid_request", False),
+    "picky": ("invalid_request", False),
 }
 TOOLS = (Tool("weather", "The weather", {"type": "object", "properties": {"city": {"type": "string"}}}),)
 REQUEST = ChatRequest(

@@ -6,17 +6,18 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import msgspec
 
-from tollbridge.core.errors import BridgeError, RequestError, StreamError
+from tollbridge.core.errors import BridgeError, NotFound, RequestError, StreamError
 from tollbridge.core.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
+from tollbridge.core.profile import STANDARD, Profile
 from tollbridge.core.usage import Usage
 from tollbridge.gateways.catalog import read_models
 from tollbridge.gateways.dialects import decoder_for
@@ -56,7 +57,10 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class GatewayClient(ABC):
-    """Talks to one base URL. A key is given for all calls or for one, and is kept nowhere else."""
+    """Talks to one base URL. A key is given for all calls or for one, and is kept nowhere else.
+
+    `profile` says how the server differs from the protocol (see `tollbridge doctor`).
+    """
 
     protocol: ClassVar[str]
     # Where it talks to unless told otherwise.
@@ -72,8 +76,10 @@ class GatewayClient(ABC):
         proxy: str | None = None,
         allow_http: bool = False,
         headers: Mapping[str, str] | None = None,
+        profile: Profile | None = None,
     ) -> None:
         self.base_url = (base_url or self.home).rstrip("/")
+        self.profile = profile or STANDARD
         self._api_key = api_key
         self._timeouts = timeouts
         self._retries = retries or RetryPolicy()
@@ -130,6 +136,25 @@ class GatewayClient(ABC):
                 if wait is None:
                     raise
             await asyncio.sleep(wait)
+
+    def send(
+        self, method: str, path: str, body: bytes | None = None, *, api_key: str | None = None
+    ) -> AbstractAsyncContextManager[Reply]:
+        """One request as it is, and its reply: not read, not tried again, whatever its status."""
+        headers = self._request_headers(self._key(api_key))
+        return self._opened().send(method, self.base_url + path, headers, body)
+
+    def told(self, error: BridgeError, reply: Reply, *, api_key: str | None = None) -> BridgeError:
+        """The error with what its reply says of it, and without the key."""
+        return _told(error, reply, self._key(api_key))
+
+    @property
+    def has_key(self) -> bool:
+        return bool(self._api_key)
+
+    def proxy(self) -> str | None:
+        """The proxy on the way, by its host and port alone: an address may hold a password."""
+        return self._opened().proxy_host(self.base_url)
 
     @abstractmethod
     async def models(self, *, api_key: str | None = None) -> list[Model]:
@@ -218,7 +243,8 @@ class OpenResponsesClient(GatewayClient):
 
     async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
         """The whole answer at once, without streaming."""
-        return await self._call("POST", "/responses", _body(request, stream=False), api_key, _answer)
+        body = _encoded({**self._parsed(request), "stream": False})
+        return await self._call("POST", "/responses", body, api_key, _answer)
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
@@ -228,23 +254,21 @@ class OpenResponsesClient(GatewayClient):
         self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
     ) -> int:
         """How many tokens the request would come to, counted by the gateway. Not every gateway can."""
+        if not self.profile.input_tokens:
+            raise NotFound("This gateway does not count tokens, as its profile says.")
         body = {
             name: value
-            for name, value in _parsed(request).items()
+            for name, value in self._parsed(request).items()
             if name in ("model", "input", "tools", "tool_choice", "reasoning", "text", "instructions")
         }
         return await self._call("POST", "/responses/input_tokens", _encoded(body), api_key, _count)
 
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
-        return Question(f"{self.base_url}/responses", _body(request, stream=True))
+        return Question(f"{self.base_url}/responses", _encoded({**self._parsed(request), "stream": True}))
 
-
-def _body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> bytes:
-    return _encoded({**_parsed(request), "stream": stream})
-
-
-def _parsed(request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
-    return encode_request(request) if isinstance(request, ChatRequest) else request
+    def _parsed(self, request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
+        """A body that is given as one is sent as it is."""
+        return encode_request(request, profile=self.profile) if isinstance(request, ChatRequest) else request
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

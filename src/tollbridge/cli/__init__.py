@@ -17,6 +17,7 @@ from tollbridge.core.errors import BridgeError
 COMMANDS: dict[str, tuple[str, str]] = {
     "ask": ("tollbridge.cli.ask", "Ask one question and print the answer."),
     "chat": ("tollbridge.cli.chat", "Talk with a model in the terminal."),
+    "doctor": ("tollbridge.cli.doctor", "Examine a server and write the profile to talk to it by."),
     "gateway": ("tollbridge.cli.serve", "Serve the embedded OpenResponses gateway, for tests."),
     "local": ("tollbridge.cli.serve", "Fetch a small model and serve it on this machine."),
     "models": ("tollbridge.cli.models", "List the models of a gateway."),

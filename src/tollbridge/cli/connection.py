@@ -16,6 +16,7 @@ from tollbridge.cli.terminal import one_line
 from tollbridge.client import VERCEL, GatewayClient, OpenResponsesClient
 from tollbridge.client_aisdk import UiStreamClient, open_client
 from tollbridge.local import LocalModel, is_installed
+from tollbridge.profiles import find_profile, known_profile
 
 KEY_NAMES = ("TOLLBRIDGE_API_KEY", "AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN")
 
@@ -74,7 +75,11 @@ async def connect(where: Where) -> AsyncIterator[Connection]:
     match choice.kind:
         case "remote":
             async with open_client(
-                where.backend, choice.base_url, key, allow_http=where.allow_http
+                where.backend,
+                choice.base_url,
+                key,
+                allow_http=where.allow_http,
+                profile=find_profile(choice.base_url),
             ) as client:
                 yield Connection(client, choice.base_url)
         case "ui-stream":
@@ -86,7 +91,10 @@ async def connect(where: Where) -> AsyncIterator[Connection]:
             if where.backend != "openresponses":
                 raise click.UsageError("The model on this machine speaks OpenResponses. Leave out --backend.")
             with FetchBar() as progress:
-                async with LocalModel(progress=progress) as local, OpenResponsesClient(local.url) as client:
+                async with (
+                    LocalModel(progress=progress) as local,
+                    OpenResponsesClient(local.url, profile=known_profile("llama.cpp")) as client,
+                ):
                     progress.close()
                     yield Connection(client, "this machine (llama.cpp)", local.model_id)
         case "embedded":

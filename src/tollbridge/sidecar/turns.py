@@ -12,10 +12,12 @@ from tollbridge.bridge import Bridge
 from tollbridge.client import OpenResponsesClient
 from tollbridge.core.messages import Part
 from tollbridge.core.models import Model
+from tollbridge.core.profile import Profile
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
 from tollbridge.io.http import Timeouts
+from tollbridge.profiles import UnreadableProfile, find_profile
 from tollbridge.sidecar import wire
 from tollbridge.sidecar.log import log
 from tollbridge.usage import UsageTracker
@@ -104,6 +106,7 @@ class Turns:
                 timeouts=_timeouts(settings.timeouts),
                 proxy=settings.proxy,
                 allow_http=settings.allow_http,
+                profile=_profile(account.base_url),
             )
             self._clients[account.base_url] = client
         return client
@@ -147,6 +150,15 @@ class Catalogue:
         while len(self._lists) >= CATALOGUE_LIMIT:
             self._lists.pop(next(iter(self._lists)))
         self._lists[name] = (time.monotonic(), {model.id: model for model in fetch.result()})
+
+
+def _profile(base_url: str) -> Profile | None:
+    """How the server wants to be talked to. A file that makes no sense stops nobody from chatting."""
+    try:
+        return find_profile(base_url)
+    except UnreadableProfile as error:
+        log("warning", error.message)
+        return None
 
 
 def _name(account: wire.Account) -> int:

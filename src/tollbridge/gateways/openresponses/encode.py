@@ -22,6 +22,8 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.profile import STANDARD, Profile
+from tollbridge.gateways.openresponses.fitting import fitted
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
@@ -35,8 +37,11 @@ ERROR_MARK = "Error: "
 Json = dict[str, Any]
 
 
-def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
-    """The body of `POST /responses`. `stream` is always said: some servers stream unless told not to."""
+def encode_request(request: ChatRequest, *, stream: bool = True, profile: Profile | None = None) -> Json:
+    """The body of `POST /responses`. `stream` is always said: some servers stream unless told not to.
+
+    A `profile` puts it as one server takes it; what `extra` holds is sent as given all the same.
+    """
     body: Json = {
         "model": request.model,
         "input": translate_messages(request.messages),
@@ -57,7 +62,7 @@ def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
         body |= _set(tool_choice=_choice(request), parallel_tool_calls=request.parallel_tool_calls)
-    return {**body, **(request.extra or {})}
+    return {**fitted(body, (profile or STANDARD).of(request.model)), **(request.extra or {})}
 
 
 def translate_messages(messages: Iterable[Message]) -> list[Json]:
