@@ -138,11 +138,17 @@ class GatewayClient(ABC):
             await asyncio.sleep(wait)
 
     def send(
-        self, method: str, path: str, body: bytes | None = None, *, api_key: str | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> AbstractAsyncContextManager[Reply]:
         """One request as it is, and its reply: not read, not tried again, whatever its status."""
-        headers = self._request_headers(self._key(api_key))
-        return self._opened().send(method, self.base_url + path, headers, body)
+        sent = {**self._request_headers(self._key(api_key)), **(headers or {})}
+        return self._opened().send(method, self.base_url + path, sent, body)
 
     def told(self, error: BridgeError, reply: Reply, *, api_key: str | None = None) -> BridgeError:
         """The error with what its reply says of it, and without the key."""

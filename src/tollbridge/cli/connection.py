@@ -15,8 +15,9 @@ from tollbridge.cli.progress import FetchBar
 from tollbridge.cli.terminal import one_line
 from tollbridge.client import VERCEL, GatewayClient, OpenResponsesClient
 from tollbridge.client_aisdk import UiStreamClient, open_client
+from tollbridge.core.profile import Profile
 from tollbridge.local import LocalModel, is_installed
-from tollbridge.profiles import find_profile, known_profile
+from tollbridge.profiles import UnreadableProfile, find_profile, known_profile
 
 KEY_NAMES = ("TOLLBRIDGE_API_KEY", "AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN")
 
@@ -79,7 +80,7 @@ async def connect(where: Where) -> AsyncIterator[Connection]:
                 choice.base_url,
                 key,
                 allow_http=where.allow_http,
-                profile=find_profile(choice.base_url),
+                profile=_profile(choice.base_url),
             ) as client:
                 yield Connection(client, choice.base_url)
         case "ui-stream":
@@ -104,6 +105,15 @@ async def connect(where: Where) -> AsyncIterator[Connection]:
                 yield Connection(client, "the embedded demo gateway", MODELS[0]["id"])
         case _:
             assert_never(choice.kind)
+
+
+def _profile(base_url: str) -> Profile | None:
+    """How the server wants to be talked to. A file that makes no sense is told, and stops nobody."""
+    try:
+        return find_profile(base_url)
+    except UnreadableProfile as error:
+        click.echo(one_line(error.message), err=True)
+        return None
 
 
 async def pick_model(connection: Connection, asked: str | None) -> str:

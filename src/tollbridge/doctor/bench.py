@@ -31,6 +31,8 @@ LONGEST_WAIT = 5.0
 REQUEST_LIMIT = 48
 BODY_LIMIT = 4 * 1024 * 1024
 
+# Each question has a connection of its own: some servers close one after a stream, without a word.
+ALONE = {"connection": "close"}
 # What a server says of a request it does not take. Any other failure says nothing of the request.
 _REFUSALS = frozenset({"invalid_request", "not_found", "server", "content_filtered"})
 
@@ -146,7 +148,7 @@ class Bench:
             return Heard(error=error, seconds=time.monotonic() - began)
 
     async def _heard(self, method: str, path: str, body: bytes | None, began: float) -> Heard:
-        async with self.client.send(method, path, body) as reply:
+        async with self.client.send(method, path, body, headers=ALONE) as reply:
             data = await reply.read(BODY_LIMIT)
             events = _events(path, reply.status, reply.headers, data)
             error = next((event.error for event in events if isinstance(event, Failed)), None)

@@ -11,7 +11,7 @@ from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import ReasoningEnded
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import Message, Role, TextPart, ThinkingPart
-from tollbridge.doctor.bench import ANSWER_SECONDS, Bench, Heard
+from tollbridge.doctor.bench import ALONE, ANSWER_SECONDS, Bench, Heard
 from tollbridge.doctor.findings import Finding, amiss, not_seen, reason, unknown, well
 from tollbridge.doctor.way import HELLO
 from tollbridge.gateways.openresponses.encode import encode_request
@@ -97,7 +97,10 @@ async def _hang_up(bench: Bench) -> int:
     request = bench.question(_MANY, max_output_tokens=400)
     body = write_json(encode_request(request, profile=bench.profile)).encode()
     bench.requests += 1
-    async with bench.client.send("POST", "/responses", body) as reply, aclosing(reply.chunks()) as chunks:
+    async with (
+        bench.client.send("POST", "/responses", body, headers=ALONE) as reply,
+        aclosing(reply.chunks()) as chunks,
+    ):
         async for chunk in chunks:
             return len(chunk)
     return 0
