@@ -6,53 +6,37 @@ from typing import Any
 
 from tollbridge.doctor.bench import Bench, Heard
 from tollbridge.doctor.findings import Finding, amiss, not_seen, reason, well
-from tollbridge.doctor.way import HELLO
+from tollbridge.doctor.opening import HELLO
 from tollbridge.gateways.openresponses.wire import EVENTS
 
-# Other ways to put the plainest request, for a server that refuses it; each is a guess at the reason.
-_OTHERWISE: tuple[dict[str, Any], ...] = (
-    {"store": False},
-    {"content": "array"},
-    {"leave_out": ("max_output_tokens",)},
-    {"store": False, "leave_out": ("max_output_tokens",)},
-    {"content": "array", "store": False, "leave_out": ("max_output_tokens",)},
-)
+# How a request had to be put.
+_PUT = {
+    "store": "without `store`",
+    "content": "with content as a list",
+    "leave_out": "without `max_output_tokens`",
+}
 
 
 async def text(bench: Bench) -> Finding:
-    heard, quirks = bench.first, dict[str, Any]()
-    if heard is None:
+    opening = bench.opening
+    if opening is None:
         return amiss("There is no model to ask.", "Say which model to use with --model.")
-    refusal = heard.error
-    for quirks in _OTHERWISE if heard.is_refused else ():
-        heard = await bench.ask(bench.question(HELLO), **quirks)
-        if not heard.is_refused:
-            break
+    heard, refusal = opening.heard, opening.refusal
     if heard.error is not None:
-        why = refusal if heard.is_refused and refusal is not None else heard.error
         return amiss(
-            f"{bench.model} does not answer: {reason(why)}", "A chat is not possible before it does."
+            f"{bench.model} does not answer: {reason(heard.error)}", "Without an answer there is no chat."
         )
-    bench.first = heard
-    learned = {"store": True, "content": "string", "leave_out": (), **quirks}
+    learned = {"store": True, "content": "string", "leave_out": (), **opening.quirks}
     said = f"{bench.model} answers in {heard.seconds:.1f} s"
     if refusal is not None:
-        return amiss(f"{said}, but only {_put(quirks)}: {reason(refusal)}", "It is put so.", **learned)
+        put = " and ".join(_PUT[name] for name in opening.quirks)
+        return amiss(f"{said}, but only {put}: {reason(refusal)}", "It is put so.", **learned)
     empty = "" if heard.text else ", with no text (it may have thought too long)"
     return well(f"{said}{empty}.", **learned)
 
 
-def _put(quirks: dict[str, Any]) -> str:
-    words = {
-        "store": "without `store`",
-        "content": "with content as an array",
-        "leave_out": "without `max_output_tokens`",
-    }
-    return " and ".join(words[name] for name in quirks)
-
-
 async def stream(bench: Bench) -> Finding:
-    heard = bench.first or Heard()
+    heard = bench.first
     frames, events = heard.frames(), heard.wire_events()
     if not events:
         return amiss(
@@ -81,7 +65,7 @@ def _oddities(frames: list[tuple[bytes, bytes]], events: list[dict[str, Any]]) -
 
 
 async def usage(bench: Bench) -> Finding:
-    heard = bench.first or Heard()
+    heard = bench.first
     found = heard.finished.usage if heard.finished else None
     remedy = "Tollbridge counts by itself, and says that it is an estimate."
     if found is None or not found.known:

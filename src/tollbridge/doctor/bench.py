@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,9 @@ from tollbridge.gateways.dialects import decoder_for
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.sse import SseDecoder
+
+if TYPE_CHECKING:
+    from tollbridge.doctor.opening import Opening
 
 # Small answers: enough for a call of a tool, and for a model that thinks a little first.
 OUTPUT_TOKENS = 64
@@ -101,9 +104,14 @@ class Bench:
         self.profile = Profile()
         self.models: tuple[Model, ...] = ()
         self.listed: Heard | None = None  # the reply to the first request of all
-        self.first: Heard | None = None  # the first answer of the model
+        self.opening: Opening | None = None  # the first question, and its answer
         self.requests = 0
         self._ends = time.monotonic() + WHOLE_SECONDS
+
+    @property
+    def first(self) -> Heard:
+        """The first answer; an empty one where there is none."""
+        return self.opening.heard if self.opening else Heard()
 
     def question(self, *messages: Message | str, **fields: Any) -> ChatRequest:
         """A small request. A text is something the user says."""

@@ -87,8 +87,8 @@ class Examination:
     @property
     def can_chat(self) -> bool:
         """Whether the model answers, in whatever form it had to be asked."""
-        first = self._bench.first
-        return first is not None and first.error is None
+        opening = self._bench.opening
+        return opening is not None and opening.heard.error is None
 
     @property
     def server(self) -> Known | None:

@@ -13,7 +13,7 @@ from tollbridge.core.json import write_json
 from tollbridge.core.messages import Message, Role, TextPart, ThinkingPart
 from tollbridge.doctor.bench import ALONE, ANSWER_SECONDS, Bench, Heard
 from tollbridge.doctor.findings import Finding, amiss, not_seen, reason, unknown, well
-from tollbridge.doctor.way import HELLO
+from tollbridge.doctor.opening import HELLO
 from tollbridge.gateways.openresponses.encode import encode_request
 
 _THINK = "Think briefly: what is 17 times 3?"

@@ -8,10 +8,10 @@ from tollbridge.core.errors import BridgeError
 from tollbridge.core.models import Model
 from tollbridge.doctor.bench import Bench, Heard
 from tollbridge.doctor.findings import Finding, amiss, not_seen, reason, unknown, well
+from tollbridge.doctor.opening import opening
 from tollbridge.gateways.catalog import read_models
 from tollbridge.profiles import Known, known_server
 
-HELLO = "Say hello in one short sentence."
 _KEY = "Set TOLLBRIDGE_API_KEY (or AI_GATEWAY_API_KEY) to a key that this gateway accepts."
 # What the first request says of the way, where it fails; anything else is the server's own word.
 _NO_WAY = frozenset({"network", "timeout", "disconnected"})
@@ -58,9 +58,9 @@ async def key(bench: Bench) -> Finding:
     """The list of models is often open to anyone: only an answer shows what a key is worth."""
     if bench.model is None:
         return unknown("Could not be seen without a model.")
-    bench.first = heard = await bench.ask(bench.question(HELLO))
-    sent = "The key" if bench.client.has_key else "No key"
-    if heard.error is None or heard.is_refused:
+    bench.opening = await opening(bench)
+    heard, sent = bench.opening.heard, "The key" if bench.client.has_key else "No key"
+    if heard.error is None:
         return well(f"{sent} was sent, and that is accepted.")
     if heard.error.kind in ("authentication", "permission"):
         return amiss(f"{sent} was sent, and the server says: {reason(heard.error)}", _KEY)
@@ -90,6 +90,7 @@ def _pick(chat: list[Model]) -> str | None:
 
 def recognise(bench: Bench) -> Known | None:
     """The server, where it is one that is known: by what it says of itself, or by where it is."""
-    headers = bench.listed.headers if bench.listed else {}
+    replies = (bench.listed or Heard(), bench.first)
+    headers = {name: value for heard in replies for name, value in heard.headers.items()}
     owners = {model.owner for model in bench.models if model.owner}
     return known_server(bench.client.base_url, headers, owners)
