@@ -1,4 +1,4 @@
-"""A server that answers with given bytes, one answer a request: for what the embedded gateway cannot say."""
+"""A server that gives bytes for answers, one a request: for what the embedded gateway does not say."""
 
 from __future__ import annotations
 

@@ -385,3 +385,9 @@ async def test_a_closed_client_says_that_it_is() -> None:
 
 async def test_a_client_is_made_without_a_running_loop_and_closed_without_use() -> None:
     await OpenResponsesClient().aclose()
+
+
+@pytest.mark.parametrize("base_url", ["", "  ", "https://host/v1?key=1", "https://host/v1#here"])
+def test_a_base_url_is_an_address_and_no_more(base_url: str) -> None:
+    with pytest.raises(RequestError, match="base URL"):
+        OpenResponsesClient(base_url)

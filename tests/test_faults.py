@@ -1,4 +1,4 @@
-"""Every way the embedded gateway can fail or be odd: the right outcome, nothing lost, nothing left behind."""
+"""Our own client meets every scenario of the gateway: the right error, nothing lost, nothing left behind."""
 
 from __future__ import annotations
 
@@ -6,71 +6,78 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import psutil
 import pytest
 
-from tollbridge import (
-    Bridge,
-    BridgeError,
-    ChatRequest,
-    DataPart,
-    Message,
-    OpenResponsesClient,
-    RetryPolicy,
-    Role,
-    TextPart,
-    ThinkingPart,
-    Timeouts,
-    Tool,
-    ToolCallPart,
-)
-from tollbridge.core.messages import Part
+from tollbridge.client import OpenResponsesClient
+from tollbridge.core.errors import BridgeError
+from tollbridge.core.events import Event, File, Finished, ReasoningDelta, TextDelta, ToolCall
+from tollbridge.core.messages import ChatRequest, Message, Role, TextPart, Tool
 from tollbridge.gateway import SCENARIOS, Gateway, Settings
+from tollbridge.io.http import Timeouts
+from tollbridge.io.retry import RetryPolicy
 
-# The kind of error; whether something had been said before it, and is kept.
-FAILURES: dict[str, tuple[str, bool]] = {
-    "unauthorized": ("authentication", False),
-    "forbidden": ("permission", False),
-    "not-found": ("not_found", False),
-    "rate-limit": ("rate_limited", False),
-    "rate-limit-date": ("rate_limited", False),
-    "server-error": ("server", False),
-    "overloaded": ("overloaded", False),
-    "context-too-long": ("context_too_long", False),
-    "html-error": ("server", False),
-    "text-error": ("server", False),
-    "empty-error": ("server", False),
-    "detail-error": ("invalid_request", False),
-    "list-error": ("invalid_request", False),
-    "string-error": ("invalid_request", False),
-    "bare-error": ("invalid_request", False),
-    "sse-error": ("server", False),
-    "html-page": ("protocol", False),
-    "redirect-elsewhere": ("network", False),
-    "stall-headers": ("timeout", False),
-    "hang-up": ("disconnected", False),
-    "error-event": ("server", True),
-    "error-event-flat": ("server", True),
-    "failed": ("server", True),
-    "failed-at-once": ("server", False),
-    "disconnect": ("disconnected", True),
-    "reset": ("disconnected", True),
-    "stall": ("timeout", True),
-    "no-terminal": ("disconnected", True),
-    "garbage": ("protocol", True),
-    "oversized-frame": ("protocol", True),
-    "arrays-only": ("invalid_request", False),
-    "nested-tools": ("invalid_request", False),
-    "no-parameters": ("invalid_request", False),
-    "picky": ("invalid_request", False),
-}
-TOOLS = (Tool("weather", "The weather", {"type": "object", "properties": {"city": {"type": "string"}}}),)
-REQUEST = ChatRequest(
-    model="tollbridge/demo", messages=(Message(Role.USER, "Hello, how are you?"),), tools=TOOLS
+QUICK = Settings(stall_seconds=30, pace=0.001)
+TOOL = Tool(
+    "list_dir",
+    "Lists a directory",
+    {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
 )
-ONCE = RetryPolicy(attempts=1)
-SHORT = Timeouts(connect=5, idle=0.5, total=20)
+BOUND_SECONDS = 10
+
+# What kind of error each scenario is to us. Those not here are none.
+KINDS: dict[str, str] = {
+    "arrays-only": "invalid_request",
+    "bare-error": "invalid_request",
+    "context-too-long": "context_too_long",
+    "detail-error": "invalid_request",
+    "disconnect": "disconnected",
+    "empty-error": "server",
+    "error-event": "server",
+    "error-event-flat": "server",
+    "failed": "server",
+    "failed-at-once": "server",
+    "forbidden": "permission",
+    "garbage": "protocol",
+    "hang-up": "disconnected",
+    "hang-up-once": "disconnected",
+    "html-error": "server",
+    "html-page": "protocol",
+    "list-error": "invalid_request",
+    "no-parameters": "invalid_request",
+    "no-terminal": "disconnected",
+    "not-found": "not_found",
+    "overloaded": "overloaded",
+    "oversized-frame": "protocol",
+    "picky": "invalid_request",
+    "rate-limit": "rate_limited",
+    "rate-limit-date": "rate_limited",
+    "rate-limit-once": "rate_limited",
+    "redirect-elsewhere": "network",
+    "reject-string-content": "invalid_request",
+    "reset": "disconnected",
+    "server-error": "server",
+    "server-error-once": "server",
+    "sse-error": "server",
+    "stall": "timeout",
+    "stall-headers": "timeout",
+    "string-error": "invalid_request",
+    "text-error": "server",
+    "unauthorized": "authentication",
+}
+# Those of them that fail after something was said.
+MIDWAY = {
+    *("disconnect", "error-event", "error-event-flat", "failed", "garbage", "no-terminal"),
+    *("oversized-frame", "reset", "stall"),
+}
+# What is said where nothing else is asked for, and where something is.
+TEXT = "You said “Hello”. I was given 1 item and no system prompt, with no tools."
+OTHERWISE = {"image", "refusal", "incomplete", "long", "cite", "content-filter", "line-separators"}
+LATE = ("arguments-in-done", "arguments-in-item", "arguments-in-response")
+BOTH = {"parallel", "interleaved", "wrong-index"}
+CALLING = {"tool", "duplicate-added", "scrambled-arguments", "renamed-calls", *LATE, *BOTH}
 
 
 @pytest.fixture(autouse=True)
@@ -87,144 +94,109 @@ async def nothing_left_behind() -> AsyncIterator[None]:
     assert {c for c in process.net_connections() if c.status not in ("TIME_WAIT", "NONE")} <= set(sockets)
 
 
-async def answer(gateway: Gateway, request: ChatRequest = REQUEST) -> tuple[list[Part], BridgeError | None]:
-    parts: list[Part] = []
-    async with OpenResponsesClient(gateway.url, timeouts=SHORT, retries=ONCE) as client:
-        try:
-            async with asyncio.timeout(10):
-                await Bridge(client).answer(request, parts.extend)
-        except BridgeError as error:
-            return parts, error
-    return parts, None
+def hello(*tools: Tool, text: str = "Hello") -> ChatRequest:
+    message = Message(Role.USER, (TextPart(text),))
+    return ChatRequest(model="tollbridge/demo", messages=(message,), tools=tools)
 
 
-def said(parts: list[Part]) -> str:
-    return "".join(part.text for part in parts if isinstance(part, TextPart))
+def client_of(gateway: Gateway, attempts: int = 1) -> OpenResponsesClient:
+    return OpenResponsesClient(
+        gateway.url, timeouts=Timeouts(idle=0.5), retries=RetryPolicy(attempts=attempts, first=0.01)
+    )
 
 
-@pytest.mark.parametrize("scenario", FAILURES)
-async def test_a_fault_has_its_kind_and_what_was_said_is_kept(scenario: str) -> None:
-    kind, spoke = FAILURES[scenario]
-    async with Gateway(scenario=scenario, settings=Settings(stall_seconds=3.0)) as gateway:
-        parts, error = await answer(gateway)
-    assert error is not None
-    assert error.kind == kind
-    assert error.message
-    assert bool(said(parts)) is spoke
+async def collect(client: OpenResponsesClient, *tools: Tool) -> tuple[list[Event], BridgeError | None]:
+    events: list[Event] = []
+    try:
+        async with asyncio.timeout(BOUND_SECONDS):
+            async for event in client.stream(hello(*tools)):
+                events.append(event)  # noqa: PERF401 (what came before an error counts)
+    except BridgeError as error:
+        return events, error
+    return events, None
 
 
-# Odd, but nothing is wrong: the same is told as by a gateway that is not odd.
-ODD = sorted(
-    name
-    for name, scenario in SCENARIOS.items()
-    if name not in FAILURES and not scenario.once and not scenario.words
-)
+def test_every_scenario_in_the_table_exists() -> None:
+    assert set(KINDS) | MIDWAY | CALLING <= set(SCENARIOS)
 
 
-def asked_for(scenario: str) -> ChatRequest:
-    """A request that makes the oddity show: some concern tool calls only."""
-    calls = "arguments" in scenario or scenario == "duplicate-added"
-    messages = (Message(Role.USER, "Please call a tool." if calls else "Hello, how are you?"),)
-    return ChatRequest(model="tollbridge/demo", messages=messages, tools=TOOLS)
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_every_scenario_has_its_outcome(name: str) -> None:
+    async with Gateway(scenario=name, settings=QUICK) as gateway, client_of(gateway) as client:
+        events, error = await collect(client, *([TOOL] if name in CALLING else []))
+    assert (error.kind if error else None) == KINDS.get(name), error
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    if name in MIDWAY:
+        assert text.startswith("You said “Hello”.")
+    elif name in KINDS:
+        assert events == []
+    elif name in CALLING:
+        calls = [event for event in events if isinstance(event, ToolCall)]
+        assert [call.input for call in calls] == [{"path": "path"}] * (2 if name in BOTH else 1)
+        assert all(call.offered for call in calls)
+    else:
+        assert isinstance(events[-1], Finished)
+        assert name in OTHERWISE or text == TEXT
 
 
-@pytest.mark.parametrize(
-    "scenario", [name for name in ODD if name not in ("content-filter", "line-separators")]
-)
-async def test_an_odd_gateway_is_understood_all_the_same(scenario: str) -> None:
-    request = asked_for(scenario)
-    async with Gateway() as plain, Gateway(scenario=scenario) as odd:
-        expected, _ = await answer(plain, request)
-        parts, error = await answer(odd, request)
-    assert error is None
-    assert said(parts) == said(expected)
-    assert [(p.name, p.input) for p in parts if isinstance(p, ToolCallPart)] == [
-        (p.name, p.input) for p in expected if isinstance(p, ToolCallPart)
-    ]
-    assert said(parts) or [p for p in parts if isinstance(p, ToolCallPart)]
-
-
-async def test_a_filtered_answer_keeps_what_was_said() -> None:
-    async with Gateway(scenario="content-filter") as gateway, OpenResponsesClient(gateway.url) as client:
-        parts: list[Part] = []
-        turn = await Bridge(client).answer(REQUEST, parts.extend)
-    assert said(parts)
-    assert turn.finish_reason == "content-filter"
-
-
-async def test_line_separators_arrive_as_they_are() -> None:
-    async with Gateway(scenario="line-separators") as gateway:
-        parts, _ = await answer(gateway)
-    assert all(separator in said(parts) for separator in "\u2028\u2029\u0085")
-
-
-@pytest.mark.parametrize("scenario", ["reasoning-raw", "reasoning-text", "reasoning-summary"])
-async def test_thinking_is_told_under_all_its_names(scenario: str) -> None:
-    async with Gateway(scenario=scenario) as gateway:
-        parts, error = await answer(gateway)
-    assert error is None
-    assert "".join(part.text for part in parts if isinstance(part, ThinkingPart))
-    assert said(parts)
-
-
-async def test_an_image_is_told_as_what_it_is() -> None:
-    async with Gateway(scenario="image") as gateway:
-        parts, error = await answer(gateway)
-    assert error is None
-    (image,) = [part for part in parts if isinstance(part, DataPart)]
-    assert image.mime == "image/png"
-    assert image.data.startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize("scenario", [name for name, scenario in SCENARIOS.items() if scenario.once])
-async def test_a_passing_fault_is_not_seen(scenario: str) -> None:
-    async with Gateway(scenario=scenario) as gateway:
-        async with OpenResponsesClient(gateway.url, retries=RetryPolicy(first=0.01)) as client:
-            parts: list[Part] = []
-            await Bridge(client).answer(REQUEST, parts.extend)
+@pytest.mark.parametrize("name", ["server-error-once", "rate-limit-once", "hang-up-once"])
+async def test_what_fails_once_is_tried_again(name: str) -> None:
+    async with Gateway(scenario=name, settings=QUICK) as gateway, client_of(gateway, 2) as client:
+        _, error = await collect(client)
+        assert error is None
         assert len(gateway.requests) == 2
-    assert said(parts)
 
 
-async def test_nothing_is_asked_again_once_something_was_said() -> None:
-    async with Gateway(scenario="disconnect") as gateway:
-        async with OpenResponsesClient(gateway.url, retries=RetryPolicy(first=0.01)) as client:
-            with pytest.raises(BridgeError):
-                await Bridge(client).answer(REQUEST, lambda parts: None)
+@pytest.mark.parametrize("name", sorted(MIDWAY))
+async def test_what_fails_midway_is_not_tried_again(name: str) -> None:
+    async with Gateway(scenario=name, settings=QUICK) as gateway, client_of(gateway, 3) as client:
+        _, error = await collect(client)
+        assert error is not None
         assert len(gateway.requests) == 1
 
 
-def test_every_scenario_is_tested() -> None:
-    answers = {name for name, scenario in SCENARIOS.items() if scenario.words or scenario.once}
-    assert set(FAILURES) | set(ODD) | answers == set(SCENARIOS)
+@pytest.mark.parametrize("text", ["long 20000 slow", "long 60000"])
+async def test_stopping_closes_the_socket_within_100_ms(text: str) -> None:
+    async with Gateway(settings=QUICK) as gateway, client_of(gateway) as client:
+        async with aclosing(client.stream(hello(text=text))) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    break
+            left = time.monotonic()
+        assert await gateway.hung_up(timeout=2) - left < 0.1
 
 
-@pytest.mark.parametrize("scenario", ["slow", "stall", "stall-headers"])
-async def test_cancelling_closes_the_socket_within_100_ms(scenario: str) -> None:
-    heard = asyncio.Event()
-    quiet = Settings(stall_seconds=20.0)
-    async with (
-        Gateway(scenario=scenario, settings=quiet) as gateway,
-        OpenResponsesClient(gateway.url) as client,
-    ):
-        turn = asyncio.create_task(Bridge(client).answer(REQUEST, lambda parts: heard.set()))
+@pytest.mark.parametrize("name", ["stall", "stall-headers"])
+async def test_stopping_closes_the_socket_of_a_silent_gateway_too(name: str) -> None:
+    async with Gateway(scenario=name, settings=QUICK) as gateway, OpenResponsesClient(gateway.url) as client:
+        turn = asyncio.create_task(collect(client))
         await gateway.arrived()
-        if scenario != "stall-headers":
-            await asyncio.wait_for(heard.wait(), 5)
-        cancelled = time.monotonic()
+        stopped = time.monotonic()
         turn.cancel()
-        left = await gateway.hung_up(timeout=5)
+        left = await gateway.hung_up()
         with pytest.raises(asyncio.CancelledError):
             await turn
-    assert left - cancelled < 0.1
+    assert left - stopped < 0.1
 
 
-async def test_leaving_the_stream_early_closes_the_socket() -> None:
-    from contextlib import aclosing
+@pytest.mark.parametrize("name", ["reasoning-raw", "reasoning-text", "reasoning-summary"])
+async def test_thinking_is_told_under_all_its_names(name: str) -> None:
+    async with Gateway(scenario=name) as gateway, client_of(gateway) as client:
+        events, _ = await collect(client)
+    assert "".join(event.text for event in events if isinstance(event, ReasoningDelta))
 
-    async with Gateway(scenario="slow") as gateway, OpenResponsesClient(gateway.url) as client:
-        async with aclosing(client.stream(REQUEST)) as stream:
-            async for _ in stream:
-                break
-        left = time.monotonic()
-        assert await gateway.hung_up(timeout=5) - left < 0.1
+
+async def test_an_image_is_told_as_what_it_is() -> None:
+    async with Gateway(scenario="image") as gateway, client_of(gateway) as client:
+        events, _ = await collect(client)
+    (image,) = [event for event in events if isinstance(event, File)]
+    assert image.mime == "image/png"
+    assert image.data is not None
+    assert image.data.startswith(b"\x89PNG")
+
+
+async def test_line_separators_arrive_as_they_are() -> None:
+    async with Gateway(scenario="line-separators") as gateway, client_of(gateway) as client:
+        events, _ = await collect(client)
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert all(separator in text for separator in "\u2028\u2029\u0085")

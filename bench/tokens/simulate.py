@@ -5,6 +5,7 @@ python -m bench.tokens.simulate [claude2] [qwen36] [o200k] [llama4] [deepseek]
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable
 
@@ -52,19 +53,45 @@ class Error(msgspec.Struct, frozen=True):
     share: float
 
 
-def run(trial: Trial, make: Callable[[], Scheme], seeds: int = SEEDS) -> list[Error]:
+class Trouble(msgspec.Struct, frozen=True):
+    """How reports go wrong: nonsense, reasoning kept secret, cached tokens left out of the input."""
+
+    nonsense: float = 0.0
+    secret: float = 0.0
+    cached_apart: bool = False
+
+    def report(self, usage: Usage, known: int, chance: random.Random) -> Usage:
+        told, output, reasoning = usage.input_tokens or 0, usage.output_tokens, usage.reasoning_tokens
+        if chance.random() < self.nonsense:
+            return Usage(chance.choice((0, 1, told // 7, told * 9, 1_000_000)), output)
+        if chance.random() < self.secret:
+            reasoning = None
+        if self.cached_apart and known:
+            return Usage(told - known, output, cached_tokens=known, reasoning_tokens=reasoning)
+        return Usage(told, output, reasoning_tokens=reasoning)
+
+
+NONE = Trouble()
+HARD = Trouble(nonsense=0.05, secret=0.4, cached_apart=True)
+
+
+def run(trial: Trial, make: Callable[[], Scheme], seeds: int = SEEDS, trouble: Trouble = NONE) -> list[Error]:
     errors: list[Error] = []
     texts = corpus()
     provider = Provider(truth(trial.truth), trial.rules)
     for seed in range(seeds):
         scheme = make()
         first = True
+        chance, cached = random.Random(seed), dict[int, int]()
         for step in steps(trial.model, texts, seed):
             actual = provider.input_tokens(step.request)
             estimate = scheme.estimate(step.request)
             errors.append(Error(step, first, (estimate - actual) / actual))
             output = provider.answered(step.answer, step.reasoning)
-            scheme.learn(step, Usage(actual, output, reasoning_tokens=step.reasoning), estimate)
+            usage = Usage(actual, output, reasoning_tokens=step.reasoning)
+            scheme.learn(step, trouble.report(usage, cached.get(step.conversation, 0), chance), estimate)
+            appended = step.happening in ("new", "append")
+            cached[step.conversation] = actual * 9 // 10 if appended else 0
             first = False
     return errors
 
@@ -100,9 +127,10 @@ def main(names: list[str]) -> None:
             "plain o200k": PlainTokenizer,
             "ours, this tokenizer unheard of": lambda trial=trial: Ours(trial.without),  # type: ignore[misc]
             "ours": Ours,
+            "ours, reports going wrong": Ours,
         }
         for label, make in schemes.items():
-            errors = run(trial, make)
+            errors = run(trial, make, trouble=HARD if "wrong" in label else NONE)
             warm = [error.share for error in errors if error.step.conversation >= WARM]
             table.add_row(
                 label,

@@ -9,23 +9,31 @@ const KEY_LENGTH = 200;
 
 type Item = string | Message;
 type Ask = (model: string, items: Item[]) => Promise<number[]>;
+/** Texts that will be asked for once any is. */
+type Foresee = () => Iterable<string>;
 type Waiting = { readonly items: Item[]; readonly counts: Promise<number[]> };
 
 export class TokenCounter {
   private readonly ask: Ask;
+  private readonly foresee: Foresee;
   private readonly limit: number;
+  private readonly foreseen = new Set<string>(); // by model
   private readonly known = new Map<string, number | Promise<number>>();
   private readonly waiting = new Map<string, Waiting>();
 
-  constructor(ask: Ask, limit = REMEMBERED) {
+  constructor(ask: Ask, foresee: Foresee = () => [], limit = REMEMBERED) {
     this.ask = ask;
+    this.foresee = foresee;
     this.limit = limit;
   }
 
   count(model: string, item: Item): number | Promise<number> {
     const key = keyOf(model, item);
     const found = this.known.get(key);
-    if (found === undefined) return this.miss(key, model, item);
+    if (found === undefined) {
+      this.lookAhead(model);
+      return this.known.get(key) ?? this.miss(key, model, item);
+    }
     // The least recently used is the first in the map.
     this.known.delete(key);
     this.known.set(key, found);
@@ -34,6 +42,17 @@ export class TokenCounter {
 
   forget(): void {
     this.known.clear();
+    this.foreseen.clear();
+  }
+
+  /** The agent asks for one text after the other and waits each time: what it will ask for goes along. */
+  private lookAhead(model: string): void {
+    if (this.foreseen.has(model)) return;
+    this.foreseen.add(model);
+    for (const text of this.foresee()) {
+      const key = keyOf(model, text);
+      if (!this.known.has(key)) this.miss(key, model, text).catch(() => this.foreseen.delete(model));
+    }
   }
 
   private miss(key: string, model: string, item: Item): Promise<number> {

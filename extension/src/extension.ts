@@ -8,6 +8,7 @@ import { StatusMeter } from "./meter.ts";
 import { Models } from "./models.ts";
 import type { Account, ModelInfo, ModelTotals, Settings } from "./protocol.ts";
 import { Provider } from "./provider.ts";
+import { textsOf } from "./schema.ts";
 import { Sidecar } from "./sidecar.ts";
 import { totalsTable } from "./toll.ts";
 import { openModelManager } from "./unofficial.ts";
@@ -38,15 +39,17 @@ export function activate(context: vscode.ExtensionContext): void {
   });
   const counter = new TokenCounter(
     async (model, items) => (await engine.request<{ counts: number[] }>("count", { model, items })).counts,
+    () => textsOf(vscode.lm.tools),
   );
   const meter = new StatusMeter("tollbridge.showUsage", totals);
+  const page = new UsagePage();
   const provider = new Provider(engine, models, counter, meter, changed.event);
 
   const commands: Record<string, () => unknown> = {
     setUp: openModelManager,
     refreshModels: () => models.refresh(),
     showLog: () => log.show(),
-    showUsage: async () => showUsage(await totals()),
+    showUsage: async () => page.show(await totals()),
     restart: async () => {
       counter.forget();
       await engine.restart();
@@ -59,6 +62,7 @@ export function activate(context: vscode.ExtensionContext): void {
     models,
     meter,
     vscode.lm.registerLanguageModelChatProvider(VENDOR, provider),
+    vscode.workspace.registerTextDocumentContentProvider("tollbridge", page),
     vscode.workspace.onDidChangeConfiguration((event) => applySettings(event, engine)),
     ...Object.entries(commands).map(([name, run]) =>
       vscode.commands.registerCommand(`tollbridge.${name}`, () => runCommand(log, run)),
@@ -80,9 +84,10 @@ async function runCommand(log: vscode.LogOutputChannel, run: () => unknown): Pro
   }
 }
 
+/** A warning, since an error with a button stays until it is clicked away. */
 async function tell(log: vscode.LogOutputChannel, sentence: string): Promise<void> {
   log.error(sentence);
-  const chosen = await vscode.window.showErrorMessage(sentence, "Show Log");
+  const chosen = await vscode.window.showWarningMessage(sentence, "Show Log");
   if (chosen) log.show();
 }
 
@@ -130,11 +135,20 @@ async function pythonExtensionInterpreter(): Promise<string | undefined> {
   }
 }
 
-async function showUsage(totals: readonly ModelTotals[]): Promise<void> {
-  const table = totals.length > 0 ? totalsTable(totals) : "No request yet.";
-  const content = `# Tollbridge: usage since the engine started\n\n${table}\n`;
-  const document = await vscode.workspace.openTextDocument({ language: "markdown", content });
-  await vscode.commands.executeCommand("markdown.showPreview", document.uri).then(undefined, () =>
-    vscode.window.showTextDocument(document),
-  );
+/** A page of its own, which nobody is asked to save. */
+class UsagePage implements vscode.TextDocumentContentProvider {
+  static readonly uri = vscode.Uri.parse("tollbridge:Usage.md");
+  private readonly changed = new vscode.EventEmitter<vscode.Uri>();
+  readonly onDidChange = this.changed.event;
+  private table = "";
+
+  provideTextDocumentContent(): string {
+    return `# Usage since the engine started\n\n${this.table || "No request yet."}\n`;
+  }
+
+  async show(totals: readonly ModelTotals[]): Promise<void> {
+    this.table = totals.length > 0 ? totalsTable(totals) : "";
+    this.changed.fire(UsagePage.uri);
+    await vscode.commands.executeCommand("markdown.showPreview", UsagePage.uri);
+  }
 }

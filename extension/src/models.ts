@@ -58,6 +58,7 @@ export class Models {
     const name = nameOf(account);
     const fetched = this.fetched.get(name) ?? this.ask(account);
     this.fetched.set(name, fetched);
+    fetched.catch(() => undefined); // heard by those who ask, if anyone does
     return fetched;
   }
 
@@ -75,7 +76,9 @@ export class Models {
       const said = String(error);
       if (this.failures.get(name) !== said) this.source.failed(account, error);
       this.failures.set(name, said);
-      return known ?? [];
+      // With nothing to show, the host shows the error beside the account, where it can be mended.
+      if (!known) throw error;
+      return known;
     }
   }
 

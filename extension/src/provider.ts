@@ -43,7 +43,9 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
   ): Promise<Information[]> {
     const account = accountOf(options);
     if (!account) return [];
-    const models = await this.models.list(account);
+    const models = await this.models.list(account).catch((error: unknown) => {
+      throw asFailure(error);
+    });
     return models.map((model) => {
       const information = { ...model } as Information;
       this.accounts.set(information, account);

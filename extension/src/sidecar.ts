@@ -131,7 +131,14 @@ export class Sidecar {
   }
 }
 
-/** What is no answer is a pipe that broke, or a connection closed under the question. */
+/** What is no answer: the pipe broke, or the connection was closed under the question. */
+const UNANSWERED: readonly number[] = [
+  ErrorCodes.MessageWriteError,
+  ErrorCodes.MessageReadError,
+  ErrorCodes.PendingResponseRejected,
+  ErrorCodes.ConnectionInactive,
+];
+
 function isAnswer(error: unknown): boolean {
-  return error instanceof ResponseError && error.code !== ErrorCodes.PendingResponseRejected;
+  return error instanceof ResponseError && !UNANSWERED.includes(error.code);
 }

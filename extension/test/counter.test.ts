@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { TokenCounter } from "../src/counter.ts";
+import { textsOf } from "../src/schema.ts";
 
-function start(limit?: number) {
+function start(limit?: number, foresee: () => string[] = () => []) {
   const asked: { model: string; items: unknown[] }[] = [];
   const counter = new TokenCounter(async (model, items) => {
     asked.push({ model, items });
     return items.map((item) => JSON.stringify(item).length);
-  }, limit);
+  }, foresee, limit);
   return { asked, counter };
 }
 
@@ -68,4 +69,19 @@ test("a failure is told to all who wait and remembered by none", async () => {
   assert.equal(second?.status, "rejected");
   fail = false;
   assert.equal(await counter.count("m", "a"), 1);
+});
+
+test("what is foreseen goes along with the first text, and is not asked for again", async () => {
+  const { asked, counter } = start(undefined, () => ["type", "string"]);
+  assert.equal(await counter.count("m", "first"), 7);
+  assert.equal(await counter.count("m", "type"), 6);
+  assert.equal(await counter.count("m", "string"), 8);
+  assert.deepEqual(asked, [{ model: "m", items: ["type", "string", "first"] }]);
+});
+
+test("the texts of a tool are its keys and its strings", () => {
+  const inputSchema = { type: "object", properties: { path: { type: "string", enum: ["a", "b"] } }, required: ["path"] };
+  const texts = textsOf([{ name: "list", description: "Lists.", inputSchema }]);
+  const expected = ["name", "list", "description", "Lists.", "parameters", "properties", "path", "string", "enum", "a", "b", "0"];
+  assert.deepEqual(expected.filter((text) => !texts.has(text)), []);
 });

@@ -81,6 +81,14 @@ test("a gateway that fails is told of once, leaves what is known, and is asked a
   assert.equal(seen.failed.length, 1);
 });
 
+test("where nothing is known the failure is the answer", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { models, seen } = start(async () => Promise.reject(new Error("down")));
+  await assert.rejects(models.list(ACCOUNT), /down/);
+  await assert.rejects(models.list(ACCOUNT), /down/);
+  assert.deepEqual([seen.asked.length, seen.failed.length], [1, 1]);
+});
+
 test("a refresh asks for every account again, without waiting", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { models, seen } = await first();

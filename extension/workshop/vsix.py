@@ -75,11 +75,16 @@ MANIFEST = """<?xml version="1.0" encoding="utf-8"?>
 """
 
 
-def bundle_script(*, minify: bool = False, tests: bool = False) -> None:
-    """TypeScript into the one file the extension host loads, or into that of the tests it runs."""
+def install_packages() -> None:
+    """What the TypeScript side needs, from npm, where it is missing or was changed."""
     lock, installed = EXTENSION / "package-lock.json", EXTENSION / "node_modules/.package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
         node.run("npm", "ci", "--ignore-scripts", "--silent", cwd=EXTENSION)
+
+
+def bundle_script(*, minify: bool = False, tests: bool = False) -> None:
+    """TypeScript into the one file the extension host loads, or into that of the tests it runs."""
+    install_packages()
     options = [name for name, wanted in {"--minify": minify, "--tests": tests}.items() if wanted]
     node.run("node", "build.mjs", *options, cwd=EXTENSION)
 

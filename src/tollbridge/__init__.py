@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tollbridge.bridge import Turn as Turn
     from tollbridge.client import Answer as Answer
     from tollbridge.client import OpenResponsesClient as OpenResponsesClient
+    from tollbridge.client_aisdk import AiSdkClient as AiSdkClient
+    from tollbridge.client_aisdk import UiStreamClient as UiStreamClient
     from tollbridge.core.errors import BridgeError as BridgeError
     from tollbridge.core.errors import Cancelled as Cancelled
     from tollbridge.core.errors import ConnectionBroken as ConnectionBroken
@@ -68,6 +70,7 @@ _MESSAGES = (
 _HOMES: dict[str, str] = {
     **dict.fromkeys(_ERRORS.split(), "tollbridge.core.errors"),
     **dict.fromkeys(_MESSAGES.split(), "tollbridge.core.messages"),
+    "AiSdkClient": "tollbridge.client_aisdk",
     "Answer": "tollbridge.client",
     "Bridge": "tollbridge.bridge",
     "Model": "tollbridge.core.models",
@@ -78,6 +81,7 @@ _HOMES: dict[str, str] = {
     "StreamUsage": "tollbridge.adapters.stream",
     "Timeouts": "tollbridge.io.http",
     "Turn": "tollbridge.bridge",
+    "UiStreamClient": "tollbridge.client_aisdk",
     "Usage": "tollbridge.core.usage",
     "UsageTracker": "tollbridge.usage",
     "VSCodeStreamAdapter": "tollbridge.adapters.vscode_stream",

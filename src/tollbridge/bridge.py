@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from tollbridge.adapters.parts import parts_of
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import Event, Finished
 from tollbridge.core.messages import ChatRequest, Part
+from tollbridge.core.models import Capabilities
 from tollbridge.core.usage import Usage
-from tollbridge.history import legal
-from tollbridge.usage import Outcome, Record, UsageTracker
+from tollbridge.crossing import Crossing
+from tollbridge.healing import Lessons, RememberedLessons
+from tollbridge.usage import Outcome, Payer, Record, UsageTracker
 
 if TYPE_CHECKING:
     from tollbridge.estimator import Preflight
@@ -27,13 +28,16 @@ log = logging.getLogger(__name__)
 
 
 class Gateway(Protocol):
-    """What the bridge needs of a client: events, one list a network read."""
+    """What the bridge needs of a client: where it talks to, and events, one list a network read."""
+
+    @property
+    def base_url(self) -> str: ...
 
     def batches(self, request: ChatRequest, *, api_key: str | None = None) -> AsyncGenerator[list[Event]]: ...
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """How a turn ended. `first` and `duration` are seconds; `changes` says what was mended in the history."""
+    """How a turn ended. `first` and `duration` are seconds; `changes` says what was mended on the way."""
 
     usage: Usage | None
     context: Usage | None
@@ -47,13 +51,22 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Bridge:
-    """Carries turns between an editor and a gateway. Turns under way at once share only the tracker."""
+    """Carries turns between an editor and a gateway. Turns under way at once share the tracker, the toll, and
+    what was learned of the gateway."""
 
     def __init__(
-        self, gateway: Gateway, tracker: UsageTracker | None = None, toll: Toll | None = None
+        self,
+        gateway: Gateway,
+        tracker: UsageTracker | None = None,
+        toll: Toll | None = None,
+        *,
+        account: Payer | None = None,
+        lessons: Lessons | None = None,
     ) -> None:
         self._gateway = gateway
+        self._payer = account or Payer()
         self._toll = toll
+        self._lessons = lessons or RememberedLessons()
         self.tracker = tracker or UsageTracker()
 
     async def answer(
@@ -63,77 +76,112 @@ class Bridge:
         *,
         api_key: str | None = None,
         window: int | None = None,
+        abilities: Capabilities | None = None,
     ) -> Turn:
         """Report the parts of the answer as they come, a list for each network read, and say how it ended.
 
         A failure is raised when everything before it has been reported. Cancelling hangs up. `window` is the
-        most input tokens the model takes, where that is known: a prompt near it is warned of.
+        most input tokens the model takes, and `abilities` what it can do, where that is known: a prompt near
+        the window is warned of, and what the model cannot take is replaced by a note.
         """
-        messages, changes = legal(request.messages)
-        for change in changes:
-            log.info("%s", change)
-        request = msgspec.structs.replace(request, messages=tuple(messages))
-        account = _Account(request.model, self.tracker)
-        preflight = self._toll.before(request, window, api_key) if self._toll is not None else None
+        crossing = Crossing(request, self._gateway.base_url, self._lessons, abilities)
+        preflight = self._toll.before(crossing.sent, window, api_key) if self._toll is not None else None
+        account = _Account(request.model, self.tracker, self._payer)
         said: list[Part] = []  # only where something is learned from it
+
+        def tell(parts: list[Part]) -> None:
+            if parts:
+                report(parts)
+            if self._toll is not None:
+                said.extend(parts)
+
         try:
-            async with aclosing(self._gateway.batches(request, api_key=api_key)) as batches:
-                async for batch in batches:
-                    account.see(batch)
-                    parts = parts_of(batch)
-                    if parts:
-                        report(parts)
-                    if self._toll is not None:
-                        said += parts
+            await self._cross(crossing, account, tell, api_key)
         except asyncio.CancelledError:
             account.close("cancelled")
             raise
         except BridgeError as error:
-            account.close("failed", error.kind)
+            account.close("failed", error)
             if self._toll is not None:
-                self._toll.refused(request, error)
+                self._toll.refused(crossing.sent, error)
             raise
-        turn = account.close("completed").turn(tuple(changes), preflight)
+        else:
+            account.close("completed")
+        finally:
+            account.close("failed")  # whatever else happened, the editor's own errors too
+        turn = account.turn(crossing.changes, preflight)
         if self._toll is not None:
-            self._toll.after(request, turn.context, said)
+            self._toll.after(crossing.sent, turn.context, said)
         return turn
+
+    async def _cross(
+        self, crossing: Crossing, account: _Account, tell: Callable[[list[Part]], None], api_key: str | None
+    ) -> None:
+        """Ask, and ask once more where the refusal can be cured: only while nothing has been said."""
+        while True:
+            answer = crossing.answer()
+            try:
+                async with aclosing(self._gateway.batches(crossing.sent, api_key=api_key)) as batches:
+                    async for batch in batches:
+                        account.see(batch)
+                        crossing.begun = True
+                        tell(answer.take(batch))
+                failure: BridgeError | None = None
+            except BridgeError as error:
+                if crossing.heal(error):
+                    continue
+                failure = error
+            parts, failure = answer.close(failure)
+            tell(parts)
+            crossing.note(answer.changes)
+            if failure is not None:
+                raise failure
+            return
 
 
 class _Account:
     """Keeps the time and the usage of one turn."""
 
-    def __init__(self, model: str, tracker: UsageTracker) -> None:
+    def __init__(self, model: str, tracker: UsageTracker, payer: Payer) -> None:
         self._model = model
         self._tracker = tracker
+        self._payer = payer
         self._started = time.time()
+        self._ticket: int | None = tracker.begin(model, payer, self._started)
         self._clock = time.monotonic()
         self._first: float | None = None
         self._duration = 0.0
         self._finished: Finished | None = None
+        self._closed = False
 
     def see(self, batch: list[Event]) -> None:
-        if self._first is None:
-            self._first = time.monotonic() - self._clock
         for event in batch:
             if isinstance(event, Finished):
                 self._finished = event
+            elif self._first is None:
+                self._first = time.monotonic() - self._clock
 
-    def close(self, outcome: Outcome, error: str | None = None) -> _Account:
+    def close(self, outcome: Outcome, error: BridgeError | None = None) -> None:
+        """The first ending counts."""
+        if self._closed:
+            return
+        self._closed = True
         self._duration = time.monotonic() - self._clock
         finished = self._finished
         self._tracker.record(
             Record(
                 model=self._model,
                 outcome=outcome,
-                usage=finished.usage if finished else None,
+                usage=finished.usage if finished else error.usage if error else None,
                 started=self._started,
                 duration=self._duration,
                 first=self._first,
                 finish_reason=finished.reason if finished else None,
-                error=error,
-            )
+                error=error.kind if error else None,
+                payer=self._payer,
+            ),
+            self._ticket,
         )
-        return self
 
     def turn(self, changes: tuple[str, ...], preflight: Preflight | None) -> Turn:
         finished = self._finished

@@ -7,26 +7,29 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
+from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from tollbridge.core.errors import BridgeError, NotFound, RequestError, StreamError
-from tollbridge.core.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
+from tollbridge.core.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, until_failure
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
-from tollbridge.core.profile import STANDARD, Profile
 from tollbridge.core.usage import Usage
 from tollbridge.gateways.catalog import read_models
 from tollbridge.gateways.dialects import decoder_for
+from tollbridge.gateways.endpoints import Endpoints, read_endpoints
 from tollbridge.gateways.openresponses.decode import StreamDecoder
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.refusal import BODY_LIMIT as REFUSAL_LIMIT
 from tollbridge.gateways.refusal import read_refusal
 from tollbridge.io.retry import RetryPolicy
+from tollbridge.io.watching import NOBODY, Watch
 
 if TYPE_CHECKING:
     from tollbridge.io.http import HttpClient, Reply, Timeouts
@@ -57,10 +60,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class GatewayClient(ABC):
-    """Talks to one base URL. A key is given for all calls or for one, and is kept nowhere else.
-
-    `profile` says how the server differs from the protocol (see `tollbridge doctor`).
-    """
+    """Talks to one base URL. A key is given for all calls or for one, and is kept nowhere else."""
 
     protocol: ClassVar[str]
     # Where it talks to unless told otherwise.
@@ -76,10 +76,10 @@ class GatewayClient(ABC):
         proxy: str | None = None,
         allow_http: bool = False,
         headers: Mapping[str, str] | None = None,
-        profile: Profile | None = None,
     ) -> None:
+        if base_url is not None and (not base_url.strip() or set("?#") & set(base_url)):
+            raise RequestError("A base URL is an address like https://host/v1, with nothing after the path.")
         self.base_url = (base_url or self.home).rstrip("/")
-        self.profile = profile or STANDARD
         self._api_key = api_key
         self._timeouts = timeouts
         self._retries = retries or RetryPolicy()
@@ -88,9 +88,13 @@ class GatewayClient(ABC):
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._chance = random.Random()  # noqa: S311 - only spreads retries
         self._http: HttpClient | None = None
+        self._watch = NOBODY
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.base_url!r})"
+        # What stands in the place of a URL may be a key, and a URL may hold a password.
+        place = urlsplit(self.base_url)
+        known = place.scheme in ("http", "https") and "@" not in place.netloc
+        return f"{type(self).__name__}({self.base_url if known else 'no URL'})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -99,6 +103,13 @@ class GatewayClient(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def watched(self, watch: Watch) -> Self:
+        """The same client under someone's eyes, for one turn. It shares the connections and is not closed."""
+        self._opened()
+        twin = copy(self)
+        twin._watch = watch
+        return twin
 
     async def aclose(self) -> None:
         if self._http is not None:
@@ -121,16 +132,18 @@ class GatewayClient(ABC):
     ) -> AsyncGenerator[list[Event]]:
         """The same, one list a network read: what arrived together is handed on together."""
         question = self._question(request)
+        key = self._key(api_key)
         failed = 0
         while True:
             told = False
             try:
-                async with aclosing(self._attempt(question, self._key(api_key))) as batches:
+                async with aclosing(self._attempt(question, key)) as batches:
                     async for batch in batches:
                         told = True
                         yield batch
                 return
             except BridgeError as error:
+                _hide_key(error, key)
                 failed += 1
                 wait = None if told else self._retries.wait(error, failed, self._chance)
                 if wait is None:
@@ -150,9 +163,12 @@ class GatewayClient(ABC):
         sent = {**self._request_headers(self._key(api_key)), **(headers or {})}
         return self._opened().send(method, self.base_url + path, sent, body)
 
-    def told(self, error: BridgeError, reply: Reply, *, api_key: str | None = None) -> BridgeError:
+    def told(self, error: BridgeError, reply: Reply | None = None) -> BridgeError:
         """The error with what its reply says of it, and without the key."""
-        return _told(error, reply, self._key(api_key))
+        if reply is not None:
+            _told(error, reply)
+        _hide_key(error, self._api_key)
+        return error
 
     @property
     def has_key(self) -> bool:
@@ -166,28 +182,35 @@ class GatewayClient(ABC):
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
 
+    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:  # noqa: ARG002
+        """What the gateway says of the providers behind a model; `None` where the protocol cannot ask."""
+        return None
+
     @abstractmethod
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
         """The request in the words of this client's protocol."""
 
     async def _attempt(self, question: Question, key: str | None) -> AsyncGenerator[list[Event]]:
         headers = {**self._request_headers(key), **question.headers}
+        self._watch.asked(self.protocol, question.url, headers, question.body)
         async with self._opened().send("POST", question.url, headers, question.body) as reply:
+            self._watch.answered(reply.status, reply.headers)
             decoder = decoder_for(self.protocol, reply.status, reply.headers)
             async with aclosing(reply.chunks()) as chunks:
                 async for chunk in chunks:
-                    batch, failure = _until_failure(decoder.feed(chunk))
+                    self._watch.received(chunk)
+                    batch, failure = until_failure(decoder.feed(chunk))
                     if batch:
                         yield batch
                     if failure is not None:
-                        raise _told(failure, reply, key)
+                        raise _told(failure, reply)
                     if decoder.over:
                         return
-            batch, failure = _until_failure(decoder.close())
+            batch, failure = until_failure(decoder.close())
             if batch:
                 yield batch
             if failure is not None:
-                raise _told(failure, reply, key)
+                raise _told(failure, reply)
 
     async def _call(
         self, method: str, path: str, body: bytes | None, api_key: str | None, read: Callable[[bytes], Read]
@@ -202,13 +225,14 @@ class GatewayClient(ABC):
                 ) as reply:
                     if reply.status >= 400:
                         page = await reply.start(REFUSAL_LIMIT)
-                        raise _told(read_refusal(reply.status, reply.headers, page), reply, key)
+                        raise _told(read_refusal(reply.status, reply.headers, page), reply)
                     data = await reply.read()
                     try:
                         return read(data)
                     except BridgeError as error:
-                        raise _told(error, reply, key) from None
+                        raise _told(error, reply) from None
             except BridgeError as error:
+                _hide_key(error, key)
                 failed += 1
                 wait = self._retries.wait(error, failed, self._chance)
                 if wait is None:
@@ -249,32 +273,39 @@ class OpenResponsesClient(GatewayClient):
 
     async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
         """The whole answer at once, without streaming."""
-        body = _encoded({**self._parsed(request), "stream": False})
-        return await self._call("POST", "/responses", body, api_key, _answer)
+        return await self._call("POST", "/responses", _body(request, stream=False), api_key, _answer)
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
         return await self._call("GET", "/models", None, api_key, read_models)
 
+    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:
+        path = f"/models/{quote(model, safe='/')}/endpoints"
+        return await self._call("GET", path, None, api_key, read_endpoints)
+
     async def input_tokens(
         self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
     ) -> int:
         """How many tokens the request would come to, counted by the gateway. Not every gateway can."""
-        if not self.profile.input_tokens:
+        if isinstance(request, ChatRequest) and not request.quirks.input_tokens:
             raise NotFound("This gateway does not count tokens, as its profile says.")
         body = {
             name: value
-            for name, value in self._parsed(request).items()
+            for name, value in _parsed(request).items()
             if name in ("model", "input", "tools", "tool_choice", "reasoning", "text", "instructions")
         }
         return await self._call("POST", "/responses/input_tokens", _encoded(body), api_key, _count)
 
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
-        return Question(f"{self.base_url}/responses", _encoded({**self._parsed(request), "stream": True}))
+        return Question(f"{self.base_url}/responses", _body(request, stream=True))
 
-    def _parsed(self, request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
-        """A body that is given as one is sent as it is."""
-        return encode_request(request, profile=self.profile) if isinstance(request, ChatRequest) else request
+
+def _body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> bytes:
+    return _encoded({**_parsed(request), "stream": stream})
+
+
+def _parsed(request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
+    return encode_request(request) if isinstance(request, ChatRequest) else request
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
@@ -294,16 +325,9 @@ def _count(data: bytes) -> int:
     return tokens
 
 
-def _until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:
-    for place, event in enumerate(events):
-        if isinstance(event, Failed):
-            return events[:place], event.error
-    return events, None
-
-
 def _answer(data: bytes) -> Answer:
     decoder = StreamDecoder()
-    said, failure = _until_failure(decoder.feed(data) + decoder.close())
+    said, failure = until_failure(decoder.feed(data) + decoder.close())
     if failure is not None:
         raise failure
     finished = next((event for event in said if isinstance(event, Finished)), None)
@@ -318,21 +342,23 @@ def _answer(data: bytes) -> Answer:
     )
 
 
-def _told(error: BridgeError, reply: Reply, key: str | None) -> BridgeError:
+def _told(error: BridgeError, reply: Reply) -> BridgeError:
     error.status = error.status or (reply.status if reply.status >= 400 else None)
     error.request_id = error.request_id or reply.headers.get("x-request-id")
-    return redacted(error, key)
+    return error
 
 
-def redacted(error: BridgeError, key: str | None) -> BridgeError:
+def _hide_key(error: BridgeError, key: str | None) -> None:
     """Some gateways quote the key they were given, and a long message may be cut in the middle of it."""
     if not key:
-        return error
+        return
+    # What lies below quotes the server's bytes and holds the request's headers. Its reason is in the message.
+    if error.__cause__ is not None:
+        error.__cause__ = error.__context__ = None
     error.message = _hidden(error.message, key)
     error.args = (error.message,)
     error.code = error.code and _hidden(error.code, key.lower())  # codes are kept in small letters
     error.request_id = error.request_id and _hidden(error.request_id, key)
-    return error
 
 
 def _hidden(text: str, key: str) -> str:

@@ -11,7 +11,6 @@ from tollbridge.core.errors import RequestError
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
-from tollbridge.core.profile import Profile
 from tollbridge.gateways.aisdk.request import TARGETS, Spec, encode_call, encode_headers
 from tollbridge.gateways.aisdk.ui_messages import encode_chat
 from tollbridge.gateways.catalog import read_models
@@ -103,16 +102,14 @@ def open_client(
     timeouts: Timeouts | None = None,
     proxy: str | None = None,
     allow_http: bool = False,
-    profile: Profile | None = None,
 ) -> GatewayClient:
     """A client for a gateway in the protocol that was chosen, so that both can be compared at one address.
 
     Gateways that serve both have OpenResponses under `/v1` and the AI SDK's protocol beside it.
     """
+    kind: type[OpenResponsesClient | AiSdkClient] = OpenResponsesClient
     if backend == "ai-sdk":
+        kind = AiSdkClient
         base_url = base_url.rstrip("/").removesuffix("/v1")
         base_url = base_url if base_url.endswith("/ai") else base_url + PATHS[4]
-        return AiSdkClient(base_url, api_key, timeouts=timeouts, proxy=proxy, allow_http=allow_http)
-    return OpenResponsesClient(
-        base_url, api_key, timeouts=timeouts, proxy=proxy, allow_http=allow_http, profile=profile
-    )
+    return kind(base_url, api_key, timeouts=timeouts, proxy=proxy, allow_http=allow_http)

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from tollbridge.core.usage import Usage
+from tollbridge.store.database import StoreUnusable
+
+if TYPE_CHECKING:
+    from tollbridge.store import UsageTable
+
+log = logging.getLogger(__name__)
 
 # Records kept in memory; sums go on beyond them.
 RECORD_LIMIT = 1000
 
 Outcome = Literal["completed", "failed", "cancelled"]
+
+
+class Payer(msgspec.Struct, frozen=True):
+    """On whose account a request is, and where it went."""
+
+    account: str = ""
+    base_url: str = ""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -26,6 +41,7 @@ class Record(msgspec.Struct, frozen=True):
     first: float | None = None
     finish_reason: str | None = None
     error: str | None = None
+    payer: Payer = Payer()
 
 
 class UsageTracker:
@@ -36,7 +52,11 @@ class UsageTracker:
         self._totals: dict[str, Usage] = {}
         self._requests: dict[str, int] = {}
 
-    def record(self, record: Record) -> None:
+    def begin(self, model: str, payer: Payer, started: float) -> int | None:  # noqa: ARG002
+        """A request is on its way. What is returned goes to `record` when it has ended."""
+        return None
+
+    def record(self, record: Record, ticket: int | None = None) -> None:  # noqa: ARG002
         self.records.append(record)
         self._requests[record.model] = self._requests.get(record.model, 0) + 1
         if record.usage is not None:
@@ -61,3 +81,64 @@ class UsageTracker:
         self.records.clear()
         self._totals.clear()
         self._requests.clear()
+
+    def close(self) -> None:
+        """Nothing more will be recorded."""
+
+
+class StoredTracker(UsageTracker):
+    """Also writes every request into a table: when it starts, and what it came to when it ends.
+
+    A table that can no longer be written is said once in the log; the requests go on.
+    """
+
+    def __init__(self, table: UsageTable, limit: int = RECORD_LIMIT) -> None:
+        super().__init__(limit)
+        self._table: UsageTable | None = table
+        table.settle()
+
+    def begin(self, model: str, payer: Payer, started: float) -> int | None:
+        if self._table is None:
+            return None
+        try:
+            return self._table.begin(model, payer.account, payer.base_url, started)
+        except StoreUnusable as error:
+            self._give_up(error)
+            return None
+
+    def record(self, record: Record, ticket: int | None = None) -> None:
+        super().record(record)
+        if self._table is None or ticket is None:
+            return
+        try:
+            self._table.end(
+                ticket,
+                record.outcome,
+                record.usage or Usage(),
+                duration=record.duration,
+                first=record.first,
+                finish_reason=record.finish_reason,
+                error=record.error,
+            )
+        except StoreUnusable as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        if self._table is not None:
+            self._table.close()
+
+    def _give_up(self, error: StoreUnusable) -> None:
+        log.warning("%s; what is used from now on is not written down", error.message)
+        self.close()
+        self._table = None
+
+
+def open_tracker(path: Path) -> UsageTracker:
+    """A tracker that writes into this file, or one that only remembers where the file cannot be used."""
+    from tollbridge.store import Database, UsageTable
+
+    try:
+        return StoredTracker(UsageTable(Database(path)))
+    except StoreUnusable as error:
+        log.warning("%s; what is used now is not written down", error.message)
+        return UsageTracker()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import fcntl
 import os
 import pty
 import re
+import shutil
 import struct
 import sys
+import tempfile
 import termios
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -27,6 +30,11 @@ _OURS = re.compile(r"TOLLBRIDGE_|AI_GATEWAY_|VERCEL_|NO_COLOR|.*_proxy", re.IGNO
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
 
 
+# What the program writes down for later stays apart from the machine's own.
+_APART = tempfile.mkdtemp(prefix="tollbridge-tests-")
+atexit.register(shutil.rmtree, _APART, ignore_errors=True)
+
+
 class Result(NamedTuple):
     code: int
     out: str
@@ -38,11 +46,16 @@ def environment(extra: Mapping[str, str] = {}) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
     if "TOLLBRIDGE_CACHE_DIR" in os.environ:
         kept["TOLLBRIDGE_CACHE_DIR"] = os.environ["TOLLBRIDGE_CACHE_DIR"]
-    return {**kept, "COLUMNS": "100", "TERM": "xterm", **extra}
+    places = {
+        "XDG_CONFIG_HOME": f"{_APART}/config",
+        "TOLLBRIDGE_DATA_DIR": f"{_APART}/data",
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
+    }
+    return {**kept, **places, "COLUMNS": "100", "TERM": "xterm", **extra}
 
 
 async def tollbridge(
-    *arguments: str, env: Mapping[str, str] = {}, stdin: bytes = b"", within: float = 30.0
+    *arguments: str, env: Mapping[str, str] = {}, stdin: bytes = b"", within: float = 60.0
 ) -> Result:
     """Run the program to its end. Nothing it says may be a traceback."""
     process = await asyncio.create_subprocess_exec(
@@ -78,7 +91,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    async def expect(self, text: str, within: float = 20.0) -> str:
+    async def expect(self, text: str, within: float = 40.0) -> str:
         """Everything up to the next appearance of the text, which is then behind us."""
         try:
             async with asyncio.timeout(within):
@@ -90,7 +103,7 @@ class Terminal:
         before, _, self.seen = self.seen.partition(text)
         return before
 
-    async def ended(self, within: float = 20.0) -> int:
+    async def ended(self, within: float = 40.0) -> int:
         async with asyncio.timeout(within):
             return await self._process.wait()
 

@@ -56,8 +56,8 @@ async def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:
         screen.type("slow long 500\n")
         await screen.expect("You said")
         screen.type("\x03")
-        await screen.expect("[stopped]", within=2)
-        await gateway.hung_up(1.0)
+        await screen.expect("[stopped]")
+        await gateway.hung_up()
         await screen.expect(PROMPT)
         screen.type("hello\n")
         assert "I was given 3 items" in await screen.expect(PROMPT)  # what was said before the stop is kept
@@ -67,7 +67,9 @@ async def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:
 
 async def test_ctrl_c_at_the_prompt_says_how_to_leave() -> None:
     async with Gateway() as gateway, chat(gateway) as screen:
-        screen.type("half a quest\x03")
+        screen.type("half a quest")
+        await screen.expect("half a quest")  # before that, readline may not be listening for signals yet
+        screen.type("\x03")
         await screen.expect("Ctrl-D or /quit leaves.")
         await screen.expect(PROMPT)
         screen.type("\x04")

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import click
 import pytest
 
-from tollbridge.cli.connection import Choice, choose, find_key
+from tollbridge.cli.connection import Choice, choose
 from tollbridge.cli.options import Where
 from tollbridge.client import VERCEL
 
@@ -32,25 +31,3 @@ def test_a_choice_that_was_not_the_persons_is_told() -> None:
     assert choose(Where(URL), False, True) == Choice("remote", URL)
     assert "on this machine" in choose(Where(), False, True).reason
     assert "embedded demo" in choose(Where(), False, False).reason
-
-
-@pytest.mark.parametrize(
-    ("environment", "key"),
-    [
-        ({}, None),
-        ({"TOLLBRIDGE_API_KEY": "a", "AI_GATEWAY_API_KEY": "b", "VERCEL_OIDC_TOKEN": "c"}, "a"),
-        ({"AI_GATEWAY_API_KEY": "b", "VERCEL_OIDC_TOKEN": "c"}, "b"),
-        ({"VERCEL_OIDC_TOKEN": "c"}, "c"),
-        ({"TOLLBRIDGE_API_KEY": " ", "AI_GATEWAY_API_KEY": " b\n"}, "b"),
-    ],
-)
-def test_the_first_key_that_is_set_is_used(environment: dict[str, str], key: str | None) -> None:
-    assert find_key(environment) == key
-
-
-@pytest.mark.parametrize("key", ["schlüssel", "two\nlines", "tab\tbed"])
-def test_a_broken_key_is_named_and_not_shown(key: str) -> None:
-    with pytest.raises(click.UsageError) as caught:
-        find_key({"AI_GATEWAY_API_KEY": key})
-    assert "AI_GATEWAY_API_KEY" in caught.value.message
-    assert key not in caught.value.message

@@ -27,7 +27,7 @@ async def test_the_checklist_has_a_line_for_every_step_and_the_profile_is_writte
     assert last.startswith("A chat is possible (")
     assert kept is not None
     assert kept.of("tollbridge/demo").files is False
-    assert kept.system == "system"
+    assert kept.quirks.system == "system"
     assert KEY not in result.out + result.err + "".join(path.read_text() for path in tmp_path.rglob("*.toml"))
 
 
@@ -49,7 +49,7 @@ async def test_a_program_gets_one_json_object(tmp_path: Path) -> None:
     told = json.loads(result.out)
     assert told["can_chat"] is True
     assert told["model"] == "tollbridge/demo"
-    assert told["profile"]["system"] == "system"
+    assert told["quirks"]["system"] == "system"
     assert [step["name"] for step in told["steps"]] == list(STEPS)
     assert Path(told["path"]).is_file()
 
@@ -71,11 +71,11 @@ async def test_at_a_terminal_a_spinner_says_what_is_under_way(tmp_path: Path) ->
         Gateway(scenario="no-developer") as gateway,
         terminal("doctor", "--base-url", gateway.url, env=env) as screen,
     ):
-        await screen.expect("Reach…")
-        await screen.expect("✓ Reach")
-        await screen.expect("✗ System prompt")
-        await screen.expect("A chat is possible")
+        seen = await screen.expect("✓ Reach")
+        seen += await screen.expect("✗ System prompt")
+        seen += await screen.expect("A chat is possible")
         assert await screen.ended() == 0
+    assert any(f"{title}…" in seen for title, _ in STEPS.values())
 
 
 async def test_a_profile_that_cannot_be_written_is_an_error_of_one_sentence(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
 from tests.cli.driving import tollbridge
 
 from tollbridge.gateway import Gateway
@@ -12,9 +14,9 @@ async def test_models_are_a_table_for_people() -> None:
         result = await tollbridge("models", env={"TOLLBRIDGE_BASE_URL": gateway.url})
     assert (result.code, result.err) == (0, "")
     header, demo, *_ = result.out.splitlines()
-    assert header.split() == ["model", "window", "output", "in", "$/M", "out", "$/M", "can"]
-    assert demo.split()[:5] == ["tollbridge/demo", "128,000", "64,000", "1.00", "4.00"]
-    assert "embedding" in result.out
+    assert header.split() == ["model", "window", "output", "in", "$/M", "out", "$/M", "price", "can"]
+    assert demo.split()[:6] == ["tollbridge/demo", "128,000", "64,000", "1.00", "4.00", "medium"]
+    assert "embedding" not in result.out
 
 
 async def test_models_are_json_for_programs() -> None:
@@ -24,6 +26,9 @@ async def test_models_are_json_for_programs() -> None:
     assert demo["id"] == "tollbridge/demo"
     assert demo["context_window"] == 128_000
     assert "vision" in demo["tags"]
+    assert demo["price_category"] == "medium"
+    assert demo["capabilities"] == {"tools": True, "images": True, "files": True, "reasoning": True}
+    assert demo["identity"]["creator"] == "tollbridge"
     assert demo["prices"] == {
         "input": "0.000001",
         "output": "0.000004",
@@ -38,3 +43,56 @@ async def test_a_gateway_that_fails_is_an_error_of_one_line() -> None:
     assert result.code == 1
     assert result.err.startswith("Error: ")
     assert result.err.count("\n") == 1
+
+
+async def ids(gateway: Gateway, *arguments: str, **env: str) -> list[str]:
+    result = await tollbridge("models", "--json", *arguments, "--base-url", gateway.url, env=env)
+    assert result.code == 0
+    return [json.loads(line)["id"].removeprefix("tollbridge/") for line in result.out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ((), ["demo", "plain"]),
+        (("--all",), ["demo", "plain", "embed"]),
+        (("--search", "SMALL window"), ["plain"]),
+        (("--search", "scripted", "--search", "image"), ["demo"]),
+        (("--tag", "vision", "--tag", "tool-use"), ["demo"]),
+        (("--max-price", "$1"), ["plain"]),
+        (("--max-price", "4"), ["demo", "plain"]),
+        (("--search", "nothing of the kind"), []),
+    ],
+)
+async def test_models_can_be_filtered(arguments: tuple[str, ...], found: list[str]) -> None:
+    async with Gateway() as gateway:
+        assert await ids(gateway, *arguments) == found
+
+
+async def test_the_settings_choose_and_order_the_models(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('favourites = ["*/plain"]\ndeny = ["*/embed"]\n[models.plain]\ncontext_window = 9000\n')
+    async with Gateway() as gateway:
+        assert await ids(gateway, "--all", TOLLBRIDGE_CONFIG=str(path)) == ["plain", "demo"]
+        env = {"TOLLBRIDGE_CONFIG": str(path), "TOLLBRIDGE_BASE_URL": gateway.url}
+        table = await tollbridge("models", env=env)
+        asked = await tollbridge("ask", "hello", env=env)
+    assert table.out.splitlines()[1].split()[:3] == ["tollbridge/plain", "★", "9,000"]
+    assert asked.code == 0  # with the favourite, as nobody named a model
+
+
+async def test_a_gateway_that_is_gone_leaves_its_list(tmp_path: Path) -> None:
+    env = {"TOLLBRIDGE_CACHE_DIR": str(tmp_path)}
+    async with Gateway() as gateway:
+        assert await ids(gateway, **env) == ["demo", "plain"]
+    result = await tollbridge("models", "--refresh", "--base-url", gateway.url, env=env)
+    assert result.code == 0
+    assert "tollbridge/demo" in result.out
+    assert result.err.startswith("This is an older list: No connection")
+
+
+@pytest.mark.parametrize("price", ["much", "-1", "nan", "inf"])
+async def test_a_price_that_is_none_is_told(price: str) -> None:
+    result = await tollbridge("models", f"--max-price={price}")
+    assert result.code == 2
+    assert "is not an amount of dollars" in result.err

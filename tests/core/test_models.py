@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.core.models import DEFAULT_EFFORTS, DEFAULT_OUTPUT, DEFAULT_WINDOW, Limits, Model
+from tollbridge.core.models import DEFAULT_EFFORTS, DEFAULT_OUTPUT, DEFAULT_WINDOW, Limits, Model, Prices
 
 
 def test_the_output_is_reserved_inside_the_window() -> None:
@@ -57,3 +59,29 @@ def test_only_models_one_can_talk_to_are_chat_models() -> None:
     assert Model(id="m").is_chat_model
     assert Model(id="m", type="language").is_chat_model
     assert not Model(id="m", type="embedding").is_chat_model
+
+
+def test_what_a_person_says_outranks_the_gateway() -> None:
+    model = Model(id="m", tags=frozenset({"vision"}), told={"tools": True, "images": False})
+    can = model.capabilities
+    assert (can.tools, can.images, can.files) == (True, False, False)
+    assert not Model(id="m", told={"tools": False}).capabilities.tools
+
+
+@pytest.mark.parametrize(
+    ("input", "output", "category"),
+    [
+        ("0", "0", "low"),
+        ("0.00000025", "0.000002", "low"),
+        ("0.000001", "0.000005", "medium"),
+        ("0.000003", "0.000015", "medium"),
+        ("0.000005", "0.000025", "high"),
+    ],
+)
+def test_prices_fall_into_categories(input: str, output: str, category: str) -> None:
+    assert Prices(Decimal(input), Decimal(output)).category == category
+
+
+def test_a_price_that_is_half_known_has_no_category() -> None:
+    assert Prices(Decimal(1)).category is None
+    assert Prices(output=Decimal(1)).category is None

@@ -11,47 +11,47 @@ from tollbridge.bridge import Bridge
 from tollbridge.client import OpenResponsesClient
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
-from tollbridge.core.profile import Profile
+from tollbridge.core.quirks import Quirks
 from tollbridge.doctor import STEPS, Examination, Finding, samples
 from tollbridge.doctor.bench import REQUEST_LIMIT
 from tollbridge.doctor.tools import WEATHER
 from tollbridge.gateway import Gateway, Settings
+from tollbridge.healing import RememberedLessons
 from tollbridge.io.retry import RetryPolicy
+from tollbridge.profiles import learned
 
 KEY = "tb-doctor-key-0123456789"
 MODEL = "tollbridge/demo"
 QUICK = Settings(stall_seconds=0.5, pace=0.002)
 
-# What each server is: the fields of its profile that are not as usual.
+# What each server is: the quirks that are not as usual.
 QUIRKS: dict[str, dict[str, Any]] = {
     "demo": {},
     "no-developer": {"system": "system"},
     "instructions-only": {"system": "instructions"},
     "users-only": {"system": "user"},
     "no-arrays": {"images": False, "files": False},
-    "arrays-only": {"content": "array"},
+    "arrays-only": {"text_as": "array"},
     "no-calls": {"calls": False},
-    "nested-tools": {"tools": "nested"},
+    "nested-tools": {"tools_as": "nested"},
     "text-results": {"rich_results": False},
     "text-only": {"images": False, "files": False},
-    "no-reasoning-input": {"include": False},
+    "no-reasoning-input": {"reasoning": False, "without": {"include"}},
     "no-parameters": {
-        "store": False,
-        "leave_out": ("max_output_tokens", "parallel_tool_calls", "temperature", "metadata"),
+        "without": {"store", "max_output_tokens", "parallel_tool_calls", "temperature", "metadata"}
     },
     "no-input-tokens": {"input_tokens": False},
-    "reject-reasoning": {"reasoning": False, "include": False},
+    "reject-reasoning": {"reasoning": False, "without": {"include"}},
     "picky": {
         "system": "system",
         "calls": False,
         "files": False,
-        "include": False,
-        "store": False,
         "input_tokens": False,
+        "without": {"include", "store"},
     },
 }
 # Where a turn with everything in it fails unless the profile is used.
-REFUSING = sorted(set(QUIRKS) - {"demo", "no-input-tokens"})
+REFUSING = sorted(set(QUIRKS) - {"demo", "no-input-tokens", "reject-reasoning"})
 
 
 async def examined(gateway: Gateway, model: str | None = None, key: str | None = None) -> Examination:
@@ -66,7 +66,7 @@ def findings(examination: Examination) -> dict[str, Finding]:
     return {step.name: step.finding for step in examination.steps if step.finding is not None}
 
 
-async def agent_turn(client: OpenResponsesClient) -> None:
+async def agent_turn(bridge: Bridge) -> None:
     """A turn with everything in it: a system prompt, an image, a file, a call, and its rich result."""
     attached = (TextPart("Call the tool get_weather."), samples.image(), samples.document())
     first = (Message(Role.SYSTEM, "You are a bridge."), Message(Role.USER, attached))
@@ -82,14 +82,12 @@ async def agent_turn(client: OpenResponsesClient) -> None:
         temperature=0.5,
         metadata={"a": "b"},
     )
-    await Bridge(client).answer(request, parts.extend)
+    await bridge.answer(request, parts.extend)
     (call,) = [part for part in parts if isinstance(part, ToolCallPart)]
     thoughts = tuple(part for part in parts if not isinstance(part, ToolCallPart))
     result = ToolResultPart(call.call_id, (TextPart("Sunny, as ever"), samples.image()))
     told = (*first, Message(Role.ASSISTANT, (*thoughts, call)), Message(Role.USER, (result,)))
-    await Bridge(client).answer(
-        msgspec.structs.replace(request, messages=told, tool_choice=None), lambda parts: None
-    )
+    await bridge.answer(msgspec.structs.replace(request, messages=told, tool_choice=None), lambda parts: None)
 
 
 @pytest.mark.parametrize("scenario", QUIRKS)
@@ -98,7 +96,7 @@ async def test_the_profile_says_what_was_found(scenario: str) -> None:
         examination = await examined(gateway)
         assert len(gateway.requests) == examination.requests <= REQUEST_LIMIT
     assert examination.can_chat
-    assert examination.profile == Profile(**QUIRKS[scenario])
+    assert examination.quirks == learned(Quirks(), QUIRKS[scenario])
     assert [step.name for step in examination.steps] == list(STEPS)
 
 
@@ -110,11 +108,12 @@ async def test_with_its_profile_a_turn_with_tools_works_where_it_failed_without(
         async with OpenResponsesClient(gateway.url, retries=once) as client:
             if scenario in REFUSING:
                 with pytest.raises(BridgeError):
-                    await agent_turn(client)
-        async with OpenResponsesClient(gateway.url, retries=once, profile=examination.profile) as client:
-            await agent_turn(client)
-        last = gateway.requests[-1]
-    assert last.status == 200
+                    await agent_turn(Bridge(client))
+            asked = len(gateway.requests)
+            lessons = RememberedLessons(lambda _url, _model: examination.quirks)
+            await agent_turn(Bridge(client, lessons=lessons))
+        *_, last = gateway.requests
+        assert [each.status for each in list(gateway.requests)[asked:]] == [200, 200]  # right at once
     for words in ("You are a bridge.", "Call the tool get_weather.", "Sunny, as ever"):
         assert words in str(last.body)
 
@@ -185,7 +184,7 @@ async def test_where_nobody_listens_the_examination_ends_at_once() -> None:
 async def test_a_server_that_is_busy_for_a_moment_is_asked_again() -> None:
     async with Gateway(scenario="server-error-once") as gateway:
         examination = await examined(gateway)
-    assert examination.profile == Profile()
+    assert examination.quirks == Quirks()
 
 
 async def test_a_model_without_eyes_is_found_out_and_the_cheapest_is_chosen() -> None:
@@ -193,6 +192,6 @@ async def test_a_model_without_eyes_is_found_out_and_the_cheapest_is_chosen() ->
         chosen = await examined(gateway)
         plain = await examined(gateway, "tollbridge/plain")
     assert chosen.model == MODEL
-    assert plain.profile.images is False
+    assert plain.quirks.images is False
     assert findings(plain)["tools"].verdict == "amiss"
     assert plain.can_chat

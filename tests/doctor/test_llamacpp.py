@@ -6,12 +6,12 @@ import pytest
 
 from tollbridge.bridge import Bridge
 from tollbridge.client import OpenResponsesClient
-from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 from tollbridge.doctor import Examination, samples
 from tollbridge.doctor.tools import WEATHER
+from tollbridge.healing import RememberedLessons
 from tollbridge.local import LocalModel
-from tollbridge.profiles import known_profile
+from tollbridge.profiles import known_quirks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -45,14 +45,14 @@ async def test_the_local_model_passes_and_its_profile_carries_a_chat() -> None:
             assert examination.server.name == "llama.cpp"
             verdicts = {name: finding.verdict for name, finding in found.items()}
             assert {name for name, verdict in verdicts.items() if verdict != "well"} == {"images", "files"}
-            with pytest.raises(BridgeError):
-                await Bridge(client).answer(conversation(local.model_id), lambda parts: None)
         parts: list[Part] = []
-        async with OpenResponsesClient(local.url, profile=examination.profile) as client:
-            await Bridge(client).answer(conversation(local.model_id), parts.extend)
+        lessons = RememberedLessons(lambda _url, _model: examination.quirks)
+        async with OpenResponsesClient(local.url) as client:
+            turn = await Bridge(client, lessons=lessons).answer(conversation(local.model_id), parts.extend)
     assert parts
+    assert not any("once more" in change for change in turn.changes)
 
 
 def test_what_is_shipped_for_it_is_what_was_measured() -> None:
-    shipped = known_profile("llama.cpp")
+    shipped = known_quirks("llama.cpp")
     assert (shipped.files, shipped.calls, shipped.input_tokens) == (False, True, True)

@@ -49,6 +49,11 @@ def check_shape(value: Any, name: str) -> None:
     assert not errors, f"{name}: {errors[0].json_path}: {errors[0].message[:400]}"
 
 
+def allows(value: Any, name: str) -> bool | None:
+    """Whether the schema of that name allows the value; `None` where the schema is not at hand."""
+    return None if _document() is None else bool(_validator(name).is_valid(value))
+
+
 def check_event_shapes(events: Sequence[dict[str, Any]]) -> None:
     if _document() is None:
         return

@@ -7,10 +7,11 @@ from typing import Any, Literal
 import aiohttp
 import pytest
 
-from tollbridge import Bridge, BridgeError, ChatRequest, Message, Role, TextPart, Tool
+from tollbridge import Bridge, BridgeError, ChatRequest, Message, RequestError, Role, TextPart, Tool
 from tollbridge.client_aisdk import BACKENDS, PATHS, AiSdkClient, Backend, open_client
 from tollbridge.core.messages import DataPart, Part, ToolCallPart
 from tollbridge.gateway import Gateway
+from tollbridge.gateway.aisdk_prompt import read_call
 
 READ = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 
@@ -42,7 +43,7 @@ async def test_a_whole_answer_has_everything_a_streamed_one_has() -> None:
     assert status == 200
     kinds = [part["type"] for part in answer["content"]]
     assert kinds == ["reasoning", "text", "source", "source"]
-    assert answer["content"][0]["providerMetadata"]["tollbridge"]["encrypted_content"]
+    assert answer["content"][0]["providerMetadata"]["scripted"]["encrypted_content"]
     assert answer["finishReason"] == {"unified": "stop", "raw": "stop"}
     assert answer["usage"]["inputTokens"]["total"] > 0
 
@@ -146,3 +147,119 @@ async def test_a_wrong_key_is_refused_and_not_shown(spec: Literal[2, 3, 4]) -> N
 def test_the_other_protocol_is_found_beside_the_first(base: str, url: str) -> None:
     assert open_client("ai-sdk", base).base_url == url
     assert open_client("openresponses", base).base_url == base.rstrip("/")
+
+
+def test_every_form_of_a_prompt_is_the_request_it_means() -> None:
+    inline = "data:image/png;base64,AAAA"
+    asked = read_call(
+        {
+            "prompt": [
+                {"role": "system", "content": "S"},
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "Look"},
+                        {"type": "file", "mediaType": "image/png", "data": "AAAA"},
+                        {"type": "file", "mediaType": "image/png", "data": {"type": "data", "data": "AAAA"}},
+                        {"type": "file", "mediaType": "image/png", "data": "https://example.com/x.png"},
+                        {
+                            "type": "file",
+                            "mediaType": "application/pdf",
+                            "filename": "p.pdf",
+                            "data": {"type": "url", "url": "https://example.com/p.pdf"},
+                        },
+                    ],
+                },
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "reasoning", "text": "hm"},
+                        {
+                            "type": "reasoning",
+                            "text": "hm",
+                            "providerOptions": {"scripted": {"encrypted_content": "e"}},
+                        },
+                        {"type": "text", "text": "I look."},
+                        {"type": "file", "mediaType": "image/png", "data": "AAAA"},
+                        {"type": "tool-call", "toolCallId": "c", "toolName": "look", "input": {"a": 1}},
+                    ],
+                },
+                {
+                    "role": "tool",
+                    "content": [
+                        _result({"type": "json", "value": [1]}),
+                        _result({"type": "error-text", "value": "no"}),
+                        _result(
+                            {
+                                "type": "content",
+                                "value": [
+                                    {"type": "text", "text": "See:"},
+                                    {"type": "image-data", "mediaType": "image/png", "data": "AAAA"},
+                                ],
+                            }
+                        ),
+                    ],
+                },
+            ],
+            "tools": [{"type": "function", "name": "look", "description": "Looks.", "inputSchema": READ}],
+            "toolChoice": {"type": "tool", "toolName": "look"},
+            "responseFormat": {"type": "json", "schema": READ},
+            "reasoning": "high",
+            "maxOutputTokens": 99,
+        },
+        "m",
+    )
+    assert asked["input"] == [
+        {"type": "message", "role": "developer", "content": "S"},
+        {
+            "type": "message",
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "Look"},
+                {"type": "input_image", "image_url": inline},
+                {"type": "input_image", "image_url": inline},
+                {"type": "input_image", "image_url": "https://example.com/x.png"},
+                {"type": "input_file", "filename": "p.pdf", "file_url": "https://example.com/p.pdf"},
+            ],
+        },
+        {
+            "type": "reasoning",
+            "summary": [{"type": "summary_text", "text": "hm"}],
+            "encrypted_content": "e",
+        },
+        {"type": "message", "role": "assistant", "content": "I look."},
+        {"type": "message", "role": "assistant", "content": "[image/png]"},
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"a":1}'},
+        {"type": "function_call_output", "call_id": "c", "output": "[1]"},
+        {"type": "function_call_output", "call_id": "c", "output": "no"},
+        {
+            "type": "function_call_output",
+            "call_id": "c",
+            "output": [
+                {"type": "input_text", "text": "See:"},
+                {"type": "input_image", "image_url": inline},
+            ],
+        },
+    ]
+    assert asked["tools"] == [
+        {"type": "function", "name": "look", "description": "Looks.", "parameters": READ, "strict": False}
+    ]
+    assert asked["tool_choice"] == {"type": "function", "name": "look"}
+    assert asked["text"] == {"format": {"type": "json_schema", "name": "answer", "schema": READ}}
+    assert (asked["reasoning"], asked["max_output_tokens"]) == ({"effort": "high"}, 99)
+
+
+def _result(output: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "tool-result", "toolCallId": "c", "toolName": "look", "output": output}
+
+
+async def test_a_body_made_by_hand_is_sent_as_it_is() -> None:
+    async with Gateway() as gateway, open_client("ai-sdk", gateway.url) as client:
+        events = [event async for event in client.stream({"model": "tollbridge/demo", **prompt("Hello")})]
+        with pytest.raises(RequestError, match="names no model"):
+            [event async for event in client.stream(prompt("Hello"))]
+        assert gateway.requests[0].body == prompt("Hello")
+    assert events
+    with pytest.raises(RequestError, match="2, 3, 4"):
+        AiSdkClient(spec=1)  # type: ignore[arg-type]
+    assert AiSdkClient(spec=3).base_url == "https://ai-gateway.vercel.sh/v3/ai"

@@ -156,3 +156,15 @@ async def test_models_and_token_counts_are_read(client: openai.AsyncOpenAI) -> N
     used = await client.responses.create(model=MODEL, input="Hello")
     assert used.usage is not None
     assert counted.input_tokens == used.usage.input_tokens
+
+
+async def test_the_clients_own_events_can_be_adapted_to_parts() -> None:
+    from tollbridge import OpenResponsesStreamAdapter, TextPart
+    from tollbridge.core.messages import Part
+
+    parts: list[Part] = []
+    async with Gateway() as gateway, openai.AsyncOpenAI(base_url=gateway.url, api_key="none") as client:
+        stream = await client.responses.create(model="tollbridge/demo", input="Hello", stream=True)
+        result = await OpenResponsesStreamAdapter().process_stream(stream, parts.append)
+    assert "Hello" in "".join(part.text for part in parts if isinstance(part, TextPart))
+    assert result.usage is not None

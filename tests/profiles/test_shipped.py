@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from tollbridge.profiles import known_profile, known_server, known_servers
+from tollbridge.profiles import known_quirks, known_server, known_servers
 
 NAMES = {"Vercel AI Gateway", "OpenAI", "llama.cpp", "vLLM", "LM Studio", "litellm", "Ollama"}
 
@@ -42,4 +42,4 @@ def test_what_a_server_says_of_itself_counts_for_more_than_its_place() -> None:
 
 
 def test_a_profile_can_be_had_by_name() -> None:
-    assert known_profile("vLLM").reasoning is False
+    assert known_quirks("vLLM").reasoning is False

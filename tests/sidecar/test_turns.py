@@ -99,6 +99,20 @@ async def test_a_tool_is_called_and_its_result_understood(editor: Editor, gatewa
     assert result["finishReason"] == "stop"
 
 
+async def test_the_other_backend_gives_the_same_answers(editor: Editor, gateway: Gateway) -> None:
+    account = {"baseUrl": gateway.url, "apiKey": KEY, "backend": "ai-sdk"}
+    for ask in ("Hello", "Think about it", "use the tool list_dir on src"):
+        one, _ = await talk(editor, question(gateway, ask, tools=[LIST_DIR]))
+        other, _ = await talk(editor, question(gateway, ask, tools=[LIST_DIR], account=account))
+        assert said(one) == said(other)
+        assert [part["type"] for part in one if part["type"] == "toolCall"] == [
+            part["type"] for part in other if part["type"] == "toolCall"
+        ]
+    assert gateway.requests[-1].path == "/v4/ai/language-model"
+    listed = await editor.request("models", {"account": account})
+    assert "tollbridge/demo" in [model["model"] for model in listed["models"]]
+
+
 async def test_thinking_comes_with_what_must_go_back(editor: Editor, gateway: Gateway) -> None:
     params = question(gateway, "Hello", modelConfiguration={"reasoningEffort": "low"})
     parts, result = await talk(editor, params)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 
 import pytest
+import splintr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.tokens.categories import CATEGORIES, category
+from tollbridge.tokens import categories
+from tollbridge.tokens.categories import CATEGORIES, category, table_of
 from tollbridge.tokens.characters import character_vector
 from tollbridge.tokens.tokenizers import tokenizer
 
@@ -64,6 +67,12 @@ def test_characters_alone_come_close_to_the_tokenizer_on_what_editors_send() -> 
     assert engine is not None
     ours = sum(count for text in sources for _, count in character_vector(text))
     assert ours == pytest.approx(sum(engine.count(text) for text in sources), rel=0.15)
+
+
+def test_the_table_is_what_sorting_every_token_gives() -> None:
+    engine = splintr.Tokenizer.from_pretrained("o200k_base")
+    packed = Path(categories.__file__).with_name("o200k.categories")
+    assert zlib.decompress(packed.read_bytes()) == table_of(engine.vocab_size, engine.decode_token_bytes)
 
 
 @given(st.text())

@@ -110,6 +110,14 @@ def test_other_tools_change_the_tools_alone() -> None:
     assert error(ledger, request(messages, TOOLS)) < 0.03
 
 
+def test_a_new_conversation_knows_the_tools_and_the_system_prompt_of_the_last() -> None:
+    ledger = Ledger()
+    told(ledger, request(START, TOOLS))
+    new = request([START[0], user("Something else entirely.")], TOOLS)
+    assert ledger.estimate(new).method == "estimated"
+    assert error(ledger, new) < 0.01
+
+
 def test_parallel_conversations_do_not_disturb_each_other() -> None:
     ledger = Ledger()
     one, other = list(START), [system("You write commit messages."), user(PROSE * 8)]
@@ -218,6 +226,16 @@ def test_confidence_is_the_share_of_hits() -> None:
         assert ledger.record(asked, Usage(round(truth * (1.3 if wrong else 1.0))))
     # Six hits and two misses, and one of each for modesty.
     assert ledger.estimate(request([user("New.")])).confidence == pytest.approx(7 / 10)
+
+
+def test_what_would_have_been_estimated_without_learning_is_kept_for_comparison() -> None:
+    ledger = Ledger()
+    messages = grow(ledger, START, 6)
+    before = Ledger().estimate(request(messages)).tokens
+    truth = told(ledger, request(messages))
+    (accuracy,) = ledger.accuracy()
+    assert accuracy.requests == 7
+    assert accuracy.plain_p95 >= abs(before - truth) / truth > accuracy.median
 
 
 def test_images_and_files_are_priced() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,15 @@ def browser() -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(MISSING)
     pytest.skip(MISSING)
+
+
+@pytest.fixture(scope="session")
+def packed(browser: None) -> Path:
+    """The extension as people install it, with what this Python needs inside."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    vsix.bundle_script(minify=True)
+    vsix.bundle_python([version])
+    return vsix.pack(vsix.REPOSITORY / "build" / "tested.vsix")
 
 
 @pytest.fixture(scope="session")

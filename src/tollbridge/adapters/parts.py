@@ -43,7 +43,7 @@ def parts_of(events: Iterable[Event], *, reasoning: bool = True) -> list[Part]:
                 if event.offered:
                     # An editor's tools take an object; a custom tool's input is free text.
                     given = event.input if isinstance(event.input, dict) else {"input": event.input}
-                    parts.append(ToolCallPart(event.call_id, event.name, given))
+                    parts.append(ToolCallPart(event.call_id, event.name, given, event.metadata))
             case File():
                 parts.append(_file(event))
             case Source():

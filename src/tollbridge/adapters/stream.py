@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, Protocol, get_args
 
 import msgspec
@@ -13,8 +14,17 @@ from tollbridge.core.events import Event, Failed, Finished, FinishReason
 from tollbridge.core.messages import Part
 from tollbridge.core.usage import Usage
 
-# A stream of bytes as they come from a socket, of parsed chunks, or of events of ours.
-Streamed = AsyncIterable[bytes] | AsyncIterable[Mapping[str, Any]] | AsyncIterable[Event]
+
+class Typed(Protocol):
+    """An event as typed clients (`openai`) yield it."""
+
+    def model_dump(self) -> dict[str, Any]: ...
+
+
+# A stream of bytes as they come from a socket, of parsed chunks, typed or not, or of events of ours.
+Streamed = (
+    AsyncIterable[bytes] | AsyncIterable[Mapping[str, Any]] | AsyncIterable[Typed] | AsyncIterable[Event]
+)
 
 
 class Progress(Protocol):
@@ -44,6 +54,9 @@ class StreamUsage(msgspec.Struct, frozen=True):
 class TurnDecoder(Protocol):
     """A decoder that also takes chunks somebody else has parsed."""
 
+    @property
+    def over(self) -> bool: ...
+
     def feed(self, chunk: bytes) -> list[Event]: ...
 
     def take(self, event: object) -> list[Event]: ...
@@ -64,8 +77,9 @@ class StreamAdapter:
     ) -> StreamUsage:
         """Report every part as it comes. A failure is raised when all parts before it are reported."""
         report = progress if callable(progress) else progress.report
-        async for part in self.adapt_stream(stream):
-            report(part)
+        async with aclosing(self.adapt_stream(stream)) as parts:
+            async for part in parts:
+                report(part)
         return self._result
 
     async def adapt_stream(self, stream: Streamed) -> AsyncGenerator[Part]:
@@ -79,6 +93,8 @@ class StreamAdapter:
             for part in self._adapted(events := _read(decoder, chunk)):
                 yield part
             failure = failure or _failure(events)
+            if decoder.over:  # the gateway may hold the connection; nothing more will come
+                break
         if not ours:
             for part in self._adapted(events := decoder.close()):
                 yield part
@@ -106,12 +122,13 @@ class StreamAdapter:
 _EVENTS = get_args(Event)
 
 
-def _read(decoder: TurnDecoder, chunk: bytes | Mapping[str, Any] | Event) -> list[Event]:
+def _read(decoder: TurnDecoder, chunk: bytes | Mapping[str, Any] | Typed | Event) -> list[Event]:
     if isinstance(chunk, (bytes, bytearray, memoryview)):
         return decoder.feed(bytes(chunk))
     if isinstance(chunk, _EVENTS):
         return [chunk]
-    return decoder.take(chunk)
+    dump = getattr(chunk, "model_dump", None)  # an event as a typed client yields it
+    return decoder.take(dump() if callable(dump) else chunk)
 
 
 def _failure(events: list[Event]) -> BridgeError | None:

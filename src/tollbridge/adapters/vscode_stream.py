@@ -57,6 +57,10 @@ class _AnyDecoder:
         self._start = b""
         self._decoder: DataDecoder | FullDecoder | UiDecoder | None = None
 
+    @property
+    def over(self) -> bool:
+        return self._decoder is not None and self._decoder.over
+
     def take(self, chunk: object) -> list[Event]:
         return self._chosen("ai-sdk-full").take(chunk)
 

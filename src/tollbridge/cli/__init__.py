@@ -15,14 +15,20 @@ from tollbridge.core.errors import BridgeError
 
 # The commands: where each one lives, and what the list of commands says about it.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "accuracy": ("tollbridge.cli.accuracy", "Show how right the token estimates were."),
     "ask": ("tollbridge.cli.ask", "Ask one question and print the answer."),
     "chat": ("tollbridge.cli.chat", "Talk with a model in the terminal."),
+    "config": ("tollbridge.cli.config", "Show every setting in force, and where it came from."),
+    "count": ("tollbridge.cli.count", "Count the tokens of a text or a conversation."),
     "doctor": ("tollbridge.cli.doctor", "Examine a server and write the profile to talk to it by."),
     "gateway": ("tollbridge.cli.serve", "Serve the embedded OpenResponses gateway, for tests."),
     "local": ("tollbridge.cli.serve", "Fetch a small model and serve it on this machine."),
+    "login": ("tollbridge.cli.login", "Keep an account's key in the system's keyring."),
+    "logout": ("tollbridge.cli.login", "Take it out again."),
     "models": ("tollbridge.cli.models", "List the models of a gateway."),
     "replay": ("tollbridge.cli.replay", "Read recorded responses and say what they came to."),
     "sidecar": ("tollbridge.cli.editor", "Serve an editor over standard input and output."),
+    "usage": ("tollbridge.cli.usage", "Show what was used, by day and model, and what it cost."),
 }
 
 
@@ -44,7 +50,8 @@ class _Commands(click.Group):
 @click.command(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Keys come from the environment: TOLLBRIDGE_API_KEY, AI_GATEWAY_API_KEY or VERCEL_OIDC_TOKEN.",
+    epilog="Keys come from the environment (TOLLBRIDGE_API_KEY, AI_GATEWAY_API_KEY or VERCEL_OIDC_TOKEN) or, "
+    "after `tollbridge login`, from the system's keyring.",
 )
 @click.version_option(package_name="tollbridge", message="%(prog)s %(version)s")
 def tollbridge() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 
 import click
@@ -12,11 +13,20 @@ from tollbridge.cli.connection import connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener
-from tollbridge.cli.options import Where, Wishes, ui_stream_option, where_options, wish_options
+from tollbridge.cli.options import (
+    Where,
+    Wishes,
+    record_options,
+    ui_stream_option,
+    where_options,
+    wish_options,
+)
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.summary import mended, summarise, to_json
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Role, TextPart
+from tollbridge.settings.places import database_file
+from tollbridge.usage import open_tracker
 
 
 @click.command()
@@ -24,6 +34,7 @@ from tollbridge.core.messages import Message, Role, TextPart
 @wish_options
 @where_options
 @ui_stream_option
+@record_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def ask(prompt: str, wishes: Wishes, where: Where, as_json: bool) -> int:
     """Ask one question and print the answer. PROMPT is the question, or - to read it from standard input."""
@@ -45,8 +56,10 @@ def _read(prompt: str) -> str:
 async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -> int:
     async with connect(where) as connection:
         model = await pick_model(connection, wishes.model)
-        listener = Listener(connection.client, None if as_json else Screen(sys.stdout, sys.stderr))
-        await listener.listen(Conversation(model, wishes.system, wishes.effort).request(question))
+        listener = Listener(connection, None if as_json else Screen(sys.stdout, sys.stderr))
+        request = Conversation(model, wishes.system, wishes.effort).request(question)
+        with contextlib.closing(open_tracker(database_file())) as tracker:
+            await listener.listen(request, tracker)
     if as_json:
         click.echo(to_json(_as_json(listener, model)))
     elif listener.error is None:

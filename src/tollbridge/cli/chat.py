@@ -16,12 +16,21 @@ from tollbridge.cli.connection import Connection, connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener
-from tollbridge.cli.options import Where, Wishes, ui_stream_option, where_options, wish_options
+from tollbridge.cli.options import (
+    Where,
+    Wishes,
+    record_options,
+    ui_stream_option,
+    where_options,
+    wish_options,
+)
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.summary import mended
 from tollbridge.cli.terminal import Paint, one_line
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Part, Role, TextPart
+from tollbridge.settings.places import database_file
+from tollbridge.usage import UsageTracker, open_tracker
 
 PROMPT = "> "
 HELP = """\
@@ -36,6 +45,7 @@ Ctrl-C stops an answer."""
 @wish_options
 @where_options
 @ui_stream_option
+@record_options
 def chat(wishes: Wishes, where: Where) -> int:
     """Talk with a model in the terminal. Questions can also be piped in, one a line."""
     with asyncio.Runner() as runner, contextlib.ExitStack() as leaving:
@@ -44,7 +54,8 @@ def chat(wishes: Wishes, where: Where) -> int:
         connection = runner.run(stack.enter_async_context(connect(where)))
         model = runner.run(pick_model(connection, wishes.model))
         conversation = Conversation(model, wishes.system, wishes.effort)
-        return _Chat(runner, connection, conversation, wishes.images).talk()
+        tracker = leaving.enter_context(contextlib.closing(open_tracker(database_file())))
+        return _Chat(runner, connection, conversation, wishes.images, tracker).talk()
 
 
 def _read_line() -> str:
@@ -66,9 +77,11 @@ class _Chat:
         connection: Connection,
         conversation: Conversation,
         images: tuple[Part, ...],
+        tracker: UsageTracker,
     ) -> None:
         self._runner = runner
         self._connection = connection
+        self._tracker = tracker
         self._conversation = conversation
         self._waiting = images  # shown to the model with the next question
         self._failed = False
@@ -112,9 +125,9 @@ class _Chat:
     def _answer(self, line: str) -> None:
         question = Message(Role.USER, (TextPart(mended(line.strip("\n"))), *self._waiting))
         screen = Screen(sys.stdout, sys.stderr)
-        listener = Listener(self._connection.client, screen)
+        listener = Listener(self._connection, screen)
         try:
-            self._runner.run(listener.listen(self._conversation.request(question)))
+            self._runner.run(listener.listen(self._conversation.request(question), self._tracker))
         except KeyboardInterrupt:
             if not self._by_hand:
                 raise

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Literal, assert_never
 
 import click
 import msgspec
 
+from tollbridge.catalogue import Catalogue, Listing, choose_models, is_favourite
 from tollbridge.cli.options import Where
 from tollbridge.cli.progress import FetchBar
 from tollbridge.cli.terminal import one_line
 from tollbridge.client import VERCEL, GatewayClient, OpenResponsesClient
 from tollbridge.client_aisdk import UiStreamClient, open_client
-from tollbridge.core.profile import Profile
+from tollbridge.core.messages import ChatRequest
+from tollbridge.core.quirks import Quirks
+from tollbridge.healing import RememberedLessons
+from tollbridge.io.http import Timeouts
 from tollbridge.local import LocalModel, is_installed
-from tollbridge.profiles import UnreadableProfile, find_profile, known_profile
+from tollbridge.profiles import UnreadableProfile, find_quirks, known_quirks
+from tollbridge.recorder import Recorder
+from tollbridge.settings import Chosen, Key, Settings, chosen_account, find_key, load, with_settings
+from tollbridge.settings.keys import OWN, clean_key
+from tollbridge.settings.oidc import TokenRefresher
+from tollbridge.settings.places import cache_folder
+from tollbridge.usage import Payer
 
-KEY_NAMES = ("TOLLBRIDGE_API_KEY", "AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN")
+# Seconds a person waits for a new list where there is an old one.
+LIST_PATIENCE = 3.0
 
 Kind = Literal["remote", "local", "embedded", "ui-stream"]
 
@@ -32,12 +44,57 @@ class Choice(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+def _quirks(base_url: str, model: str) -> Quirks | None:
+    """How the server wants to be talked to. A file that makes no sense is told, and stops nobody."""
+    try:
+        return find_quirks(base_url, model)
+    except UnreadableProfile as error:
+        click.echo(one_line(error.message), err=True)
+        return None
+
+
+def _lessons() -> RememberedLessons:
+    return RememberedLessons(_quirks)
+
+
 class Connection(msgspec.Struct, frozen=True):
-    """`model` is the one to use where none was asked for; `None` leaves it to the gateway's list."""
+    """`model` is the one to use where none was asked for; `None` leaves it to the gateway's list.
+
+    `lessons` are what is known of the server: what its profile says, and what was learned since.
+    """
 
     client: GatewayClient
     place: str
     model: str | None = None
+    settings: Settings = Settings()
+    account: str = ""
+    # Whether the place will still be there tomorrow, so that its list of models is worth keeping.
+    lasting: bool = False
+    lessons: RememberedLessons = msgspec.field(default_factory=_lessons)
+
+    @property
+    def payer(self) -> Payer:
+        """For the ledger."""
+        return Payer(self.account, self.client.base_url)
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """Where turns are recorded, if they are."""
+        if self.settings.record is None:
+            return None
+        return Recorder(Path(self.settings.record), redacted=self.settings.record_redact)
+
+    def prepared(self, request: ChatRequest) -> ChatRequest:
+        """The request with what the settings add to it."""
+        return with_settings(request, self.settings, self.client.base_url)
+
+    async def list_models(self, *, refresh: bool = False) -> Listing:
+        """The models of the gateway; a list on disk that is stale is served where the gateway is slow."""
+        catalogue = Catalogue(cache_folder() / "catalogue" if self.lasting else None)
+        try:
+            return await catalogue.models(self.client, refresh=refresh, patience=LIST_PATIENCE)
+        finally:
+            await catalogue.aclose()
 
 
 def choose(where: Where, has_key: bool, can_serve: bool) -> Choice:
@@ -49,81 +106,92 @@ def choose(where: Where, has_key: bool, can_serve: bool) -> Choice:
         return Choice("remote", where.base_url)
     if has_key:
         return Choice("remote", VERCEL)
-    if can_serve and where.backend == "openresponses":
+    if can_serve and where.backend in (None, "openresponses"):
         return Choice("local", reason="No key and no --base-url: using a small model on this machine.")
     return Choice("embedded", reason="No key and no --base-url: using the embedded demo, no real model.")
 
 
-def find_key(environment: Mapping[str, str]) -> str | None:
-    """The first key that is set. It is never shown, so a bad one is named by its variable."""
-    for name in KEY_NAMES:
-        key = environment.get(name, "").strip()
-        if key:
-            if not key.isascii() or not key.isprintable():
-                raise click.UsageError(
-                    f"{name} holds characters that no key has. Copy the key into it again."
-                )
-            return key
-    return None
-
-
 @contextlib.asynccontextmanager
 async def connect(where: Where) -> AsyncIterator[Connection]:
-    key = find_key(os.environ)
+    settings, account, key = await _told(where)
+    if account is not None and not account.by_default:
+        where = msgspec.structs.replace(where, base_url=account.base_url, backend=account.backend)
     choice = choose(where, key is not None, is_installed())
     if choice.reason:
         click.echo(choice.reason, err=True)
+    async with _connected(choice, where, settings, account, key) as connection:
+        yield connection
+
+
+async def _told(where: Where) -> tuple[Settings, Chosen | None, Key | None]:
+    """The settings, and the account to use with its key; neither where another place was named."""
+    loaded = load(where.flags())
+    if where.local or where.ui_stream:
+        return loaded.settings, None, None
+    account = chosen_account(loaded)
+    return loaded.settings, account, await TokenRefresher().good(find_key(account))
+
+
+@contextlib.asynccontextmanager
+async def _connected(
+    choice: Choice, where: Where, settings: Settings, account: Chosen | None, key: Key | None
+) -> AsyncIterator[Connection]:
+    timeouts, proxy, allow_http = _timeouts(settings), settings.proxy, settings.allow_http
+    backend = where.backend or "openresponses"
     match choice.kind:
         case "remote":
             async with open_client(
-                where.backend,
+                backend,
                 choice.base_url,
-                key,
-                allow_http=where.allow_http,
-                profile=_profile(choice.base_url),
+                key.value if key else None,
+                timeouts=timeouts,
+                proxy=proxy,
+                allow_http=allow_http,
             ) as client:
-                yield Connection(client, choice.base_url)
+                name = account.name if account else ""
+                yield Connection(client, choice.base_url, settings=settings, account=name, lasting=True)
         case "ui-stream":
             # The key of a gateway is nobody else's business: only one meant for Tollbridge itself is sent.
-            key = find_key({KEY_NAMES[0]: os.environ.get(KEY_NAMES[0], "")})
-            async with UiStreamClient(choice.base_url, key, allow_http=where.allow_http) as chat:
-                yield Connection(chat, choice.base_url, "the endpoint's own model")
+            own = clean_key(os.environ.get(OWN, ""), OWN) or None
+            async with UiStreamClient(
+                choice.base_url, own, timeouts=timeouts, proxy=proxy, allow_http=allow_http
+            ) as chat:
+                yield Connection(chat, choice.base_url, "the endpoint's own model", settings, "ui-stream")
         case "local":
-            if where.backend != "openresponses":
+            if backend != "openresponses":
                 raise click.UsageError("The model on this machine speaks OpenResponses. Leave out --backend.")
             with FetchBar() as progress:
                 async with (
                     LocalModel(progress=progress) as local,
-                    OpenResponsesClient(local.url, profile=known_profile("llama.cpp")) as client,
+                    OpenResponsesClient(local.url, timeouts=timeouts) as client,
                 ):
                     progress.close()
-                    yield Connection(client, "this machine (llama.cpp)", local.model_id)
+                    lessons = RememberedLessons(lambda _url, _model: known_quirks("llama.cpp"))
+                    yield Connection(
+                        client, "this machine (llama.cpp)", local.model_id, settings, "local", lessons=lessons
+                    )
         case "embedded":
             from tollbridge.gateway import MODELS, Gateway
 
-            async with Gateway() as gateway, open_client(where.backend, gateway.url) as client:
-                yield Connection(client, "the embedded demo gateway", MODELS[0]["id"])
+            async with Gateway() as gateway, open_client(backend, gateway.url) as client:
+                yield Connection(client, "the embedded demo gateway", MODELS[0]["id"], settings, "demo")
         case _:
             assert_never(choice.kind)
 
 
-def _profile(base_url: str) -> Profile | None:
-    """How the server wants to be talked to. A file that makes no sense is told, and stops nobody."""
-    try:
-        return find_profile(base_url)
-    except UnreadableProfile as error:
-        click.echo(one_line(error.message), err=True)
-        return None
+def _timeouts(settings: Settings) -> Timeouts:
+    times = settings.timeouts
+    return Timeouts(connect=times.connect, idle=times.idle or None, total=times.total or None)
 
 
 async def pick_model(connection: Connection, asked: str | None) -> str:
-    """The model to use: the one asked for, the only one there is, or a question back to the person."""
-    chosen = asked or connection.model
+    """The model to use: the one asked for or set, a favourite, the only one, or a question back."""
+    chosen = asked or connection.model or connection.settings.model
     if chosen:
         return chosen
-    listed = await connection.client.models()
-    names = [model.id for model in listed if model.type in (None, "language")]
-    if len(names) == 1:
+    listing = await connection.list_models()
+    names = [model.id for model in choose_models(listing.models, connection.settings) if model.is_chat_model]
+    if len(names) == 1 or (names and is_favourite(names[0], connection.settings)):
         return names[0]
     if not names:
         raise click.UsageError("The gateway lists no models. Say which one to use with --model.")

@@ -68,7 +68,7 @@ def _keep(examination: Examination, base_url: str) -> Path:
         ),
     ]
     try:
-        return keep_profile(base_url, examination.model or "", examination.profile, comments)
+        return keep_profile(base_url, examination.model or "", examination.quirks, comments)
     except OSError as error:
         raise RequestError(
             f"The profile cannot be written: {error.strerror or error} ({error.filename}). "
@@ -103,10 +103,6 @@ def _as_json(examination: Examination, base_url: str, path: Path | None) -> dict
             for step in examination.steps
             if step.finding is not None
         ],
-        "profile": {
-            name: value
-            for name, value in msgspec.structs.asdict(examination.profile).items()
-            if name != "models"
-        },
+        "quirks": msgspec.to_builtins(msgspec.structs.asdict(examination.quirks)),
         "path": None if path is None else str(path),
     }

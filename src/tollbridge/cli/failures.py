@@ -9,6 +9,8 @@ import click
 from tollbridge.cli.terminal import folded, one_line
 from tollbridge.core.errors import BridgeError, Kind, RequestError
 from tollbridge.local import LocalModelFailed
+from tollbridge.settings import SettingsError
+from tollbridge.settings.vault import KeyringUnusable
 
 ADVICE: dict[Kind, str] = {
     "authentication": "Set TOLLBRIDGE_API_KEY (or AI_GATEWAY_API_KEY) to a key that this gateway accepts.",
@@ -36,7 +38,7 @@ def explain(error: BridgeError) -> str:
     facts = [f"HTTP {error.status}"] if error.status is not None and str(error.status) not in message else []
     facts += [f"request {one_line(error.request_id)}"] if error.request_id else []
     told = f"{message} [{', '.join(facts)}]" if facts else message
-    return f"{told} {_advice(error)}"
+    return f"{told} {_advice(error)}".rstrip()
 
 
 def tell(error: BridgeError) -> None:
@@ -47,6 +49,10 @@ def tell(error: BridgeError) -> None:
 def _advice(error: BridgeError) -> str:
     if isinstance(error, LocalModelFailed):
         return error.advice
+    if isinstance(error, SettingsError):
+        return "Correct it there; `tollbridge config` shows what is in force."
+    if isinstance(error, KeyringUnusable):
+        return ""
     if isinstance(error, RequestError):
         return "Check what was given: --help says what each option takes."
     if error.retry_after is not None and error.transient:

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import assert_never
 
 from tollbridge.bridge import Bridge, Gateway
+from tollbridge.cli.connection import Connection
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.toll import Timing
 from tollbridge.core.errors import BridgeError
@@ -25,6 +26,7 @@ from tollbridge.core.events import (
 )
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.usage import Usage
+from tollbridge.recorder import Recorder
 from tollbridge.usage import UsageTracker
 
 
@@ -35,12 +37,16 @@ class Listener:
     """
 
     def __init__(
-        self, gateway: Gateway, screen: Screen | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        connection: Connection,
+        screen: Screen | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.events: list[Event] = []
         self.parts: list[Part] = []
         self.error: BridgeError | None = None
-        self._gateway = gateway
+        self._connection = connection
+        self._gateway: Gateway = connection.client
         self._screen = screen
         self._clock = clock
         self._began = clock()
@@ -49,8 +55,13 @@ class Listener:
 
     async def listen(self, request: ChatRequest, tracker: UsageTracker | None = None) -> None:
         """Until the answer ends. A failure is kept, and is not raised."""
+        request = self._connection.prepared(request)
+        recorder = self._connection.recorder
         try:
-            await Bridge(self, tracker).answer(request, self.parts.extend)
+            if recorder is None:
+                await self._bridge(tracker).answer(request, self.parts.extend)
+            else:
+                await self._recorded(request, recorder, tracker)
         except BridgeError as error:
             self.error = error
             self.events.append(Failed(error))
@@ -58,6 +69,19 @@ class Listener:
             self._ended = self._clock()
             if self._screen is not None:
                 self._screen.end()
+
+    def _bridge(self, tracker: UsageTracker | None) -> Bridge:
+        return Bridge(self, tracker, account=self._connection.payer, lessons=self._connection.lessons)
+
+    async def _recorded(self, request: ChatRequest, recorder: Recorder, tracker: UsageTracker | None) -> None:
+        async with recorder.tape(request) as tape:
+            self._gateway = self._connection.client.watched(tape)
+            turn = await self._bridge(tracker).answer(request, tape.heard(self.parts.extend))
+            tape.finished(turn.finish_reason, turn.usage)
+
+    @property
+    def base_url(self) -> str:
+        return self._gateway.base_url
 
     async def batches(
         self, request: ChatRequest, *, api_key: str | None = None

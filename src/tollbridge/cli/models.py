@@ -7,38 +7,112 @@ from decimal import Decimal
 from typing import Any
 
 import click
+import msgspec
 
-from tollbridge.cli.connection import connect
-from tollbridge.cli.options import Where, where_options
+from tollbridge.catalogue import choose_models, is_favourite
+from tollbridge.cli.connection import Connection, connect
+from tollbridge.cli.options import Command, Where, where_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import one_line
 from tollbridge.core.models import Model, Prices
+from tollbridge.settings import Settings
 
 _MILLION = 1_000_000
 _PRICES = Prices.__struct_fields__
 
 
+class Filter(msgspec.Struct, frozen=True):
+    """Which models to show. `most` is US dollars for a million tokens, in and out."""
+
+    words: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    most: Decimal | None = None
+    every_type: bool = False
+
+    def takes(self, model: Model) -> bool:
+        text = f"{model.id} {model.name or ''} {model.description or ''}".lower()
+        return (
+            (self.every_type or model.is_chat_model)
+            and all(word.lower() in text for word in self.words)
+            and all(tag in model.tags for tag in self.tags)
+            and (self.most is None or _costs_at_most(model.prices, self.most))
+        )
+
+
+def _costs_at_most(prices: Prices | None, most: Decimal) -> bool:
+    """A price that is not known is not under any bound."""
+    if prices is None or prices.input is None or prices.output is None:
+        return False
+    return max(prices.input, prices.output) * _MILLION <= most
+
+
+class _Dollars(click.ParamType[Decimal]):
+    name = "dollars"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
+        try:
+            dollars = Decimal(str(value).lstrip("$"))
+        except ArithmeticError:
+            dollars = Decimal("NaN")
+        if not dollars.is_finite() or dollars < 0:
+            self.fail(f"{value!r} is not an amount of dollars.", param, ctx)
+        return dollars
+
+
+def filter_options(command: Command) -> Command:
+    for option in (
+        click.option("--all", "every_type", is_flag=True, help="Also models that one cannot chat with."),
+        click.option(
+            "--max-price", type=_Dollars(), metavar="USD", help="At most so many dollars a million tokens."
+        ),
+        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only models with this tag."),
+        click.option("--search", "words", multiple=True, metavar="WORD", help="Only models with this word."),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
 @where_options
+@filter_options
+@click.option("--refresh", is_flag=True, help="Ask the gateway, however fresh the list is.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a model, one a line.")
-def models(where: Where, as_json: bool) -> None:
-    """List the models of a gateway."""
-    listed = asyncio.run(_listed(where))
+def models(
+    where: Where,
+    words: tuple[str, ...],
+    tags: tuple[str, ...],
+    max_price: Decimal | None,
+    every_type: bool,
+    refresh: bool,
+    as_json: bool,
+) -> None:
+    """List the models of a gateway: those your settings allow, favourites first."""
+    listed, settings = asyncio.run(_listed(where, refresh))
+    found = [model for model in listed if Filter(words, tags, max_price, every_type).takes(model)]
     if as_json:
-        for model in listed:
-            click.echo(to_json(_as_json(model)))
-    elif listed:
-        _show(listed)
+        for model in found:
+            click.echo(to_json(_as_json(model, settings)))
+    elif found:
+        _show(found, settings)
     else:
-        click.echo("The gateway lists no models.", err=True)
+        left = f" The gateway has {len(listed)}; --all shows every type." if listed else ""
+        click.echo(f"There are no such models.{left}" if listed else "The gateway lists no models.", err=True)
 
 
-async def _listed(where: Where) -> list[Model]:
+async def _listed(where: Where, refresh: bool) -> tuple[list[Model], Settings]:
     async with connect(where) as connection:
-        return await connection.client.models()
+        return await list_models(connection, refresh=refresh), connection.settings
 
 
-def _as_json(model: Model) -> dict[str, Any]:
+async def list_models(connection: Connection, *, refresh: bool = False) -> list[Model]:
+    """The models the settings allow. That a list is old is told, and does not hide it."""
+    listing = await connection.list_models(refresh=refresh)
+    if listing.error is not None:
+        click.echo(f"This is an older list: {one_line(listing.error.message)}", err=True)
+    return choose_models(listing.models, connection.settings)
+
+
+def _as_json(model: Model, settings: Settings) -> dict[str, Any]:
     prices = model.prices
     return {
         "id": model.id,
@@ -51,6 +125,10 @@ def _as_json(model: Model) -> dict[str, Any]:
         "max_output_tokens": model.max_output_tokens,
         "tags": sorted(model.tags),
         "prices": None if prices is None else {name: _text(getattr(prices, name)) for name in _PRICES},
+        "price_category": None if prices is None else prices.category,
+        "identity": msgspec.to_builtins(model.identity),
+        "capabilities": msgspec.to_builtins(model.capabilities),
+        "favourite": is_favourite(model.id, settings),
     }
 
 
@@ -59,7 +137,7 @@ def _text(price: Decimal | None) -> str | None:
     return None if price is None else f"{price:f}"
 
 
-def _show(listed: list[Model]) -> None:
+def _show(listed: list[Model], settings: Settings) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -68,16 +146,19 @@ def _show(listed: list[Model]) -> None:
     table.add_column("model", no_wrap=True, overflow="fold")
     for name in ("window", "output", "in $/M", "out $/M"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("price", no_wrap=True)
     table.add_column("can", overflow="fold")
     for model in listed:
-        prices = model.prices
-        costs = (None, None) if prices is None else (prices.input, prices.output)
-        kind = [] if model.type in (None, "language") else [model.type or ""]
+        prices = model.prices or Prices()
+        kind = [] if model.is_chat_model else [model.type or ""]
+        star = " ★" if is_favourite(model.id, settings) else ""
         table.add_row(
-            Text(one_line(model.id)),
+            Text(one_line(model.id) + star),
             _count(model.context_window),
             _count(model.max_output_tokens),
-            *(_price(cost) for cost in costs),
+            _price(prices.input),
+            _price(prices.output),
+            prices.category or "",
             Text(one_line(", ".join([*kind, *sorted(model.tags)])), style="dim"),
         )
     Console(highlight=False).print(table)

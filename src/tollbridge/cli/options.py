@@ -29,8 +29,22 @@ class Where(msgspec.Struct, frozen=True):
     base_url: str | None = None
     local: bool = False
     allow_http: bool = False
-    backend: Backend = "openresponses"
+    backend: Backend | None = None
     ui_stream: str | None = None
+    account: str | None = None
+    record: Path | None = None
+    record_redact: bool = False
+
+    def flags(self) -> dict[str, object]:
+        """What was given, as settings that outrank all others; what was not is `None`."""
+        return {
+            "account": self.account,
+            "base_url": self.base_url,
+            "backend": self.backend,
+            "allow_http": self.allow_http or None,
+            "record": None if self.record is None else str(self.record),
+            "record_redact": self.record_redact or None,
+        }
 
 
 class Wishes(msgspec.Struct, frozen=True):
@@ -48,10 +62,12 @@ def where_options(command: Command) -> Command:
     @click.option("--local", is_flag=True, help="Use the small model on this machine.")
     @click.option(
         "--base-url",
-        envvar="TOLLBRIDGE_BASE_URL",
         metavar="URL",
         callback=_check_url,
         help="The gateway; its address usually ends in /v1.  [env: TOLLBRIDGE_BASE_URL]",
+    )
+    @click.option(
+        "--account", metavar="NAME", help="The account of your settings file.  [env: TOLLBRIDGE_ACCOUNT]"
     )
     @click.option(
         "--allow-http",
@@ -61,18 +77,21 @@ def where_options(command: Command) -> Command:
     @click.option(
         "--backend",
         type=click.Choice(BACKENDS),
-        envvar="TOLLBRIDGE_BACKEND",
-        default=BACKENDS[0],
-        show_default=True,
-        help="The protocol the gateway is asked in.  [env: TOLLBRIDGE_BACKEND]",
+        help=f"The protocol the gateway is asked in; {BACKENDS[0]} unless set.  [env: TOLLBRIDGE_BACKEND]",
     )
     @functools.wraps(command)
     def with_where(
-        local: bool, base_url: str | None, allow_http: bool, backend: Backend, **rest: Any
+        local: bool,
+        base_url: str | None,
+        account: str | None,
+        allow_http: bool,
+        backend: Backend | None,
+        **rest: Any,
     ) -> int | None:
-        if local and base_url and _typed("base_url"):
-            raise click.UsageError("--local and --base-url name two gateways. Give one of them.")
-        return command(where=Where(base_url, local, allow_http, backend), **rest)
+        if local and (base_url or account):
+            other = "--base-url" if base_url else "--account"
+            raise click.UsageError(f"--local and {other} name two gateways. Give one of them.")
+        return command(where=Where(base_url, local, allow_http, backend, None, account), **rest)
 
     return with_where
 
@@ -88,11 +107,31 @@ def ui_stream_option(command: Command) -> Command:
     )
     @functools.wraps(command)
     def with_ui_stream(ui_stream: str | None, where: Where, **rest: Any) -> int | None:
-        if ui_stream and (where.local or (where.base_url and _typed("base_url"))):
-            raise click.UsageError("--ui-stream names a place of its own. Leave out --local and --base-url.")
+        if ui_stream and (where.local or where.base_url or where.account):
+            raise click.UsageError(
+                "--ui-stream names a place of its own. Leave out --local, --base-url and --account."
+            )
         return command(where=msgspec.structs.replace(where, ui_stream=ui_stream), **rest)
 
     return with_ui_stream
+
+
+def record_options(command: Command) -> Command:
+    """Lets the command's `where` say that turns are recorded. It stands below `where_options`."""
+
+    @click.option(
+        "--record",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Record every turn in this folder, to replay it or to show it.  [env: TOLLBRIDGE_RECORD]",
+    )
+    @click.option("--record-redact", is_flag=True, help="Blot out what was said in recordings.")
+    @functools.wraps(command)
+    def with_record(record: Path | None, record_redact: bool, where: Where, **rest: Any) -> int | None:
+        told = msgspec.structs.replace(where, record=record, record_redact=record_redact)
+        return command(where=told, **rest)
+
+    return with_record
 
 
 def wish_options(command: Command) -> Command:
@@ -143,12 +182,6 @@ def read_image(path: Path) -> DataPart:
     if mime is None or not mime.startswith("image/"):
         raise click.BadParameter(f"{path} is not an image (PNG, JPEG, GIF, WebP...).")
     return DataPart(data, mime, path.name)
-
-
-def _typed(name: str) -> bool:
-    """Whether an option was given in the command, and not by the environment."""
-    source = click.get_current_context().get_parameter_source(name)
-    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def _check_url(_context: click.Context, _option: click.Parameter, url: str | None) -> str | None:

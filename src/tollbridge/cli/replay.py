@@ -1,4 +1,4 @@
-"""`tollbridge replay`: recorded response bytes through today's decoders."""
+"""`tollbridge replay`: what was recorded, through the code of today."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from tollbridge.cli.recordings import open_recording
 from tollbridge.cli.summary import Summary, summarise, to_json
 from tollbridge.cli.terminal import harmless, one_line
+from tollbridge.core.errors import RequestError
 from tollbridge.core.events import Event
 from tollbridge.gateways.dialects import DIALECTS, decoder_for
 
@@ -21,28 +22,50 @@ from tollbridge.gateways.dialects import DIALECTS, decoder_for
     type=click.Choice(["auto", *DIALECTS]),
     default="auto",
     show_default=True,
-    help="What the recording speaks; auto looks at it.",
+    help="What recorded bytes speak; auto looks at them.",
+)
+@click.option(
+    "--diff", is_flag=True, help="Compare what a turn's recording gives today with what it gave then."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a file, one a line.")
-def replay(files: tuple[Path, ...], protocol: str, as_json: bool) -> int:
-    """Read recorded responses (.sse, .json, ...) and say what they came to.
+def replay(files: tuple[Path, ...], protocol: str, diff: bool, as_json: bool) -> int:
+    """Run recordings through the code of today.
 
-    A .headers file of the same name beside a recording gives its status and content type.
+    A recording of a turn (.jsonl, made with --record) is shown as a timeline. Recorded responses (.sse,
+    .json, ...) are summed up; a .headers file of the same name beside one gives its status and content type.
     """
     failed = False
     for path in files:
         try:
-            summary = summarise(replayed(path, protocol))
+            failed |= not _replay(path, protocol, diff, as_json)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             click.echo(f"Error: {path} cannot be read: {reason}. Give the path of a recording.", err=True)
             failed = True
-            continue
-        if as_json:
-            click.echo(to_json({"file": str(path), **msgspec.to_builtins(summary)}))
-        else:
-            _show(path, summary)
+        except RequestError as error:
+            click.echo(f"Error: {one_line(error.message)}", err=True)
+            failed = True
     return int(failed)
+
+
+def _replay(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
+    """Whether all is as it was."""
+    from tollbridge.recorder.reading import is_recording
+
+    if is_recording(path):
+        from tollbridge.cli.timeline import replay_turn
+
+        return replay_turn(path, diff, as_json)
+    if diff:
+        raise RequestError(
+            f"{path} has nothing to compare with: it is not the recording of a turn (--record)."
+        )
+    summary = summarise(replayed(path, protocol))
+    if as_json:
+        click.echo(to_json({"file": str(path), **msgspec.to_builtins(summary)}))
+    else:
+        _show(path, summary)
+    return True
 
 
 def replayed(path: Path, protocol: str) -> list[Event]:

@@ -66,7 +66,10 @@ class _WithScenarios(click.Command):
     metavar="KEY",
     help="The only key it accepts; any where none is given.  [env: TOLLBRIDGE_GATEWAY_KEY]",
 )
-def gateway(port: int, scenario: str, api_key: str | None) -> None:
+@click.option(
+    "--strict", is_flag=True, help="Refuse what the specification does not allow, naming the exact place."
+)
+def gateway(port: int, scenario: str, api_key: str | None, strict: bool) -> None:
     """Serve the embedded OpenResponses gateway on this machine, for your tests and ours.
 
     It answers from a script, the same every time, and knows the faults that a client should survive.
@@ -82,7 +85,7 @@ def gateway(port: int, scenario: str, api_key: str | None) -> None:
             param_hint="--scenario",
         )
     try:
-        run(port=port, scenario=scenario, api_key=api_key, on_ready=_ready)
+        run(port=port, scenario=scenario, api_key=api_key, on_ready=_ready, strict=strict)
     except RequestError as error:
         raise click.ClickException(f"{error.message} Choose another port, or leave it out.") from error
 

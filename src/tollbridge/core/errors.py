@@ -17,6 +17,7 @@
     │   ├── TimedOut
     │   └── Disconnected          the stream stopped before its end
     ├── StreamError           the bytes made no sense
+    │   └── BrokenCall            only those of a tool call's arguments did not
     └── Cancelled             the caller stopped it
 
 An error keeps its message, kind, status, code, request id and how long to wait; never a key or a prompt.
@@ -25,6 +26,8 @@ An error keeps its message, kind, status, code, request id and how long to wait;
 from __future__ import annotations
 
 from typing import ClassVar, Literal
+
+from tollbridge.core.usage import Usage
 
 Kind = Literal[
     "authentication",
@@ -50,6 +53,8 @@ class BridgeError(Exception):
     kind: ClassVar[Kind] = "protocol"
     # Whether the same request may succeed later, unchanged.
     transient: ClassVar[bool] = False
+    # What the turn cost until then, where the gateway said.
+    usage: Usage | None = None
 
     def __init__(
         self,
@@ -59,6 +64,7 @@ class BridgeError(Exception):
         code: str | None = None,
         request_id: str | None = None,
         retry_after: float | None = None,
+        param: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -66,6 +72,7 @@ class BridgeError(Exception):
         self.code = code
         self.request_id = request_id
         self.retry_after = retry_after
+        self.param = param  # the field of the request it is about, where the gateway named one
 
     def _identity(self) -> tuple[object, ...]:
         return type(self), self.message, self.status, self.code, self.request_id, self.retry_after
@@ -118,8 +125,11 @@ class ContextTooLong(GatewayError):
         code: str | None = None,
         request_id: str | None = None,
         retry_after: float | None = None,
+        param: str | None = None,
     ) -> None:
-        super().__init__(message, status=status, code=code, request_id=request_id, retry_after=retry_after)
+        super().__init__(
+            message, status=status, code=code, request_id=request_id, retry_after=retry_after, param=param
+        )
         self.tokens = tokens
         self.limit = limit
 
@@ -164,6 +174,20 @@ class Disconnected(ConnectionBroken):
 
 class StreamError(BridgeError):
     kind = "protocol"
+
+
+class BrokenCall(StreamError):
+    """The model called tools with arguments that make no sense; everything else it said is whole.
+
+    `calls` are their ids. Whoever runs tools can hand such a call on and let the tool refuse it.
+    """
+
+    def __init__(self, message: str, calls: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.calls = calls
+
+    def _identity(self) -> tuple[object, ...]:
+        return *super()._identity(), self.calls
 
 
 class Cancelled(BridgeError):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from tollbridge.core.quirks import Quirks
+
 
 class Role(StrEnum):
     SYSTEM = "system"
@@ -28,11 +30,15 @@ class ThinkingPart(msgspec.Struct, frozen=True, tag="thinking"):
 
 
 class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call"):
-    """`input` is the JSON value of the arguments; an editor's tools take an object."""
+    """`input` is the JSON value of the arguments; an editor's tools take an object.
+
+    `metadata` is opaque, as for thinking: what the model needs to know its own call again.
+    """
 
     call_id: str
     name: str
     input: Any
+    metadata: Mapping[str, Any] | None = None
 
 
 class DataPart(msgspec.Struct, frozen=True, tag="data"):
@@ -131,6 +137,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, str] | None = None
     # Fields of the wire that this type does not name (`providerOptions`, `service_tier`…), sent as given.
     extra: Mapping[str, Any] | None = None
+    # Whether the model is known to reason: then what proves its reasoning is asked for.
+    reasons: bool = False
+    # What the server does not take: the request is put into words that it does.
+    quirks: Quirks = Quirks()
 
     def __post_init__(self) -> None:
         for field in ("messages", "tools"):

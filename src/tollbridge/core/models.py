@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
+from typing import Literal
 
 import msgspec
 
 from tollbridge.core.identity import Identity, identify
+from tollbridge.core.usage import Usage
 
 # For servers that name a model and say nothing more. Small enough to be true of what people run today.
 DEFAULT_WINDOW = 32_768
@@ -18,6 +21,15 @@ DEFAULT_EFFORTS = ("low", "medium", "high")
 # What gateways call a model that one can talk to.
 CHAT_TYPES = frozenset({None, "language", "model", "llm", "vlm", "chat"})
 
+# What a million tokens cost, of a conversation with three tokens in for each one out; up to these it is…
+PriceCategory = Literal["low", "medium", "high"]
+PRICE_CATEGORIES: tuple[tuple[Decimal, PriceCategory], ...] = (
+    (Decimal(1), "low"),
+    (Decimal(6), "medium"),
+    (Decimal("Infinity"), "high"),
+)
+_MILLION = 1_000_000
+
 
 class Prices(msgspec.Struct, frozen=True):
     """US dollars for one token. Decimal, because gateways give decimal strings."""
@@ -26,6 +38,25 @@ class Prices(msgspec.Struct, frozen=True):
     output: Decimal | None = None
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
+
+    def cost(self, usage: Usage) -> Decimal | None:
+        """US dollars for what was used; `None` where a price or a number is missing. A cached token costs as
+        any other where the gateway names no price for it."""
+        if self.input is None or self.output is None:
+            return None
+        if usage.input_tokens is None or usage.output_tokens is None:
+            return None
+        cached = min(usage.cached_tokens or 0, usage.input_tokens)
+        read = self.input if self.cache_read is None else self.cache_read
+        return (usage.input_tokens - cached) * self.input + cached * read + usage.output_tokens * self.output
+
+    @property
+    def category(self) -> PriceCategory | None:
+        """How dear it is; `None` where it is not known what goes in and comes out costs."""
+        if self.input is None or self.output is None:
+            return None
+        blend = (3 * self.input + self.output) / 4 * _MILLION
+        return next(name for most, name in PRICE_CATEGORIES if blend <= most)
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -61,6 +92,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     # The efforts it can be asked for, weakest first.
     reasoning_efforts: tuple[str, ...] = ()
     prices: Prices | None = None
+    # What a person says it can do (`tools`, `images`, `files`, `reasoning`), whatever the gateway says.
+    told: Mapping[str, bool] = {}
 
     @property
     def identity(self) -> Identity:
@@ -82,12 +115,13 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     def capabilities(self) -> Capabilities:
         """Where the gateway is silent, tools and files are tried (a refusal can be read), images are not."""
         said = self.tags | self.parameters
-        return Capabilities(
-            tools=not said or bool(said & {"tool-use", "tools"}),
-            images="vision" in said,
-            files=not said or "file-input" in said,
-            reasoning="reasoning" in said or bool(self.reasoning_efforts),
-        )
+        found = {
+            "tools": not said or bool(said & {"tool-use", "tools"}),
+            "images": "vision" in said,
+            "files": not said or "file-input" in said,
+            "reasoning": "reasoning" in said or bool(self.reasoning_efforts),
+        }
+        return Capabilities(**{**found, **self.told})
 
     @property
     def efforts(self) -> tuple[str, ...]:

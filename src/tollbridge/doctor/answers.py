@@ -9,13 +9,6 @@ from tollbridge.doctor.findings import Finding, amiss, not_seen, reason, well
 from tollbridge.doctor.opening import HELLO
 from tollbridge.gateways.openresponses.wire import EVENTS
 
-# How a request had to be put.
-_PUT = {
-    "store": "without `store`",
-    "content": "with content as a list",
-    "leave_out": "without `max_output_tokens`",
-}
-
 
 async def text(bench: Bench) -> Finding:
     opening = bench.opening
@@ -26,13 +19,18 @@ async def text(bench: Bench) -> Finding:
         return amiss(
             f"{bench.model} does not answer: {reason(heard.error)}", "Without an answer there is no chat."
         )
-    learned = {"store": True, "content": "string", "leave_out": (), **opening.quirks}
+    learned = {"text_as": "string", "without": frozenset(), **opening.quirks}
     said = f"{bench.model} answers in {heard.seconds:.1f} s"
     if refusal is not None:
-        put = " and ".join(_PUT[name] for name in opening.quirks)
+        put = " and ".join(_put(**opening.quirks))
         return amiss(f"{said}, but only {put}: {reason(refusal)}", "It is put so.", **learned)
     empty = "" if heard.text else ", with no text (it may have thought too long)"
     return well(f"{said}{empty}.", **learned)
+
+
+def _put(text_as: str = "", without: frozenset[str] = frozenset()) -> list[str]:
+    listed = ["with text as a list of parts"] if text_as == "array" else []
+    return listed + [f"without `{field}`" for field in sorted(without)]
 
 
 async def stream(bench: Bench) -> Finding:
@@ -84,25 +82,6 @@ def _ends(heard: Heard) -> list[dict[str, Any]]:
         event["response"] for event in heard.wire_events() if EVENTS.get(str(event.get("type"))) == "ended"
     ]
     return [end for end in ends if isinstance(end, dict)]
-
-
-async def reasoning(bench: Bench) -> Finding:
-    question = bench.question("Think briefly: what is 17 times 3?", reasoning_effort="low")
-    heard = await bench.ask(question, include=False)
-    if heard.is_refused and heard.error is not None:
-        left_out = (*bench.profile.leave_out, "reasoning")
-        return amiss(
-            f"A reasoning effort is refused: {reason(heard.error)}",
-            "None is sent to this model.",
-            leave_out=left_out,
-        )
-    if heard.error is not None:
-        return not_seen(heard.error)
-    names = {str(event.get("type")) for event in heard.wire_events()}
-    spoken = sorted(name for name in names if EVENTS.get(name) == "reasoning")
-    if not spoken:
-        return well("A reasoning effort is accepted; no reasoning was shown.")
-    return well(f"Reasoning is told as {' and '.join(spoken)}.")
 
 
 async def input_tokens(bench: Bench) -> Finding:

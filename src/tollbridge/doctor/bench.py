@@ -15,11 +15,13 @@ from tollbridge.core.events import Event, Failed, Finished, ReasoningDelta, Text
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.messages import ChatRequest, Message, Role
 from tollbridge.core.models import Model
-from tollbridge.core.profile import Profile
+from tollbridge.core.quirks import Quirks
+from tollbridge.crossing import Crossing
 from tollbridge.gateways.dialects import decoder_for
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.sse import SseDecoder
+from tollbridge.healing import RememberedLessons
 
 if TYPE_CHECKING:
     from tollbridge.doctor.opening import Opening
@@ -96,15 +98,16 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class Bench:
-    """Belongs to one examination. `profile` is what is known of the server so far."""
+    """Belongs to one examination. `quirks` are what is known of the server so far."""
 
     def __init__(self, client: OpenResponsesClient, model: str | None = None) -> None:
         self.client = client
         self.model = model
-        self.profile = Profile()
+        self.quirks = Quirks()
         self.models: tuple[Model, ...] = ()
         self.listed: Heard | None = None  # the reply to the first request of all
         self.opening: Opening | None = None  # the first question, and its answer
+        self.thinking: Heard | None = None  # the last answer that could be thought about
         self.requests = 0
         self._ends = time.monotonic() + WHOLE_SECONDS
 
@@ -120,15 +123,26 @@ class Bench:
             model=self.model or "", messages=said, **{"max_output_tokens": OUTPUT_TOKENS, **fields}
         )
 
+    def without(self, *fields: str) -> frozenset[str]:
+        """What is left out so far, and these."""
+        return self.quirks.without.union(fields)
+
     async def ask(self, request: ChatRequest, **quirks: Any) -> Heard:
-        """The answer to a request, put as the profile says but for `quirks`."""
-        profile = msgspec.structs.replace(self.profile, **quirks)
-        body = encode_request(request, profile=profile)
-        return await self.send("POST", "/responses", write_json(body).encode())
+        """The answer to a request, put as the quirks say but for those given."""
+        return await self.send("POST", "/responses", self.body(request, **quirks))
+
+    def body(self, request: ChatRequest, **quirks: Any) -> bytes:
+        """What the bridge would send to a server with these quirks, to the byte."""
+        return write_json(self._wire(request, **quirks)).encode()
+
+    def _wire(self, request: ChatRequest, **quirks: Any) -> dict[str, Any]:
+        known = msgspec.structs.replace(self.quirks, **quirks)
+        crossing = Crossing(request, self.client.base_url, RememberedLessons(lambda _url, _model: known))
+        return encode_request(crossing.sent)
 
     async def count(self, request: ChatRequest) -> Heard:
         """How many tokens a request would come to, in the server's own count."""
-        body = encode_request(request, profile=self.profile)
+        body = self._wire(request)
         kept = {name: value for name, value in body.items() if name in ("model", "input", "instructions")}
         return await self.send("POST", "/responses/input_tokens", write_json(kept).encode())
 
@@ -153,7 +167,7 @@ class Bench:
             seconds = min(ANSWER_SECONDS, left)
             return Heard(error=TimedOut(f"No whole answer came within {seconds:.0f} s."), seconds=seconds)
         except BridgeError as error:
-            return Heard(error=error, seconds=time.monotonic() - began)
+            return Heard(error=self.client.told(error), seconds=time.monotonic() - began)
 
     async def _heard(self, method: str, path: str, body: bytes | None, began: float) -> Heard:
         async with self.client.send(method, path, body, headers=ALONE) as reply:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tollbridge.core.messages import DataPart, Message, Role, TextPart
-from tollbridge.core.profile import System
+from tollbridge.core.quirks import SystemAs
 from tollbridge.doctor import samples
 from tollbridge.doctor.bench import Bench
 from tollbridge.doctor.findings import Finding, amiss, not_seen, reason, well
 
 _WORD = "Drawbridge"
 _SYSTEM = Message(Role.SYSTEM, f"Whatever you are asked, your answer contains the word {_WORD}.")
-_ROLES: tuple[System, ...] = ("developer", "system", "instructions", "user")
-_CALLED: dict[System, str] = {
+_ROLES: tuple[SystemAs, ...] = ("developer", "system", "instructions", "user")
+_CALLED: dict[SystemAs, str] = {
     "developer": "in the developer role",
     "system": "in the system role",
     "instructions": "as `instructions`",
@@ -21,9 +21,9 @@ _CALLED: dict[System, str] = {
 
 async def arrays(bench: Bench) -> Finding:
     """Strings are known to be accepted or refused by the first answer."""
-    if bench.profile.content == "array":
+    if bench.quirks.text_as == "array":
         return well("Text is accepted as a list of parts alone.")
-    heard = await bench.ask(bench.question("Say hello."), content="array")
+    heard = await bench.ask(bench.question("Say hello."), text_as="array")
     if heard.is_refused and heard.error is not None:
         return amiss(
             f"Text as a list of parts is refused: {reason(heard.error)}",
@@ -38,7 +38,7 @@ async def arrays(bench: Bench) -> Finding:
 
 async def system(bench: Bench) -> Finding:
     """The first role whose words are followed; where none is seen to be, the first that is accepted."""
-    accepted: list[System] = []
+    accepted: list[SystemAs] = []
     refusals: list[str] = []
     for role in _ROLES:
         heard = await bench.ask(bench.question(_SYSTEM, "Say hello."), system=role)
@@ -57,7 +57,7 @@ async def system(bench: Bench) -> Finding:
     return _found(accepted[0], refusals, "though the answer does not show that it was read")
 
 
-def _found(role: System, refusals: list[str], how: str) -> Finding:
+def _found(role: SystemAs, refusals: list[str], how: str) -> Finding:
     if refusals and role != "developer":
         return amiss(
             f"A system prompt is refused {refusals[0]}",

@@ -1,4 +1,4 @@
-"""The examination: the steps in their order, each told as it begins and ends, and the profile they make."""
+"""The examination: the steps in their order, each told as it begins and ends, and the quirks they find."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 
 from tollbridge.client import OpenResponsesClient
-from tollbridge.core.profile import Profile
-from tollbridge.doctor import answers, contents, extras, tools, way
+from tollbridge.core.quirks import Quirks
+from tollbridge.doctor import answers, contents, extras, thoughts, tools, way
 from tollbridge.doctor.bench import Bench
 from tollbridge.doctor.findings import Finding, unknown
-from tollbridge.profiles import Known
+from tollbridge.profiles import Known, learned
 
 Check = Callable[[Bench], Awaitable[Finding]]
 
@@ -33,8 +33,9 @@ STEPS: dict[str, tuple[str, Check]] = {
     "images": ("Images", contents.images),
     "results": ("Images in results", tools.rich_results),
     "files": ("Files", contents.files),
-    "reasoning": ("Reasoning", answers.reasoning),
-    "encrypted": ("Encrypted reasoning", extras.encrypted),
+    "reasoning": ("Reasoning", thoughts.reasoning),
+    "encrypted": ("Encrypted reasoning", thoughts.encrypted),
+    "replay": ("Reasoning sent back", thoughts.replayed),
     "parameters": ("Parameters", extras.parameters),
     "tokens": ("Token count", answers.input_tokens),
     "cancel": ("Cancellation", extras.cancellation),
@@ -55,7 +56,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Examination:
-    """Examines one server with one model. Afterwards `profile` is what Tollbridge should know of it."""
+    """Examines one server with one model. Afterwards `quirks` are what Tollbridge should know of it."""
 
     def __init__(self, client: OpenResponsesClient, model: str | None = None) -> None:
         self._bench = Bench(client, model)
@@ -95,14 +96,14 @@ class Examination:
         return way.recognise(self._bench)
 
     @property
-    def profile(self) -> Profile:
+    def quirks(self) -> Quirks:
         """What was seen; where nothing was, what is known of such servers."""
         known = self.server
-        return (known.profile if known else Profile()).learned(self._learned)
+        return learned(known.quirks if known else Quirks(), self._learned)
 
     def _goes_on(self, name: str) -> bool:
         return name == "text" and self.can_chat
 
     def _learn(self, finding: Finding) -> None:
         self._learned |= finding.learned
-        self._bench.profile = self._bench.profile.learned(finding.learned)
+        self._bench.quirks = learned(self._bench.quirks, finding.learned)

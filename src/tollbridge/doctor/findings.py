@@ -14,7 +14,7 @@ Verdict = Literal["well", "amiss", "unknown"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`learned` are fields of the profile, also those that are as usual: they were seen to be."""
+    """`learned` are fields of `Quirks`, also those that are as usual: they were seen to be."""
 
     verdict: Verdict
     sentence: str

@@ -12,11 +12,11 @@ from tollbridge.doctor.bench import Bench, Heard
 HELLO = "Say hello in one short sentence."
 # Other ways to put the plainest request, for a server that refuses it; each is a guess at the reason.
 _OTHERWISE: tuple[dict[str, Any], ...] = (
-    {"store": False},
-    {"content": "array"},
-    {"leave_out": ("max_output_tokens",)},
-    {"store": False, "leave_out": ("max_output_tokens",)},
-    {"content": "array", "store": False, "leave_out": ("max_output_tokens",)},
+    {"without": frozenset({"store"})},
+    {"text_as": "array"},
+    {"without": frozenset({"max_output_tokens"})},
+    {"without": frozenset({"store", "max_output_tokens"})},
+    {"text_as": "array", "without": frozenset({"store", "max_output_tokens"})},
 )
 
 

@@ -18,18 +18,18 @@ _ASKED = "What is the weather in Paris? Call the tool get_weather."
 # How tools may have to be offered, and what it means.
 _OFFERS: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
     ({"tool_choice": "required"}, {}, ""),
-    ({}, {"leave_out": "tool_choice"}, "`tool_choice` is refused"),
-    ({"tool_choice": "required"}, {"tools": "nested"}, "tools must be nested under `function`"),
-    ({}, {"tools": "nested", "leave_out": "tool_choice"}, "tools must be nested, without `tool_choice`"),
+    ({}, {"without": "tool_choice"}, "`tool_choice` is refused"),
+    ({"tool_choice": "required"}, {"tools_as": "nested"}, "tools must be nested under `function`"),
+    ({}, {"tools_as": "nested", "without": "tool_choice"}, "tools must be nested, without `tool_choice`"),
 )
 
 
 async def tools(bench: Bench) -> Finding:
     refusal = None
     for fields, quirks, meaning in _OFFERS:
-        learned = {"tools": "flat", **quirks}
-        if "leave_out" in quirks:
-            learned["leave_out"] = (*bench.profile.leave_out, quirks["leave_out"])
+        learned = {"tools_as": "flat", **quirks}
+        if "without" in quirks:
+            learned["without"] = bench.without(quirks["without"])
         heard = await bench.ask(bench.question(_ASKED, tools=(WEATHER,), **fields), **learned)
         if heard.is_refused:
             refusal = refusal or heard.error
@@ -75,7 +75,7 @@ async def parallel(bench: Bench) -> Finding:
         return amiss(
             f"`parallel_tool_calls` is refused: {reason(heard.error)}",
             "It is not sent.",
-            leave_out=(*bench.profile.leave_out, "parallel_tool_calls"),
+            without=bench.without("parallel_tool_calls"),
         )
     if heard.error is not None:
         return not_seen(heard.error)
@@ -85,7 +85,7 @@ async def parallel(bench: Bench) -> Finding:
 
 
 async def rich_results(bench: Bench) -> Finding:
-    if not bench.profile.images:
+    if not bench.quirks.images:
         return well("Images in results are not needed where no images are taken.")
     result = ToolResultPart("call_doctor_1", (TextPart("The sky now:"), samples.image()))
     question = bench.question(*_round(result), tools=(WEATHER,))

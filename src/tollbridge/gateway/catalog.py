@@ -88,6 +88,37 @@ def find_model(model_id: str) -> Mapping[str, Any]:
     return model
 
 
+def describe_endpoints(model_id: str) -> dict[str, Any]:
+    """The one provider behind a model, under the names that this list has for things."""
+    model = find_model(model_id)
+    pricing = model["pricing"]
+    names = {"input": "prompt", "output": "completion"}
+    inputs = ["text", *(["image"] if "vision" in model["tags"] else [])]
+    return {
+        **{name: model[name] for name in ("id", "name", "created", "released", "description")},
+        "architecture": {
+            "tokenizer": "Other",
+            "instruct_type": None,
+            "modality": f"{'+'.join(inputs)}->text",
+            "input_modalities": inputs,
+            "output_modalities": ["text"],
+        },
+        "endpoints": [
+            {
+                "name": f"tollbridge | {model['id']}",
+                "model_name": model["name"],
+                "context_length": model["context_window"],
+                "max_completion_tokens": model["max_tokens"],
+                "pricing": {names.get(name, name): price for name, price in pricing.items()},
+                "provider_name": "tollbridge",
+                "supported_parameters": model["supported_parameters"],
+                "status": 0,
+                "supports_implicit_caching": "implicit-caching" in model["tags"],
+            }
+        ],
+    }
+
+
 def find_language_model(model_id: str) -> Mapping[str, Any]:
     model = find_model(model_id)
     if model["type"] != "language":

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from tollbridge.gateway import validation
-from tollbridge.gateway.catalog import MODELS, find_model
+from tollbridge.gateway.catalog import MODELS, describe_endpoints, find_model
 from tollbridge.gateway.events import HangUp, Pause, Step
 from tollbridge.gateway.framing import Chunk, as_they_are, make_chunks
 from tollbridge.gateway.refusals import Refused
@@ -35,6 +35,10 @@ async def list_models(request: web.Request) -> web.StreamResponse:
 
 async def show_model(request: web.Request) -> web.StreamResponse:
     return await send_json(request, find_model(request.match_info["id"]))
+
+
+async def list_endpoints(request: web.Request) -> web.StreamResponse:
+    return await send_json(request, {"data": describe_endpoints(request.match_info["id"])})
 
 
 async def count_input(request: web.Request) -> web.StreamResponse:
@@ -117,6 +121,7 @@ def _json(request: web.Request) -> dict[str, Any]:
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", health),
     ("GET", "/v1/models", list_models),
+    ("GET", "/v1/models/{id:.+}/endpoints", list_endpoints),
     ("GET", "/v1/models/{id:.+}", show_model),
     ("GET", "/v1/responses", open_socket),
     ("POST", "/v1/responses", create_response),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.gateway import demo, quirks, replies, tampering
+from tollbridge.gateway import demo, quirks, rejects, replies, tampering
 from tollbridge.gateway.answers import Answer
 from tollbridge.gateway.events import ReasoningName
 from tollbridge.gateway.framing import (
@@ -58,13 +58,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     chunks: Callable[[Iterable[Chunk]], Iterator[Chunk]] = as_they_are
     encoding: Literal["gzip", "br"] | None = None
     streams_anyway: bool = False
-
-
-def _holds_reasoning(body: Mapping[str, Any]) -> bool:
-    given = body.get("input")
-    return isinstance(given, list) and any(
-        isinstance(item, Mapping) and item.get("type") == "reasoning" for item in given
-    )
 
 
 _WAIT = {"Retry-After": str(RETRY_AFTER)}
@@ -121,11 +114,6 @@ _REPLIES: dict[str, Scenario] = {
             "This model's maximum context length is 128000 tokens. However, your messages resulted in 131072 "
             "tokens. Please reduce the length of the messages.",
         ),
-    ),
-    "reject-reasoning": Scenario(
-        says="400 while the input holds reasoning items, fine without them",
-        reply=refusal(400, "invalid_encrypted_content", "The encrypted content could not be verified."),
-        when=_holds_reasoning,
     ),
     "html-error": Scenario(says="502 with an HTML page", reply=page(502, replies.HTML, "text/html")),
     "text-error": Scenario(
@@ -300,7 +288,12 @@ _SERVERS: dict[str, Scenario] = {
     ),
 }
 
-SCENARIOS: dict[str, Scenario] = {**_ANSWERS, **_REPLIES, **_STREAMS, **_QUIRKS, **_SERVERS}
+_REJECTS: dict[str, Scenario] = {
+    name: Scenario(says=reject.says, reply=reject.reply, when=reject.when)
+    for name, reject in rejects.REJECTS.items()
+}
+
+SCENARIOS: dict[str, Scenario] = {**_ANSWERS, **_REPLIES, **_REJECTS, **_STREAMS, **_QUIRKS, **_SERVERS}
 # Those whose output the specification allows: an image is OpenAI's own item, as is its name for reasoning.
 VALID: frozenset[str] = frozenset(_ANSWERS) - {"image", "reasoning-text"}
 

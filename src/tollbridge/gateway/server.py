@@ -32,7 +32,8 @@ class Gateway:
 
     `url` ends in `/v1`. It listens on a free loopback port unless told otherwise. `model` says what to answer
     where the scripted model will not do (`None` leaves it to that one); `reply` sends the same bytes, such as
-    a recording, for every response that is asked for.
+    a recording, for every response that is asked for. `strict` refuses what the specification does not allow,
+    and what any provider would.
     """
 
     def __init__(
@@ -45,11 +46,12 @@ class Gateway:
         settings: Settings | None = None,
         model: Model | None = None,
         reply: Reply | None = None,
+        strict: bool = False,
     ) -> None:
         if scenario not in SCENARIOS:
             raise RequestError(f"There is no scenario {scenario!r}. Known: {', '.join(SCENARIOS)}.")
         self._host, self._port = host, port
-        self._service = Service(scenario, api_key, settings or Settings(), model)
+        self._service = Service(scenario, api_key, settings or Settings(), model, strict=strict)
         self._reply = reply
         self._runner: web.AppRunner | None = None
 
@@ -129,9 +131,11 @@ def run(
     scenario: str = "demo",
     api_key: str | None = None,
     on_ready: Callable[[str], None] | None = None,
+    *,
+    strict: bool = False,
 ) -> None:
     """Serve until interrupted or terminated. `on_ready` is told the URL once it listens."""
-    gateway = Gateway(host=host, port=port, scenario=scenario, api_key=api_key)
+    gateway = Gateway(host=host, port=port, scenario=scenario, api_key=api_key, strict=strict)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(gateway, on_ready))
 

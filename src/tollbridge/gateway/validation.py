@@ -29,11 +29,11 @@ def read_json(data: bytes | str) -> dict[str, Any]:
 
 
 def read_create(body: Mapping[str, Any]) -> CreateBody:
-    return _read(body, CreateBody, "")
+    return read_shape(body, CreateBody, "")
 
 
 def read_compact(body: Mapping[str, Any]) -> CompactBody:
-    return _read(body, CompactBody, "")
+    return read_shape(body, CompactBody, "")
 
 
 def read_input(given: str | Sequence[Mapping[str, Any]] | None) -> list[Item]:
@@ -56,7 +56,7 @@ def read_tools(given: Sequence[Mapping[str, Any]] | None) -> list[FunctionTool]:
                 f"{param}.type is {_shown(tool.get('type'))}; only 'function' tools are offered here.",
                 param=f"{param}.type",
             )
-        tools.append(_read(tool, FunctionTool, param))
+        tools.append(read_shape(tool, FunctionTool, param))
     names = [tool.name for tool in tools]
     for index, name in enumerate(names):
         if name in names[:index]:
@@ -186,7 +186,7 @@ def _read_item(item: Mapping[str, Any], param: str) -> Item:
             f"{param}.type is {_shown(kind)}. Known types: {', '.join(ITEMS)}.",
             param=f"{param}.type",
         )
-    _read(item, shape, param)
+    read_shape(item, shape, param)
     for field, allowed in _content_fields(str(kind), item):
         if isinstance(item.get(field), list):
             _check_parts(item[field], allowed, f"{param}.{field}")
@@ -214,7 +214,7 @@ def _check_parts(parts: Sequence[Mapping[str, Any]], allowed: frozenset[str], pa
                 f"{at}.type is {_shown(kind)}; allowed here: {', '.join(sorted(allowed))}.",
                 param=f"{at}.type",
             )
-        _read(part, CONTENT[kind], at)
+        read_shape(part, CONTENT[kind], at)
         if kind == "input_image":
             _check_image(part.get("image_url"), f"{at}.image_url")
 
@@ -231,7 +231,7 @@ def _check_image(url: str | None, param: str) -> None:
         raise Refused(400, "invalid_image_url", message, param=param) from error
 
 
-def _read(given: Mapping[str, Any], shape: type[_Shape], param: str) -> _Shape:
+def read_shape(given: Mapping[str, Any], shape: type[_Shape], param: str) -> _Shape:
     try:
         return msgspec.convert(given, shape)
     except msgspec.ValidationError as error:

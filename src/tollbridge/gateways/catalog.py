@@ -56,11 +56,12 @@ def read_models(body: bytes) -> list[Model]:
         entries = answer.get("data", answer.get("models"))
     if not isinstance(entries, list):
         raise StreamError("The gateway's list of models has no `data` list.")
-    found = {model.id: model for model in map(_read_model, entries) if model}
+    found = {model.id: model for model in map(read_model, entries) if model}
     return list(found.values())
 
 
-def _read_model(entry: object) -> Model | None:
+def read_model(entry: object) -> Model | None:
+    """One entry of a list, or `None` where it names no model."""
     if isinstance(entry, str):
         entry = {"id": entry}
     if not isinstance(entry, dict):

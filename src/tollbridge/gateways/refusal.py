@@ -161,7 +161,7 @@ def error_from(payload: object, *, status: int | None = None, now: datetime | No
         status = next((int(code) for code in codes if _STATUS.fullmatch(code)), None)
     kind = _kind(codes, status, message)
     code = next((code for code in codes if not code.isdigit()), codes[0] if codes else None)
-    error = kind(message, status=status, code=code)
+    error = kind(message, status=status, code=code, param=_text(fields.get("param")))
     if isinstance(error, ContextTooLong):
         error.tokens, error.limit = _numbers(fields, message)
     error.request_id = _text(fields.get("request_id")) or _text(fields.get("generationId"))

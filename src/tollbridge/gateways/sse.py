@@ -47,14 +47,14 @@ class SseDecoder:
         if self._by_line or b"\r" in chunk:
             self._by_line = True
             return self._take_held() + chunk
+        if not self._held and chunk.endswith(b"\n\n"):
+            return chunk
         end = chunk.rfind(b"\n\n") + 2
         # With no blank line in the chunk, `end` is 1: right where half of a blank line was held back.
         halved = chunk.startswith(b"\n") and self._held and self._held[-1].endswith(b"\n")
         if end == 1 and not halved:
             self._hold(chunk)
             return b""
-        if not self._held and end == len(chunk):
-            return chunk
         block = self._take_held() + chunk[:end]
         if end < len(chunk):
             self._hold(chunk[end:])

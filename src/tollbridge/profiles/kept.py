@@ -15,10 +15,8 @@ from typing import Any
 import msgspec
 
 from tollbridge.core.errors import RequestError
-from tollbridge.core.profile import OF_MODELS, Profile
-
-# Every field that a doctor measures, in the order it is written.
-_FIELDS = tuple(name for name in Profile.__struct_fields__ if name != "models")
+from tollbridge.core.quirks import Quirks
+from tollbridge.profiles.profile import OF_SERVERS, Profile
 
 
 class UnreadableProfile(RequestError):
@@ -52,58 +50,64 @@ def kept_profile(base_url: str, folder: Path | None = None) -> Profile | None:
     except OSError as error:
         raise UnreadableProfile(f"The profile {path} cannot be read: {error.strerror or error}.") from error
     try:
-        found = msgspec.toml.decode(data, type=dict[str, Any])
-        found.pop("base_url", None)
-        profile = msgspec.convert(found, Profile)
-        for model in profile.models:
-            profile.of(model)  # a table of its own is checked when it is read, not when it is used
+        return _read(msgspec.toml.decode(data, type=dict[str, Any]))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UnreadableProfile(
             f"The profile {path} makes no sense: {error}. Mend it, or run `tollbridge doctor` again."
         ) from error
-    return profile
 
 
 def keep_profile(
-    base_url: str, model: str, profile: Profile, comments: Iterable[str] = (), folder: Path | None = None
+    base_url: str, model: str, quirks: Quirks, comments: Iterable[str] = (), folder: Path | None = None
 ) -> Path:
     """Writes what was found with one model. What was found with others before stays."""
     path = profile_file(base_url, folder)
+    found = Profile.measured(model, quirks)
     earlier: Mapping[str, Mapping[str, Any]] = {}
     with contextlib.suppress(UnreadableProfile):
         before = kept_profile(base_url, folder)
         earlier = before.models if before is not None else {}
-    text = _text(base_url, profile, {**earlier, model: _of_model(profile)}, comments)
+    text = _text(base_url, Profile(found.quirks, {**earlier, **found.models}), comments)
     path.parent.mkdir(parents=True, exist_ok=True)
     # In one step: an editor may be reading it.
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, delete=False, encoding="utf-8", errors="replace"
-    ) as file:
-        file.write(text)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(text.encode("utf-8", "replace"))
     os.replace(file.name, path)
     return path
+
+
+def _read(found: dict[str, Any]) -> Profile:
+    found.pop("base_url", None)
+    models = msgspec.convert(found.pop("models", {}), dict[str, dict[str, Any]])
+    profile = Profile(msgspec.convert(found, Quirks), models)
+    for model in models:
+        profile.of(model)  # checked when it is read, and not when it is used
+    return profile
 
 
 def _normal(base_url: str) -> str:
     return base_url.rstrip("/")
 
 
-def _of_model(profile: Profile) -> dict[str, Any]:
-    return {name: getattr(profile, name) for name in _FIELDS if name in OF_MODELS}
-
-
-def _text(
-    base_url: str, profile: Profile, models: Mapping[str, Mapping[str, Any]], comments: Iterable[str]
-) -> str:
+def _text(base_url: str, profile: Profile, comments: Iterable[str]) -> str:
+    server = {
+        name: value
+        for name, value in msgspec.structs.asdict(profile.quirks).items()
+        if name in OF_SERVERS or name == "without"
+    }
     lines = [f"# {' '.join(comment.split())}" for comment in comments]
     lines.append(f"base_url = {_value(_normal(base_url))}")
-    lines += [f"{name} = {_value(getattr(profile, name))}" for name in _FIELDS if name not in OF_MODELS]
-    for model, fields in models.items():
-        lines += ["", f"[models.{_value(model)}]"]
-        lines += [f"{name} = {_value(value)}" for name, value in fields.items()]
+    lines += _lines(server)
+    for model, own in profile.models.items():
+        lines += ["", f"[models.{_value(model)}]", *_lines(own)]
     return "\n".join(lines) + "\n"
+
+
+def _lines(fields: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {_value(value)}" for name, value in sorted(fields.items())]
 
 
 def _value(value: Any) -> str:
     """A value in TOML, whose strings, booleans and lists are JSON's, but for one character."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    plain = sorted(value) if isinstance(value, frozenset) else value
+    return json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""The servers Tollbridge knows: how each is recognised, and its profile. The data is in `data/`."""
+"""The servers Tollbridge knows: how each is recognised, and its quirks. The data is in `data/`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tollbridge.core.profile import Profile
+from tollbridge.core.quirks import Quirks
 
 _HERE = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -30,7 +30,7 @@ class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     marks: Marks
-    profile: Profile = Profile()
+    quirks: Quirks = Quirks()
 
 
 @cache
@@ -40,9 +40,9 @@ def known_servers() -> tuple[Known, ...]:
     return tuple(msgspec.toml.decode((folder / name).read_bytes(), type=Known) for name in names)
 
 
-def known_profile(name: str) -> Profile:
-    """The profile of a server that needs no recognising: whoever asks has started it."""
-    return next(known.profile for known in known_servers() if known.name == name)
+def known_quirks(name: str) -> Quirks:
+    """The quirks of a server that needs no recognising: whoever asks has started it."""
+    return next(known.quirks for known in known_servers() if known.name == name)
 
 
 def known_server(

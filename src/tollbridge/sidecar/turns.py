@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from tollbridge.bridge import Bridge
-from tollbridge.client import OpenResponsesClient
+from tollbridge.client import GatewayClient
+from tollbridge.client_aisdk import open_client
 from tollbridge.core.messages import Part
 from tollbridge.core.models import Model
-from tollbridge.core.profile import Profile
+from tollbridge.core.quirks import Quirks
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
+from tollbridge.healing import RememberedLessons
 from tollbridge.io.http import Timeouts
-from tollbridge.profiles import UnreadableProfile, find_profile
+from tollbridge.profiles import UnreadableProfile, find_quirks
 from tollbridge.sidecar import wire
 from tollbridge.sidecar.log import log
 from tollbridge.usage import UsageTracker
@@ -35,10 +37,11 @@ class Turns:
 
     def __init__(self, settings: wire.Settings) -> None:
         self._settings = settings
-        self._clients: dict[str, OpenResponsesClient] = {}
-        self._retired: list[OpenResponsesClient] = []
+        self._clients: dict[tuple[str, str], GatewayClient] = {}
+        self._retired: list[GatewayClient] = []
         self._tracker = UsageTracker()
         self._catalogue = Catalogue()
+        self._lessons = RememberedLessons(_quirks)
         self._running = 0
 
     async def change_settings(self, settings: wire.Settings) -> None:
@@ -57,11 +60,14 @@ class Turns:
         decoded = decode_chat(params, takes_files=model is None or model.capabilities.files)
         if decoded.dropped:
             log("info", f"not sent to {params.model}: {_listed(decoded.dropped)}")
-        bridge = Bridge(self._client(params.account), self._tracker)
+        bridge = Bridge(self._client(params.account), self._tracker, lessons=self._lessons)
         self._running += 1
         try:
             turn = await bridge.answer(
-                decoded.request, _reporting(report), api_key=params.account.api_key or None
+                decoded.request,
+                _reporting(report, params.model),
+                api_key=params.account.api_key or None,
+                abilities=model.capabilities if model is not None else None,
             )
         finally:
             self._running -= 1
@@ -97,18 +103,19 @@ class Turns:
         for client in (*self._clients.values(), *self._retired):
             await client.aclose()
 
-    def _client(self, account: wire.Account) -> OpenResponsesClient:
-        client = self._clients.get(account.base_url)
+    def _client(self, account: wire.Account) -> GatewayClient:
+        name = account.backend, account.base_url
+        client = self._clients.get(name)
         if client is None:
             settings = self._settings
-            client = OpenResponsesClient(
+            client = open_client(
+                account.backend,
                 account.base_url,
                 timeouts=_timeouts(settings.timeouts),
                 proxy=settings.proxy,
                 allow_http=settings.allow_http,
-                profile=_profile(account.base_url),
             )
-            self._clients[account.base_url] = client
+            self._clients[name] = client
         return client
 
     async def _close_retired(self) -> None:
@@ -126,7 +133,7 @@ class Catalogue:
         self._lists: dict[int, tuple[float, dict[str, Model]]] = {}
         self._fetches: dict[int, asyncio.Task[list[Model]]] = {}
 
-    async def models(self, client: OpenResponsesClient, account: wire.Account, refresh: bool) -> list[Model]:
+    async def models(self, client: GatewayClient, account: wire.Account, refresh: bool) -> list[Model]:
         name = _name(account)
         fetched, known = self._lists.get(name, (0.0, {}))
         if known and not refresh and time.monotonic() - fetched < FRESH_SECONDS:
@@ -152,10 +159,10 @@ class Catalogue:
         self._lists[name] = (time.monotonic(), {model.id: model for model in fetch.result()})
 
 
-def _profile(base_url: str) -> Profile | None:
+def _quirks(base_url: str, model: str) -> Quirks | None:
     """How the server wants to be talked to. A file that makes no sense stops nobody from chatting."""
     try:
-        return find_profile(base_url)
+        return find_quirks(base_url, model)
     except UnreadableProfile as error:
         log("warning", error.message)
         return None
@@ -163,11 +170,11 @@ def _profile(base_url: str) -> Profile | None:
 
 def _name(account: wire.Account) -> int:
     """Tells accounts apart without keeping their keys; salted anew in every process."""
-    return hash((account.base_url, account.api_key))
+    return hash((account.backend, account.base_url, account.api_key))
 
 
-def _reporting(report: Report) -> Callable[[list[Part]], None]:
-    return lambda parts: report(encode_parts(parts))
+def _reporting(report: Report, model: str) -> Callable[[list[Part]], None]:
+    return lambda parts: report(encode_parts(parts, model))
 
 
 def _timeouts(asked: wire.Timeouts) -> Timeouts:

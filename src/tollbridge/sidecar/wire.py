@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from tollbridge.core.usage import Usage
 from tollbridge.editors.vscode import wire as vscode
@@ -52,6 +53,7 @@ class Account(Shape, frozen=True):
 
     base_url: str
     api_key: str | None = None
+    backend: Literal["openresponses", "ai-sdk"] = "openresponses"
 
     def __repr__(self) -> str:
         return f"Account({self.base_url!r})"

@@ -2,5 +2,6 @@
 
 from tollbridge.store.database import Database, StoreUnusable
 from tollbridge.store.ledger import LedgerTables
+from tollbridge.store.usage import UsageRow, UsageTable
 
-__all__ = ["Database", "LedgerTables", "StoreUnusable"]
+__all__ = ["Database", "LedgerTables", "StoreUnusable", "UsageRow", "UsageTable"]

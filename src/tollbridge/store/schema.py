@@ -36,4 +36,27 @@ STEPS: tuple[str, ...] = (
         actual INTEGER NOT NULL
     );
     """,
+    # Every request. A row is written when it starts, as `running`, and completed when it ends.
+    """
+    CREATE TABLE usage (
+        id INTEGER PRIMARY KEY,
+        session TEXT NOT NULL,
+        started REAL NOT NULL,
+        model TEXT NOT NULL,
+        account TEXT NOT NULL,
+        base_url TEXT NOT NULL,
+        outcome TEXT NOT NULL,
+        input INTEGER,
+        output INTEGER,
+        total INTEGER,
+        cached INTEGER,
+        reasoning INTEGER,
+        duration REAL,
+        first REAL,
+        finish_reason TEXT,
+        error TEXT
+    );
+    CREATE INDEX usage_by_time ON usage (started);
+    CREATE INDEX usage_running ON usage (session) WHERE outcome = 'running';
+    """,
 )

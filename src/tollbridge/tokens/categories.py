@@ -6,8 +6,11 @@ whose vocabulary nobody published; the weights are learned from what providers r
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
+from functools import cache
 from operator import itemgetter
+from pathlib import Path
 
 CATEGORIES = (
     # Lower-case ASCII letters inside a word, by length; the same after a space; capitals; mixed.
@@ -99,31 +102,31 @@ def script(body: str) -> str:
     return next(name for last, name in _SCRIPTS if point <= last)
 
 
-_UNSEEN = 255
+# The category of every token of o200k, one byte each, made by `table_of`: sorting all of them anew would
+# take a third of a second at every start.
+_TABLE = Path(__file__).with_name("o200k.categories")
 
 
-class Sorter:
-    """Sorts o200k token ids into categories, over a table that is filled as tokens are first met."""
+def table_of(size: int, token_bytes: Callable[[int], bytes]) -> bytes:
+    """The category of every token of a vocabulary; gaps and special tokens count as mixed letters."""
 
-    def __init__(self, size: int, token_bytes: Callable[[int], bytes]) -> None:
-        self._token_bytes = token_bytes
-        self._table = bytearray([_UNSEEN]) * size
+    def of(token: int) -> int:
+        try:
+            return category(token_bytes(token))
+        except ValueError:
+            return _INDEX["camel"]
 
-    def vector(self, ids: Sequence[int]) -> Vector:
-        if not ids:
-            return ()
-        kinds = self._kinds(ids)
-        if _UNSEEN in kinds:
-            self._meet(ids)
-            kinds = self._kinds(ids)
-        return tuple((kind, count) for kind in range(SIZE) if (count := kinds.count(kind)))
+    return bytes(map(of, range(size)))
 
-    def _kinds(self, ids: Sequence[int]) -> bytes:
-        if len(ids) == 1:
-            return bytes((self._table[ids[0]],))
-        return bytes(itemgetter(*ids)(self._table))
 
-    def _meet(self, ids: Sequence[int]) -> None:
-        for token in set(ids):
-            if self._table[token] == _UNSEEN:
-                self._table[token] = category(self._token_bytes(token))
+@cache
+def _table() -> bytes:
+    return zlib.decompress(_TABLE.read_bytes())
+
+
+def vector(ids: Sequence[int]) -> Vector:
+    """How many of these o200k tokens are of each category."""
+    if len(ids) < 2:
+        return tuple((_table()[token], 1) for token in ids)
+    kinds = bytes(itemgetter(*ids)(_table()))
+    return tuple((kind, count) for kind in range(SIZE) if (count := kinds.count(kind)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -11,7 +11,7 @@ from tollbridge.core.messages import ChatRequest, Message, Part, Role
 from tollbridge.core.usage import Usage
 from tollbridge.tokens.accuracy import Accuracy, HitRates, summarise
 from tollbridge.tokens.families import family_of
-from tollbridge.tokens.fingerprints import answer_fingerprint
+from tollbridge.tokens.fingerprints import answer_fingerprint, message_key
 from tollbridge.tokens.gate import Gate, Verdict, prompt_tokens
 from tollbridge.tokens.learner import Extra, Weights
 from tollbridge.tokens.memory import LedgerStore, Memory, Outcome
@@ -23,8 +23,9 @@ from tollbridge.tokens.pricing import (
     content_tokens,
     measured_as,
     reasoning_tokens,
+    tools_tokens,
 )
-from tollbridge.tokens.prompts import Line, Prompt, Reader
+from tollbridge.tokens.prompts import Prompt, Reader
 from tollbridge.tokens.school import School
 from tollbridge.tokens.shares import Share, shares
 
@@ -59,6 +60,8 @@ class Ledger:
         self._reader = Reader()
         self._school = School(self._store, without)
         self._pricer = Pricer(self._store, self._school)
+        # Prices as if nothing had been recorded.
+        self._blank = Pricer(Memory(), self._school)
         self._gate = Gate()
         self._rates: HitRates | None = None
 
@@ -128,7 +131,7 @@ class Ledger:
                     return False
                 if verdict is Verdict.NEW_TRUTH:
                     weights = self._school.forget(prompt.model)
-                    best = self._pricer.sum(prompt, weights, NOTHING)
+                    best = self._blank.sum(prompt, weights, NOTHING)
             self._note(prompt, best, tokens)
             self._learn(prompt, weights, best, tokens)
         return True
@@ -142,8 +145,9 @@ class Ledger:
         line = self._reader.read_line(model, message)
         expected = content_tokens(line, self._school.weights(model))
         reasoning = usage.reasoning_tokens
-        if reasoning is None:  # what cannot be the text was thought and not told
-            reasoning = round(output - expected) if output > _MUCH * expected + _SOME else 0
+        if reasoning is None:  # what the text does not explain was thought, and not told
+            thought = line.content.thinks or output > _MUCH * expected + _SOME
+            reasoning = round(output - expected) if thought else 0
         said = output - min(max(0, reasoning), output)
         if not expected / _MUCH - _SOME <= said <= expected * _MUCH + _SOME:
             return False
@@ -159,7 +163,7 @@ class Ledger:
         self._rates = None
 
     def _note(self, prompt: Prompt, best: Sum, tokens: int) -> None:
-        plain = self._pricer.sum(prompt, self._school.prior(prompt.model), NOTHING)
+        plain = self._blank.sum(prompt, self._school.prior(prompt.model), NOTHING)
         outcome: Outcome = (
             prompt.model,
             _method(prompt, best.anchor),
@@ -177,21 +181,24 @@ class Ledger:
         if texts or extras:
             weights.learn(texts, extras, cost)
             self._school.keep(prompt.model, weights)
-        if anchor.length and anchor.toolset_key == prompt.toolset_key:
-            left = cost - weights.text.predict(texts) - weights.extra.predict(extras)
-            self._attribute(prompt.lines[anchor.length :], weights, left)
+        left = cost - weights.text.predict(texts) - weights.extra.predict(extras)
+        self._attribute(prompt, anchor, weights, left)
         self._school.keep_toolset(prompt.family, prompt.toolset_key, prompt.toolset)
         self._store.put_prefix((prompt.links[-1], prompt.toolset_key, tokens, round(best.loop)))
 
-    def _attribute(self, lines: Sequence[Line], weights: Weights, left: float) -> None:
-        """Spread what is left unexplained over the new messages, and know them by the result."""
+    def _attribute(self, prompt: Prompt, anchor: Anchor, weights: Weights, left: float) -> None:
+        """Spread what is left unexplained over what is new, and know each part of it by the result."""
+        lines = prompt.lines[anchor.length :]
         known = self._pricer.known(lines)
         new = {line.key: content_tokens(line, weights) for line in lines if not measured_as(line, known)}
+        tools = message_key(prompt.model, prompt.toolset_key)
+        if anchor.toolset_key != prompt.toolset_key and not self._store.measured([tools]):
+            new[tools] = tools_tokens(prompt.toolset, weights)
         total = sum(new.values())
         if total <= 0 or not _LEAST <= 1 + left / total <= _MOST:
             return
         factor = 1 + left / total
-        self._store.put_measured([(key, max(0, round(content * factor)), 0) for key, content in new.items()])
+        self._store.put_measured([(key, max(0, round(tokens * factor)), 0) for key, tokens in new.items()])
 
 
 def _method(prompt: Prompt, anchor: Anchor) -> Method:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tollbridge.tokens.estimate import Tally
+from tollbridge.tokens.estimate import Tally, Toolset
+from tollbridge.tokens.fingerprints import message_key
 from tollbridge.tokens.learner import Extra, Weights
 from tollbridge.tokens.memory import LedgerStore, Measured
 from tollbridge.tokens.prompts import Line, Prompt
@@ -101,6 +102,7 @@ class Pricer:
             yield NOTHING
 
     def sum(self, prompt: Prompt, weights: Weights, anchor: Anchor) -> Sum:
+        """The sum over one known beginning."""
         tally = Tally()
         self._tally_tools(prompt, weights, anchor, tally)
         tail = prompt.lines[anchor.length :]
@@ -133,11 +135,27 @@ class Pricer:
     def _tally_tools(self, prompt: Prompt, weights: Weights, anchor: Anchor, tally: Tally) -> None:
         if anchor.length and anchor.toolset_key == prompt.toolset_key:
             return
-        tally.add_tools(prompt.toolset, weights.text.predict(prompt.toolset.text))
+        self._tally_toolset(prompt.model, prompt.toolset_key, prompt.toolset, weights, tally)
         if not anchor.length:
             tally.extra[Extra.BASE] = 1.0
         elif before := self._school.toolset(prompt.family, anchor.toolset_key):
-            tally.add_tools(before, weights.text.predict(before.text), -1.0)
+            self._tally_toolset(prompt.model, anchor.toolset_key, before, weights, tally, -1.0)
+
+    def _tally_toolset(
+        self, model: str, key: bytes, toolset: Toolset, weights: Weights, tally: Tally, times: float = 1.0
+    ) -> None:
+        found = self._store.measured([message_key(model, key)])
+        if found:
+            tally.known += times * found[0][1]
+        else:
+            tally.add_tools(toolset, weights.text.predict(toolset.text), times)
+
+
+def tools_tokens(toolset: Toolset, weights: Weights) -> float:
+    """What a tool set costs by its features."""
+    tally = Tally()
+    tally.add_tools(toolset, weights.text.predict(toolset.text))
+    return weights.extra.predict(tally.extras())
 
 
 def _tally_line(line: Line, known: Known, tally: Tally) -> None:

@@ -54,6 +54,8 @@ def test_a_models_own_parts_are_told_from_the_ui_stream() -> None:
         (b'data:{"type":"error","errorText":"x"}\r\n', "ai-sdk-ui"),
         (b'data: {"type":"data-progress","data":1}\n\n', "ai-sdk-ui"),
         (b'3:""\n', "ai-sdk-data"),
+        (b'[{"type":"start"},{"type":"finish"}]\n', "ai-sdk-full"),
+        (b'[{"error":{"message":"x"}}]\n', ""),
         (b"data: [DONE]\n\n", ""),
         (b'event: response.created\ndata: {"type":"response.created"}\n\n', ""),
         (b'data: {"type":"error","code":"x","message":"y","sequence_number":0}\n\n', ""),

@@ -32,7 +32,7 @@ from tollbridge.core.messages import (
 from tollbridge.gateway import Gateway
 from tollbridge.gateway.pictures import draw_png
 from tollbridge.gateways.openresponses.encode import encode_request, translate_messages
-from tollbridge.history import legal
+from tollbridge.history import sanitise
 
 Json = dict[str, Any]
 PNG = draw_png()
@@ -382,9 +382,8 @@ async def test_a_server_that_checks_everything_accepts_any_legal_conversation(
     assert len(conversations) >= 60
     async with Gateway() as gateway:
         for messages in conversations:
-            request = ChatRequest(
-                model="tollbridge/demo", messages=tuple(legal(messages)[0]), tools=(WEATHER,)
-            )
+            request = ChatRequest(model="tollbridge/demo", messages=tuple(messages), tools=(WEATHER,))
+            request = sanitise(request).request
             sent = write_json(encode_request(request, stream=False)).encode()
             headers = {"Content-Type": "application/json"}
             async with session.post(f"{gateway.url}/responses", data=sent, headers=headers) as reply:

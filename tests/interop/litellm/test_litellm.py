@@ -26,8 +26,9 @@ from tollbridge.core.messages import (
 )
 from tollbridge.doctor import Examination, samples
 from tollbridge.doctor.tools import WEATHER
+from tollbridge.healing import RememberedLessons
 from tollbridge.io.retry import RetryPolicy
-from tollbridge.profiles import find_profile, keep_profile, known_profile
+from tollbridge.profiles import find_quirks, keep_profile, known_quirks
 
 # The first run installs the proxy, which takes minutes.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.asyncio(loop_scope="module")]
@@ -56,9 +57,9 @@ async def examined(litellm: Proxy, key: str) -> Examination:
 async def answer(litellm: Proxy, *messages: Message, folder: Path | None = None) -> tuple[Turn, list[Part]]:
     parts: list[Part] = []
     request = ChatRequest(model=litellm.model, messages=messages, tools=(WEATHER,))
-    once, profile = RetryPolicy(attempts=1), find_profile(litellm.url, folder)
-    async with OpenResponsesClient(litellm.url, litellm.key, retries=once, profile=profile) as client:
-        turn = await Bridge(client).answer(request, parts.extend)
+    lessons = RememberedLessons(lambda base_url, model: find_quirks(base_url, model, folder))
+    async with OpenResponsesClient(litellm.url, litellm.key, retries=RetryPolicy(attempts=1)) as client:
+        turn = await Bridge(client, lessons=lessons).answer(request, parts.extend)
     return turn, parts
 
 
@@ -74,8 +75,8 @@ async def test_doctor_passes_and_a_turn_with_tools_works_with_the_profile_it_wri
     assert examination.requests <= 22
     assert examination.server is not None
     assert examination.server.name == "litellm"
-    assert examination.profile == known_profile("litellm")  # what is shipped is what is measured here
-    keep_profile(litellm.url, litellm.model, examination.profile, folder=tmp_path)
+    assert examination.quirks == known_quirks("litellm")  # what is shipped is what is measured here
+    keep_profile(litellm.url, litellm.model, examination.quirks, folder=tmp_path)
 
     asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.image()))
     opening = (Message(Role.SYSTEM, "Be a bridge."), asked)

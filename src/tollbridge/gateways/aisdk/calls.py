@@ -76,9 +76,6 @@ class Calls:
         if call_id in self._inputs:
             self._inputs[call_id].ended = True
 
-    def is_text_input(self, call_id: str) -> bool:
-        return call_id in self._inputs and self._inputs[call_id].is_text
-
     def call(
         self,
         call_id: str,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from tollbridge.core.errors import StreamError
+from tollbridge.core.errors import BrokenCall, StreamError
 from tollbridge.core.events import Data, Source
 from tollbridge.core.json import read_json
 from tollbridge.gateways.aisdk import wire
@@ -115,7 +115,7 @@ def _call(turn: Turn, chunk: wire.Chunk) -> None:
             value = read_json(value) if value.strip() else {}
         except ValueError:
             offered = False
-            turn.fail(StreamError(f"The arguments of a call of the tool “{name}” are not JSON."))
+            turn.fail(BrokenCall(f"The arguments of a call of the tool “{name}” are not JSON.", (call_id,)))
     turn.deltas.flush()
     turn.calls.call(call_id, name, value, offered=offered, metadata=wire.metadata(chunk))
 

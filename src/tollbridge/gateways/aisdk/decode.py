@@ -85,10 +85,11 @@ class _ChunkDecoder(_TurnDecoder):
         except ValueError:
             self._turn.fail(StreamError(_NOT_JSON))
             return
-        if isinstance(chunk, dict):
-            take(self._turn, chunk)
-        else:
-            self._turn.fail(StreamError("The stream holds a chunk that is not an object."))
+        for one in chunk if isinstance(chunk, list) else [chunk]:  # some write the whole stream as one array
+            if isinstance(one, dict):
+                take(self._turn, one)
+            else:
+                self._turn.fail(StreamError("The stream holds a chunk that is not an object."))
 
     def _end(self, rest: list[bytes], error: StreamError | None) -> list[Event]:
         """The last text may be cut in its middle: then that it is cut is all there is to say."""

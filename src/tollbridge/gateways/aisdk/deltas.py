@@ -47,9 +47,10 @@ class Deltas:
             self._halves = True
 
     def flush(self) -> None:
-        if self._pieces:
-            text = "".join(self._pieces)
-            self._pieces.clear()
+        pieces = self._pieces
+        if pieces:
+            text = "".join(pieces) if len(pieces) > 1 else pieces[0]
+            pieces.clear()
             self._give(self._kind, self._mended(text) if self._halves else text)
 
     def close(self) -> None:
@@ -72,14 +73,13 @@ class Deltas:
 
     def _give(self, kind: int, text: str) -> None:
         void = self._void[kind]
-        if not text and not void:
+        if void:
+            self._void[kind] = 0
+        elif not text:
             return
         self._said[kind] += len(text)
-        self._void[kind] = 0
-        if kind == _TEXT:
-            self._calls.emit(TextDelta(text, void))
-        else:
-            self._calls.emit(ReasoningDelta(text, self._block, void))
+        delta = TextDelta(text, void) if kind == _TEXT else ReasoningDelta(text, self._block, void)
+        self._calls.emit(delta)
 
     def _mended(self, text: str) -> str:
         text = wire.mend(self._kept[self._kind] + text)

@@ -23,6 +23,7 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.reasoning import unbind
 from tollbridge.gateways.aisdk.outputs import Target, encode_output
 
 Json = dict[str, Any]
@@ -126,7 +127,9 @@ class _Conversion:
                 return self._reasoning(part)
             case ToolCallPart(call_id, name, given):
                 given = {} if given is None or given == "" else given
-                return {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": given}
+                call = {"type": "tool-call", "toolCallId": call_id, "toolName": name, "input": given}
+                proof = _options(part.metadata)
+                return {**call, "providerOptions": proof} if proof else call
             case ToolResultPart():
                 return None  # in the tool message
 
@@ -146,8 +149,8 @@ class _Conversion:
 
     def _reasoning(self, part: ThinkingPart) -> Json | None:
         """What proves it travels by provider; what another protocol kept with it means nothing here."""
-        given = part.metadata or {}
-        options = {name: dict(said) for name, said in given.items() if isinstance(said, Mapping)}
+        _, given = unbind(part.metadata)
+        options = _options(given)
         if len(options) < len(given):
             foreign = ", ".join(sorted(set(given) - set(options)))
             self._note(f"Reasoning of another protocol was stripped of what it carried: {foreign}.")
@@ -196,6 +199,11 @@ class _Conversion:
         self._found.notes.append(note)
         if self._on_note is not None:
             self._on_note(note)
+
+
+def _options(metadata: Mapping[str, Any] | None) -> Json:
+    """What each provider said goes back to it."""
+    return {name: dict(said) for name, said in (metadata or {}).items() if isinstance(said, Mapping)}
 
 
 def _by_role(message: Message) -> list[tuple[str, list[Part]]]:

@@ -40,7 +40,7 @@ def by_start(start: bytes, *, complete: bool) -> str | None:
         return "ai-sdk-data"
     if line.startswith(b"data:"):
         return _by_chunk(line[5:], "ai-sdk-ui")
-    return _by_chunk(line, "ai-sdk-full") if line.startswith(b"{") else ""
+    return _by_chunk(line, "ai-sdk-full") if line.startswith((b"{", b"[{")) else ""
 
 
 def _by_chunk(text: bytes, protocol: str) -> str:
@@ -48,6 +48,7 @@ def _by_chunk(text: bytes, protocol: str) -> str:
         chunk = read_json(text.strip())
     except ValueError:
         return ""
+    chunk = chunk[0] if isinstance(chunk, list) else chunk
     kind = chunk.get("type") if isinstance(chunk, dict) else None
     if not isinstance(kind, str) or not is_known(kind):
         return ""

@@ -19,6 +19,9 @@ Spec = Literal[2, 3, 4]
 # The messages of each version of the specification are those of this version of the SDK.
 TARGETS: dict[Spec, Target] = {2: 5, 3: 6, 4: 7}
 
+# What the fields a server may not take are called here.
+NAMES = {"top_p": "topP", "max_output_tokens": "maxOutputTokens", "tool_choice": "toolChoice"}
+
 
 def encode_headers(model: str, spec: Spec, *, stream: bool = True) -> dict[str, str]:
     return {
@@ -46,7 +49,9 @@ def encode_call(request: ChatRequest, spec: Spec = 4) -> Json:
     }
     if request.tools:
         body |= {"tools": [_tool(tool) for tool in request.tools], "toolChoice": _choice(request)}
-    return {**{name: value for name, value in body.items() if value is not None}, **(request.extra or {})}
+    without = {NAMES.get(field, field) for field in request.quirks.without}
+    sent = {**{name: value for name, value in body.items() if value is not None}, **(request.extra or {})}
+    return {name: value for name, value in sent.items() if name not in without}
 
 
 def encode_prompt(messages: Iterable[Message], spec: Spec) -> list[Json]:

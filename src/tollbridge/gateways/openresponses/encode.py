@@ -22,8 +22,9 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.core.profile import STANDARD, Profile
-from tollbridge.gateways.openresponses.fitting import fitted
+from tollbridge.core.quirks import Quirks
+from tollbridge.core.reasoning import unbind
+from tollbridge.gateways.openresponses.wire import CALL_PROOFS, PROOFS
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
@@ -31,20 +32,21 @@ ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant
 # What is text under another name. No gateway sees an SVG; every model reads one.
 _TEXTS = {"application/json", "image/svg+xml"}
 
+# As the protocol limits one text, in characters.
+MAX_TEXT = 10_485_760
+
 # Text that a tool result needs when it has no other: the wire takes no error flag.
 ERROR_MARK = "Error: "
 
 Json = dict[str, Any]
+DEFAULT = Quirks()
 
 
-def encode_request(request: ChatRequest, *, stream: bool = True, profile: Profile | None = None) -> Json:
-    """The body of `POST /responses`. `stream` is always said: some servers stream unless told not to.
-
-    A `profile` puts it as one server takes it; what `extra` holds is sent as given all the same.
-    """
+def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
+    """The body of `POST /responses`. `stream` is always said: some servers stream unless told not to."""
     body: Json = {
         "model": request.model,
-        "input": translate_messages(request.messages),
+        "input": translate_messages(request.messages, request.quirks),
         "stream": stream,
         # The whole history is sent every time; nothing depends on the server's memory.
         "store": False,
@@ -55,28 +57,37 @@ def encode_request(request: ChatRequest, *, stream: bool = True, profile: Profil
         temperature=request.temperature,
         top_p=request.top_p,
         reasoning=reasoning or None,
-        include=["reasoning.encrypted_content"] if reasoning else None,
+        include=["reasoning.encrypted_content"] if reasoning or request.reasons else None,
         metadata=dict(request.metadata) if request.metadata else None,
         text=_format(request),
+        instructions=_instructions(request),
     )
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
         body |= _set(tool_choice=_choice(request), parallel_tool_calls=request.parallel_tool_calls)
-    return {**fitted(body, (profile or STANDARD).of(request.model)), **(request.extra or {})}
+        if request.quirks.tools_as == "nested":
+            body |= _nested(body)
+    body |= request.extra or {}
+    return {name: value for name, value in body.items() if name not in request.quirks.without}
 
 
-def translate_messages(messages: Iterable[Message]) -> list[Json]:
+def translate_messages(messages: Iterable[Message], quirks: Quirks = DEFAULT) -> list[Json]:
     """The input items of a conversation, in order. Several system messages are joined into the first."""
     found = list(messages)
-    system = "\n\n".join(text for text in map(_system_text, found) if text)
-    items: list[Json] = [_message("developer", [_text(system)])] if system else []
+    items = _system(found, quirks) if quirks.system != "instructions" else []
     for message in found:
         if message.role is not Role.SYSTEM:
-            items += _items(message)
+            items += _items(message, quirks)
     return items
 
 
-def _items(message: Message) -> list[Json]:
+def _instructions(request: ChatRequest) -> str | None:
+    if request.quirks.system != "instructions":
+        return None
+    return "\n".join(item["content"] for item in _system(request.messages, DEFAULT)) or None
+
+
+def _items(message: Message, quirks: Quirks) -> list[Json]:
     """A message is cut where a call, a result or reasoning stands in it: those are items of their own."""
     role = ROLES[message.role]
     items: list[Json] = []
@@ -84,7 +95,7 @@ def _items(message: Message) -> list[Json]:
 
     def flush() -> None:
         if content:
-            items.append(_message(role, list(content)))
+            items.append(_message(role, list(content), quirks))
             content.clear()
 
     for part in message.parts:
@@ -100,7 +111,7 @@ def _items(message: Message) -> list[Json]:
                 content.append(sent)
             case ThinkingPart():
                 flush()
-                items += _reasoning(part)
+                items += _reasoning(part, quirks)
             case ToolCallPart():
                 flush()
                 items.append(_call(part))
@@ -113,12 +124,21 @@ def _items(message: Message) -> list[Json]:
     return items
 
 
-def _message(role: str, content: list[Json]) -> Json:
-    """Text alone travels as a string: every server takes that, and some take nothing else."""
-    if all(part["type"] == "input_text" for part in content):
-        glue = "" if role == "assistant" else "\n"  # an answer's parts are pieces of one text
-        return {"type": "message", "role": role, "content": glue.join(part["text"] for part in content)}
-    return {"type": "message", "role": role, "content": content}
+def _message(role: str, content: list[Json], quirks: Quirks) -> Json:
+    """Text alone travels as a string: nearly every server takes that, and some take nothing else."""
+    glue = "" if role == "assistant" else "\n"  # an answer's parts are pieces of one text
+    text = _joined(content, glue) if quirks.text_as == "string" else None
+    if text is None and role == "assistant":
+        content = [{"type": "output_text", "text": part["text"]} for part in content]
+    return {"type": "message", "role": role, "content": content if text is None else text}
+
+
+def _joined(content: list[Json], glue: str) -> str | None:
+    """The texts as one, unless there is more than text or more than one text may hold."""
+    if any(part["type"] != "input_text" for part in content):
+        return None
+    text = glue.join(part["text"] for part in content)
+    return text if len(text) <= MAX_TEXT else None
 
 
 def _text(text: str) -> Json:
@@ -140,21 +160,26 @@ def _filename(mime: str) -> str:
     return f"file.{mime.rpartition('/')[2].partition('+')[0] or 'bin'}"
 
 
-def _reasoning(part: ThinkingPart) -> list[Json]:
-    """Reasoning goes back only with what proves it; the text alone would be refused or believed to be new."""
-    encrypted = (part.metadata or {}).get("encrypted_content")
-    if not isinstance(encrypted, str):
+def _reasoning(part: ThinkingPart, quirks: Quirks) -> list[Json]:
+    """Reasoning goes back with what proves it; text alone only where the server gave no more than that."""
+    bound, own = unbind(part.metadata)
+    proof = {name: own[name] for name in PROOFS if isinstance(own.get(name), str)}
+    if not proof and (bound is None or not bound.plain):
         return []
-    item: Json = {"type": "reasoning", "summary": [], "encrypted_content": encrypted}
-    if part.text:
+    item: Json = {"type": "reasoning", "summary": [], **proof}
+    if part.text and quirks.reasoning_as == "summary":
         item["summary"] = [{"type": "summary_text", "text": part.text}]
-    given = (part.metadata or {}).get("id")
-    return [{"id": given, **item} if isinstance(given, str) else item]
+    elif part.text:
+        item["content"] = [{"type": "reasoning_text", "text": part.text}]
+    named = quirks.reasoning_ids and isinstance(own.get("id"), str)
+    return [{"id": own["id"], **item} if named else item]
 
 
 def _call(part: ToolCallPart) -> Json:
-    arguments = _arguments(part.input)
-    return {"type": "function_call", "call_id": part.call_id, "name": part.name, "arguments": arguments}
+    call = {"type": "function_call", "call_id": part.call_id, "name": part.name}
+    given = part.metadata or {}
+    proof = {name: given[name] for name in CALL_PROOFS if name in given}
+    return {**call, "arguments": _arguments(part.input), **proof}
 
 
 def _arguments(given: Any) -> str:
@@ -178,16 +203,19 @@ def _result(part: ToolResultPart) -> Json:
     if part.is_error:
         opening = content.pop(0)["text"] if content and content[0]["type"] == "input_text" else ""
         content.insert(0, _text((ERROR_MARK + opening).rstrip()))
-    output: str | list[Json] = content
-    if all(each["type"] == "input_text" for each in content):
-        output = "\n".join(each["text"] for each in content)
+    text = _joined(content, "\n")
+    output = content if text is None else text
     return {"type": "function_call_output", "call_id": part.call_id, "output": output}
 
 
-def _system_text(message: Message) -> str:
-    if message.role is not Role.SYSTEM:
-        return ""
-    return "\n".join(filter(None, map(_only_text, message.parts)))
+def _system(messages: Iterable[Message], quirks: Quirks) -> list[Json]:
+    system = [message for message in messages if message.role is Role.SYSTEM]
+    texts = [[text for text in map(_only_text, message.parts) if text] for message in system]
+    whole = "\n\n".join("\n".join(lines) for lines in texts if lines)
+    content = [whole] if len(whole) <= MAX_TEXT else [line for lines in texts for line in lines]
+    # Sanitised for a server that knows the user alone, there is no system message left.
+    role = "system" if quirks.system == "system" else ROLES[Role.SYSTEM]
+    return [_message(role, [_text(text) for text in content], quirks)] if whole else []
 
 
 def _only_text(part: Part) -> str:
@@ -205,6 +233,18 @@ def _tool(tool: Tool) -> Json:
     described = _set(description=tool.description or None)
     parameters = dict(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
     return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": False}
+
+
+def _nested(body: Json) -> Json:
+    """Tools as chat completions name them: everything but the type under `function`."""
+    fit: Json = {"tools": [_under_function(tool) for tool in body["tools"]]}
+    if isinstance(body.get("tool_choice"), dict):
+        fit["tool_choice"] = _under_function(body["tool_choice"])
+    return fit
+
+
+def _under_function(tool: Json) -> Json:
+    return {"type": "function", "function": {name: tool[name] for name in tool if name != "type"}}
 
 
 def _choice(request: ChatRequest) -> str | Json | None:

@@ -1,0 +1,72 @@
+"""The real thing: thirty turns with a real model on this machine, its own usage as the truth.
+
+python -m bench.tokens.local
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.tokens.corpus import corpus
+from tollbridge.client import OpenResponsesClient
+from tollbridge.core.messages import ChatRequest, Message, Role, TextPart
+from tollbridge.core.usage import Usage
+from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.local import LocalModel
+
+TALKS, TURNS = 3, 10
+KINDS = ("markdown", "python", "json", "html", "listing", "log")
+
+
+def _said(role: Role, text: str) -> Message:
+    return Message(role, (TextPart(text),))
+
+
+async def _turn(client: OpenResponsesClient, request: ChatRequest) -> tuple[str, Usage]:
+    answer = await client.create(request)
+    assert answer.usage is not None
+    return answer.text, answer.usage
+
+
+async def run() -> list[tuple[int, int, int, int]]:
+    """Conversation, turn, estimate, truth."""
+    chance, texts = random.Random(3), corpus()
+    estimator = HybridTokenEstimator()
+    found = []
+    async with LocalModel() as local, OpenResponsesClient(local.url) as client:
+        for talk in range(TALKS):
+            messages = [
+                _said(Role.SYSTEM, "You help with a project. " + chance.choice(texts["markdown"])[:800])
+            ]
+            for turn in range(TURNS):
+                asked = chance.choice(texts[chance.choice(KINDS)])[: chance.randint(80, 500)]
+                messages.append(_said(Role.USER, f"What does this say?\n\n{asked}"))
+                request = ChatRequest(model=local.model_id, messages=tuple(messages), max_output_tokens=24)
+                estimate = estimator.estimate_request(request).tokens
+                said, usage = await _turn(client, request)
+                found.append((talk, turn, estimate, usage.input_tokens or 0))
+                estimator.calibrate_request(request, usage, [TextPart(said)])
+                messages.append(_said(Role.ASSISTANT, said))
+    return found
+
+
+def main() -> None:
+    table = Table("conversation", "turn", "estimate", "truth", "error", title="a local model's own usage")
+    found = asyncio.run(run())
+    for talk, turn, estimate, truth in found:
+        error = 100 * (estimate - truth) / truth
+        table.add_row(str(talk + 1), str(turn + 1), f"{estimate:,}", f"{truth:,}", f"{error:+.2f} %")
+    console = Console(width=100)
+    console.print(table)
+    late = [abs(estimate - truth) / truth for _, turn, estimate, truth in found if turn >= 2]
+    console.print(f"from the third turn on, mean error: {100 * sum(late) / len(late):.2f} %")
+    exact = sum(estimate == truth for _, _, estimate, truth in found)
+    console.print(f"exact: {exact} of {len(found)}")
+
+
+if __name__ == "__main__":
+    main()

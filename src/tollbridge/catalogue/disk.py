@@ -1,0 +1,71 @@
+"""The last list of each gateway, on disk, so that there are models before the network answers."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from tollbridge.core.models import Model
+
+log = logging.getLogger(__name__)
+
+# A list of this size is not a list of models.
+SIZE_LIMIT = 32 * 1024 * 1024
+# Lists kept; the oldest go. A person has a handful of gateways.
+FILE_LIMIT = 32
+_FORMAT = 1
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A list as it was fetched. `asked_endpoints` is false where the gateway has no such thing."""
+
+    base_url: str
+    fetched: float
+    models: tuple[Model, ...]
+    asked_endpoints: bool = True
+    format: int = _FORMAT
+
+    @property
+    def age(self) -> float:
+        """Seconds; a clock that was set back makes a list old, not young for ever."""
+        age = time.time() - self.fetched
+        return age if age >= 0 else float("inf")
+
+
+class Shelf:
+    """A folder of lists, one a gateway. What cannot be read is missing; what cannot be written is let be."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, base_url: str) -> Kept | None:
+        try:
+            with self._path(base_url).open("rb") as file:
+                kept = msgspec.json.decode(file.read(SIZE_LIMIT), type=Kept)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return kept if kept.base_url == base_url and kept.format == _FORMAT else None
+
+    def put(self, kept: Kept) -> None:
+        path = self._path(kept.base_url)
+        draft = path.with_suffix(f".{os.getpid()}")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            draft.write_bytes(msgspec.json.encode(kept))
+            draft.replace(path)  # at once: a reader sees the old list or the new one
+            self._trim()
+        except OSError as error:
+            log.info("the list of models could not be kept in %s: %s", self._folder, error.strerror)
+
+    def _trim(self) -> None:
+        lists = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        for path in lists[:-FILE_LIMIT]:
+            path.unlink(missing_ok=True)
+
+    def _path(self, base_url: str) -> Path:
+        return self._folder / f"{hashlib.sha256(base_url.encode()).hexdigest()[:20]}.json"

@@ -1,0 +1,55 @@
+"""`tollbridge accuracy`: how right the estimates were."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from tollbridge.cli.summary import to_json
+from tollbridge.cli.terminal import one_line
+from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.settings.places import database_file
+from tollbridge.tokens import Accuracy
+
+_BARS = "▁▂▃▄▅▆▇█"
+# An error of so much, or more, is the highest bar.
+_HIGHEST = 0.10
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a model, one a line.")
+def accuracy(as_json: bool) -> None:
+    """Show how far estimates were from what gateways reported, model by model.
+
+    Errors are shares of the tokens reported; unlearned is what they would have been had nothing been
+    learned and recorded. A bar is one request: the lowest is no error, the highest 10 % or more.
+    """
+    estimator = HybridTokenEstimator(database_file())
+    try:
+        measured = estimator.accuracy()
+    finally:
+        estimator.close()
+    if as_json:
+        for one in measured:
+            click.echo(to_json(msgspec.to_builtins(one)))
+    elif measured:
+        _show(measured)
+    else:
+        click.echo("Nothing was measured yet: ask a model something first.", err=True)
+
+
+def _show(measured: list[Accuracy]) -> None:
+    for one in measured:
+        click.echo(f"{one_line(one.model)}: {one.requests:,} requests, {one.exact:,} exact")
+        click.echo(
+            f"  error      median {one.median:.1%}, 95th percentile {one.p95:.1%}, "
+            f"worst under-count {one.worst_under:.1%}"
+        )
+        click.echo(f"  unlearned  median {one.plain_median:.1%}, 95th percentile {one.plain_p95:.1%}")
+        click.echo(f"  latest     {plot(one.recent)}")
+
+
+def plot(errors: tuple[float, ...]) -> str:
+    """One bar an error, oldest first; the lowest is none."""
+    top = len(_BARS) - 1
+    return "".join(_BARS[min(top, -int(-abs(error) / _HIGHEST * top // 1))] for error in errors)

@@ -1,0 +1,103 @@
+"""`tollbridge config`: every setting in force, and where it came from."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+import msgspec
+
+from tollbridge.cli.options import Where, where_options
+from tollbridge.cli.summary import to_json
+from tollbridge.cli.terminal import one_line
+from tollbridge.core.errors import RequestError
+from tollbridge.recorder.redact import SECRET
+from tollbridge.settings import Loaded, all_accounts, describe_key, load
+from tollbridge.settings.checking import quoted
+from tollbridge.settings.layers import leaves
+from tollbridge.settings.options import CLEAR_THINKING, CLEAR_TOOL_USES
+
+_PASSWORD = re.compile(r"(?<=//)[^/@]*@")
+
+
+class Row(msgspec.Struct, frozen=True):
+    setting: str
+    value: Any
+    origin: str
+
+
+@click.command()
+@where_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a setting, one a line.")
+def config(where: Where, as_json: bool) -> None:
+    """Show every setting in force, and where it came from. Keys are not shown, only where they are."""
+    loaded = load(where.flags())
+    rows = settings_rows(loaded) + account_rows(loaded)
+    if as_json:
+        for row in rows:
+            click.echo(to_json(row))
+    else:
+        _show(rows, loaded)
+
+
+def settings_rows(loaded: Loaded) -> list[Row]:
+    """Every setting in force, those nobody set with their defaults."""
+    plain = msgspec.to_builtins(loaded.settings)
+    told = {name for name in loaded.origins if name.startswith(("accounts.", "models."))}
+    rows = [
+        Row(name, _harmless(name, value), loaded.origin(name))
+        for name, value in leaves(plain)
+        if not name.startswith(("accounts.", "models.")) or name in told
+    ]
+    if loaded.settings.context_management:
+        edits = [CLEAR_THINKING["type"], CLEAR_TOOL_USES["type"]]
+        name = "anthropic.contextManagement (Claude on Vercel's gateway)"
+        rows.append(Row(name, edits, loaded.origin("context_management")))
+    return [
+        row
+        for row in rows
+        if row.value not in ({}, None) or row.origin != "default" or "." not in row.setting
+    ]
+
+
+def _harmless(name: str, value: Any) -> Any:
+    # A provider's own key may be among the options.
+    if name.startswith("models.") and (SECRET.search(name.encode()) or ".byok" in name):
+        return "set, not shown"
+    return _PASSWORD.sub("…@", value) if isinstance(value, str) else value
+
+
+def account_rows(loaded: Loaded) -> list[Row]:
+    """Where each account talks to, and where its key is."""
+    try:
+        accounts = all_accounts(loaded)
+    except RequestError as error:
+        return [Row("account in use", None, error.message)]
+    rows = [Row("account in use", accounts[0].name, f"{accounts[0].base_url}, {accounts[0].backend}")]
+    return rows + [Row(f"key of {quoted(one.name)}", describe_key(one), one.base_url) for one in accounts]
+
+
+def _show(rows: list[Row], loaded: Loaded) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("setting", "value", "from"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        style = "dim" if row.origin == "default" else ""
+        origin = row.origin.replace(f"the file {loaded.path}", "file")
+        table.add_row(Text(one_line(row.setting)), _value(row.value), Text(one_line(origin)), style=style)
+    console = Console(highlight=False, soft_wrap=False)
+    console.print(table)
+    state = "" if loaded.path.exists() else " (not there yet)"
+    console.print(Text(f"\nSettings file: {loaded.path}{state}", style="dim"), soft_wrap=True)
+
+
+def _value(value: Any) -> Any:
+    from rich.text import Text
+
+    shown = "—" if value is None or value == () or value == [] else value
+    return Text(one_line(shown if isinstance(shown, str) else to_json(shown)))

@@ -1,0 +1,89 @@
+"""Reasoning that must go back to the model that did it: what proves it, and for whom it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2s
+from typing import Any
+
+import msgspec
+
+from tollbridge.core.json import write_json
+
+# The key of a thinking part's metadata that is ours; the others are the gateway's own and go back untouched.
+BOUND = "_tollbridge"
+# The data part that carries all reasoning of an answer, for editors that keep data better than thoughts.
+CARRIED = "application/vnd.tollbridge.reasoning+json"
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who reasoned. Proofs hold for one model at one gateway; `gateway` is a digest of its address."""
+
+    model: str
+    gateway: str
+
+    @classmethod
+    def of(cls, model: str, base_url: str) -> Origin:
+        return cls(model, blake2s(base_url.encode(), digest_size=6).hexdigest())
+
+
+class Bound(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What we add to metadata: the origin, and whether it belongs to a call or is text without a proof."""
+
+    model: str
+    gateway: str
+    call: str | None = None
+    plain: bool = False
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.model, self.gateway)
+
+
+class Block(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One block of reasoning: its text, its proof, and the call it stood before, if there was one."""
+
+    text: str = ""
+    id: str | None = None
+    proof: Mapping[str, Any] | None = None
+    before: str | None = None
+
+
+class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The reasoning of one answer, and what its calls carry."""
+
+    model: str
+    gateway: str
+    blocks: tuple[Block, ...] = ()
+    calls: Mapping[str, Mapping[str, Any]] = {}
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.model, self.gateway)
+
+
+def bind(origin: Origin, proof: Mapping[str, Any] | None, *, call: str | None = None) -> dict[str, Any]:
+    """Metadata that says whose it is. Without a proof, the text itself is what goes back."""
+    plain = not proof and call is None
+    return {**(proof or {}), BOUND: msgspec.to_builtins(Bound(origin.model, origin.gateway, call, plain))}
+
+
+def unbind(metadata: Mapping[str, Any] | None) -> tuple[Bound | None, dict[str, Any]]:
+    """What we added, and what is the gateway's own."""
+    own = dict(metadata or {})
+    try:
+        return msgspec.convert(own.pop(BOUND, None), Bound), own
+    except msgspec.ValidationError:
+        return None, own
+
+
+def digest(proof: Mapping[str, Any]) -> str:
+    """A name for a proof, short enough to remember thousands."""
+    return blake2s(write_json(proof).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def read_carried(data: bytes) -> Carried | None:
+    try:
+        return msgspec.json.decode(data, type=Carried)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,36 @@
+"""Texts that a wire can carry: whole characters, and no longer than it takes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# As the protocol limits one text, in characters.
+MAX_TEXT = 10_485_760
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def mended(text: str) -> str:
+    """Halves of a character are joined where they meet; one that is alone is shown as what it is, unknown."""
+    if _HALF.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def whole(value: Any) -> Any:
+    """A JSON value with all of its texts mended."""
+    match value:
+        case str():
+            return mended(value)
+        case list():
+            return [whole(each) for each in value]
+        case dict():
+            return {mended(name): whole(each) for name, each in value.items()}
+    return value
+
+
+def pieces(text: str, limit: int = MAX_TEXT) -> list[str]:
+    """The text in pieces of at most `limit` characters; most texts are one."""
+    if len(text) <= limit:
+        return [text]
+    return [text[at : at + limit] for at in range(0, len(text), limit)]

@@ -1,0 +1,6 @@
+"""Refusals that can be cured: what to change in a request, and what to remember for the next one."""
+
+from tollbridge.healing.cures import Cure, find_cure
+from tollbridge.healing.lessons import Learned, Lessons, RememberedLessons
+
+__all__ = ["Cure", "Learned", "Lessons", "RememberedLessons", "find_cure"]

@@ -1,0 +1,51 @@
+"""What was learned of each model at each gateway, so that the second request is right at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from tollbridge.core.quirks import Quirks
+
+# Models remembered, and refused proofs and calls remembered for each; the oldest are forgotten.
+MODEL_LIMIT = 256
+REFUSED_LIMIT = 4_096
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """`quirks` hold for every request. `refused` are proofs of reasoning, and `spoken` ids of calls, of which
+    only those very ones were turned down: what the model makes from now on is tried again."""
+
+    quirks: Quirks = Quirks()
+    refused: frozenset[str] = frozenset()
+    spoken: frozenset[str] = frozenset()
+
+
+class Lessons(Protocol):
+    def recall(self, base_url: str, model: str) -> Learned: ...
+
+    def learn(self, base_url: str, model: str, learned: Learned) -> None: ...
+
+
+class RememberedLessons:
+    """In memory. `profile` is asked once for each model: what a file knows of its server."""
+
+    def __init__(self, profile: Callable[[str, str], Quirks | None] | None = None) -> None:
+        self._profile = profile
+        self._known: dict[tuple[str, str], Learned] = {}
+
+    def recall(self, base_url: str, model: str) -> Learned:
+        known = self._known.get((base_url, model))
+        if known is None:
+            told = self._profile(base_url, model) if self._profile is not None else None
+            known = Learned(told or Quirks())
+            self.learn(base_url, model, known)
+        return known
+
+    def learn(self, base_url: str, model: str, learned: Learned) -> None:
+        self._known.pop((base_url, model), None)
+        while len(self._known) >= MODEL_LIMIT:
+            self._known.pop(next(iter(self._known)))
+        self._known[(base_url, model)] = learned

@@ -1,0 +1,135 @@
+"""Which reasoning goes back: the reader's own, with what proves it, in its place; nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tollbridge.core.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.core.reasoning import CARRIED, Carried, bind, digest, read_carried, unbind
+from tollbridge.core.texts import MAX_TEXT, mended
+from tollbridge.history.changes import Changes
+from tollbridge.history.target import Target
+
+FOREIGN = "Reasoning of another model was left out."
+STALE = "Reasoning of an earlier question was left out: it has no proof, and the model has answered."
+REFUSED = "Reasoning that the gateway refused before was left out."
+UNPROVEN = "Reasoning without a proof was left out."
+UNWANTED = "Reasoning was left out: the server takes none back."
+
+
+def own_reasoning(messages: Sequence[Message], target: Target, changes: Changes) -> list[Message]:
+    """The messages with the thoughts that may be sent. An editor that kept them twice sends them once."""
+    return [_own(message, target, changes) for message in messages]
+
+
+def current_reasoning(messages: Sequence[Message], changes: Changes) -> list[Message]:
+    """Thoughts without a proof help a model through the calls of one question, and only then."""
+    asked = max((at for at, message in enumerate(messages) if is_question(message)), default=-1)
+    found: list[Message] = []
+    for at, message in enumerate(messages):
+        parts = tuple(part for part in message.parts if at > asked or not _is_plain(part))
+        for _ in range(len(message.parts) - len(parts)):
+            changes.say("reasoning", STALE)
+        if parts:
+            found.append(Message(message.role, parts))
+    return found
+
+
+def is_question(message: Message) -> bool:
+    """Whether the user speaks, and not only the tools."""
+    return message.role is Role.USER and any(isinstance(part, TextPart | DataPart) for part in message.parts)
+
+
+def _is_plain(part: Part) -> bool:
+    return isinstance(part, ThinkingPart) and not unbind(part.metadata)[1]
+
+
+def _own(message: Message, target: Target, changes: Changes) -> Message:
+    kept = _joined([part for part in message.parts if not _is_marker(part)])
+    data = (part.data for part in message.parts if isinstance(part, DataPart) and _is_marker(part))
+    markers = filter(None, map(read_carried, data))
+    carried = next((one for one in markers if one.origin == target.origin), None)
+    if carried is not None and message.role is Role.ASSISTANT:
+        kept = _restored(kept, carried)
+    calls: dict[str, Mapping[str, Any]] = {}
+    parts: list[Part] = []
+    for part in kept:
+        if not isinstance(part, ThinkingPart):
+            parts.append(part)
+            continue
+        problem = _problem(part, message.role, target)
+        bound, proof = unbind(part.metadata)
+        if problem is not None:
+            changes.say("reasoning", problem)
+        elif bound is not None and bound.call is not None:
+            calls[bound.call] = proof
+        else:
+            parts.append(part)
+    found = tuple(_with_metadata(part, calls) for part in parts)
+    return Message(message.role, found, message.name)
+
+
+def _problem(part: ThinkingPart, role: Role, target: Target) -> str | None:
+    bound, proof = unbind(part.metadata)
+    if not target.reasoning:
+        return UNWANTED
+    if role is not Role.ASSISTANT or (target.origin and (bound is None or bound.origin != target.origin)):
+        return FOREIGN
+    if proof:
+        return REFUSED if digest(proof) in target.refused else None
+    if bound is None or not part.text.strip() or len(part.text) > MAX_TEXT:
+        return UNPROVEN
+    return None
+
+
+def _is_marker(part: Part) -> bool:
+    return isinstance(part, DataPart) and part.mime == CARRIED
+
+
+def _joined(parts: Sequence[Part]) -> list[Part]:
+    """Streamed pieces of one thought put together; its proof comes last, in a piece without text."""
+    whole: list[Part] = []
+    for part in parts:
+        last = whole[-1] if whole else None
+        if isinstance(part, ThinkingPart) and isinstance(last, ThinkingPart) and _are_one(last, part):
+            glue = "\n\n" if part.id != last.id and last.text and part.text else ""
+            metadata = {**(last.metadata or {}), **(part.metadata or {})}
+            whole[-1] = ThinkingPart(mended(last.text + glue + part.text), last.id, metadata or None)
+        elif isinstance(part, ThinkingPart):
+            whole.append(ThinkingPart(mended(part.text), part.id, part.metadata))
+        else:
+            whole.append(part)
+    return whole
+
+
+def _are_one(last: ThinkingPart, part: ThinkingPart) -> bool:
+    """A summary's parts are named `id:1`, `id:2`. Two proofs are two thoughts."""
+    same = (last.id or "").partition(":")[0] == (part.id or "").partition(":")[0]
+    return same and not (last.metadata and (part.metadata or part.text))
+
+
+def _restored(parts: Sequence[Part], carried: Carried) -> list[Part]:
+    """The carried thoughts in place of those an editor may have run together."""
+    calls = {part.call_id for part in parts if isinstance(part, ToolCallPart)}
+    thoughts: dict[str | None, list[Part]] = {}
+    for block in carried.blocks:
+        metadata = bind(carried.origin, block.proof)
+        place = block.before if block.before in calls else None
+        thoughts.setdefault(place, []).append(ThinkingPart(block.text, block.id, metadata))
+    found = thoughts.get(None, [])
+    for part in parts:
+        if isinstance(part, ThinkingPart):
+            continue
+        if isinstance(part, ToolCallPart):
+            found += thoughts.pop(part.call_id, [])
+            if part.call_id in carried.calls:
+                part = _with_metadata(part, carried.calls)
+        found.append(part)
+    return found
+
+
+def _with_metadata(part: Part, calls: Mapping[str, Mapping[str, Any]]) -> Part:
+    if not isinstance(part, ToolCallPart) or part.call_id not in calls:
+        return part
+    return ToolCallPart(part.call_id, part.name, part.input, calls[part.call_id])

@@ -1,0 +1,21 @@
+"""One who sees what travels: every request, every answer, every byte as it came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class Watch:
+    """Looks away. One that records looks; it must not raise, and must not keep the key in the headers."""
+
+    def asked(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        """A request is about to be sent; once for each attempt."""
+
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        """The answer has begun."""
+
+    def received(self, chunk: bytes) -> None:
+        """A piece of the answer's body, unpacked, as one read gave it."""
+
+
+NOBODY = Watch()

@@ -1,0 +1,124 @@
+"""Recordings played again: the bytes that came then, through the code of today."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+
+import msgspec
+
+from tollbridge.bridge import Bridge, Turn
+from tollbridge.core.errors import BridgeError, Disconnected, RequestError
+from tollbridge.core.events import Event, until_failure
+from tollbridge.core.json import write_json
+from tollbridge.core.messages import ChatRequest, Part
+from tollbridge.gateways.dialects import decoder_for
+from tollbridge.recorder.lines import Begun, Line, Parts, Sent
+from tollbridge.recorder.reading import Attempt, Recording, attempts_of
+
+
+class Played:
+    """What playing a recording came to. `parts` are in the lists in which they came, each with its time."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[float, tuple[Part, ...]]] = []
+        self.turn: Turn | None = None
+        self.error: BridgeError | None = None
+
+    @property
+    def parts(self) -> list[Part]:
+        return [part for _, parts in self.reports for part in parts]
+
+
+async def play(recording: Recording) -> Played:
+    """The whole way that a turn takes, with the recording in the gateway's place."""
+    return await _play(recording.begun, recording.attempts)
+
+
+async def _play(begun: Begun, attempts: list[Attempt]) -> Played:
+    played = Played()
+    try:
+        request = msgspec.convert(begun.request, ChatRequest)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"The recorded request is not one that this Tollbridge knows: {error}.") from None
+    gateway = _Gateway(attempts)
+
+    def report(parts: list[Part]) -> None:
+        played.reports.append((gateway.at, tuple(parts)))
+
+    try:
+        played.turn = await Bridge(gateway).answer(request, report)
+    except BridgeError as error:
+        played.error = error
+    return played
+
+
+class _Gateway:
+    """Answers with the attempts of a recording, in their order. `at` is when what it last said had come."""
+
+    def __init__(self, attempts: list[Attempt]) -> None:
+        self._attempts = list(attempts)
+        self.base_url = _base_url(attempts[0].sent) if attempts else ""
+        self.at = 0.0
+
+    async def batches(
+        self,
+        request: ChatRequest,  # noqa: ARG002
+        *,
+        api_key: str | None = None,  # noqa: ARG002
+    ) -> AsyncGenerator[list[Event]]:
+        while self._attempts:
+            try:
+                for batch in self._events(self._attempts.pop(0)):
+                    yield batch
+                return
+            except BridgeError as error:
+                # What may pass the client tries again by itself; all else is for the bridge.
+                if not error.transient or not self._attempts:
+                    raise
+        raise Disconnected("The recording ends here.")
+
+    def _events(self, attempt: Attempt) -> Iterator[list[Event]]:
+        if attempt.answered is None:
+            raise Disconnected("Nothing came back.")
+        decoder = decoder_for(attempt.sent.protocol, attempt.answered.status, attempt.answered.headers)
+        for line in attempt.received:
+            self.at = line.at
+            yield from _or_raise(decoder.feed(line.data))
+            if decoder.over:
+                return
+        yield from _or_raise(decoder.close())
+
+
+def _base_url(sent: Sent) -> str:
+    """Where the client talked to: the address of a chat endpoint, or a gateway's without the route."""
+    return sent.url if sent.protocol == "auto" else sent.url.rpartition("/")[0]
+
+
+def _or_raise(events: list[Event]) -> Iterator[list[Event]]:
+    batch, failure = until_failure(events)
+    if batch:
+        yield batch
+    if failure is not None:
+        raise failure
+
+
+async def with_parts_again(lines: Sequence[Line]) -> list[Line]:
+    """The lines with the parts that their bytes make now, where their content was blotted out."""
+    begun = lines[0]
+    assert isinstance(begun, Begun)  # noqa: S101 - every tape begins so
+    reports = (await _play(begun, attempts_of(lines))).reports
+    kept = [line for line in lines if not isinstance(line, Parts)]
+    made: list[Line] = [Parts(at, parts) for at, parts in reports]
+    # Sorting keeps the order of lines of one time: bytes come before the parts they make.
+    return [*sorted([*kept[:-1], *made], key=lambda line: line.at), kept[-1]]
+
+
+def difference(then: Sequence[Part], now: Sequence[Part]) -> list[tuple[int, str | None, str | None]]:
+    """Where two runs differ: the place, the part then, and the part now, as JSON. Every byte counts."""
+    found: list[tuple[int, str | None, str | None]] = []
+    for place in range(max(len(then), len(now))):
+        before = write_json(then[place]) if place < len(then) else None
+        after = write_json(now[place]) if place < len(now) else None
+        if before != after:
+            found.append((place, before, after))
+    return found

@@ -1,0 +1,110 @@
+"""What must not be in a recording, blotted out: keys always, content where that is asked for.
+
+Blots are as long as what they cover, so that a stream can still be cut where it was cut when it came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+Hides = Callable[[bytes], bool]
+
+# Strings under such names are secrets whatever they look like: a provider's own key may be in a request.
+SECRET = re.compile(rb"api_?key|secret|token$|password|credential|authorization|cookie|private_?key", re.I)
+# Strings under these names say how a turn went, and not what was said in it.
+STRUCTURE = frozenset(
+    b"type id item_id call_id response_id previous_response_id role status object model name mime kind code "
+    b"event toolCallId toolName finishReason finish_reason reason outcome tool_choice mediaType "
+    b"mimeType".split()
+)
+# A string of JSON, and whether it is the name of what follows. Or a quote that opens none.
+_STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?|".*')
+# What is covered, and escapes, also those of JSON within a string, which stand behind two strokes.
+_WORDS = re.compile(
+    rb"\\?\\u[0-9a-fA-F]{4}|\\\\[nrtbf/]|\\.|true|false|null|[A-Za-z\x80-\xff]+|[0-9]+", re.DOTALL
+)
+_KEPT = (b"true", b"false", b"null")
+_LINES = re.compile(rb"([^\r\n]*)([\r\n]*)")
+# What may stand before the JSON on a line of a stream, and lines that say nothing.
+_FRAME = re.compile(rb'(data:\s*|[0-9a-z]:)(?=[\[{"])')
+_NOTHING_SAID = re.compile(rb"event:.*|id:.*|retry:.*|data:\s*\[DONE\]\s*|data:\s*|:?\s*")
+_HEADERS = frozenset(
+    "accept content-type content-encoding content-length user-agent date retry-after x-request-id server "
+    "transfer-encoding x-vercel-ai-ui-message-stream x-vercel-ai-data-stream".split()
+)
+
+
+def hide_keys(data: bytes, keys: Iterable[str]) -> bytes:
+    for key in keys:
+        data = data.replace(key.encode(), b"*" * len(key.encode()))
+    return data
+
+
+def hide_secrets(data: bytes) -> bytes:
+    """JSON with the strings under secret names blotted out."""
+    return _Mask(lambda name: bool(SECRET.search(name))).line(data)
+
+
+def hide_content(data: bytes) -> bytes:
+    """JSON, or a stream of it, with all that was said blotted out. It stays JSON, and as long as it was.
+
+    What is neither is blotted out whole.
+    """
+    mask = _Mask(lambda name: name not in STRUCTURE)
+    whole = data.lstrip()[:1] in (b"{", b"[")
+    return b"".join(
+        (mask.line(line) if whole else _framed(line, mask)) + end for line, end in _LINES.findall(data)
+    )
+
+
+def safe_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers that are known to be harmless as they are, all others by name alone."""
+    return {
+        name.lower(): value if _is_harmless(name.lower()) else "[not recorded]"
+        for name, value in headers.items()
+    }
+
+
+def _is_harmless(name: str) -> bool:
+    return name in _HEADERS or name.startswith(("ai-", "x-ratelimit-"))
+
+
+def _framed(line: bytes, mask: _Mask) -> bytes:
+    if _NOTHING_SAID.fullmatch(line):
+        return line
+    frame = _FRAME.match(line)
+    return frame[0] + mask.line(line[frame.end() :]) if frame else _blot(line)
+
+
+class _Mask:
+    """Covers the strings whose names it is told to hide. Names are remembered from line to line."""
+
+    def __init__(self, hides: Hides) -> None:
+        self._hides = hides
+        self._name = b""
+
+    def line(self, text: bytes) -> bytes:
+        return _STRING.sub(self._covered, text)
+
+    def _covered(self, found: re.Match[bytes]) -> bytes:
+        if found[1] is None:
+            return _blot(found[0])  # torn: nobody knows what it is part of
+        if found[2] is not None:
+            self._name = found[1]
+            return found[0]
+        return b'"' + _blot(found[1]) + b'"' if self._hides(self._name) else found[0]
+
+
+def _blot(text: bytes) -> bytes:
+    """Letters and digits are covered; what is between them stays, so that JSON within a string stays JSON."""
+    return _WORDS.sub(_cover, text)
+
+
+def _cover(found: re.Match[bytes]) -> bytes:
+    word = found[0]
+    if word.startswith((b"\\u", b"\\\\u")):
+        return word[:-4] + b"0078"
+    if word.startswith(b"\\") or word in _KEPT:
+        return word
+    return (b"1" if word.isdigit() else b"x") * len(word)

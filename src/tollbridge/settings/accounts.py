@@ -1,0 +1,84 @@
+"""Which account is used: the one that was named last and loudest."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tollbridge.core.errors import RequestError
+from tollbridge.settings.layers import Loaded
+from tollbridge.settings.model import DEFAULT_ACCOUNT, VERCEL, Account, Backend
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """An account with nothing left open. `by_default` says that nobody named it."""
+
+    name: str
+    base_url: str
+    backend: Backend
+    key: str
+    by_default: bool = False
+    # Whether it is the one in use, to which `TOLLBRIDGE_API_KEY` belongs.
+    selected: bool = True
+
+
+def chosen_account(loaded: Loaded) -> Chosen:
+    """A base URL is a gateway of its own; against an account's name, the stronger layer wins."""
+    settings = loaded.settings
+    if settings.base_url and settings.account:
+        if loaded.rank("base_url") == loaded.rank("account"):
+            raise RequestError(
+                f"{loaded.origin('base_url')} and {loaded.origin('account')} name two gateways. "
+                "Leave one of them out."
+            )
+        by_url = loaded.outranks("base_url", "account")
+    else:
+        by_url = bool(settings.base_url)
+    if by_url and settings.base_url:
+        return _complete(loaded, DEFAULT_ACCOUNT, Account(base_url=settings.base_url))
+    name = settings.account or _only(loaded)
+    return named_account(loaded, name) if name else _vercel(loaded)
+
+
+def named_account(loaded: Loaded, name: str) -> Chosen:
+    accounts = loaded.settings.accounts
+    if name in accounts:
+        return _complete(loaded, name, accounts[name])
+    if name == DEFAULT_ACCOUNT:
+        return _vercel(loaded)
+    known = f"Known are: {', '.join(accounts)}." if accounts else "None is set up."
+    raise RequestError(f"There is no account “{name}” in {loaded.path}. {known}")
+
+
+def all_accounts(loaded: Loaded) -> list[Chosen]:
+    """Those of the settings, and the one in use where it is none of them."""
+    used = chosen_account(loaded)
+    named = [named_account(loaded, name) for name in loaded.settings.accounts]
+    others = [msgspec.structs.replace(one, selected=False) for one in named if one != used]
+    return [used, *others]
+
+
+def _only(loaded: Loaded) -> str | None:
+    """Where nobody chose: the default account, or the only one there is."""
+    accounts = loaded.settings.accounts
+    if DEFAULT_ACCOUNT in accounts:
+        return DEFAULT_ACCOUNT
+    if len(accounts) > 1:
+        names = ", ".join(accounts)
+        raise RequestError(
+            f"There are several accounts ({names}). Choose one with --account, or set `account`."
+        )
+    return next(iter(accounts), None)
+
+
+def _vercel(loaded: Loaded) -> Chosen:
+    return msgspec.structs.replace(
+        _complete(loaded, DEFAULT_ACCOUNT, Account(base_url=VERCEL)), by_default=True
+    )
+
+
+def _complete(loaded: Loaded, name: str, account: Account) -> Chosen:
+    """A backend given with a flag or in the environment is for this run, whatever the account says."""
+    asked = loaded.settings.backend
+    for_now = loaded.rank("backend") in ("flags", "environment")
+    backend = (asked if for_now else None) or account.backend or asked or "openresponses"
+    return Chosen(name, account.base_url.rstrip("/"), backend, account.key)

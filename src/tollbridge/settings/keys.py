@@ -1,0 +1,91 @@
+"""Where an account's key comes from: the environment, then the keyring. A key is never a setting."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tollbridge.core.errors import RequestError
+from tollbridge.settings import vault
+from tollbridge.settings.accounts import Chosen
+
+OWN = "TOLLBRIDGE_API_KEY"
+OIDC = "VERCEL_OIDC_TOKEN"
+# Keys that others use too. They are for Vercel's gateway, or one on this machine, and go nowhere else
+# unless an account says so (`key = "environment:AI_GATEWAY_API_KEY"`).
+VERCELS = ("AI_GATEWAY_API_KEY", OIDC)
+KEY_NAMES = (OWN, *VERCELS)
+VERCEL_HOST = "ai-gateway.vercel.sh"
+_HERE = re.compile(r"localhost|.*\.localhost|127(\.\d+){3}|::1")
+
+
+class Key(msgspec.Struct, frozen=True):
+    """`source` may be shown; `value` may not, and no representation has it."""
+
+    value: str
+    source: str
+
+    def __repr__(self) -> str:
+        return f"Key({self.source!r})"
+
+
+def find_key(account: Chosen, environ: Mapping[str, str] = os.environ) -> Key | None:
+    """The key of one account, looked up anew each time and kept nowhere."""
+    if account.key == "none":
+        return None
+    _, _, variable = account.key.partition("environment:")
+    if variable:
+        found = _from_environment(environ, (variable,))
+        if found is None:
+            raise RequestError(
+                f"The account “{account.name}” takes its key from {variable}, which is not set."
+            )
+        return found
+    if account.key == "keyring":
+        return _from_keyring(account)
+    found = _from_environment(environ, variables_for(account))
+    if found is None and vault.entry(account) in vault.logins():
+        found = _from_keyring(account)
+    return found
+
+
+def variables_for(account: Chosen) -> tuple[str, ...]:
+    """The variables that may hold the account's key, the first that is set counts."""
+    own = f"{OWN}_{re.sub('[^A-Z0-9]', '_', account.name.upper())}"
+    host = urlsplit(account.base_url).hostname or ""
+    shared = VERCELS if host == VERCEL_HOST or _HERE.fullmatch(host) else ()
+    return own, *((OWN,) if account.selected else ()), *(shared if account.selected else ())
+
+
+def describe_key(account: Chosen, environ: Mapping[str, str] = os.environ) -> str:
+    """Where the key comes from, without the key: `set (environment TOLLBRIDGE_API_KEY)`."""
+    try:
+        key = find_key(account, environ)
+    except RequestError as error:
+        return f"not set: {error.message}"
+    return "not set" if key is None else f"set ({key.source})"
+
+
+def clean_key(text: str, source: str) -> str:
+    """The key without the blanks around it. It is never shown, so a bad one is named by its source."""
+    key = text.strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise RequestError(f"{source} holds characters that no key has. Copy the key into it again.")
+    return key
+
+
+def _from_environment(environ: Mapping[str, str], names: tuple[str, ...]) -> Key | None:
+    for name in names:
+        key = clean_key(environ.get(name, ""), name)
+        if key:
+            return Key(key, f"environment {name}")
+    return None
+
+
+def _from_keyring(account: Chosen) -> Key | None:
+    key = vault.get_key(account)
+    return Key(clean_key(key, "The keyring's entry"), "keyring") if key else None

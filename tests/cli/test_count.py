@@ -1,0 +1,130 @@
+"""`tollbridge count` and `tollbridge accuracy`, as a person runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.driving import tollbridge
+from tests.tokens.talk import PROSE, assistant, request, system, user
+
+from tollbridge.cli.accuracy import plot
+from tollbridge.cli.count import read_request
+from tollbridge.core.errors import RequestError
+from tollbridge.core.messages import Role, TextPart, ToolCallPart, ToolResultPart
+from tollbridge.core.usage import Usage
+from tollbridge.estimator import HybridTokenEstimator
+
+GPT = "openai/gpt-5"
+TALK = {
+    "messages": [
+        {"role": "developer", "content": "You are kind."},
+        {"role": "user", "content": [{"type": "input_text", "text": "Read a.py"}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "call_1", "function": {"name": "read", "arguments": '{"path":"a.py"}'}}],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "print(1)"},
+    ],
+    "tools": [{"type": "function", "function": {"name": "read", "description": "Reads a file."}}],
+}
+
+
+async def test_a_text_is_counted_from_a_file_and_from_standard_input(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello world")
+    result = await tollbridge("count", str(tmp_path / "text"), "--model", GPT)
+    assert (result.code, result.out, result.err) == (0, "2 tokens\n", "")
+    result = await tollbridge("count", "-", "--model", GPT, "--json", stdin=b"hello world")
+    assert json.loads(result.out) == {"model": GPT, "tokens": 2}
+
+
+async def test_bytes_that_are_no_text_are_counted_all_the_same() -> None:
+    result = await tollbridge("count", "-", "--model", GPT, stdin=b"\xff\xfe\x00hello")
+    assert (result.code, result.err) == (0, "")
+
+
+async def test_a_conversation_is_counted_in_its_parts(tmp_path: Path) -> None:
+    (tmp_path / "talk.json").write_text(json.dumps(TALK))
+    result = await tollbridge("count", "--messages", str(tmp_path / "talk.json"), "-m", GPT, "--json")
+    counted = json.loads(result.out)
+    assert counted["method"] == "estimated"
+    assert counted["tokens"] == sum(part["tokens"] for part in counted["parts"])
+    result = await tollbridge("count", "--messages", str(tmp_path / "talk.json"), "-m", GPT)
+    assert result.out.startswith(f"{counted['tokens']} tokens for {GPT} (estimated, confidence 50%)\n")
+    assert "tools\n" in result.out
+
+
+async def test_what_was_learned_is_used_and_shown(tmp_path: Path) -> None:
+    estimator = HybridTokenEstimator(tmp_path / "tollbridge.db")
+    messages = [system(PROSE * 3)]
+    for turn in range(4):
+        messages += [user(f"Question {turn}: {PROSE}")]
+        tokens = estimator.estimate_request(request(messages, model=GPT)).tokens
+        assert estimator.calibrate(GPT, messages, Usage(tokens + turn))
+        messages += [assistant("Yes.")]
+    estimator.close()
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
+    result = await tollbridge("accuracy", env=env)
+    assert (result.code, result.err) == (0, "")
+    assert GPT in result.out
+    result = await tollbridge("accuracy", "--json", env=env)
+    measured = json.loads(result.out)
+    assert (measured["model"], measured["requests"], measured["exact"]) == (GPT, 4, 1)
+    assert len(measured["recent"]) == 4
+
+
+async def test_nothing_measured_is_said_so(tmp_path: Path) -> None:
+    result = await tollbridge("accuracy", env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)})
+    assert (result.code, result.out) == (0, "")
+    assert "Nothing was measured yet" in result.err
+
+
+@pytest.mark.parametrize("arguments", [("-m", GPT), ("-", "--messages", "-", "-m", GPT), ("-",)])
+async def test_one_thing_is_counted_for_one_model(arguments: tuple[str, ...]) -> None:
+    result = await tollbridge("count", *arguments)
+    assert result.code == 2
+    assert "Error: " in result.err
+
+
+def test_conversations_are_read_as_people_write_them() -> None:
+    read = read_request(GPT, json.dumps(TALK).encode())
+    assert [message.role for message in read.messages] == [Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.USER]
+    assert read.messages[1].parts == (TextPart("Read a.py"),)
+    assert read.messages[2].parts == (ToolCallPart("call_1", "read", '{"path":"a.py"}'),)
+    assert read.messages[3].parts == (ToolResultPart("call_1", (TextPart("print(1)"),)),)
+    assert read.tools[0].name == "read"
+
+
+def test_our_own_shape_is_read_whole() -> None:
+    own = [
+        {"role": "user", "parts": [{"type": "tool_result", "call_id": "c", "parts": [], "is_error": True}]}
+    ]
+    (message,) = read_request(GPT, json.dumps(own).encode()).messages
+    assert message.parts == (ToolResultPart("c", (), is_error=True),)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ("{", "not JSON"),
+        ("3", "no list of messages"),
+        ('{"messages": 1}', "no list of messages"),
+        ("[1]", r"messages\[0\].role"),
+        ('[{"role": "user", "content": "a"}, {"role": "robot"}]', r"messages\[1\].role"),
+        ('[{"role": "user"}]', r"messages\[0\].content"),
+        ('[{"role": "user", "content": [{"image": 1}]}]', r"messages\[0\].content"),
+        ('[{"role": "user", "parts": [{"type": "smell"}]}]', r"messages\[0\]"),
+        ('[{"role": "assistant", "tool_calls": [1]}]', r"messages\[0\].tool_calls\[0\]"),
+        ('{"messages": [], "tools": [{}]}', r"tools\[0\]"),
+    ],
+)
+def test_what_does_not_fit_is_named(given: str, named: str) -> None:
+    with pytest.raises(RequestError, match=named):
+        read_request(GPT, given.encode())
+
+
+def test_errors_are_drawn_by_their_size() -> None:
+    assert plot((0.0, 0.001, -0.05, 0.10, -3.0)) == "▁▂▅██"
+    assert plot(()) == ""

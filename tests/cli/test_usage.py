@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+import time
+from decimal import Decimal
+from pathlib import Path
+
+from tests.cli.driving import tollbridge
+
+from tollbridge.cli.usage import add_up
+from tollbridge.core.models import Prices
+from tollbridge.core.usage import Usage
+from tollbridge.gateway import Gateway
+from tollbridge.store import Database, UsageRow, UsageTable
+
+NOW = time.mktime((2026, 11, 16, 12, 0, 0, 0, 0, -1))
+NOTHING = Usage()
+
+
+def row(model: str = "m", usage: Usage = NOTHING, days_ago: int = 0, outcome: str = "completed") -> UsageRow:
+    return UsageRow(
+        started=NOW - days_ago * 86_400,
+        model=model,
+        account="",
+        base_url="u",
+        outcome=outcome,  # type: ignore[arg-type]
+        usage=usage,
+        duration=2.0,
+        first=None,
+        finish_reason=None,
+        error=None,
+    )
+
+
+def prices(base_url: str, model: str) -> Prices | None:
+    known = Prices(Decimal("0.000001"), Decimal("0.000004"), Decimal("0.0000001"))
+    return known if (base_url, model) == ("u", "m") else None
+
+
+def test_requests_are_added_up_by_day_and_model() -> None:
+    sums = add_up(
+        [
+            row(usage=Usage(10, 5, 15, 4, 1)),
+            row(usage=Usage(20, 5, 25)),
+            row(outcome="failed"),
+            row("big", Usage(1000, 1, 1001)),
+            row(usage=Usage(1, 1, 2), days_ago=1),
+        ],
+        prices,
+    )
+    assert [(one.day, one.model, one.requests) for one in sums] == [
+        ("2026-11-16", "big", 1),
+        ("2026-11-16", "m", 3),
+        ("2026-11-15", "m", 1),
+    ]
+    assert sums[1].usage == Usage(30, 10, 40, 4, 1)
+    assert sums[1].outcomes == {"completed": 2, "failed": 1}
+    assert sums[0].cost is None
+    # 6 fresh, 4 cached and 5 out; then 20 and 5.
+    assert sums[1].cost == Decimal("0.0000264") + Decimal("0.00004")
+
+
+async def test_what_was_asked_is_shown_with_its_cost(tmp_path: Path) -> None:
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CACHE_DIR": str(tmp_path), "COLUMNS": "140"}
+    async with Gateway() as gateway:
+        where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
+        await tollbridge("models", *where[:2], env=env)
+        await tollbridge("ask", "hello", *where, env=env)
+        await tollbridge("ask", "fault:failed", *where, env=env)
+        chatted = await tollbridge("chat", *where, env=env, stdin=b"hello\nhello again\n")
+    assert chatted.code == 0
+    table = (await tollbridge("usage", env=env)).out
+    header, line, total = table.splitlines()
+    assert header.split() == [
+        "day",
+        "model",
+        "requests",
+        "in",
+        "cached",
+        "out",
+        "first",
+        "cost",
+        "$",
+        "tokens",
+    ]
+    assert line.split()[:4] == [time.strftime("%Y-%m-%d"), "tollbridge/demo,", "1", "failed"]
+    assert line.rstrip().endswith("█")
+    assert total.startswith("In all 4 requests, ")
+    (found,) = map(json.loads, (await tollbridge("usage", "--json", "--days", "1", env=env)).out.splitlines())
+    assert found["outcomes"] == {"completed": 3, "failed": 1}
+    tokens = found["usage"]
+    fresh = tokens["input_tokens"] - tokens["cached_tokens"]
+    cost = fresh * Decimal("0.000001") + tokens["cached_tokens"] * Decimal("0.0000001")
+    assert Decimal(found["cost"]) == cost + tokens["output_tokens"] * Decimal("0.000004")
+
+
+async def test_days_bound_what_is_shown(tmp_path: Path) -> None:
+    table = UsageTable(Database(tmp_path / "tollbridge.db"))
+    for days in (0, 1, 5):
+        table.end(
+            table.begin(f"m{days}", "", "", time.time() - days * 86_400), "completed", Usage(), duration=1.0
+        )
+    table.close()
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
+    lines = (await tollbridge("usage", "--json", "--days", "2", env=env)).out.splitlines()
+    assert [json.loads(line)["model"] for line in lines] == ["m0", "m1"]
+
+
+async def test_nothing_used_is_said(tmp_path: Path) -> None:
+    result = await tollbridge("usage", env={"TOLLBRIDGE_DATA_DIR": str(tmp_path / "none")})
+    assert (result.code, result.out) == (0, "")
+    assert result.err == "Nothing was used in the last 7 day(s).\n"
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,97 @@
+"""Releases between the recorded ones: patch releases and previews changed the dialect, the meaning stays.
+
+`tests/recordings/aisdk/drift/record.mjs` says how these were recorded. What each script means is
+written here, and where a release cannot say it all, so is that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tollbridge.cli.replay import replayed
+from tollbridge.cli.summary import summarise
+
+DRIFT = Path(__file__).parents[2] / "recordings" / "aisdk" / "drift"
+RECORDED = sorted(path for path in DRIFT.glob("*/*") if path.is_file())
+# Their UI stream ends without a reason.
+SILENT = ("5.0.0-alpha.12", "5.0.0-beta.14", "5.0.0")
+# In these a call with broken arguments is an error and no call.
+BROKEN_IS_ERROR = ("4.0.0", *SILENT)
+# Before 5.0.0 a tool that throws is an error of the stream; 4.0.0 does not even say which tool it was.
+THROWS_IS_ERROR = ("4.0.0", "5.0.0-alpha.12")
+
+CALL = {"call_id": "c1", "name": "client", "input": {"x": "1"}, "offered": True}
+PICTURE = "b1ff9c8ea3a780bad09b346c423d2d0e46815926879b18e841d928376a946640"
+
+MEANT: dict[str, dict[str, Any]] = {
+    "plain-text": {"text": "Hello"},
+    "split-surrogate": {"text": "ok 😀 done"},
+    "reasoning": {"text": "ok", "reasoning": "let me"},
+    "tool-streamed": {"calls": [CALL], "reason": "tool-calls"},
+    "tool-parallel": {
+        "calls": [CALL, {**CALL, "call_id": "c2", "input": {"x": "2"}}],
+        "reason": "tool-calls",
+    },
+    "tool-no-final": {"calls": [CALL], "reason": "tool-calls"},
+    "tool-executed": {"calls": [{**CALL, "name": "server", "offered": False}], "reason": "tool-calls"},
+    "tool-throws": {"calls": [{**CALL, "name": "broken", "offered": False}], "reason": "tool-calls"},
+    "tool-invalid": {"calls": [{**CALL, "input": '{"x":', "offered": False}], "reason": "tool-calls"},
+    "tool-provider": {"text": "found", "calls": [{**CALL, "name": "web", "offered": False}]},
+    "multi-step": {"text": "one two", "calls": [{**CALL, "name": "server", "offered": False}], "usage": 26},
+    "file": {"text": "x", "files": [PICTURE]},
+    "source": {"text": "x", "sources": ["s1"]},
+    "error-string": {"text": "par", "errors": ["plain failure"], "reason": "error"},
+    "error-object": {"text": "par", "errors": ["Overloaded"], "reason": "error"},
+}
+
+
+def meant(path: Path) -> dict[str, Any]:
+    script, release = path.name.split(".")[0], path.parent.name
+    nothing: dict[str, Any] = {"text": "", "reasoning": "", "calls": [], "files": [], "sources": []}
+    expected = {**nothing, "errors": [], "reason": "stop", "usage": 13, "ended": "finish", **MEANT[script]}
+    if path.suffix == ".sse":
+        expected |= {"usage": None, **({"reason": None} if release in SILENT else {})}
+    if script == "tool-invalid" and release in BROKEN_IS_ERROR:
+        expected |= {"calls": [], "errors": 1}
+    if script == "tool-throws" and release in THROWS_IS_ERROR:
+        expected |= {"calls": [{**CALL, "name": "broken", "offered": release == "4.0.0"}], "errors": 1}
+    return expected
+
+
+def found(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
+    summary = summarise(replayed(path, "auto"))
+    errors = [error["message"] for error in summary.errors]
+    return {
+        "text": summary.text,
+        "reasoning": summary.reasoning,
+        "calls": summary.tool_calls,
+        "files": [file["sha256"] for file in summary.files],
+        "sources": [source["id"] for source in summary.sources],
+        "errors": len(errors) if isinstance(expected["errors"], int) else errors,
+        "reason": summary.finish_reason,
+        "usage": summary.usage and summary.usage["total"],
+        "ended": summary.ended,
+    }
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_every_release_means_the_same(path: Path) -> None:
+    expected = meant(path)
+    assert found(path, expected) == expected
+
+
+def test_seven_releases_were_recorded() -> None:
+    assert len(RECORDED) == 200
+    assert {path.parent.name for path in RECORDED} == {"4.0.0", *SILENT, "5.0.277", "6.0.50", "7.0.0"}
+    assert {path.name.split(".")[0] for path in RECORDED} == set(MEANT)
+
+
+def test_the_picture_is_the_one_in_the_script() -> None:
+    script = (DRIFT / "record.mjs").read_text(encoding="utf-8")
+    text = script.split("const PNG =\n  '")[1].split("'")[0]
+    assert hashlib.sha256(b64decode(text)).hexdigest() == PICTURE

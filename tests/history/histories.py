@@ -1,0 +1,159 @@
+"""Random histories: any parts in any order, as bad as an editor, a server or a person can make them."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from tollbridge.core.json import write_json
+from tollbridge.core.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    NamedTool,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+)
+from tollbridge.core.reasoning import CARRIED, Block, Carried, Origin, bind
+from tollbridge.gateway.pictures import draw_png
+
+MODEL = "tollbridge/demo"
+HERE = Origin.of(MODEL, "http://here/v1")
+AWAY = Origin.of("another/model", "http://away/v1")
+
+_WORDS = (
+    "hello",
+    "“quoted”",
+    "line\nbreak",
+    "tab\t",
+    "\u2028",
+    "\x00",
+    "😀",
+    "\ud83d",
+    "\ude00",
+    "{}",
+    "null",
+    "",
+)
+_NAMES = ("list_dir", "read file", "größe", "a" * 70, "a" * 69 + "!", "", "mcp.server/tool", "x" * 64, "🛠")
+_IDS = ("call_0", "call_1", "call_0", "toolu/1", "i" * 65, "i" * 64, "", "call 2", "chatcmpl-tool-é")
+_BROKEN = (
+    '{"a": 1',
+    '{"path": "/x',
+    "not json",
+    "[1, 2]",
+    '"{\\"a\\": 1}"',
+    '{"a": 1,}',
+    "",
+    "NaN",
+    "\ud800",
+)
+_MIMES = (
+    "image/png",
+    "image/jpeg",
+    "application/pdf",
+    "text/plain",
+    "application/json",
+    "usage",
+    "",
+    "IMAGE/PNG; x=y",
+    "a b/c d",
+)
+
+
+class Maker:
+    """The same seed makes the same histories. No two texts are alike, so that each can be looked for."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._serial = 0
+
+    def request(self) -> ChatRequest:
+        pick = self._random
+        names = [self._name() for _ in range(pick.randrange(4))]
+        choices: list[Any] = [None, "auto", "none", *(NamedTool(name) for name in names)]
+        return ChatRequest(
+            model=MODEL,
+            messages=tuple(self._message() for _ in range(pick.randrange(8))),
+            tools=tuple(Tool(name, "does it", pick.choice([None, {}, {"properties": {}}])) for name in names),
+            tool_choice=pick.choice(choices) if names else None,
+            metadata=pick.choice([None, {"a": "b"}, {"k" * 70: "v" * 600}, {str(n): "v" for n in range(20)}]),
+            max_output_tokens=pick.choice([None, 1, 16, 500]),
+        )
+
+    def _message(self) -> Message:
+        return Message(
+            self._random.choice(list(Role)), tuple(self._part() for _ in range(self._random.randrange(6)))
+        )
+
+    def _part(self) -> Part:
+        makers: list[Callable[[], Part]] = [self._text, self._text, self._data]
+        makers += [self._thinking, self._call, self._result]
+        return self._random.choice(makers)()
+
+    def _text(self) -> TextPart:
+        words = [self._random.choice(_WORDS) for _ in range(self._random.randrange(3))]
+        if self._random.random() < 0.15:
+            return TextPart(self._random.choice(["", " ", "\n\t "]))
+        return TextPart(" ".join([self._mark("text"), *words]))
+
+    def _data(self) -> DataPart:
+        mark = self._mark("data").encode()
+        kinds = [
+            draw_png() + mark,
+            b"%PDF-1.7 " + mark,
+            mark,
+            b'{"a": "' + mark + b'"}',
+            b"",
+            b"\xff\xfe\x80" + mark,
+        ]
+        return DataPart(
+            self._random.choice(kinds),
+            self._random.choice(_MIMES),
+            self._random.choice([None, "file.bin", "né.pdf"]),
+        )
+
+    def _thinking(self) -> ThinkingPart | DataPart:
+        text, origin = self._mark("thought"), self._random.choice([HERE, AWAY])
+        proof = self._random.choice([None, {"encrypted_content": f"sealed-{text}"}, {"signature": text}])
+        if self._random.random() < 0.2:
+            block = Block(text, "rs_1", proof, self._random.choice([None, "call_0"]))
+            return DataPart(write_json(Carried(origin.model, origin.gateway, (block,))).encode(), CARRIED)
+        bound = self._random.choice(
+            [bind(origin, proof), proof, bind(origin, {"thought_signature": "x"}, call="call_0")]
+        )
+        return ThinkingPart(
+            self._random.choice(["", text]), self._random.choice([None, "rs_1", "rs_2:1"]), bound
+        )
+
+    def _call(self) -> ToolCallPart:
+        given: list[Any] = [
+            {"text": self._mark("input")},
+            {},
+            None,
+            [1],
+            3.5,
+            float("nan"),
+            {"s": "\ud800", "n": 2**70},
+        ]
+        value = self._random.choice([*given, self._mark("raw") + self._random.choice(_BROKEN)])
+        return ToolCallPart(self._random.choice(_IDS), self._name(), value)
+
+    def _result(self) -> ToolResultPart:
+        contents: list[Callable[[], TextPart | DataPart]] = [self._text, self._data]
+        made = tuple(self._random.choice(contents)() for _ in range(self._random.randrange(3)))
+        return ToolResultPart(self._random.choice(_IDS), made, self._random.random() < 0.3)
+
+    def _name(self) -> str:
+        return self._random.choice(_NAMES)
+
+    def _mark(self, kind: str) -> str:
+        self._serial += 1
+        return f"{kind}{self._serial}z{zlib.crc32(str(self._serial).encode()):08x}"

@@ -1,0 +1,240 @@
+"""Turns against the embedded gateway, recorded and played again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tollbridge.bridge import Bridge
+from tollbridge.client import GatewayClient, OpenResponsesClient
+from tollbridge.client_aisdk import open_client
+from tollbridge.core.errors import BridgeError, RequestError
+from tollbridge.core.json import write_json
+from tollbridge.core.messages import ChatRequest, Message, Part, Role, Tool
+from tollbridge.gateway import SCENARIOS, Gateway, Settings
+from tollbridge.io.retry import RetryPolicy
+from tollbridge.recorder import Recorder
+from tollbridge.recorder.lines import Cut, Received, Sent
+from tollbridge.recorder.playing import difference, play
+from tollbridge.recorder.reading import is_recording, read_recording
+
+KEY = "tk-0123456789-secret"
+QUICK = Settings(stall_seconds=0.05, oversized_bytes=200_000, pace=0.001)
+ONCE = RetryPolicy(attempts=2, first=0.01)
+TOOL = Tool("get_weather", "The weather", {"type": "object", "properties": {"city": {"type": "string"}}})
+
+
+def request(text: str = "hello", **fields: Any) -> ChatRequest:
+    return ChatRequest(model="tollbridge/demo", messages=(Message(Role.USER, text),), **fields)
+
+
+async def record(
+    client: GatewayClient, folder: Path, asked: ChatRequest, *, redacted: bool = False
+) -> tuple[Path, list[Part], BridgeError | None]:
+    """The file of one turn, the parts of the live run, and how that failed."""
+    recorder = Recorder(folder, redacted=redacted)
+    parts: list[Part] = []
+    failure: BridgeError | None = None
+    try:
+        async with recorder.tape(asked) as tape:
+            turn = await Bridge(client.watched(tape)).answer(asked, tape.heard(parts.extend), api_key=KEY)
+            tape.finished(turn.finish_reason, turn.usage)
+    except BridgeError as error:
+        failure = error
+    assert recorder.last is not None
+    return recorder.last, parts, failure
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+async def test_every_scenario_replays_to_the_same_parts_byte_for_byte(scenario: str, tmp_path: Path) -> None:
+    async with (
+        Gateway(settings=QUICK, scenario=scenario) as gateway,
+        OpenResponsesClient(gateway.url, retries=ONCE) as client,
+    ):
+        path, live, failure = await record(client, tmp_path, request("Say what you see.", tools=(TOOL,)))
+    recording = read_recording(path)
+    played = await play(recording)
+    assert [write_json(part) for part in recording.parts] == [write_json(part) for part in live]
+    assert [write_json(part) for part in played.parts] == [write_json(part) for part in live]
+    assert (played.error is None) == (failure is None)
+    if failure is not None and failure.status is not None and failure.kind != "network":
+        assert played.error is not None
+        assert played.error.kind == failure.kind
+
+
+@pytest.mark.parametrize("backend", ["openresponses", "ai-sdk"])
+@pytest.mark.parametrize("question", ["hello", "think about it", "call a tool", "draw and cite"])
+async def test_each_backend_replays(backend: Any, question: str, tmp_path: Path) -> None:
+    async with Gateway() as gateway, open_client(backend, gateway.url) as client:
+        path, live, _ = await record(client, tmp_path, request(question, tools=(TOOL,)))
+    assert difference(live, (await play(read_recording(path))).parts) == []
+
+
+async def test_a_recording_has_the_request_the_bytes_and_the_times(tmp_path: Path) -> None:
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        path, _, _ = await record(client, tmp_path, request())
+        sent = gateway.requests[-1]
+    recording = read_recording(path)
+    assert is_recording(path)
+    (attempt,) = recording.attempts
+    assert msgspec.json.decode(attempt.sent.body) == sent.body
+    assert attempt.answered is not None
+    assert attempt.answered.status == 200
+    assert b"response.completed" in b"".join(line.data for line in attempt.received)
+    times = [line.at for line in recording.lines]
+    assert times == sorted(times)
+    assert recording.ended is not None
+    assert (recording.ended.outcome, recording.ended.finish_reason) == ("completed", "stop")
+    assert msgspec.convert(recording.begun.request, ChatRequest) == request()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_attempts_that_failed_are_on_it_too(tmp_path: Path) -> None:
+    async with (
+        Gateway(scenario="server-error-once") as gateway,
+        OpenResponsesClient(gateway.url, retries=ONCE) as client,
+    ):
+        path, live, failure = await record(client, tmp_path, request())
+    assert failure is None
+    recording = read_recording(path)
+    statuses = [attempt.answered.status for attempt in recording.attempts if attempt.answered]
+    assert statuses == [500, 200]
+    assert difference(live, (await play(recording)).parts) == []
+
+
+async def test_a_turn_that_was_stopped_is_recorded_as_far_as_it_came(tmp_path: Path) -> None:
+    began = asyncio.Event()
+    live: list[Part] = []
+    recorder = Recorder(tmp_path)
+
+    def report(parts: list[Part]) -> None:
+        live.extend(parts)
+        began.set()
+
+    async def turn(client: OpenResponsesClient) -> None:
+        async with recorder.tape(request()) as tape:
+            await Bridge(client.watched(tape)).answer(request(), tape.heard(report))
+
+    async with (
+        Gateway(scenario="slow", settings=Settings(pace=0.05)) as gateway,
+        OpenResponsesClient(gateway.url) as client,
+    ):
+        task = asyncio.ensure_future(turn(client))
+        await asyncio.wait_for(began.wait(), 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert recorder.last is not None
+    recording = read_recording(recorder.last)
+    assert recording.ended is not None
+    assert recording.ended.outcome == "cancelled"
+    assert difference(live, (await play(recording)).parts) == []
+
+
+async def test_a_gateway_that_quotes_the_key_does_not_get_it_recorded(tmp_path: Path) -> None:
+    quoting = request(f"My key is {KEY}, remember it.")
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        path, live, _ = await record(client, tmp_path, quoting)
+    assert KEY in "".join(getattr(part, "text", "") for part in live)
+    kept = path.read_bytes()
+    assert KEY.encode() not in kept
+    assert KEY.encode() not in b"".join(
+        line.data for line in read_recording(path).lines if isinstance(line, Received)
+    )
+
+
+async def test_content_is_blotted_out_where_that_is_asked(tmp_path: Path) -> None:
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        asked = request("think of Zanzibar and cite", tools=(TOOL,), metadata={"who": "Zanzibar"})
+        path, live, _ = await record(client, tmp_path, asked, redacted=True)
+    recording = read_recording(path)
+    data = b"".join(line.data for line in recording.lines if isinstance(line, Received))
+    for secret in (b"Zanzibar", b"weather "):
+        assert secret not in path.read_bytes()
+        assert secret not in data
+    played = (await play(recording)).parts
+    assert difference(recording.parts, played) == []
+    assert [type(part) for part in played] == [type(part) for part in live]
+    assert recording.begun.redacted
+
+
+async def test_a_tape_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tollbridge.recorder.tape.TAPE_LIMIT", 2_000)
+    async with Gateway(scenario="long") as gateway, OpenResponsesClient(gateway.url) as client:
+        path, live, _ = await record(client, tmp_path, request())
+    recording = read_recording(path)
+    assert len([line for line in recording.lines if isinstance(line, Cut)]) == 1
+    assert sum(len(line.data) for line in recording.lines if isinstance(line, Received)) <= 2_000
+    assert len(recording.parts) < len(live)
+
+
+async def test_a_folder_has_a_limit_and_the_oldest_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tollbridge.recorder.folder.FILE_LIMIT", 3)
+    paths = []
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        for number in range(5):
+            path, _, _ = await record(client, tmp_path, request())
+            os.utime(path, (number, number))
+            paths.append(path)
+        monkeypatch.setattr("tollbridge.recorder.folder.SIZE_LIMIT", 1)
+        assert sorted(tmp_path.iterdir()) == sorted(paths[-3:])
+        path, _, _ = await record(client, tmp_path, request())
+    assert list(tmp_path.iterdir()) == [path]  # the newest stays, however large
+
+
+async def test_a_folder_that_cannot_be_written_does_not_stop_a_turn(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    recorder = Recorder(tmp_path / "file" / "folder")
+    parts: list[Part] = []
+    with caplog.at_level(logging.WARNING):
+        async with (
+            Gateway() as gateway,
+            OpenResponsesClient(gateway.url) as client,
+            recorder.tape(request()) as tape,
+        ):
+            await Bridge(client.watched(tape)).answer(request(), tape.heard(parts.extend))
+    assert parts
+    assert "could not be recorded" in caplog.text
+
+
+async def test_turns_at_once_are_on_tapes_of_their_own(tmp_path: Path) -> None:
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        made = await asyncio.gather(
+            *(record(client, tmp_path, request(f"number {number}")) for number in range(10))
+        )
+    for number, (path, live, _) in enumerate(made):
+        recording = read_recording(path)
+        assert difference(live, recording.parts) == []
+        (sent,) = [line for line in recording.lines if isinstance(line, Sent)]
+        assert f"number {number}" in sent.body
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is not a recording"),
+        ('{"line":"ended","at":0,"outcome":"x"}', "does not begin with how the turn began"),
+        ('{"line":"begun"}', "line 1, is not of a recording: Object missing required field `at`"),
+        ("nonsense", "line 1, is not of a recording"),
+        (
+            '{"line":"begun","at":0,"format":99,"tollbridge":"9","started":0,"request":{}}',
+            "newer Tollbridge .9.",
+        ),
+    ],
+)
+def test_what_is_no_recording_is_told(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "file.jsonl"
+    path.write_text(text)
+    with pytest.raises(RequestError, match=words):
+        read_recording(path)

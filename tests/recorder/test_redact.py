@@ -1,0 +1,107 @@
+"""Blots, on streams that real servers sent."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollbridge.gateways.dialects import decoder_for
+from tollbridge.recorder.redact import hide_content, hide_keys, hide_secrets, safe_headers
+
+RECORDINGS = Path(__file__).parent.parent / "recordings"
+STREAMS = sorted((RECORDINGS / "openresponses").glob("*.sse"))
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["delta", "text", "x y", "é"]), inner),
+)
+
+
+def strings(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in strings(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in strings(item)]
+    return [value] if isinstance(value, str) else []
+
+
+@given(JSON, st.booleans())
+def test_json_stays_json_of_the_same_length_and_says_nothing(value: Any, ascii_only: bool) -> None:
+    data = json.dumps({"delta": value}, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    hidden = hide_content(data)
+    assert len(hidden) == len(data)
+    for text in strings(json.loads(hidden)):
+        assert not re.search(r"[^\W\d_x]", re.sub("true|false|null", "", text))
+
+
+@pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.name)
+def test_a_real_stream_keeps_its_shape_and_loses_its_words(path: Path) -> None:
+    data = path.read_bytes()
+    hidden = hide_content(data)
+    assert len(hidden) == len(data)
+    for word in (b"Hello", b"hello", b"Paris", b"San Francisco", b"think"):
+        assert word not in hidden
+    before, after = ([type(event) for event in events(body)] for body in (data, hidden))
+    assert after == before
+
+
+def events(body: bytes) -> list[Any]:
+    decoder = decoder_for("openresponses", 200, {"content-type": "text/event-stream"})
+    return decoder.feed(body) + decoder.close()
+
+
+def test_arguments_inside_a_string_stay_json() -> None:
+    data = json.dumps({"arguments": json.dumps({"city": 'Bo"b\n', "n": 42, "deeper": [True, None, "é"]})})
+    hidden = json.loads(json.loads(hide_content(data.encode()))["arguments"])
+    assert list(hidden.values())[1:] == [11, [True, None, "x"]]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'<html><a href="/x">Secret words</a></html>',
+        b"Secret words",
+        b"data: Secret words\n\n",
+        b': a "comment with Secret words\ndata: {"delta":"Secret words"}\n\n',
+        b'data: {"delta":"Secret words',
+        b'0:"Secret words"\n',
+        b'data: {"type":"x\ndata: "delta":"Secret words"}\n\n',
+        b'{\n  "delta":\n  "Secret words"\n}',
+    ],
+)
+def test_what_is_no_json_and_what_is_torn_is_covered_too(body: bytes) -> None:
+    hidden = hide_content(body)
+    assert len(hidden) == len(body)
+    assert b"Secret" not in hidden
+    assert b"words" not in hidden
+
+
+def test_structure_is_kept() -> None:
+    body = b'event: a.created\ndata: {"type":"a.created","id":"resp_1","text":"abc 12"}\n\ndata: [DONE]\n'
+    assert hide_content(body) == body.replace(b"abc 12", b"xxx 11")
+
+
+def test_secrets_are_covered_by_name_and_nothing_else_is() -> None:
+    body = {"providerOptions": {"gateway": {"byok": {"a": [{"apiKey": "sk-1", "secretAccessKey": "Zz9"}]}}}}
+    found = json.loads(hide_secrets(json.dumps({**body, "max_output_tokens": 5, "model": "m"}).encode()))
+    keys = found["providerOptions"]["gateway"]["byok"]["a"][0]
+    assert keys == {"apiKey": "xx-1", "secretAccessKey": "xx1"}
+    assert (found["model"], found["max_output_tokens"]) == ("m", 5)
+
+
+def test_keys_are_covered_wherever_they_are() -> None:
+    assert hide_keys(b"a tk-1 b tk-1", ["tk-1", "none"]) == b"a **** b ****"
+
+
+def test_only_harmless_headers_are_shown() -> None:
+    shown = safe_headers(
+        {"Authorization": "Bearer k", "Cookie": "c", "Content-Type": "text/plain", "X-Key": "k"}
+    )
+    assert shown["content-type"] == "text/plain"
+    assert {shown[name] for name in ("authorization", "cookie", "x-key")} == {"[not recorded]"}
