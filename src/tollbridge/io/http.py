@@ -178,6 +178,11 @@ class HttpClient:
             )
         return self._session
 
+    def proxy_host(self, url: str) -> str | None:
+        """The proxy for a URL, without what else its address may hold."""
+        proxy = self._proxy_for(check_url(url, allow_http=self._allow_http))
+        return None if proxy is None else URL(proxy).authority.rpartition("@")[2]
+
     def _proxy_for(self, url: URL) -> str | None:
         """The proxy of the caller or of the environment; never one for this very machine."""
         host = url.host or ""
