@@ -168,6 +168,8 @@ async def _reads_the_toll(person: Person, gateway: Gateway) -> None:
     toll = dict(re.findall(r"^(input|output)\s+([\d,]+)$", await hover.inner_text(), re.MULTILINE))
     numbers = {name: int(value.replace(",", "")) for name, value in toll.items()}
     assert numbers["input"] == counted
+    await person.page.mouse.move(600, 300)
+    await hover.wait_for(state="hidden")
     ring = person.page.locator(".chat-context-usage-widget, [class*=context-usage]").first
     await ring.hover()
     total = sum(numbers.values())
