@@ -92,7 +92,7 @@ class Person:
         return self.page.locator(".interactive-session .interactive-item-container", has_text=text).last
 
 
-async def test_from_setting_up_to_an_agents_answer(packed: Path, tmp_path: Path) -> None:
+async def test_from_setting_up_to_an_agents_answer(browser: None, packed: Path, tmp_path: Path) -> None:
     async with (
         Gateway(api_key=KEY, settings=Settings(pace=0.025)) as gateway,
         Workbench(tmp_path, tree="strict", vsix=packed) as workbench,
