@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from tollbridge.bridge import Bridge
 from tollbridge.catalogue import Catalogue
 from tollbridge.core.messages import Part
+from tollbridge.core.quirks import Quirks
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
 from tollbridge.healing import RememberedLessons
+from tollbridge.profiles import UnreadableProfile, find_quirks
 from tollbridge.settings.places import cache_folder, database_file
 from tollbridge.sidecar import wire
 from tollbridge.sidecar.clients import Clients
@@ -34,7 +36,7 @@ class Turns:
         self._clients = Clients(settings, estimator)
         self._tracker = open_tracker(database_file())
         self._catalogue = Catalogue(cache_folder() / "catalogue", changed)
-        self._lessons = RememberedLessons()
+        self._lessons = RememberedLessons(_quirks)
 
     async def change_settings(self, settings: wire.Settings) -> None:
         await self._clients.change_settings(settings)
@@ -107,3 +109,12 @@ def _reporting(report: Report, model: str) -> Callable[[list[Part]], None]:
 
 def _listed(dropped: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {name}" for name, count in dropped.items())
+
+
+def _quirks(base_url: str, model: str) -> Quirks | None:
+    """How the server wants to be talked to. A file that makes no sense stops nobody from chatting."""
+    try:
+        return find_quirks(base_url, model)
+    except UnreadableProfile as error:
+        log("warning", error.message)
+        return None

@@ -241,7 +241,7 @@ class Turn:
         problem = (
             f"the tool {name} with arguments that are not a JSON object" if name else "a tool without a name"
         )
-        self._broken.append(BrokenCall(f"The model called {problem}. Ask it to try again.", (call_id,)))
+        self._broken.append(BrokenCall.of(f"The model called {problem}. Ask it to try again.", call_id))
         return [ToolCall(call_id, name, text, offered=False, metadata=item.proof)]
 
     def _image(self, item: Fields) -> list[Event]:
