@@ -18,6 +18,7 @@ from tollbridge.cli.terminal import one_line
 from tollbridge.client import VERCEL, GatewayClient, OpenResponsesClient
 from tollbridge.client_aisdk import UiStreamClient, open_client
 from tollbridge.core.messages import ChatRequest
+from tollbridge.healing import Lessons, RememberedLessons
 from tollbridge.io.http import Timeouts
 from tollbridge.local import LocalModel, is_installed
 from tollbridge.recorder import Recorder
@@ -51,6 +52,8 @@ class Connection(msgspec.Struct, frozen=True):
     account: str = ""
     # Whether the place will still be there tomorrow, so that its list of models is worth keeping.
     lasting: bool = False
+    # What its gateway was found not to take, for as long as the program runs.
+    lessons: Lessons = msgspec.field(default_factory=RememberedLessons)
 
     @property
     def payer(self) -> Payer:
