@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tollbridge.core.messages import ChatRequest, DataPart, Message, Role, TextPart, ToolResultPart
@@ -15,7 +17,7 @@ from tollbridge.history.contents import MAX_FILE_DATA, MAX_IMAGE_URL, legal_cont
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def content(part: TextPart | DataPart, **target: bool) -> tuple[list[TextPart | DataPart], Changes]:
+def content(part: TextPart | DataPart, **target: Any) -> tuple[list[TextPart | DataPart], Changes]:
     changes = Changes()
     return legal_content(part, Target(**target), changes), changes
 
