@@ -2,74 +2,71 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from tollbridge.bridge import Bridge
-from tollbridge.client import GatewayClient
-from tollbridge.client_aisdk import open_client
+from tollbridge.catalogue import Catalogue
 from tollbridge.core.messages import Part
-from tollbridge.core.models import Model
+from tollbridge.core.quirks import Quirks
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
 from tollbridge.healing import RememberedLessons
-from tollbridge.io.http import Timeouts
+from tollbridge.profiles import UnreadableProfile, find_quirks
+from tollbridge.settings.places import cache_folder, database_file
 from tollbridge.sidecar import wire
+from tollbridge.sidecar.clients import Clients
+from tollbridge.sidecar.estimator import SharedEstimator
 from tollbridge.sidecar.log import log
-from tollbridge.usage import UsageTracker
-
-# A list younger than this is not fetched again unless the editor insists.
-FRESH_SECONDS = 300.0
-# Accounts whose lists are remembered; an editor has a handful.
-CATALOGUE_LIMIT = 64
+from tollbridge.usage import Payer, open_tracker
 
 Report = Callable[[list[vscode.Part]], None]
 
 
 class Turns:
-    """Shared by all requests, and so holds no key: that comes with each of them."""
+    """Shared by all requests, and so holds no key: that comes with each of them.
 
-    def __init__(self, settings: wire.Settings) -> None:
-        self._settings = settings
-        self._clients: dict[tuple[str, str], GatewayClient] = {}
-        self._retired: list[GatewayClient] = []
-        self._tracker = UsageTracker()
-        self._catalogue = Catalogue()
-        self._lessons = RememberedLessons()
-        self._running = 0
+    `changed` is told the base URL of a gateway whose list, fetched behind, differs from the one served.
+    """
+
+    def __init__(
+        self, settings: wire.Settings, estimator: SharedEstimator, changed: Callable[[str], object]
+    ) -> None:
+        self._estimator = estimator
+        self._clients = Clients(settings, estimator)
+        self._tracker = open_tracker(database_file())
+        self._catalogue = Catalogue(cache_folder() / "catalogue", changed)
+        self._lessons = RememberedLessons(_quirks)
 
     async def change_settings(self, settings: wire.Settings) -> None:
-        """For the requests that come after; those under way end as they began."""
-        self._settings = settings
-        self._retired += self._clients.values()
-        self._clients = {}
-        await self._close_retired()
+        await self._clients.change_settings(settings)
 
     async def models(self, params: wire.Models) -> wire.ModelList:
-        models = await self._catalogue.models(self._client(params.account), params.account, params.refresh)
-        return wire.ModelList([encode_model(model) for model in models if model.is_chat_model])
+        """Who insists on a new list is told why there is none; who does not is served the last one."""
+        key = params.account.api_key or None
+        async with self._clients.using(params.account) as gateway:
+            listing = await self._catalogue.models(gateway.client, api_key=key, refresh=params.refresh)
+        if listing.error is not None and params.refresh:
+            raise listing.error
+        return wire.ModelList([encode_model(model) for model in listing.models if model.is_chat_model])
 
     async def chat(self, params: wire.Chat, report: Report) -> wire.ChatResult:
-        model = self._catalogue.find(params.account, params.model)
-        decoded = decode_chat(params, takes_files=model is None or model.capabilities.files)
-        if decoded.dropped:
-            log("info", f"not sent to {params.model}: {_listed(decoded.dropped)}")
-        bridge = Bridge(self._client(params.account), self._tracker, lessons=self._lessons)
-        self._running += 1
-        try:
+        account = params.account
+        key = account.api_key or None
+        async with self._clients.using(account) as gateway:
+            model = self._catalogue.find(gateway.client, params.model, api_key=key)
+            decoded = decode_chat(params, takes_files=model is None or model.capabilities.files)
+            if decoded.dropped:
+                log("info", f"not sent to {params.model}: {_listed(decoded.dropped)}")
+            payer = Payer("", account.base_url)
+            bridge = Bridge(gateway.client, self._tracker, gateway.toll, account=payer, lessons=self._lessons)
             turn = await bridge.answer(
                 decoded.request,
                 _reporting(report, params.model),
-                api_key=params.account.api_key or None,
+                api_key=key,
+                window=model.limits.input if model is not None else None,
                 abilities=model.capabilities if model is not None else None,
             )
-        finally:
-            self._running -= 1
-            await self._close_retired()
         usage = encode_usage(turn.context)
         if usage is not None:
             report([usage])
@@ -79,8 +76,10 @@ class Turns:
             response_id=turn.response_id,
             dropped=decoded.dropped,
             changes=turn.changes,
+            warning=turn.preflight.warning if turn.preflight else None,
             first_seconds=turn.first,
             seconds=turn.duration,
+            lesson=self._estimator.lesson,
         )
 
     async def usage(self) -> wire.Totals:
@@ -94,82 +93,28 @@ class Turns:
                     usage=wire.Tokens.of(self._tracker.total(model)),
                 )
                 for model in self._tracker.models()
-            ]
+            ],
+            [wire.Accuracy.of(each) for each in self._estimator.accuracy()],
         )
 
     async def aclose(self) -> None:
-        for client in (*self._clients.values(), *self._retired):
-            await client.aclose()
-
-    def _client(self, account: wire.Account) -> GatewayClient:
-        name = account.backend, account.base_url
-        client = self._clients.get(name)
-        if client is None:
-            settings = self._settings
-            client = open_client(
-                account.backend,
-                account.base_url,
-                timeouts=_timeouts(settings.timeouts),
-                proxy=settings.proxy,
-                allow_http=settings.allow_http,
-            )
-            self._clients[name] = client
-        return client
-
-    async def _close_retired(self) -> None:
-        """Clients of earlier settings are closed when nothing can still be using them."""
-        if self._running == 0:
-            retired, self._retired = self._retired, []
-            for client in retired:
-                await client.aclose()
-
-
-class Catalogue:
-    """The last list of each account; two who ask at once share one fetch."""
-
-    def __init__(self) -> None:
-        self._lists: dict[int, tuple[float, dict[str, Model]]] = {}
-        self._fetches: dict[int, asyncio.Task[list[Model]]] = {}
-
-    async def models(self, client: GatewayClient, account: wire.Account, refresh: bool) -> list[Model]:
-        name = _name(account)
-        fetched, known = self._lists.get(name, (0.0, {}))
-        if known and not refresh and time.monotonic() - fetched < FRESH_SECONDS:
-            return list(known.values())
-        fetch = self._fetches.get(name)
-        if fetch is None:
-            fetch = asyncio.ensure_future(client.models(api_key=account.api_key or None))
-            self._fetches[name] = fetch
-            fetch.add_done_callback(lambda done: self._keep(name, done))
-        # Shielded: one who stops waiting does not take the list from the others.
-        return await asyncio.shield(fetch)
-
-    def find(self, account: wire.Account, model_id: str) -> Model | None:
-        return self._lists.get(_name(account), (0.0, {}))[1].get(model_id)
-
-    def _keep(self, name: int, fetch: asyncio.Task[list[Model]]) -> None:
-        self._fetches.pop(name, None)
-        if fetch.cancelled() or fetch.exception() is not None:
-            return
-        self._lists.pop(name, None)
-        while len(self._lists) >= CATALOGUE_LIMIT:
-            self._lists.pop(next(iter(self._lists)))
-        self._lists[name] = (time.monotonic(), {model.id: model for model in fetch.result()})
-
-
-def _name(account: wire.Account) -> int:
-    """Tells accounts apart without keeping their keys; salted anew in every process."""
-    return hash((account.backend, account.base_url, account.api_key))
+        await self._catalogue.aclose()
+        await self._clients.aclose()
+        self._tracker.close()
 
 
 def _reporting(report: Report, model: str) -> Callable[[list[Part]], None]:
     return lambda parts: report(encode_parts(parts, model))
 
 
-def _timeouts(asked: wire.Timeouts) -> Timeouts:
-    given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
-    return Timeouts(**given)
-
-
 def _listed(dropped: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {name}" for name, count in dropped.items())
+
+
+def _quirks(base_url: str, model: str) -> Quirks | None:
+    """How the server wants to be talked to. A file that makes no sense stops nobody from chatting."""
+    try:
+        return find_quirks(base_url, model)
+    except UnreadableProfile as error:
+        log("warning", error.message)
+        return None

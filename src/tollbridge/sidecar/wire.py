@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tollbridge.core.usage import Usage
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.wire import Shape
+
+if TYPE_CHECKING:
+    from tollbridge.tokens import Accuracy as Measured
 
 PROTOCOL_VERSION = 1
 
@@ -24,6 +27,8 @@ class Settings(Shape, frozen=True):
     proxy: str | None = None
     allow_http: bool = False
     timeouts: Timeouts = Timeouts()
+    # Ask the gateway itself how long each new conversation is, in the background.
+    count_at_gateway: bool = False
 
 
 class Client(Shape, frozen=True):
@@ -99,8 +104,11 @@ class ChatResult(Shape, frozen=True):
     response_id: str | None = None
     dropped: Mapping[str, int] = {}
     changes: tuple[str, ...] = ()
+    warning: str | None = None
     first_seconds: float | None = None
     seconds: float | None = None
+    # Another number than last time: what was counted before may now be counted otherwise.
+    lesson: int | None = None
 
 
 class Progress(Shape, frozen=True):
@@ -126,8 +134,24 @@ class ModelTotals(Shape, frozen=True, kw_only=True):
     usage: Tokens
 
 
+class Accuracy(Shape, frozen=True, kw_only=True):
+    """How right the estimates of a model's prompts were: errors as shares of the truth."""
+
+    model: str
+    requests: int
+    exact: int
+    median: float
+    p95: float
+    worst_under: float
+
+    @classmethod
+    def of(cls, measured: Measured) -> Accuracy:
+        return cls(**{name: getattr(measured, name) for name in cls.__struct_fields__})
+
+
 class Totals(Shape, frozen=True):
     models: list[ModelTotals]
+    accuracy: list[Accuracy]
 
 
 class Status(Shape, frozen=True):
@@ -137,7 +161,7 @@ class Status(Shape, frozen=True):
     process_id: int
     uptime_seconds: float
     pending: int
-    counting: str
+    counting: bool
 
 
 class Cancel(Shape, frozen=True):

@@ -100,12 +100,12 @@ class Ledger:
         weights = self._school.weights(prompt.model)
         best = self._pricer.price(prompt, weights)
         method = _method(prompt, best.anchor)
-        tokens = max(0, round(best.tokens))
+        tokens = _shown(best)
         return EstimationResult(
             tokens,
             method,
             self.rates.rate(prompt.model, method),
-            shares(best.tally, best.anchor.tokens, weights, tokens),
+            shares(best, weights, tokens),
         )
 
     def record(self, request: ChatRequest, usage: Usage, *, surely: bool = False) -> bool:
@@ -167,8 +167,8 @@ class Ledger:
         outcome: Outcome = (
             prompt.model,
             _method(prompt, best.anchor),
-            max(0, round(plain.tokens)),
-            max(0, round(best.tokens)),
+            _shown(plain),
+            _shown(best),
             tokens,
         )
         self.rates.add(outcome)
@@ -199,6 +199,10 @@ class Ledger:
             return
         factor = 1 + left / total
         self._store.put_measured([(key, max(0, round(tokens * factor)), 0) for key, tokens in new.items()])
+
+
+def _shown(best: Sum) -> int:
+    return max(0, round(best.tokens + best.margin))
 
 
 def _method(prompt: Prompt, anchor: Anchor) -> Method:

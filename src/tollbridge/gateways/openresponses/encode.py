@@ -66,6 +66,8 @@ def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
         body |= _set(tool_choice=_choice(request), parallel_tool_calls=request.parallel_tool_calls)
+        if quirks.tools_as == "nested":
+            body |= _nested(body)
     body |= request.extra or {}
     return {name: value for name, value in body.items() if name not in quirks.without}
 
@@ -232,6 +234,18 @@ def _tool(tool: Tool) -> Json:
     described = _set(description=tool.description or None)
     parameters = dict(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
     return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": False}
+
+
+def _nested(body: Json) -> Json:
+    """Tools as chat completions name them: everything but the type under `function`."""
+    fit: Json = {"tools": [_under_function(tool) for tool in body["tools"]]}
+    if isinstance(body.get("tool_choice"), dict):
+        fit["tool_choice"] = _under_function(body["tool_choice"])
+    return fit
+
+
+def _under_function(tool: Json) -> Json:
+    return {"type": "function", "function": {name: tool[name] for name in tool if name != "type"}}
 
 
 def _choice(request: ChatRequest) -> str | Json | None:
