@@ -29,6 +29,7 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.quirks import Quirks
 from tollbridge.gateway import Gateway
 from tollbridge.gateway.pictures import draw_png
 from tollbridge.gateways.openresponses.encode import encode_request, translate_messages
@@ -388,3 +389,17 @@ async def test_a_server_that_checks_everything_accepts_any_legal_conversation(
             headers = {"Content-Type": "application/json"}
             async with session.post(f"{gateway.url}/responses", data=sent, headers=headers) as reply:
                 assert reply.status == 200, (await reply.text(), sent)
+
+
+def test_tools_are_nested_for_a_server_that_names_them_as_chat_completions_do() -> None:
+    request = ChatRequest(
+        model="m",
+        messages=(Message(Role.USER, "Hi"),),
+        tools=(Tool("look", "Looks", {"type": "object"}),),
+        tool_choice=NamedTool("look"),
+        quirks=Quirks(tools_as="nested"),
+    )
+    body = encode_request(request)
+    function = {"name": "look", "description": "Looks", "parameters": {"type": "object"}, "strict": False}
+    assert body["tools"] == [{"type": "function", "function": function}]
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "look"}}
