@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tollbridge.core.errors import GatewayError, InvalidRequest, NotFound, RateLimited
+from tollbridge.core.media import fingerprint
 from tollbridge.core.messages import (
     ChatRequest,
     DataPart,
@@ -62,6 +64,30 @@ def test_a_signature_that_is_refused_takes_the_calls_it_led_to_with_it() -> None
     cure = find_cure(error, REQUEST, Learned())
     assert cure is not None
     assert cure.learned == Learned(refused=frozenset({digest(PROOF)}), spoken=frozenset({"c1"}))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Could not process image",
+        "Unsupported image format: image/bmp",
+        "messages.1.content.0.image: image exceeds 5 MB maximum",
+        "You uploaded an unsupported image. Make sure that it has one of the following formats: ['png']",
+        "Invalid base64 image_url.",
+        "The PDF file could not be read: it is corrupt",
+    ],
+)
+def test_a_file_that_cannot_be_read_is_left_out_and_the_next_one_is_tried(message: str) -> None:
+    cure = find_cure(InvalidRequest(message, status=400), REQUEST, Learned())
+    assert cure is not None
+    assert cure.learned == Learned(refused=frozenset({fingerprint(b"\0")}))
+
+
+def test_a_parameter_that_shares_its_name_with_items_is_meant_by_what_calls_it_one() -> None:
+    asked = msgspec.structs.replace(REQUEST, reasoning_effort="low")
+    cure = find_cure(InvalidRequest("Unknown parameter: 'reasoning'.", status=400), asked, Learned())
+    assert cure is not None
+    assert cure.learned == Learned(Quirks(without=frozenset({"reasoning"})))
 
 
 def test_what_the_request_does_not_have_is_not_taken_away() -> None:

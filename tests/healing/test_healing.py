@@ -48,6 +48,7 @@ HEALED = {
     "reject-reasoning-ids": "Reasoning was sent without its ids: the server keeps no items.",
     "reject-string-content": "Text was sent in a list: the server wants it so.",
     "reject-temperature": "Sent without temperature: the server does not take it.",
+    "reject-this-image": "Images and files that the gateway could not read were left out.",
     "reject-top-p": "Sent without top_p: the server does not take it.",
     "reject-unsigned-calls": "Earlier tool calls were sent as text: they lack the model's signature.",
 }

@@ -62,6 +62,11 @@ def refused_fields(error: BridgeError, request: ChatRequest) -> list[str]:
     return [name for name in found if _has(request, name)]
 
 
+def calls_it_a_parameter(error: BridgeError) -> bool:
+    """`reasoning` is a parameter and a kind of item: which is meant shows in the words around it."""
+    return error.code in CODES or re.search(r"\b(?:parameter|argument)s?\b", error.message, re.I) is not None
+
+
 def left_out(request: ChatRequest, quirks: Quirks) -> list[str]:
     """The fields of a request that its server is known not to take; ours (`store`) are not worth a word."""
     return sorted(field for field in quirks.without if field != "store" and _has(request, field))
