@@ -45,6 +45,7 @@ pin: $(VENV)/dev.stamp ## Pin the newest allowed dependencies again, with their 
 	$(PIP) install uv
 	$(PIN) --extra local --group build pyproject.toml -o requirements.txt
 	$(PIN) --group dev -c requirements.txt -o requirements-dev.txt
+	$(PIN) tests/interop/litellm/requirements.in -o tests/interop/litellm/requirements.txt
 
 clean: ## Remove everything that was made here (the model in your cache stays)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist

@@ -15,7 +15,7 @@ from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart,
 from tollbridge.core.quirks import Quirks
 from tollbridge.doctor import STEPS, Bounds, Examination, Finding, samples
 from tollbridge.doctor.tools import WEATHER
-from tollbridge.gateway import Gateway, Settings
+from tollbridge.gateway import SCENARIOS, Gateway, Settings
 from tollbridge.healing import RememberedLessons
 from tollbridge.io.retry import RetryPolicy
 from tollbridge.profiles import learned
@@ -222,3 +222,15 @@ async def test_an_examination_ends_when_its_time_is_up() -> None:
         examination = await examined(gateway, MODEL, bounds=Bounds(whole=0.0))
         assert len(gateway.requests) == 0
     assert not examination.can_chat
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+async def test_whatever_a_server_does_every_step_has_its_finding(
+    scenario: str,
+) -> None:
+    settings = Settings(stall_seconds=3, pace=0.001)
+    async with Gateway(scenario=scenario, settings=settings) as gateway:
+        examination = await examined(gateway, MODEL, bounds=Bounds(answer=1.0))
+    assert list(findings(examination)) == list(STEPS)
+    assert all(finding.sentence.endswith((".", "…")) for finding in findings(examination).values())
