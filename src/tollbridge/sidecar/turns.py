@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from tollbridge.bridge import Bridge
+from tollbridge.bridge import Bridge, Turn
+from tollbridge.catalogue import Catalogue, choose_models
+from tollbridge.catalogue.choosing import corrected
 from tollbridge.client import GatewayClient
 from tollbridge.client_aisdk import open_client
-from tollbridge.core.messages import Part
+from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.models import Model
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
-from tollbridge.io.http import Timeouts
+from tollbridge.recorder import Recorder
+from tollbridge.settings import Settings, load, with_settings
+from tollbridge.settings.network import http_timeouts
+from tollbridge.settings.places import catalogue_folder, database_file
 from tollbridge.sidecar import wire
 from tollbridge.sidecar.log import log
-from tollbridge.usage import UsageTracker
-
-# A list younger than this is not fetched again unless the editor insists.
-FRESH_SECONDS = 300.0
-# Accounts whose lists are remembered; an editor has a handful.
-CATALOGUE_LIMIT = 64
+from tollbridge.sidecar.told import editor_layer
+from tollbridge.usage import Payer, open_tracker
 
 Report = Callable[[list[vscode.Part]], None]
 
@@ -33,35 +34,39 @@ class Turns:
     """Shared by all requests, and so holds no key: that comes with each of them."""
 
     def __init__(self, settings: wire.Settings) -> None:
-        self._settings = settings
+        self._told = settings
+        self._loaded: Settings | None = None  # once they could be read
         self._clients: dict[tuple[str, str], GatewayClient] = {}
         self._retired: list[GatewayClient] = []
-        self._tracker = UsageTracker()
-        self._catalogue = Catalogue()
+        self._tracker = open_tracker(database_file())
+        self._catalogue = Catalogue(catalogue_folder())
         self._running = 0
 
     async def change_settings(self, settings: wire.Settings) -> None:
         """For the requests that come after; those under way end as they began."""
-        self._settings = settings
+        self._told, self._loaded = settings, None
         self._retired += self._clients.values()
         self._clients = {}
         await self._close_retired()
 
     async def models(self, params: wire.Models) -> wire.ModelList:
-        models = await self._catalogue.models(self._client(params.account), params.account, params.refresh)
+        listing = await self._catalogue.models(
+            self._client(params.account), api_key=params.account.api_key or None, refresh=params.refresh
+        )
+        if listing.error is not None:
+            log("warning", f"the list of models is an older one: {listing.error.message}")
+        models = choose_models(listing.models, self._settings())
         return wire.ModelList([encode_model(model) for model in models if model.is_chat_model])
 
     async def chat(self, params: wire.Chat, report: Report) -> wire.ChatResult:
-        model = self._catalogue.find(params.account, params.model)
+        model = self._find(params)
         decoded = decode_chat(params, takes_files=model is None or model.capabilities.files)
         if decoded.dropped:
             log("info", f"not sent to {params.model}: {_listed(decoded.dropped)}")
-        bridge = Bridge(self._client(params.account), self._tracker)
+        request = with_settings(decoded.request, self._settings(), params.account.base_url)
         self._running += 1
         try:
-            turn = await bridge.answer(
-                decoded.request, _reporting(report), api_key=params.account.api_key or None
-            )
+            turn = await self._answered(params, request, model, _reporting(report))
         finally:
             self._running -= 1
             await self._close_retired()
@@ -78,6 +83,38 @@ class Turns:
             seconds=turn.duration,
         )
 
+    async def _answered(
+        self,
+        params: wire.Chat,
+        request: ChatRequest,
+        model: Model | None,
+        report: Callable[[list[Part]], object],
+    ) -> Turn:
+        """The turn, on a tape where turns are recorded."""
+        account, settings = params.account, self._settings()
+        client = self._client(account)
+        if settings.record is None:
+            return await self._bridge(client).answer(
+                request, report, api_key=account.api_key or None, **_known(model)
+            )
+        recorder = Recorder(Path(settings.record), redacted=settings.record_redact)
+        said = msgspec.structs.replace(params, account=msgspec.structs.replace(account, api_key=None))
+        async with recorder.tape(request, said=said, keys=(account.api_key or "",)) as tape:
+            turn = await self._bridge(client.watched(tape)).answer(
+                request, tape.heard(report), api_key=account.api_key or None, **_known(model)
+            )
+            tape.finished(turn.finish_reason, turn.usage)
+        return turn
+
+    def _bridge(self, client: GatewayClient) -> Bridge:
+        return Bridge(client, self._tracker, account=Payer("editor", client.base_url))
+
+    def _find(self, params: wire.Chat) -> Model | None:
+        """What is known of the model, with what the settings say of it."""
+        client, key = self._client(params.account), params.account.api_key or None
+        model = self._catalogue.find(client, params.model, api_key=key)
+        return None if model is None else corrected(model, self._settings())
+
     async def usage(self) -> wire.Totals:
         failed = [record.model for record in self._tracker.records if record.outcome == "failed"]
         return wire.Totals(
@@ -93,6 +130,8 @@ class Turns:
         )
 
     async def aclose(self) -> None:
+        await self._catalogue.aclose()
+        self._tracker.close()
         for client in (*self._clients.values(), *self._retired):
             await client.aclose()
 
@@ -100,16 +139,22 @@ class Turns:
         name = account.backend, account.base_url
         client = self._clients.get(name)
         if client is None:
-            settings = self._settings
+            settings = self._settings()
             client = open_client(
                 account.backend,
                 account.base_url,
-                timeouts=_timeouts(settings.timeouts),
+                timeouts=http_timeouts(settings),
                 proxy=settings.proxy,
                 allow_http=settings.allow_http,
             )
             self._clients[name] = client
         return client
+
+    def _settings(self) -> Settings:
+        """Read again while they cannot be: a file that is mended counts at once."""
+        if self._loaded is None:
+            self._loaded = load(editor=editor_layer(self._told)).settings
+        return self._loaded
 
     async def _close_retired(self) -> None:
         """Clients of earlier settings are closed when nothing can still be using them."""
@@ -119,51 +164,13 @@ class Turns:
                 await client.aclose()
 
 
-class Catalogue:
-    """The last list of each account; two who ask at once share one fetch."""
-
-    def __init__(self) -> None:
-        self._lists: dict[int, tuple[float, dict[str, Model]]] = {}
-        self._fetches: dict[int, asyncio.Task[list[Model]]] = {}
-
-    async def models(self, client: GatewayClient, account: wire.Account, refresh: bool) -> list[Model]:
-        name = _name(account)
-        fetched, known = self._lists.get(name, (0.0, {}))
-        if known and not refresh and time.monotonic() - fetched < FRESH_SECONDS:
-            return list(known.values())
-        fetch = self._fetches.get(name)
-        if fetch is None:
-            fetch = asyncio.ensure_future(client.models(api_key=account.api_key or None))
-            self._fetches[name] = fetch
-            fetch.add_done_callback(lambda done: self._keep(name, done))
-        # Shielded: one who stops waiting does not take the list from the others.
-        return await asyncio.shield(fetch)
-
-    def find(self, account: wire.Account, model_id: str) -> Model | None:
-        return self._lists.get(_name(account), (0.0, {}))[1].get(model_id)
-
-    def _keep(self, name: int, fetch: asyncio.Task[list[Model]]) -> None:
-        self._fetches.pop(name, None)
-        if fetch.cancelled() or fetch.exception() is not None:
-            return
-        self._lists.pop(name, None)
-        while len(self._lists) >= CATALOGUE_LIMIT:
-            self._lists.pop(next(iter(self._lists)))
-        self._lists[name] = (time.monotonic(), {model.id: model for model in fetch.result()})
-
-
-def _name(account: wire.Account) -> int:
-    """Tells accounts apart without keeping their keys; salted anew in every process."""
-    return hash((account.backend, account.base_url, account.api_key))
-
-
 def _reporting(report: Report) -> Callable[[list[Part]], None]:
     return lambda parts: report(encode_parts(parts))
 
 
-def _timeouts(asked: wire.Timeouts) -> Timeouts:
-    given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
-    return Timeouts(**given)
+def _known(model: Model | None) -> dict[str, Any]:
+    """What the bridge can use of what is known of a model."""
+    return {} if model is None else {"window": model.limits.input, "abilities": model.capabilities}
 
 
 def _listed(dropped: Mapping[str, int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from tollbridge.core.usage import Usage
 from tollbridge.editors.vscode import wire as vscode
@@ -21,9 +21,18 @@ class Timeouts(Shape, frozen=True):
 
 
 class Settings(Shape, frozen=True):
+    """What the environment and the settings file say outranks it. `models` is spelled as in the file."""
+
     proxy: str | None = None
-    allow_http: bool = False
+    allow_http: bool | None = None
     timeouts: Timeouts = Timeouts()
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    favourites: tuple[str, ...] = ()
+    models: Mapping[str, Any] = {}
+    context_management: bool | None = None
+    record: str | None = None
+    record_redact: bool | None = None
 
 
 class Client(Shape, frozen=True):
