@@ -9,7 +9,7 @@ PIN := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11
 	--generate-hashes --no-annotate --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help browser run test check fix bench pin clean lint types layers
+.PHONY: help browser run test check fix bench vsix vscode pin clean lint types layers
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,10 +23,10 @@ run: $(VENV)/run.stamp ## Fetch a small model, start it here and chat with it: n
 	fi
 
 test: lint types layers browser ## Everything CI runs: linters, types, layers, all tests, coverage
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=90 $(CASES)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=90 $(CASES)
 
 check: lint types layers ## The fast part of it: no slow tests, no coverage
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(CASES)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(CASES)
 
 fix: $(VENV)/dev.stamp ## Tidy the code: formatting, imports, what ruff can mend
 	$(BIN)/ruff check --fix .
@@ -34,6 +34,12 @@ fix: $(VENV)/dev.stamp ## Tidy the code: formatting, imports, what ruff can mend
 
 bench: $(VENV)/dev.stamp ## Measure us beside our peers and the floor
 	PYTHONPATH=extension $(BIN)/python -m bench
+
+vsix: $(VENV)/dev.stamp ## Pack the VS Code extension, with what it needs inside, into dist/
+	@PYTHONPATH=extension $(BIN)/python -m workshop.vsix
+
+vscode: $(VENV)/dev.stamp ## Open a real VS Code in the browser with the extension and two models: no key, no account
+	@PYTHONPATH=extension $(BIN)/python -m workshop.open
 
 pin: $(VENV)/dev.stamp ## Pin the newest allowed dependencies again, with their hashes
 	$(PIP) install uv

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.tokens.talk import MODEL, PROSE, TOOLS, assistant, hidden_count, hidden_text, request, system, user
 from tollbridge.core.errors import ContextTooLong
-from tollbridge.core.messages import TextPart
+from tollbridge.core.messages import ChatRequest, TextPart
 from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
 
@@ -160,3 +161,17 @@ def test_vocabularies_are_warmed_for_the_models_in_use() -> None:
     thread = HybridTokenEstimator().warm("anthropic/claude-sonnet-4.5", "openai/gpt-5")
     thread.join(timeout=30)
     assert not thread.is_alive()
+
+
+def test_threads_may_share_an_estimator(tmp_path: Path) -> None:
+    estimator = HybridTokenEstimator(tmp_path / "store.db")
+    asked = [request([user(f"Question {number}. {PROSE}")]) for number in range(40)]
+
+    def ask(one: ChatRequest) -> bool:
+        estimator.estimate_text(MODEL, PROSE * 2)
+        return estimator.calibrate_request(one, Usage(hidden_count(one)))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(ask, asked))
+    assert {estimator.estimate_request(one).method for one in asked} == {"actual"}
+    estimator.close()

@@ -29,6 +29,7 @@ BOUND_SECONDS = 10
 
 # What kind of error each scenario is to us. Those not here are none.
 KINDS: dict[str, str] = {
+    "arrays-only": "invalid_request",
     "bare-error": "invalid_request",
     "context-too-long": "context_too_long",
     "detail-error": "invalid_request",
@@ -45,10 +46,12 @@ KINDS: dict[str, str] = {
     "html-error": "server",
     "html-page": "protocol",
     "list-error": "invalid_request",
+    "no-parameters": "invalid_request",
     "no-terminal": "disconnected",
     "not-found": "not_found",
     "overloaded": "overloaded",
     "oversized-frame": "protocol",
+    "picky": "invalid_request",
     "rate-limit": "rate_limited",
     "rate-limit-date": "rate_limited",
     "rate-limit-once": "rate_limited",

@@ -75,9 +75,7 @@ NONE = Trouble()
 HARD = Trouble(nonsense=0.05, secret=0.4, cached_apart=True)
 
 
-def run(
-    trial: Trial, make: Callable[[], Scheme], seeds: int = SEEDS, trouble: Trouble = NONE
-) -> list[Error]:
+def run(trial: Trial, make: Callable[[], Scheme], seeds: int = SEEDS, trouble: Trouble = NONE) -> list[Error]:
     errors: list[Error] = []
     texts = corpus()
     provider = Provider(truth(trial.truth), trial.rules)

@@ -19,6 +19,7 @@ export class TokenCounter {
   private readonly limit: number;
   private readonly foreseen = new Set<string>(); // by model
   private readonly known = new Map<string, number | Promise<number>>();
+  private lesson: number | undefined;
   private readonly waiting = new Map<string, Waiting>();
 
   constructor(ask: Ask, foresee: Foresee = () => [], limit = REMEMBERED) {
@@ -38,6 +39,12 @@ export class TokenCounter {
     this.known.delete(key);
     this.known.set(key, found);
     return found;
+  }
+
+  /** What was counted before the engine learned something is counted again. */
+  learned(lesson: number | undefined): void {
+    if (lesson !== this.lesson) this.forget();
+    this.lesson = lesson;
   }
 
   forget(): void {

@@ -6,11 +6,11 @@ import { TokenCounter } from "./counter.ts";
 import { asFailure } from "./failure.ts";
 import { StatusMeter } from "./meter.ts";
 import { Models } from "./models.ts";
-import type { Account, ModelInfo, ModelTotals, Settings } from "./protocol.ts";
+import type { Account, ModelInfo, Settings, Usage } from "./protocol.ts";
 import { Provider } from "./provider.ts";
 import { textsOf } from "./schema.ts";
 import { Sidecar } from "./sidecar.ts";
-import { totalsTable } from "./toll.ts";
+import { usagePage } from "./toll.ts";
 import { openModelManager } from "./unofficial.ts";
 
 const VENDOR = "tollbridge";
@@ -28,8 +28,7 @@ export function activate(context: vscode.ExtensionContext): void {
     log,
   });
   sidecar = engine;
-  const totals = async (): Promise<readonly ModelTotals[]> =>
-    (await engine.request<{ models: ModelTotals[] }>("usage", {})).models;
+  const usage = () => engine.request<Usage>("usage", {});
   const models = new Models({
     fetch: async (account) =>
       (await engine.request<{ models: ModelInfo[] }>("models", { account, refresh: true })).models,
@@ -41,7 +40,7 @@ export function activate(context: vscode.ExtensionContext): void {
     async (model, items) => (await engine.request<{ counts: number[] }>("count", { model, items })).counts,
     () => textsOf(vscode.lm.tools),
   );
-  const meter = new StatusMeter("tollbridge.showUsage", totals);
+  const meter = new StatusMeter("tollbridge.showUsage", usage);
   const page = new UsagePage();
   const provider = new Provider(engine, models, counter, meter, changed.event);
 
@@ -49,7 +48,7 @@ export function activate(context: vscode.ExtensionContext): void {
     setUp: openModelManager,
     refreshModels: () => models.refresh(),
     showLog: () => log.show(),
-    showUsage: async () => page.show(await totals()),
+    showUsage: async () => page.show(await usage()),
     restart: async () => {
       counter.forget();
       await engine.restart();
@@ -140,14 +139,14 @@ class UsagePage implements vscode.TextDocumentContentProvider {
   static readonly uri = vscode.Uri.parse("tollbridge:Usage.md");
   private readonly changed = new vscode.EventEmitter<vscode.Uri>();
   readonly onDidChange = this.changed.event;
-  private table = "";
+  private text = "";
 
   provideTextDocumentContent(): string {
-    return `# Usage since the engine started\n\n${this.table || "No request yet."}\n`;
+    return this.text;
   }
 
-  async show(totals: readonly ModelTotals[]): Promise<void> {
-    this.table = totals.length > 0 ? totalsTable(totals) : "";
+  async show(usage: Usage): Promise<void> {
+    this.text = usagePage(usage);
     this.changed.fire(UsagePage.uri);
     await vscode.commands.executeCommand("markdown.showPreview", UsagePage.uri);
   }

@@ -1,18 +1,18 @@
 // The status bar item.
 
 import * as vscode from "vscode";
-import type { ChatResult, ModelInfo, ModelTotals } from "./protocol.ts";
+import type { ChatResult, ModelInfo, Usage } from "./protocol.ts";
 import { show, type Toll } from "./toll.ts";
 
 export class StatusMeter implements vscode.Disposable {
   private readonly item: vscode.StatusBarItem;
-  private readonly totals: () => Promise<readonly ModelTotals[]>;
+  private readonly usage: () => Promise<Usage>;
   private streaming = 0;
   private toll: Toll | undefined;
-  private session: readonly ModelTotals[] = [];
+  private session: Usage = { models: [], accuracy: [] };
 
-  constructor(command: string, totals: () => Promise<readonly ModelTotals[]>) {
-    this.totals = totals;
+  constructor(command: string, usage: () => Promise<Usage>) {
+    this.usage = usage;
     this.item = vscode.window.createStatusBarItem("tollbridge.toll", vscode.StatusBarAlignment.Right, 100);
     this.item.name = "Tollbridge";
     this.item.command = command;
@@ -30,9 +30,9 @@ export class StatusMeter implements vscode.Disposable {
     this.streaming -= 1;
     if (result) this.toll = { model, result };
     this.draw();
-    this.totals().then(
-      (totals) => {
-        this.session = totals;
+    this.usage().then(
+      (session) => {
+        this.session = session;
         this.draw();
       },
       () => undefined, // the engine is gone, and says so elsewhere

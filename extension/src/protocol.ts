@@ -57,6 +57,8 @@ export interface ChatResult {
   readonly firstSeconds?: number;
   readonly seconds?: number;
   readonly changes?: string[];
+  readonly warning?: string;
+  readonly lesson?: number;
 }
 
 // A LanguageModelChatInformation as the sidecar makes it, with fields the public API does not name yet.
@@ -80,4 +82,18 @@ export interface ModelTotals {
   readonly requests: number;
   readonly failures: number;
   readonly usage: Tokens;
+}
+
+export interface Accuracy {
+  readonly model: string;
+  readonly requests: number;
+  readonly exact: number;
+  readonly median: number;
+  readonly p95: number;
+  readonly worstUnder: number;
+}
+
+export interface Usage {
+  readonly models: ModelTotals[];
+  readonly accuracy: Accuracy[];
 }

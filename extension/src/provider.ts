@@ -69,6 +69,7 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
     this.meter.begin(model);
     try {
       result = await this.sidecar.request<ChatResult>("chat", chat, token, (parts) => coalescer.add(parts));
+      this.counter.learned(result.lesson);
     } catch (error) {
       if (isCancelled(error) || token.isCancellationRequested) return;
       coalescer.flush();

@@ -1,6 +1,6 @@
 // The toll in words: what the status bar and its hover say. Plain text in, plain text out.
 
-import type { ChatResult, ModelInfo, ModelTotals, Tokens } from "./protocol.ts";
+import type { Accuracy, ChatResult, ModelInfo, ModelTotals, Tokens, Usage } from "./protocol.ts";
 
 export const NEAR_THE_LIMIT = 0.85;
 const BAR_CELLS = 8;
@@ -17,12 +17,12 @@ export interface Shown {
 }
 
 /** `streaming` is how many answers are coming in. */
-export function show(toll: Toll | undefined, streaming: number, totals: readonly ModelTotals[]): Shown {
+export function show(toll: Toll | undefined, streaming: number, session: Usage): Shown {
   const icon = streaming > 0 ? "$(loading~spin)" : "$(milestone)";
   const usage = toll?.result.usage;
   if (!toll || !usage) {
     const name = toll ? ` ${toll.model.name}` : " Tollbridge";
-    return { text: icon + name, tooltip: hover(toll, totals), warning: false };
+    return { text: icon + name, tooltip: hover(toll, session), warning: false };
   }
   const used = contextUsed(usage);
   const share = used / toll.model.contextWindow;
@@ -31,7 +31,7 @@ export function show(toll: Toll | undefined, streaming: number, totals: readonly
   const context = `${short(used)}/${short(toll.model.contextWindow)}`;
   return {
     text: `${icon} ${toll.model.name} ${context} ${bar(share)} ${flow.join(" ")}`,
-    tooltip: hover(toll, totals),
+    tooltip: hover(toll, session),
     warning: share >= NEAR_THE_LIMIT,
   };
 }
@@ -54,11 +54,13 @@ export function short(count: number | undefined): string {
   return `${scaled < 99.95 ? Number(scaled.toFixed(1)) : Math.round(scaled)}${unit}`;
 }
 
-function hover(toll: Toll | undefined, totals: readonly ModelTotals[]): string {
+function hover(toll: Toll | undefined, session: Usage): string {
   const lines = ["**Tollbridge**"];
   if (toll) lines.push(...lastAnswer(toll));
   else lines.push("No answer yet in this window.");
-  if (totals.length > 0) lines.push("**This session**", totalsTable(totals));
+  if (session.models.length > 0) lines.push("**This session**", totalsTable(session.models));
+  const measured = session.accuracy.find(({ model }) => model === toll?.model.model);
+  if (measured) lines.push(accuracyLine(measured));
   lines.push("Click for the usage of this session.");
   return lines.join("\n\n");
 }
@@ -88,6 +90,21 @@ export function totalsTable(totals: readonly ModelTotals[]): string {
   });
   const head = "| model | requests | input | cached | output | reasoning |";
   return [head, "|:--|--:|--:|--:|--:|--:|", ...rows].join("\n");
+}
+
+/** How far the counts told in advance were from what the gateway counted. */
+export function accuracyLine({ requests, exact, median, p95, worstUnder }: Accuracy): string {
+  const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
+  const under = worstUnder < 0 ? `, never more than ${percent(-worstUnder)} under` : ", never under";
+  return `Estimates of ${requests} prompts: ${exact} exact, median error ${percent(median)}, 95 % within ${percent(p95)}${under}.`;
+}
+
+export function usagePage({ models, accuracy }: Usage): string {
+  if (models.length === 0) return "# Usage since the engine started\n\nNo request yet.\n";
+  const measured = accuracy.map((each) => `- ${each.model}: ${accuracyLine(each)}`);
+  const lines = ["# Usage since the engine started", totalsTable(models)];
+  if (measured.length > 0) lines.push("# How right the estimates were", measured.join("\n"));
+  return `${lines.join("\n\n")}\n`;
 }
 
 function number(count: number | undefined): string {

@@ -85,3 +85,15 @@ test("the texts of a tool are its keys and its strings", () => {
   const expected = ["name", "list", "description", "Lists.", "parameters", "properties", "path", "string", "enum", "a", "b", "0"];
   assert.deepEqual(expected.filter((text) => !texts.has(text)), []);
 });
+
+test("what the engine has learned since is counted again", async () => {
+  const { asked, counter } = start();
+  counter.learned(1);
+  await counter.count("m", "a");
+  counter.learned(1);
+  await counter.count("m", "a");
+  assert.equal(asked.length, 1);
+  counter.learned(2);
+  await counter.count("m", "a");
+  assert.equal(asked.length, 2);
+});

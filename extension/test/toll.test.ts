@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ChatResult, ModelInfo } from "../src/protocol.ts";
-import { bar, short, show, totalsTable } from "../src/toll.ts";
+import { bar, short, show, totalsTable, usagePage } from "../src/toll.ts";
 
 const model = { id: "m", name: "Demo", contextWindow: 128_000 } as ModelInfo;
+const NONE = { models: [], accuracy: [] };
 const result = (inputTokens: number, outputTokens: number, cachedTokens?: number): ChatResult => ({
   usage: { inputTokens, outputTokens, ...(cachedTokens === undefined ? {} : { cachedTokens }) },
   firstSeconds: 0.412,
@@ -20,7 +21,7 @@ test("the bar is empty only when nothing is used and full when all is", () => {
 });
 
 test("the status bar shows the model, the context and the last answer's tokens", () => {
-  const shown = show({ model, result: result(1_234, 56, 1_000) }, 0, []);
+  const shown = show({ model, result: result(1_234, 56, 1_000) }, 0, NONE);
   assert.equal(shown.text, "$(milestone) Demo 1.3K/128K ▰▱▱▱▱▱▱▱ ↑1.2K ↓56 ⟲1K");
   assert.equal(shown.warning, false);
   assert.match(shown.tooltip, /1,290 of 128,000 \(1\.0 %\)/);
@@ -28,14 +29,14 @@ test("the status bar shows the model, the context and the last answer's tokens",
 });
 
 test("it spins while an answer comes in and warns near the limit", () => {
-  const shown = show({ model, result: result(120_000, 1_000) }, 1, []);
+  const shown = show({ model, result: result(120_000, 1_000) }, 1, NONE);
   assert.match(shown.text, /^\$\(loading~spin\)/);
   assert.equal(shown.warning, true);
 });
 
 test("before the first answer, and without usage, it makes nothing up", () => {
-  assert.equal(show(undefined, 0, []).text, "$(milestone) Tollbridge");
-  const shown = show({ model, result: {} }, 0, []);
+  assert.equal(show(undefined, 0, NONE).text, "$(milestone) Tollbridge");
+  const shown = show({ model, result: {} }, 0, NONE);
   assert.equal(shown.text, "$(milestone) Demo");
   assert.match(shown.tooltip, /no usage/);
 });
@@ -43,5 +44,15 @@ test("before the first answer, and without usage, it makes nothing up", () => {
 test("the session is a table", () => {
   const totals = [{ model: "a/b", requests: 3, failures: 1, usage: { inputTokens: 12_345, outputTokens: 6 } }];
   assert.match(totalsTable(totals), /\| a\/b \| 3 \(1 failed\) \| 12,345 \| – \| 6 \| – \|/);
-  assert.match(show(undefined, 0, totals).tooltip, /This session/);
+  assert.match(show(undefined, 0, { models: totals, accuracy: [] }).tooltip, /This session/);
+});
+
+test("it shows how right its estimates were", () => {
+  const measured = { model: "x/demo", requests: 20, exact: 5, median: 0.004, p95: 0.021, worstUnder: -0.013 };
+  const usage = { models: [{ model: "x/demo", requests: 20, failures: 0, usage: {} }], accuracy: [measured] };
+  const line = /Estimates of 20 prompts: 5 exact, median error 0\.4 %, 95 % within 2\.1 %, never more than 1\.3 % under\./;
+  assert.match(usagePage(usage), line);
+  const known = { model: { ...model, model: "x/demo" }, result: result(10, 1) };
+  assert.match(show(known, 0, usage).tooltip, line);
+  assert.match(usagePage(NONE), /No request yet/);
 });

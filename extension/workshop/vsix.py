@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -26,9 +27,8 @@ EXTENSION = Path(__file__).resolve().parents[1]
 REPOSITORY = EXTENSION.parent
 LIBS = EXTENSION / "bundled" / "libs"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-# What the sidecar imports; pip adds what these need, in the versions of requirements.txt.
-NEEDED = ("aiohttp", "brotli", "msgspec", "platformdirs", "truststore")
-# What a person or a test runs, and the sidecar never does.
+# What a person or a test runs and the sidecar never does: packages of others, and our own.
+NOT_NEEDED = ("click", "rich")
 LEFT_OUT = ("cli", "gateway", "local", "__pycache__")
 FILES = ("package.json", "README.md", "CHANGELOG.md", "icon.png", "dist/extension.cjs", "bundled/start.py")
 TARGETS = {
@@ -133,8 +133,13 @@ def _install(version: str, folder: Path) -> None:
         "--no-compile",
     ]
     command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", version, *places]
-    subprocess.run([*command, "--target", str(folder), "--constraint", str(pins), *NEEDED], check=True)
+    subprocess.run([*command, "--target", str(folder), "--constraint", str(pins), *_needed()], check=True)
     pins.unlink()
+
+
+def _needed() -> list[str]:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    return [need for need in project["dependencies"] if not need.startswith(NOT_NEEDED)]
 
 
 def _shipped() -> Iterator[tuple[str, Path]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tollbridge.client_aisdk import AiSdkClient as AiSdkClient
     from tollbridge.client_aisdk import UiStreamClient as UiStreamClient
     from tollbridge.core.errors import BridgeError as BridgeError
+    from tollbridge.core.errors import BrokenCall as BrokenCall
     from tollbridge.core.errors import Cancelled as Cancelled
     from tollbridge.core.errors import ConnectionBroken as ConnectionBroken
     from tollbridge.core.errors import ContentFiltered as ContentFiltered
@@ -49,17 +50,20 @@ if TYPE_CHECKING:
     from tollbridge.core.messages import ToolResultPart as ToolResultPart
     from tollbridge.core.models import Model as Model
     from tollbridge.core.usage import Usage as Usage
+    from tollbridge.estimator import HybridTokenEstimator as HybridTokenEstimator
     from tollbridge.gateways.aisdk.encode import ModelMessages as ModelMessages
     from tollbridge.gateways.aisdk.encode import convert_messages as convert_messages
     from tollbridge.gateways.openresponses.encode import translate_messages as translate_messages
     from tollbridge.io.http import Timeouts as Timeouts
     from tollbridge.io.retry import RetryPolicy as RetryPolicy
+    from tollbridge.provider import ChatModelProvider as ChatModelProvider
+    from tollbridge.tokens import EstimationResult as EstimationResult
     from tollbridge.usage import UsageTracker as UsageTracker
 
 _ERRORS = (
-    "BridgeError Cancelled ConnectionBroken ContentFiltered ContextTooLong Disconnected GatewayError "
-    "InvalidRequest NetworkFailed NotAuthenticated NotFound NotPermitted Overloaded RateLimited RequestError "
-    "ServerFailed StreamError TimedOut"
+    "BridgeError BrokenCall Cancelled ConnectionBroken ContentFiltered ContextTooLong Disconnected "
+    "GatewayError InvalidRequest NetworkFailed NotAuthenticated NotFound NotPermitted Overloaded RateLimited "
+    "RequestError ServerFailed StreamError TimedOut"
 )
 _MESSAGES = (
     "ChatRequest DataPart Message NamedTool OutputFormat Role TextPart ThinkingPart Tool ToolCallPart "
@@ -73,6 +77,9 @@ _HOMES: dict[str, str] = {
     "AiSdkClient": "tollbridge.client_aisdk",
     "Answer": "tollbridge.client",
     "Bridge": "tollbridge.bridge",
+    "ChatModelProvider": "tollbridge.provider",
+    "EstimationResult": "tollbridge.tokens",
+    "HybridTokenEstimator": "tollbridge.estimator",
     "Model": "tollbridge.core.models",
     "ModelMessages": "tollbridge.gateways.aisdk.encode",
     "OpenResponsesClient": "tollbridge.client",

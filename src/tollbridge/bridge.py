@@ -59,9 +59,9 @@ class Bridge:
         gateway: Gateway,
         tracker: UsageTracker | None = None,
         toll: Toll | None = None,
-        lessons: Lessons | None = None,
         *,
         account: Payer | None = None,
+        lessons: Lessons | None = None,
     ) -> None:
         self._gateway = gateway
         self._payer = account or Payer()

@@ -6,7 +6,7 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from tollbridge.core.errors import BridgeError, RequestError, StreamError
+from tollbridge.core.errors import BridgeError, NotFound, RequestError, StreamError
 from tollbridge.core.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, until_failure
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.messages import ChatRequest
@@ -150,6 +150,34 @@ class GatewayClient(ABC):
                     raise
             await asyncio.sleep(wait)
 
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AbstractAsyncContextManager[Reply]:
+        """One request as it is, and its reply: not read, not tried again, whatever its status."""
+        sent = {**self._request_headers(self._key(api_key)), **(headers or {})}
+        return self._opened().send(method, self.base_url + path, sent, body)
+
+    def told(self, error: BridgeError, reply: Reply | None = None) -> BridgeError:
+        """The error with what its reply says of it, and without the key."""
+        if reply is not None:
+            _told(error, reply)
+        _hide_key(error, self._api_key)
+        return error
+
+    @property
+    def has_key(self) -> bool:
+        return bool(self._api_key)
+
+    def proxy(self) -> str | None:
+        """The proxy on the way, by its host and port alone: an address may hold a password."""
+        return self._opened().proxy_host(self.base_url)
+
     @abstractmethod
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
@@ -259,6 +287,8 @@ class OpenResponsesClient(GatewayClient):
         self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
     ) -> int:
         """How many tokens the request would come to, counted by the gateway. Not every gateway can."""
+        if isinstance(request, ChatRequest) and request.quirks and not request.quirks.input_tokens:
+            raise NotFound("This gateway does not count tokens, as its profile says.")
         body = {
             name: value
             for name, value in _parsed(request).items()

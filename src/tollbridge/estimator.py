@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from threading import Thread
+from threading import RLock, Thread
 from typing import Literal, TypeVar
 
 import msgspec
@@ -26,8 +26,9 @@ T = TypeVar("T")
 
 # A prompt that fills this share of the window is near its end.
 NEAR = 0.9
-# Characters of texts that one generation of the cache of counts may hold.
-_MOST = 4_000_000
+# Characters of texts that one generation of the cache of counts may hold, and those of the longest of them.
+_MOST = 2_000_000
+_KEPT = 20_000
 
 
 class Preflight(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ class Preflight(msgspec.Struct, frozen=True):
 
 class HybridTokenEstimator:
     """Estimates improve with every `calibrate`. With a `path`, what is learned outlives the process and is
-    shared with every other that uses the same file; without one it is kept in memory.
+    shared with every other that uses the same file; without one it is kept in memory. Threads may share it.
     """
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:
@@ -57,6 +58,7 @@ class HybridTokenEstimator:
         self._ledger = self._open(Path(path)) if path is not None else Ledger()
         self._lesson = self._ledger.lesson
         self._counts: dict[str, Recent[str, int]] = {}
+        self._lock = RLock()
 
     def _open(self, path: Path) -> Ledger:
         try:
@@ -88,7 +90,8 @@ class HybridTokenEstimator:
         count = counts.get(text)
         if count is None:
             count = self._safely(lambda: self._ledger.text_tokens(model, text))
-            counts.put(text, count, len(text) + 100)
+            if len(text) <= _KEPT:
+                counts.put(text, count, len(text) + 100)
         return count
 
     def estimate_message(self, model: str, message: Message) -> int:
@@ -161,11 +164,12 @@ class HybridTokenEstimator:
         self._safely(self._ledger.clear)
 
     def _safely(self, act: Callable[[], T]) -> T:
-        """A store that fails costs what was learned, never a turn."""
-        try:
-            return act()
-        except StoreUnusable as error:
-            _log.warning("%s; going on without it", error.message)
-            self._ledger = Ledger()
-            self._lesson = -1
-            return act()
+        """One at a time; and a store that fails costs what was learned, never a turn."""
+        with self._lock:
+            try:
+                return act()
+            except StoreUnusable as error:
+                _log.warning("%s; going on without it", error.message)
+                self._ledger = Ledger()
+                self._lesson = -1
+                return act()

@@ -43,7 +43,7 @@ async def test_a_whole_answer_has_everything_a_streamed_one_has() -> None:
     assert status == 200
     kinds = [part["type"] for part in answer["content"]]
     assert kinds == ["reasoning", "text", "source", "source"]
-    assert answer["content"][0]["providerMetadata"]["tollbridge"]["encrypted_content"]
+    assert answer["content"][0]["providerMetadata"]["scripted"]["encrypted_content"]
     assert answer["finishReason"] == {"unified": "stop", "raw": "stop"}
     assert answer["usage"]["inputTokens"]["total"] > 0
 
@@ -177,7 +177,7 @@ def test_every_form_of_a_prompt_is_the_request_it_means() -> None:
                         {
                             "type": "reasoning",
                             "text": "hm",
-                            "providerOptions": {"tollbridge": {"encrypted_content": "e"}},
+                            "providerOptions": {"scripted": {"encrypted_content": "e"}},
                         },
                         {"type": "text", "text": "I look."},
                         {"type": "file", "mediaType": "image/png", "data": "AAAA"},

@@ -10,17 +10,22 @@ import msgspec
 import pytest
 from tests.history.histories import HERE, Maker
 
+from tollbridge.bridge import Bridge
+from tollbridge.client import OpenResponsesClient
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.media import true_mime
 from tollbridge.core.messages import ChatRequest, DataPart, Part, TextPart, ToolCallPart, ToolResultPart
 from tollbridge.core.reasoning import CARRIED
 from tollbridge.core.texts import mended
+from tollbridge.gateway import Gateway
 from tollbridge.gateway.strict import check_laws, check_schema
 from tollbridge.gateway.validation import check_conversation, read_create, read_input, read_tools
 from tollbridge.gateways.openresponses.encode import encode_request
+from tollbridge.healing import RememberedLessons
 from tollbridge.history import Sanitised, Target, sanitise
 
 HISTORIES = 5_000
+SENT = 300
 TARGETS = (
     Target(origin=HERE),
     Target(),
@@ -137,3 +142,16 @@ def urls(items: list[dict[str, Any]]) -> Iterable[str]:
         content = item.get("content") or item.get("output") or ""
         for part in content if isinstance(content, list) else ():
             yield part.get("image_url") or part.get("file_data") or ""
+
+
+async def test_hundreds_of_histories_cross_the_bridge_to_a_strict_gateway_over_a_socket() -> None:
+    parts: list[Part] = []
+    async with Gateway(strict=True) as gateway, OpenResponsesClient(gateway.url) as client:
+        bridge = Bridge(client, lessons=RememberedLessons())
+        for request in requests(7, SENT):
+            # A tool that must be called would be called; the rest is any request.
+            asked = msgspec.structs.replace(request, tool_choice=None, max_output_tokens=16)
+            await bridge.answer(asked, parts.extend)
+        answered = [arrival for arrival in gateway.requests if arrival.status == 200]
+    assert len(answered) == len(gateway.requests)
+    assert parts

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,7 +28,9 @@ class Refusal(Exception):
 class Editor:
     def __init__(self, command: list[str] | None = None, env: dict[str, str] | None = None) -> None:
         self._command = command or [sys.executable, "-m", "tollbridge.sidecar"]
-        self._env = {**os.environ, "PYTHONPATH": str(SRC), **(env or {})}
+        self._folder = tempfile.TemporaryDirectory(prefix="sidecar-")
+        places = {"TOLLBRIDGE_DATA_DIR": self._folder.name, "TOLLBRIDGE_CACHE_DIR": self._folder.name}
+        self._env = {**os.environ, "PYTHONPATH": str(SRC), **places, **(env or {})}
         self._answers: dict[Any, asyncio.Future[Any]] = {}
         self._next_id = 0
         self.notes: list[dict[str, Any]] = []  # notifications, in order
@@ -50,6 +53,7 @@ class Editor:
         async with asyncio.timeout(PATIENCE):
             await self.process.wait()
             await asyncio.gather(*self._readers)
+        self._folder.cleanup()
 
     async def exit_code(self) -> int:
         async with asyncio.timeout(PATIENCE):

@@ -115,7 +115,7 @@ def test_a_new_conversation_knows_the_tools_and_the_system_prompt_of_the_last() 
     told(ledger, request(START, TOOLS))
     new = request([START[0], user("Something else entirely.")], TOOLS)
     assert ledger.estimate(new).method == "estimated"
-    assert error(ledger, new) < 0.01
+    assert error(ledger, new) < 0.03
 
 
 def test_parallel_conversations_do_not_disturb_each_other() -> None:
@@ -159,12 +159,12 @@ def test_reasoning_counts_in_a_tool_loop_and_is_gone_when_the_user_speaks() -> N
     answer = (ThinkingPart("", metadata={"signature": "sealed"}), call)
     ledger.record_answer(MODEL, answer, Usage(first, 30 + 2000, reasoning_tokens=2000))
     loop = [*START, assistant(*answer), result("call_1", PROSE)]
-    in_loop = ledger.estimate(request(loop)).tokens
-    assert in_loop > first + 2000
-    assert ledger.record(request(loop), Usage(in_loop))
+    truth = first + 2000 + 60
+    assert ledger.estimate(request(loop)).tokens == pytest.approx(truth, rel=0.06)
+    assert ledger.record(request(loop), Usage(truth))
     spoken = [*loop, assistant("Done."), user("Thanks.")]
     after = ledger.estimate(request(spoken)).tokens
-    assert after == pytest.approx(in_loop - 2000, abs=60)
+    assert after == pytest.approx(truth - 2000, abs=60)
 
 
 def test_reasoning_that_is_not_reported_is_what_the_text_cannot_explain() -> None:
@@ -228,12 +228,24 @@ def test_confidence_is_the_share_of_hits() -> None:
     assert ledger.estimate(request([user("New.")])).confidence == pytest.approx(7 / 10)
 
 
+def test_what_would_have_been_estimated_without_learning_is_kept_for_comparison() -> None:
+    ledger = Ledger()
+    messages = grow(ledger, START, 6)
+    before = Ledger().estimate(request(messages)).tokens
+    truth = told(ledger, request(messages))
+    (accuracy,) = ledger.accuracy()
+    assert accuracy.requests == 7
+    assert accuracy.plain_p95 >= abs(before - truth) / truth > accuracy.median
+
+
 def test_images_and_files_are_priced() -> None:
     image = DataPart(bytes.fromhex("89504e470d0a1a0a0000000d49484452" + "00000400" * 2), "image/png")
     plain = request(START, model="openai/gpt-4o")
     pictured = request([*START[:1], Message(START[1].role, (*START[1].parts, image))], model="openai/gpt-4o")
     ledger = Ledger()
-    assert ledger.estimate(pictured).tokens - ledger.estimate(plain).tokens == 765
+    shares = {part.label: part.tokens for part in ledger.estimate(pictured).parts}
+    assert shares["images and files"] == 765
+    assert ledger.estimate(pictured).tokens >= ledger.estimate(plain).tokens + 765
 
 
 def test_everything_is_forgotten_on_request() -> None:

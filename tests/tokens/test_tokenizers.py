@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.tokens import tokenizers
+from tollbridge.tokens import Ledger, tokenizers
 from tollbridge.tokens.tokenizers import MOST_PIECES, PIECE, Tokenizer, tokenizer, warm
 
 if TYPE_CHECKING:
@@ -114,10 +114,15 @@ def test_an_engine_that_panics_costs_only_precision() -> None:
     assert 3 <= counted <= 8
 
 
-def test_without_a_tokenizer_characters_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("model", ["openai/gpt-5", "anthropic/claude-sonnet-4.5"])
+def test_without_a_tokenizer_characters_are_counted(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    text = Path(__file__).read_text()
+    exact = Ledger().text_tokens(model, text)
     monkeypatch.setattr(tokenizers, "_loaded", {})
     monkeypatch.setitem(sys.modules, "splintr", None)
     assert tokenizer("o200k_base") is None
+    assert Ledger().text_tokens(model, text) == pytest.approx(exact, rel=0.15)
+    assert Ledger().text_tokens(model, text * 1000 + "\ud83d") == pytest.approx(1000 * exact, rel=0.15)
 
 
 def test_nothing_is_loaded_before_the_first_count() -> None:

@@ -10,10 +10,12 @@ import json
 import re
 import urllib.request
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from playwright.async_api import Locator, Page, expect
+from playwright.async_api import TimeoutError as PlaywrightTimeout
 from tests.vscode.window import ARTIFACTS, opened, shoot
 from workshop.workbench import Workbench
 
@@ -56,19 +58,25 @@ class Person:
     def row(self, text: str) -> Locator:
         return self.page.locator(".models-widget .monaco-list-row", has_text=text)
 
-    def menu_item(self, text: str) -> Locator:
-        return self.page.locator(".monaco-menu .action-label, .action-widget .action", has_text=text).first
+    async def chooses(self, text: str) -> None:
+        """From a menu, which takes no click in its first moments."""
+        item = self.page.locator(".monaco-menu .action-label", has_text=text).first
+        await item.wait_for()
+        while await item.is_visible():
+            await asyncio.sleep(0.5)
+            with suppress(PlaywrightTimeout):
+                await item.click(timeout=1_000)
 
     async def adds_account(self, name: str, url: str, key: str) -> None:
         await self.page.locator(".models-widget .monaco-button", has_text="Add Models").first.click()
-        await self.menu_item("Tollbridge").click()
+        await self.chooses("Tollbridge")
         await self.answers("Group Name", name)
         await self.answers(f"{name}: Base URL", url)
         await self.answers(f"{name}: API Key", key)
 
     async def changes_key(self, name: str, key: str) -> None:
         await self.row(name).first.locator(".codicon-gear, .codicon-settings-gear").click()
-        await self.menu_item("Update API Key").click()
+        await self.chooses("Update API Key")
         await self.answers("API Key", key)
 
     async def says(self, text: str) -> None:
@@ -176,7 +184,7 @@ async def _stops(person: Person, gateway: Gateway) -> None:
     await person.says("slow long 3000")
     await person.answer(re.compile("w1 w2 w3")).wait_for()
     await shoot(person.page, "9-streaming")
-    await person.page.locator(".codicon-stop-circle, [aria-label^='Cancel']").first.click()
+    await person.page.locator(".interactive-input-part [class*=codicon-stop]:visible").first.click()
     await gateway.hung_up(10)
     await shoot(person.page, "10-stopped")
 

@@ -65,6 +65,7 @@ async def run_inside(workbench: Workbench, page: Page, extension: Path, tests: P
 
 
 async def shoot(page: Page, name: str) -> None:
+    await asyncio.sleep(0.5)  # until everything has faded in
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     await page.screenshot(path=ARTIFACTS / f"{name}.png")
 

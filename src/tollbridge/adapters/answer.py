@@ -16,7 +16,14 @@ from tollbridge.core.reasoning import Origin
 class AnswerParts:
     """Belongs to one answer. `name` gives a tool the name its editor knows; `origin` is who answers."""
 
-    def __init__(self, name: Callable[[str], str] | None = None, origin: Origin | None = None) -> None:
+    def __init__(
+        self,
+        name: Callable[[str], str] | None = None,
+        origin: Origin | None = None,
+        *,
+        reasoning: bool = True,
+    ) -> None:
+        self._reasoning = reasoning
         self._name = name or (lambda given: given)
         self._carrying = Carrying(origin) if origin is not None else None
         self._broken: dict[str, ToolCall] = {}
@@ -27,7 +34,8 @@ class AnswerParts:
         for event in found:
             if isinstance(event, ToolCall) and not event.offered and isinstance(event.input, str):
                 self._broken[event.call_id] = event
-        return parts_of(found if self._carrying is None else self._carrying.take(found))
+        found = found if self._carrying is None else self._carrying.take(found)
+        return parts_of(found, reasoning=self._reasoning)
 
     def close(self, error: BridgeError | None = None) -> tuple[list[Part], BridgeError | None]:
         """What is left to tell, and the failure that remains. A call whose arguments make no sense is none:

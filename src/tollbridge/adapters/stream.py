@@ -8,8 +8,8 @@ from typing import Any, Protocol, get_args
 
 import msgspec
 
-from tollbridge.adapters.parts import parts_of
-from tollbridge.core.errors import BridgeError
+from tollbridge.adapters.answer import AnswerParts
+from tollbridge.core.errors import BridgeError, gravest
 from tollbridge.core.events import Event, Failed, Finished, FinishReason
 from tollbridge.core.messages import Part
 from tollbridge.core.usage import Usage
@@ -86,19 +86,21 @@ class StreamAdapter:
         """The parts of a stream. A failure is raised after the parts that came before it."""
         self._result = StreamUsage()
         decoder = self._decoder()
-        failure: BridgeError | None = None
+        answer = AnswerParts(reasoning=self._reasoning)
+        failures: list[BridgeError] = []
         ours = False  # whether the stream is of events already
         async for chunk in stream:
             ours = isinstance(chunk, _EVENTS)
-            for part in self._adapted(events := _read(decoder, chunk)):
+            for part in answer.take(self._seen(_read(decoder, chunk), failures)):
                 yield part
-            failure = failure or _failure(events)
             if decoder.over:  # the gateway may hold the connection; nothing more will come
                 break
         if not ours:
-            for part in self._adapted(events := decoder.close()):
+            for part in answer.take(self._seen(decoder.close(), failures)):
                 yield part
-            failure = failure or _failure(events)
+        parts, failure = answer.close(gravest(failures))
+        for part in parts:
+            yield part
         if failure is not None:
             raise failure
 
@@ -106,8 +108,10 @@ class StreamAdapter:
         """The result of the last stream, as far as it has come."""
         return self._result
 
-    def _adapted(self, events: list[Event]) -> list[Part]:
+    def _seen(self, events: list[Event], failures: list[BridgeError]) -> list[Event]:
         for event in events:
+            if isinstance(event, Failed):
+                failures.append(event.error)
             if isinstance(event, Finished):
                 self._result = StreamUsage(
                     event.usage,
@@ -116,7 +120,7 @@ class StreamAdapter:
                     event.response_id,
                     event.model,
                 )
-        return parts_of(events, reasoning=self._reasoning)
+        return events
 
 
 _EVENTS = get_args(Event)
@@ -129,7 +133,3 @@ def _read(decoder: TurnDecoder, chunk: bytes | Mapping[str, Any] | Typed | Event
         return [chunk]
     dump = getattr(chunk, "model_dump", None)  # an event as a typed client yields it
     return decoder.take(dump() if callable(dump) else chunk)
-
-
-def _failure(events: list[Event]) -> BridgeError | None:
-    return next((event.error for event in events if isinstance(event, Failed)), None)

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("tollbridge.cli.chat", "Talk with a model in the terminal."),
     "config": ("tollbridge.cli.config", "Show every setting in force, and where it came from."),
     "count": ("tollbridge.cli.count", "Count the tokens of a text or a conversation."),
+    "doctor": ("tollbridge.cli.doctor", "Examine a server and write the profile to talk to it by."),
     "gateway": ("tollbridge.cli.serve", "Serve the embedded OpenResponses gateway, for tests."),
     "local": ("tollbridge.cli.serve", "Fetch a small model and serve it on this machine."),
     "login": ("tollbridge.cli.login", "Keep an account's key in the system's keyring."),

@@ -19,7 +19,11 @@ _HIGHEST = 0.10
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a model, one a line.")
 def accuracy(as_json: bool) -> None:
-    """Show how far estimates were from what gateways reported, model by model."""
+    """Show how far estimates were from what gateways reported, model by model.
+
+    Errors are shares of the tokens reported; unlearned is what they would have been had nothing been
+    learned and recorded. A bar is one request: the lowest is no error, the highest 10 % or more.
+    """
     estimator = HybridTokenEstimator(database_file())
     try:
         measured = estimator.accuracy()
@@ -35,24 +39,14 @@ def accuracy(as_json: bool) -> None:
 
 
 def _show(measured: list[Accuracy]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("model", overflow="fold")
-    for name in ("requests", "exact", "median", "95th", "worst under", "unlearned median", "95th"):
-        table.add_column(name, justify="right")
-    table.add_column("latest errors", no_wrap=True)
     for one in measured:
-        shares = (one.median, one.p95, one.worst_under, one.plain_median, one.plain_p95)
-        numbers = [f"{one.requests:,}", f"{one.exact:,}", *(f"{share:.1%}" for share in shares)]
-        table.add_row(Text(one_line(one.model)), *numbers, plot(one.recent[-30:]))
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(
-        "Errors as shares of the tokens reported; unlearned: had nothing been learned.", style="dim"
-    )
+        click.echo(f"{one_line(one.model)}: {one.requests:,} requests, {one.exact:,} exact")
+        click.echo(
+            f"  error      median {one.median:.1%}, 95th percentile {one.p95:.1%}, "
+            f"worst under-count {one.worst_under:.1%}"
+        )
+        click.echo(f"  unlearned  median {one.plain_median:.1%}, 95th percentile {one.plain_p95:.1%}")
+        click.echo(f"  latest     {plot(one.recent)}")
 
 
 def plot(errors: tuple[float, ...]) -> str:

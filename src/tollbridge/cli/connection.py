@@ -18,7 +18,10 @@ from tollbridge.cli.terminal import one_line
 from tollbridge.client import VERCEL, GatewayClient, OpenResponsesClient
 from tollbridge.client_aisdk import UiStreamClient, open_client
 from tollbridge.core.messages import ChatRequest
+from tollbridge.core.quirks import Quirks
+from tollbridge.healing import RememberedLessons
 from tollbridge.local import LocalModel, is_installed
+from tollbridge.profiles import UnreadableProfile, find_quirks, known_quirks
 from tollbridge.recorder import Recorder
 from tollbridge.settings import Chosen, Key, Settings, chosen_account, find_key, load, with_settings
 from tollbridge.settings.keys import OWN, clean_key
@@ -41,8 +44,24 @@ class Choice(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+def _quirks(base_url: str, model: str) -> Quirks | None:
+    """How the server wants to be talked to. A file that makes no sense is told, and stops nobody."""
+    try:
+        return find_quirks(base_url, model)
+    except UnreadableProfile as error:
+        click.echo(one_line(error.message), err=True)
+        return None
+
+
+def _lessons() -> RememberedLessons:
+    return RememberedLessons(_quirks)
+
+
 class Connection(msgspec.Struct, frozen=True):
-    """`model` is the one to use where none was asked for; `None` leaves it to the gateway's list."""
+    """`model` is the one to use where none was asked for; `None` leaves it to the gateway's list.
+
+    `lessons` are what is known of the server: what its profile says, and what was learned since.
+    """
 
     client: GatewayClient
     place: str
@@ -51,6 +70,7 @@ class Connection(msgspec.Struct, frozen=True):
     account: str = ""
     # Whether the place will still be there tomorrow, so that its list of models is worth keeping.
     lasting: bool = False
+    lessons: RememberedLessons = msgspec.field(default_factory=_lessons)
 
     @property
     def payer(self) -> Payer:
@@ -146,7 +166,10 @@ async def _connected(
                     OpenResponsesClient(local.url, timeouts=timeouts) as client,
                 ):
                     progress.close()
-                    yield Connection(client, "this machine (llama.cpp)", local.model_id, settings, "local")
+                    lessons = RememberedLessons(lambda _url, _model: known_quirks("llama.cpp"))
+                    yield Connection(
+                        client, "this machine (llama.cpp)", local.model_id, settings, "local", lessons=lessons
+                    )
         case "embedded":
             from tollbridge.gateway import MODELS, Gateway
 

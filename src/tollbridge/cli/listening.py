@@ -71,7 +71,7 @@ class Listener:
                 self._screen.end()
 
     def _bridge(self, tracker: UsageTracker | None) -> Bridge:
-        return Bridge(self, tracker, account=self._connection.payer)
+        return Bridge(self, tracker, account=self._connection.payer, lessons=self._connection.lessons)
 
     async def _recorded(self, request: ChatRequest, recorder: Recorder, tracker: UsageTracker | None) -> None:
         async with recorder.tape(request) as tape:

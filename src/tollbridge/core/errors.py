@@ -25,6 +25,7 @@ An error keeps its message, kind, status, code, request id and how long to wait;
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from tollbridge.core.usage import Usage
@@ -182,12 +183,25 @@ class BrokenCall(StreamError):
     `calls` are their ids. Whoever runs tools can hand such a call on and let the tool refuse it.
     """
 
-    def __init__(self, message: str, calls: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.calls = calls
+    calls: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, message: str, *calls: str) -> BrokenCall:
+        error = cls(message)
+        error.calls = calls
+        return error
 
     def _identity(self) -> tuple[object, ...]:
         return *super()._identity(), self.calls
+
+
+def gravest(errors: Sequence[BridgeError]) -> BridgeError | None:
+    """The error to tell of several: broken calls are the least of it, and told together."""
+    broken = [error for error in errors if isinstance(error, BrokenCall)]
+    if len(broken) < len(errors):
+        return next(error for error in errors if not isinstance(error, BrokenCall))
+    ids = [id_ for error in broken for id_ in error.calls]
+    return BrokenCall.of(broken[0].message, *ids) if broken else None
 
 
 class Cancelled(BridgeError):

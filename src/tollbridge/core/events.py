@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.core.errors import BridgeError, BrokenCall
+from tollbridge.core.errors import BridgeError, gravest
 from tollbridge.core.usage import Usage
 
 FinishReason = Literal[
@@ -106,15 +106,10 @@ Event = TextDelta | ReasoningDelta | ReasoningEnded | ToolCall | File | Source |
 
 
 def until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:
-    """What was said, and what went wrong: broken calls are the least of it, and told together."""
+    """What was said, and what went wrong."""
     failures = [event for event in events if isinstance(event, Failed)]
-    if not failures:
+    error = gravest([event.error for event in failures])
+    if error is None:
         return events, None
-    said = events[: next(place for place, event in enumerate(events) if isinstance(event, Failed))]
-    worst = next((event for event in failures if not isinstance(event.error, BrokenCall)), failures[0])
-    error = worst.error
-    if isinstance(error, BrokenCall):
-        calls = [each.error.calls for each in failures if isinstance(each.error, BrokenCall)]
-        error = BrokenCall(error.message, tuple(call for ids in calls for call in ids))
-    error.usage = worst.usage
-    return said, error
+    error.usage = next((event.usage for event in failures if event.usage is not None), None)
+    return events[: next(place for place, event in enumerate(events) if isinstance(event, Failed))], error

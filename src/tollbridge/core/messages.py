@@ -140,7 +140,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     # Whether the model is known to reason: then what proves its reasoning is asked for.
     reasons: bool = False
     # What the server does not take: the request is put into words that it does.
-    quirks: Quirks = Quirks()
+    quirks: Quirks | None = None
 
     def __post_init__(self) -> None:
         for field in ("messages", "tools"):

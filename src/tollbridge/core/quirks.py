@@ -9,7 +9,7 @@ import msgspec
 SystemAs = Literal["developer", "system", "instructions", "user"]
 
 
-class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The defaults are a server that takes everything the protocol has."""
 
     # Fields of the body that are left out: `temperature`, `include`, `metadata`…
@@ -26,3 +26,7 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # What the system prompt is, and how text alone travels.
     system: SystemAs = "developer"
     text_as: Literal["string", "array"] = "string"
+    # Whether tools are named as the protocol does, or as chat completions do.
+    tools_as: Literal["flat", "nested"] = "flat"
+    # Whether the server counts tokens beforehand (`POST /responses/input_tokens`).
+    input_tokens: bool = True

@@ -11,7 +11,7 @@ import msgspec
 from tollbridge.core.json import write_json
 
 # The key of a thinking part's metadata that is ours; the others are the gateway's own and go back untouched.
-BOUND = "tollbridge"
+BOUND = "_tollbridge"
 # The data part that carries all reasoning of an answer, for editors that keep data better than thoughts.
 CARRIED = "application/vnd.tollbridge.reasoning+json"
 

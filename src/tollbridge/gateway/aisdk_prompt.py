@@ -11,8 +11,9 @@ from tollbridge.gateway.refusals import Refused
 Json = dict[str, Any]
 Given = Mapping[str, Any]
 
-# The provider under whose name reasoning carries what must come back with it.
-PROVIDER = "tollbridge"
+# The provider under whose name reasoning carries what must come back with it. Not `tollbridge`: that name is
+# taken, in metadata, by what a client of ours adds for itself.
+PROVIDER = "scripted"
 
 _OPTIONS = {
     "frequencyPenalty": "frequency_penalty",

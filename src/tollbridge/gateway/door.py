@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from tollbridge.gateway.arrivals import Arrival
+from tollbridge.gateway.pickiness import check_rules
 from tollbridge.gateway.refusals import Refused
 from tollbridge.gateway.replies import Reply
 from tollbridge.gateway.routes import BODY, SCENARIO, Handler, create_response
@@ -74,6 +75,9 @@ class Door:
         scenario = request[SCENARIO] = find_scenario(arrival.scenario)
         if self._reply is not None and request.match_info.route.handler is create_response:
             return _send_reply(self._reply)
+        if request.path.endswith(scenario.missing):
+            raise web.HTTPNotFound
+        check_rules(scenario.refuses, arrival.body)
         instead = await self._instead(request, scenario)
         return instead if instead is not None else await handler(request)
 

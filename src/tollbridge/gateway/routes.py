@@ -52,7 +52,7 @@ async def compact(request: web.Request) -> web.StreamResponse:
 
 async def create_response(request: web.Request) -> web.StreamResponse:
     service, scenario = request.app[SERVICE], request[SCENARIO]
-    turn = service.accept(_json(request))
+    turn = service.accept(scenario.body(_json(request)))
     steps = service.steps(turn, scenario)
     if turn.body.stream or scenario.streams_anyway:
         chunks = scenario.chunks(make_chunks(steps, scenario.framing))

@@ -18,6 +18,7 @@ from tollbridge.gateway.framing import (
     join_all,
     without_last_newlines,
 )
+from tollbridge.gateway.pickiness import unnested
 from tollbridge.gateway.refusals import Refused
 from tollbridge.gateway.replies import RETRY_AFTER, MakeReply, page, refusal, shaped
 from tollbridge.gateway.tampering import Tamper
@@ -25,6 +26,10 @@ from tollbridge.gateway.tampering import Tamper
 
 def _always(_body: Mapping[str, Any]) -> bool:
     return True
+
+
+def _as_it_is(body: dict[str, Any]) -> dict[str, Any]:
+    return body
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +44,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     silent: bool = False
     closes: bool = False
     redirect: Literal["same", "elsewhere"] | None = None
+    # What the protocol has and this server does not: rules of `pickiness`, paths, and forms of its own.
+    refuses: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    body: Callable[[dict[str, Any]], dict[str, Any]] = _as_it_is
     # The answer, its events, their bytes.
     words: tuple[str, ...] = ()
     answer: Callable[[Answer], Answer] = tampering.same_answer
@@ -245,12 +254,46 @@ _QUIRKS: dict[str, Scenario] = {
     ),
 }
 
+# Servers that take less than the protocol has. Each is what some server is known to do.
+_SERVERS: dict[str, Scenario] = {
+    "no-developer": Scenario(says="400 for the developer role", refuses=("developer",)),
+    "instructions-only": Scenario(
+        says="400 for the developer and system roles", refuses=("developer", "system")
+    ),
+    "users-only": Scenario(says="400 for any system prompt", refuses=("developer", "system", "instructions")),
+    "no-arrays": Scenario(says="400 for content that is an array", refuses=("arrays",)),
+    "arrays-only": Scenario(says="400 for content that is a string", refuses=("strings",)),
+    "no-calls": Scenario(says="400 for function calls and their results in the input", refuses=("calls",)),
+    "nested-tools": Scenario(
+        says="400 for tools that are not nested under `function`", refuses=("flat tools",), body=unnested
+    ),
+    "text-results": Scenario(says="400 for tool results of more than text", refuses=("rich results",)),
+    "text-only": Scenario(says="400 for images and files", refuses=("images", "files")),
+    "no-reasoning-input": Scenario(
+        says="400 for reasoning in the input and for `include`", refuses=("reasoning", "include")
+    ),
+    "no-parameters": Scenario(
+        says="400 for store, temperature, metadata, parallel_tool_calls and max_output_tokens",
+        refuses=("store", "temperature", "metadata", "parallel_tool_calls", "max_output_tokens"),
+    ),
+    "no-input-tokens": Scenario(says="404 where tokens are counted", missing=("/responses/input_tokens",)),
+    "no-models": Scenario(says="404 where models are listed", missing=("/models",)),
+    "picky": Scenario(
+        says="no developer role, calls, rich results, files, include, store; no count of tokens; no usage",
+        refuses=("developer", "calls", "rich results", "files", "include", "store"),
+        missing=("/responses/input_tokens",),
+        events=tampering.usage_null,
+        numbered=False,
+        framing=Framing(event_lines=False, done=False),
+    ),
+}
+
 _REJECTS: dict[str, Scenario] = {
     name: Scenario(says=reject.says, reply=reject.reply, when=reject.when)
     for name, reject in rejects.REJECTS.items()
 }
 
-SCENARIOS: dict[str, Scenario] = {**_ANSWERS, **_REPLIES, **_REJECTS, **_STREAMS, **_QUIRKS}
+SCENARIOS: dict[str, Scenario] = {**_ANSWERS, **_REPLIES, **_REJECTS, **_STREAMS, **_QUIRKS, **_SERVERS}
 # Those whose output the specification allows: an image is OpenAI's own item, as is its name for reasoning.
 VALID: frozenset[str] = frozenset(_ANSWERS) - {"image", "reasoning-text"}
 

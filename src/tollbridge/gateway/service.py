@@ -16,7 +16,7 @@ from tollbridge.gateway.memory import Memory
 from tollbridge.gateway.refusals import Refused
 from tollbridge.gateway.resources import Resource, make_compaction
 from tollbridge.gateway.scenarios import Scenario, find_scenario
-from tollbridge.gateway.strict import check_laws, check_schema
+from tollbridge.gateway.strict import Seals, check_laws, check_schema
 from tollbridge.gateway.turns import Turn
 
 SCENARIO_HEADER = "x-tollbridge-scenario"
@@ -38,7 +38,7 @@ class Service:
         strict: bool = False,
     ) -> None:
         find_scenario(scenario)
-        self._strict = strict
+        self._seals = Seals() if strict else None
         self._model = model
         self.scenario = scenario
         self.settings = settings
@@ -71,7 +71,7 @@ class Service:
         return self.arrivals.is_first(hashlib.sha256(whole).digest())
 
     def accept(self, body: Mapping[str, Any], *local: Memory) -> Turn:
-        if self._strict:
+        if self._seals is not None:
             check_schema(body)
             check_laws(body.get("input"))
         asked = validation.read_create(body)
@@ -82,7 +82,10 @@ class Service:
                 "background is not offered here: leave it out.",
                 param="background",
             )
-        return turns.accept(asked, [*local, self.memory], self._cache)
+        turn = turns.accept(asked, [*local, self.memory], self._cache)
+        if self._seals is not None:
+            self._seals.check(asked.model, turn.items)
+        return turn
 
     def count(self, body: Mapping[str, Any]) -> int:
         return turns.accept(validation.read_create(body), [self.memory]).input_tokens
@@ -100,6 +103,8 @@ class Service:
     def _remember(self, turn: Turn, output: Sequence[dict[str, Any]], local: Sequence[Memory]) -> None:
         items = (*turn.items, *output)
         self._cache.remember(turn.preface, items)
+        if self._seals is not None:
+            self._seals.keep(turn.body.model, output)
         kept = [*local, self.memory] if turn.body.store is not False else local
         for memory in kept:
             memory.keep(turn.id, items)

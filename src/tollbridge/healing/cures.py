@@ -53,11 +53,11 @@ def _apply(remedy: Remedy, request: ChatRequest, learned: Learned) -> Learned:
     if remedy.change is not None:
         learned = msgspec.structs.replace(learned, quirks=remedy.change(learned.quirks))
     parts = [part for message in request.messages for part in message.parts]
-    if remedy.marks == REFUSE_PROOFS:
+    if REFUSE_PROOFS in remedy.marks:
         thoughts = [unbind(part.metadata)[1] for part in parts if isinstance(part, ThinkingPart)]
         proofs = {digest(proof) for proof in thoughts if proof}
         learned = msgspec.structs.replace(learned, refused=_bounded(learned.refused, proofs))
-    if remedy.marks == SPEAK_CALLS:
+    if SPEAK_CALLS in remedy.marks:
         calls = {part.call_id for part in parts if isinstance(part, ToolCallPart)}
         learned = msgspec.structs.replace(learned, spoken=_bounded(learned.spoken, calls))
     return learned

@@ -35,7 +35,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     applies: Applies
     codes: frozenset[str] = frozenset()
     change: Change | None = None
-    marks: str | None = None
+    marks: frozenset[str] = frozenset()
 
 
 def _words(*patterns: str) -> re.Pattern[str]:
@@ -102,15 +102,22 @@ _NO = (
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         says="Reasoning that the gateway could not verify was left out.",
-        codes=frozenset({"invalid_encrypted_content", "invalid_signature"}),
+        codes=frozenset({"invalid_encrypted_content"}),
+        words=_words(r"encrypted content .{0,60}could not be (?:verified|decrypted|parsed)"),
+        applies=_has(ThinkingPart),
+        marks=frozenset({REFUSE_PROOFS}),
+    ),
+    Remedy(
+        # Models that sign their thoughts want one before each call, so calls whose thought goes go with it.
+        says="Reasoning whose signature was refused was left out, and the calls it led to were sent as text.",
+        codes=frozenset({"invalid_signature"}),
         words=_words(
-            r"encrypted content .{0,60}could not be (?:verified|decrypted|parsed)",
             r"invalid.{0,20}signature.{0,40}(?:thinking|reasoning)",
             r"(?:thinking|reasoning).{0,60}(?:cannot be modified|invalid signature)",
             r"(?:corrupted|invalid) thought.?signature|thought.?signature is not valid",
         ),
         applies=_has(ThinkingPart),
-        marks=REFUSE_PROOFS,
+        marks=frozenset({REFUSE_PROOFS, SPEAK_CALLS}),
     ),
     Remedy(
         says="Reasoning was sent without its ids: the server keeps no items.",
@@ -129,13 +136,13 @@ REMEDIES: tuple[Remedy, ...] = (
             r"signature: field required",
         ),
         applies=_has(ToolCallPart),
-        marks=SPEAK_CALLS,
+        marks=frozenset({SPEAK_CALLS}),
     ),
     Remedy(
         says="Reasoning was left out: the server wants what followed it.",
         words=_words(r"reasoning.{0,80}without its required following item"),
         applies=_has(ThinkingPart),
-        marks=REFUSE_PROOFS,
+        marks=frozenset({REFUSE_PROOFS}),
     ),
     Remedy(
         says="Reasoning was sent in the field the server reads it from.",

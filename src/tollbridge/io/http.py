@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -177,6 +178,11 @@ class HttpClient:
             )
         return self._session
 
+    def proxy_host(self, url: str) -> str | None:
+        """The proxy for a URL, without what else its address may hold."""
+        proxy = self._proxy_for(check_url(url, allow_http=self._allow_http))
+        return None if proxy is None else URL(proxy).authority.rpartition("@")[2]
+
     def _proxy_for(self, url: URL) -> str | None:
         """The proxy of the caller or of the environment; never one for this very machine."""
         host = url.host or ""
@@ -309,5 +315,9 @@ def _without_headers(request: aiohttp.RequestInfo) -> aiohttp.RequestInfo:
 
 
 def _reason(error: Exception) -> str:
+    """The system's own word for it ("connection refused"); asyncio's says which call failed."""
     cause = getattr(error, "os_error", error)
+    number = getattr(cause, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number).lower()
     return (getattr(cause, "strerror", None) or type(cause).__name__).lower()

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from threading import Lock
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from tollbridge.core.messages import Message
-from tollbridge.editors.vscode import wire
-from tollbridge.editors.vscode.decode import decode_message
-
-
-class Estimator(Protocol):
-    def estimate_text(self, model: str, text: str) -> int: ...
-
-    def estimate_message(self, model: str, message: Message) -> int: ...
+if TYPE_CHECKING:
+    from tollbridge.editors.vscode import wire
+    from tollbridge.sidecar.estimator import SharedEstimator
 
 
 class Counting:
@@ -21,17 +15,29 @@ class Counting:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._estimator: Estimator | None = None
+        self._estimator: SharedEstimator | None = None
 
     @property
-    def method(self) -> str:
-        return "not loaded" if self._estimator is None else type(self._estimator).__name__
+    def loaded(self) -> bool:
+        return self._estimator is not None
+
+    def estimator(self) -> SharedEstimator:
+        # A guess made while it loads would be remembered by the editor: whoever asks waits instead.
+        with self._lock:
+            if self._estimator is None:
+                from tollbridge.settings.places import database_file
+                from tollbridge.sidecar.estimator import SharedEstimator
+
+                self._estimator = SharedEstimator(database_file())
+            return self._estimator
 
     def warm(self) -> None:
-        self._loaded()
+        self.estimator().warm()
 
     def count(self, model: str, items: list[str | wire.Message]) -> list[int]:
-        estimator = self._loaded()
+        from tollbridge.editors.vscode.decode import decode_message
+
+        estimator = self.estimator()
         return [
             estimator.estimate_text(model, item)
             if isinstance(item, str)
@@ -39,11 +45,6 @@ class Counting:
             for item in items
         ]
 
-    def _loaded(self) -> Estimator:
-        # A guess made while it loads would be remembered by the editor for the whole session: wait instead.
-        with self._lock:
-            if self._estimator is None:
-                from tollbridge.sidecar.characters import Characters
-
-                self._estimator = Characters()
-            return self._estimator
+    def close(self) -> None:
+        if self._estimator is not None:
+            self._estimator.close()

@@ -7,7 +7,6 @@ import msgspec
 from tollbridge.core.errors import BridgeError, Cancelled, RequestError
 from tollbridge.editors import jsonrpc
 from tollbridge.editors.jsonrpc import Fault
-from tollbridge.editors.vscode.encode import encode_error
 
 # The bridge could not be crossed; `data.kind` says why.
 BRIDGE_FAILED = -32001
@@ -23,6 +22,8 @@ CANCELLED = Fault(jsonrpc.REQUEST_CANCELLED, "The request was cancelled.", {"kin
 def encode_fault(error: BaseException) -> Fault:
     """A failure nobody foresaw gives its name and no more: its message might hold what was asked."""
     if isinstance(error, BridgeError):
+        from tollbridge.editors.vscode.encode import encode_error
+
         sentence, facts = encode_error(error)
         return Fault(CODES.get(type(error), BRIDGE_FAILED), sentence, facts)
     if isinstance(error, msgspec.ValidationError | msgspec.DecodeError):

@@ -6,7 +6,7 @@ What needs no waiting is answered here and now, in the order it came; the rest i
 from __future__ import annotations
 
 import os
-import platform
+import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -24,7 +24,7 @@ from tollbridge.sidecar import wire
 from tollbridge.sidecar.counting import Counting
 from tollbridge.sidecar.engine import Engine, Work
 from tollbridge.sidecar.faults import CANCELLED, encode_fault
-from tollbridge.sidecar.log import log, log_failure
+from tollbridge.sidecar.log import log, log_failure, take_over_logging
 
 if TYPE_CHECKING:
     from tollbridge.sidecar.turns import Turns
@@ -70,6 +70,7 @@ class Server:
         except BrokenPipeError:
             log("info", "the editor no longer reads")
         self._engine.stop()
+        self._counting.close()
         return EXIT_WELL if self._exit_code is None else self._exit_code
 
     def _take(self, found: Call | Bad) -> None:
@@ -159,11 +160,11 @@ class Server:
         return wire.Status(
             server=SERVER,
             protocol_version=wire.PROTOCOL_VERSION,
-            python=platform.python_version(),
+            python=sys.version.partition(" ")[0],
             process_id=os.getpid(),
             uptime_seconds=round(time.monotonic() - self._started, 3),
             pending=self._engine.pending,
-            counting=self._counting.method,
+            counting=self._counting.loaded,
         )
 
     def _change_settings(self, raw: msgspec.Raw) -> None:
@@ -207,8 +208,12 @@ class Server:
         """In the engine's thread, which thereby loads all that the first question will need."""
         from tollbridge.sidecar.turns import Turns
 
+        take_over_logging()
         self._counting.warm()
-        return Turns(self._settings or wire.Settings())
+        return Turns(self._settings or wire.Settings(), self._counting.estimator(), self._models_changed)
+
+    def _models_changed(self, base_url: str) -> None:
+        self._write(jsonrpc.encode_notification("models/changed", {"baseUrl": base_url}))
 
 
 _SETTINGS = "settings"  # not an id an editor gives: its answers go nowhere

@@ -3,73 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from tollbridge.bridge import Bridge, Turn
+from tollbridge.bridge import Bridge
 from tollbridge.catalogue import Catalogue, choose_models
 from tollbridge.catalogue.choosing import corrected
 from tollbridge.client import GatewayClient
-from tollbridge.client_aisdk import open_client
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.models import Model
+from tollbridge.core.quirks import Quirks
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
-from tollbridge.recorder import Recorder
-from tollbridge.settings import Settings, load, with_settings
-from tollbridge.settings.network import http_timeouts
+from tollbridge.healing import RememberedLessons
+from tollbridge.profiles import UnreadableProfile, find_quirks
+from tollbridge.recorder import Recorder, Tape
+from tollbridge.settings import with_settings
 from tollbridge.settings.places import catalogue_folder, database_file
 from tollbridge.sidecar import wire
+from tollbridge.sidecar.clients import Clients
+from tollbridge.sidecar.estimator import SharedEstimator
 from tollbridge.sidecar.log import log
-from tollbridge.sidecar.told import editor_layer
 from tollbridge.usage import Payer, open_tracker
 
 Report = Callable[[list[vscode.Part]], None]
 
 
 class Turns:
-    """Shared by all requests, and so holds no key: that comes with each of them."""
+    """Shared by all requests, and so holds no key: that comes with each of them.
 
-    def __init__(self, settings: wire.Settings) -> None:
-        self._told = settings
-        self._loaded: Settings | None = None  # once they could be read
-        self._clients: dict[tuple[str, str], GatewayClient] = {}
-        self._retired: list[GatewayClient] = []
+    `changed` is told the base URL of a gateway whose list, fetched behind, differs from the one served.
+    """
+
+    def __init__(
+        self, settings: wire.Settings, estimator: SharedEstimator, changed: Callable[[str], object]
+    ) -> None:
+        self._estimator = estimator
+        self._clients = Clients(settings, estimator)
         self._tracker = open_tracker(database_file())
-        self._catalogue = Catalogue(catalogue_folder())
-        self._running = 0
+        self._catalogue = Catalogue(catalogue_folder(), changed)
+        self._lessons = RememberedLessons(_quirks)
 
     async def change_settings(self, settings: wire.Settings) -> None:
-        """For the requests that come after; those under way end as they began."""
-        self._told, self._loaded = settings, None
-        self._retired += self._clients.values()
-        self._clients = {}
-        await self._close_retired()
+        await self._clients.change_settings(settings)
 
     async def models(self, params: wire.Models) -> wire.ModelList:
-        listing = await self._catalogue.models(
-            self._client(params.account), api_key=params.account.api_key or None, refresh=params.refresh
-        )
-        if listing.error is not None:
-            log("warning", f"the list of models is an older one: {listing.error.message}")
-        models = choose_models(listing.models, self._settings())
+        """Who insists on a new list is told why there is none; who does not is served the last one."""
+        key = params.account.api_key or None
+        async with self._clients.using(params.account) as gateway:
+            listing = await self._catalogue.models(gateway.client, api_key=key, refresh=params.refresh)
+        if listing.error is not None and params.refresh:
+            raise listing.error
+        models = choose_models(listing.models, self._clients.settings)
         return wire.ModelList([encode_model(model) for model in models if model.is_chat_model])
 
     async def chat(self, params: wire.Chat, report: Report) -> wire.ChatResult:
-        model = self._find(params)
-        decoded = decode_chat(params, takes_files=model is None or model.capabilities.files)
-        if decoded.dropped:
-            log("info", f"not sent to {params.model}: {_listed(decoded.dropped)}")
-        request = with_settings(decoded.request, self._settings(), params.account.base_url)
-        self._running += 1
-        try:
-            turn = await self._answered(params, request, model, _reporting(report))
-        finally:
-            self._running -= 1
-            await self._close_retired()
+        account = params.account
+        key = account.api_key or None
+        async with self._clients.using(account) as gateway:
+            model = self._find(gateway.client, params.model, key)
+            decoded = decode_chat(params, takes_files=model is None or model.capabilities.files)
+            if decoded.dropped:
+                log("info", f"not sent to {params.model}: {_listed(decoded.dropped)}")
+            request = with_settings(decoded.request, self._clients.settings, account.base_url)
+            async with self._tape(request, params) as tape:
+                client = gateway.client if tape is None else gateway.client.watched(tape)
+                tell = _reporting(report, params.model)
+                payer = Payer("editor", account.base_url)
+                bridge = Bridge(client, self._tracker, gateway.toll, account=payer, lessons=self._lessons)
+                turn = await bridge.answer(
+                    request,
+                    tell if tape is None else tape.heard(tell),
+                    api_key=key,
+                    window=model.limits.input if model is not None else None,
+                    abilities=model.capabilities if model is not None else None,
+                )
+                if tape is not None:
+                    tape.finished(turn.finish_reason, turn.usage)
         usage = encode_usage(turn.context)
         if usage is not None:
             report([usage])
@@ -79,41 +92,25 @@ class Turns:
             response_id=turn.response_id,
             dropped=decoded.dropped,
             changes=turn.changes,
+            warning=turn.preflight.warning if turn.preflight else None,
             first_seconds=turn.first,
             seconds=turn.duration,
+            lesson=self._estimator.lesson,
         )
 
-    async def _answered(
-        self,
-        params: wire.Chat,
-        request: ChatRequest,
-        model: Model | None,
-        report: Callable[[list[Part]], object],
-    ) -> Turn:
-        """The turn, on a tape where turns are recorded."""
-        account, settings = params.account, self._settings()
-        client = self._client(account)
+    def _find(self, client: GatewayClient, name: str, key: str | None) -> Model | None:
+        """What is known of a model, with what the settings say of it."""
+        model = self._catalogue.find(client, name, api_key=key)
+        return None if model is None else corrected(model, self._clients.settings)
+
+    def _tape(self, request: ChatRequest, params: wire.Chat) -> AbstractAsyncContextManager[Tape | None]:
+        """A tape for the turn, where turns are recorded. What the editor sent is on it without its key."""
+        settings = self._clients.settings
         if settings.record is None:
-            return await self._bridge(client).answer(
-                request, report, api_key=account.api_key or None, **_known(model)
-            )
+            return nullcontext()
         recorder = Recorder(Path(settings.record), redacted=settings.record_redact)
-        said = msgspec.structs.replace(params, account=msgspec.structs.replace(account, api_key=None))
-        async with recorder.tape(request, said=said, keys=(account.api_key or "",)) as tape:
-            turn = await self._bridge(client.watched(tape)).answer(
-                request, tape.heard(report), api_key=account.api_key or None, **_known(model)
-            )
-            tape.finished(turn.finish_reason, turn.usage)
-        return turn
-
-    def _bridge(self, client: GatewayClient) -> Bridge:
-        return Bridge(client, self._tracker, account=Payer("editor", client.base_url))
-
-    def _find(self, params: wire.Chat) -> Model | None:
-        """What is known of the model, with what the settings say of it."""
-        client, key = self._client(params.account), params.account.api_key or None
-        model = self._catalogue.find(client, params.model, api_key=key)
-        return None if model is None else corrected(model, self._settings())
+        said = msgspec.structs.replace(params, account=msgspec.structs.replace(params.account, api_key=None))
+        return recorder.tape(request, said=said, keys=(params.account.api_key or "",))
 
     async def usage(self) -> wire.Totals:
         failed = [record.model for record in self._tracker.records if record.outcome == "failed"]
@@ -126,52 +123,28 @@ class Turns:
                     usage=wire.Tokens.of(self._tracker.total(model)),
                 )
                 for model in self._tracker.models()
-            ]
+            ],
+            [wire.Accuracy.of(each) for each in self._estimator.accuracy()],
         )
 
     async def aclose(self) -> None:
         await self._catalogue.aclose()
+        await self._clients.aclose()
         self._tracker.close()
-        for client in (*self._clients.values(), *self._retired):
-            await client.aclose()
-
-    def _client(self, account: wire.Account) -> GatewayClient:
-        name = account.backend, account.base_url
-        client = self._clients.get(name)
-        if client is None:
-            settings = self._settings()
-            client = open_client(
-                account.backend,
-                account.base_url,
-                timeouts=http_timeouts(settings),
-                proxy=settings.proxy,
-                allow_http=settings.allow_http,
-            )
-            self._clients[name] = client
-        return client
-
-    def _settings(self) -> Settings:
-        """Read again while they cannot be: a file that is mended counts at once."""
-        if self._loaded is None:
-            self._loaded = load(editor=editor_layer(self._told)).settings
-        return self._loaded
-
-    async def _close_retired(self) -> None:
-        """Clients of earlier settings are closed when nothing can still be using them."""
-        if self._running == 0:
-            retired, self._retired = self._retired, []
-            for client in retired:
-                await client.aclose()
 
 
-def _reporting(report: Report) -> Callable[[list[Part]], None]:
-    return lambda parts: report(encode_parts(parts))
-
-
-def _known(model: Model | None) -> dict[str, Any]:
-    """What the bridge can use of what is known of a model."""
-    return {} if model is None else {"window": model.limits.input, "abilities": model.capabilities}
+def _reporting(report: Report, model: str) -> Callable[[list[Part]], None]:
+    return lambda parts: report(encode_parts(parts, model))
 
 
 def _listed(dropped: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {name}" for name, count in dropped.items())
+
+
+def _quirks(base_url: str, model: str) -> Quirks | None:
+    """How the server wants to be talked to. A file that makes no sense stops nobody from chatting."""
+    try:
+        return find_quirks(base_url, model)
+    except UnreadableProfile as error:
+        log("warning", error.message)
+        return None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tollbridge.core.usage import Usage
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.wire import Shape
+
+if TYPE_CHECKING:
+    from tollbridge.tokens import Accuracy as Measured
 
 PROTOCOL_VERSION = 1
 
@@ -33,6 +36,8 @@ class Settings(Shape, frozen=True):
     context_management: bool | None = None
     record: str | None = None
     record_redact: bool | None = None
+    # Ask the gateway itself how long each new conversation is, in the background.
+    count_at_gateway: bool = False
 
 
 class Client(Shape, frozen=True):
@@ -108,8 +113,11 @@ class ChatResult(Shape, frozen=True):
     response_id: str | None = None
     dropped: Mapping[str, int] = {}
     changes: tuple[str, ...] = ()
+    warning: str | None = None
     first_seconds: float | None = None
     seconds: float | None = None
+    # Another number than last time: what was counted before may now be counted otherwise.
+    lesson: int | None = None
 
 
 class Progress(Shape, frozen=True):
@@ -135,8 +143,24 @@ class ModelTotals(Shape, frozen=True, kw_only=True):
     usage: Tokens
 
 
+class Accuracy(Shape, frozen=True, kw_only=True):
+    """How right the estimates of a model's prompts were: errors as shares of the truth."""
+
+    model: str
+    requests: int
+    exact: int
+    median: float
+    p95: float
+    worst_under: float
+
+    @classmethod
+    def of(cls, measured: Measured) -> Accuracy:
+        return cls(**{name: getattr(measured, name) for name in cls.__struct_fields__})
+
+
 class Totals(Shape, frozen=True):
     models: list[ModelTotals]
+    accuracy: list[Accuracy]
 
 
 class Status(Shape, frozen=True):
@@ -146,7 +170,7 @@ class Status(Shape, frozen=True):
     process_id: int
     uptime_seconds: float
     pending: int
-    counting: str
+    counting: bool
 
 
 class Cancel(Shape, frozen=True):

@@ -16,8 +16,8 @@ from tollbridge.store.schema import STEPS
 
 _log = logging.getLogger(__name__)
 
-# How long to wait for another process that writes. A write takes well under a millisecond.
-PATIENCE = 30.0
+# How long to wait for another process that writes. A write takes a millisecond or two.
+PATIENCE = 10.0
 # A log larger than this is cut back when it has been carried over into the file.
 _LOG_LIMIT = 4_000_000
 

@@ -60,6 +60,8 @@ class Ledger:
         self._reader = Reader()
         self._school = School(self._store, without)
         self._pricer = Pricer(self._store, self._school)
+        # Prices as if nothing had been recorded.
+        self._blank = Pricer(Memory(), self._school)
         self._gate = Gate()
         self._rates: HitRates | None = None
 
@@ -98,12 +100,12 @@ class Ledger:
         weights = self._school.weights(prompt.model)
         best = self._pricer.price(prompt, weights)
         method = _method(prompt, best.anchor)
-        tokens = max(0, round(best.tokens))
+        tokens = _shown(best)
         return EstimationResult(
             tokens,
             method,
             self.rates.rate(prompt.model, method),
-            shares(best.tally, best.anchor.tokens, weights, tokens),
+            shares(best, weights, tokens),
         )
 
     def record(self, request: ChatRequest, usage: Usage, *, surely: bool = False) -> bool:
@@ -129,7 +131,7 @@ class Ledger:
                     return False
                 if verdict is Verdict.NEW_TRUTH:
                     weights = self._school.forget(prompt.model)
-                    best = self._pricer.sum(prompt, weights, NOTHING)
+                    best = self._blank.sum(prompt, weights, NOTHING)
             self._note(prompt, best, tokens)
             self._learn(prompt, weights, best, tokens)
         return True
@@ -161,12 +163,12 @@ class Ledger:
         self._rates = None
 
     def _note(self, prompt: Prompt, best: Sum, tokens: int) -> None:
-        plain = self._pricer.sum(prompt, self._school.prior(prompt.model), NOTHING)
+        plain = self._blank.sum(prompt, self._school.prior(prompt.model), NOTHING)
         outcome: Outcome = (
             prompt.model,
             _method(prompt, best.anchor),
-            max(0, round(plain.tokens)),
-            max(0, round(best.tokens)),
+            _shown(plain),
+            _shown(best),
             tokens,
         )
         self.rates.add(outcome)
@@ -197,6 +199,10 @@ class Ledger:
             return
         factor = 1 + left / total
         self._store.put_measured([(key, max(0, round(tokens * factor)), 0) for key, tokens in new.items()])
+
+
+def _shown(best: Sum) -> int:
+    return max(0, round(best.tokens + best.margin))
 
 
 def _method(prompt: Prompt, anchor: Anchor) -> Method:

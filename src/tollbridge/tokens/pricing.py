@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import sqrt
 
 import msgspec
 
@@ -31,6 +32,10 @@ class Anchor(msgspec.Struct, frozen=True):
 
 NOTHING = Anchor()
 
+# The margin, in standard deviations of the estimate, and the most it may be as a share of it.
+_CAUTION = 0.5
+_WIDEST = 0.05
+
 
 class Sum(msgspec.Struct, frozen=True):
     """One way to price a prompt, and how unsure it is. `loop` as in Anchor, for the whole prompt."""
@@ -40,6 +45,11 @@ class Sum(msgspec.Struct, frozen=True):
     tokens: float
     variance: float
     loop: float
+
+    @property
+    def margin(self) -> float:
+        """Added for safety: a prompt counted too low is refused, one too high is cut a little early."""
+        return min(_CAUTION * sqrt(self.variance), _WIDEST * max(0.0, self.tokens))
 
 
 def content_tokens(line: Line, weights: Weights) -> float:
@@ -102,6 +112,7 @@ class Pricer:
             yield NOTHING
 
     def sum(self, prompt: Prompt, weights: Weights, anchor: Anchor) -> Sum:
+        """The sum over one known beginning."""
         tally = Tally()
         self._tally_tools(prompt, weights, anchor, tally)
         tail = prompt.lines[anchor.length :]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tollbridge.tokens.estimate import Tally
 from tollbridge.tokens.learner import Extra, Weights
+from tollbridge.tokens.pricing import Sum
 
 # What a person calls each feature.
 _LABELS: dict[Extra, str] = {
@@ -27,14 +27,15 @@ class Share(msgspec.Struct, frozen=True):
     tokens: int
 
 
-def shares(tally: Tally, counted: int, weights: Weights, total: int) -> tuple[Share, ...]:
+def shares(best: Sum, weights: Weights, total: int) -> tuple[Share, ...]:
     """The parts of `total`, largest first; what rounding leaves over goes to the largest."""
     amounts: dict[str, float] = {
-        "counted before": float(counted),
-        "known messages": tally.known,
-        "text": weights.text.predict(tally.texts()),
+        "counted before": float(best.anchor.tokens),
+        "known before": best.tally.known,
+        "text": weights.text.predict(best.tally.texts()),
+        "margin": best.margin,
     }
-    for feature, amount in tally.extras():
+    for feature, amount in best.tally.extras():
         label = _LABELS[Extra(feature)]
         amounts[label] = amounts.get(label, 0.0) + amount * weights.extra.weights[feature]
     found = sorted(

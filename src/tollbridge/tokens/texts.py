@@ -8,7 +8,7 @@ from tollbridge.tokens.categories import Vector
 from tollbridge.tokens.characters import character_vector
 from tollbridge.tokens.families import Family
 from tollbridge.tokens.recent import Recent
-from tollbridge.tokens.tokenizers import BASE, tokenizer, whole
+from tollbridge.tokens.tokenizers import BASE, spread, tokenizer, whole
 
 # Texts up to this length are their own key; longer ones are known by their digest, and not held.
 _KEPT = 2_000
@@ -43,4 +43,4 @@ def _exact(vocabulary: str, text: str) -> Vector:
 
 def _categories(text: str) -> Vector:
     loaded = tokenizer(BASE)
-    return loaded.vector(text) if loaded else character_vector(whole(text))
+    return loaded.vector(text) if loaded else spread(whole(text), character_vector)

@@ -36,20 +36,12 @@ class Tokenizer:
         self._encode = engine.encode_ordinary  # never promotes the spelling of a special token to one
 
     def count(self, text: str) -> int:
-        if len(text) <= PIECE:
-            return len(self.ids(text))
-        return _spread(text, lambda piece: len(self.ids(piece)))
+        found, share = pieces(text)
+        return round(sum(len(self.ids(piece)) for piece in found) * share)
 
     def vector(self, text: str) -> Vector:
         """How many tokens of each category. Categories are those of o200k: no other vocabulary has any."""
-        if len(text) <= PIECE:
-            return categories.vector(self.ids(text))
-        totals: dict[int, int] = {}
-        pieces, share = _pieces(text)
-        for piece in pieces:
-            for kind, count in categories.vector(self.ids(piece)):
-                totals[kind] = totals.get(kind, 0) + count
-        return tuple((kind, round(count * share)) for kind, count in sorted(totals.items()))
+        return spread(text, lambda piece: categories.vector(self.ids(piece)))
 
     def ids(self, text: str) -> list[int]:
         try:
@@ -69,17 +61,26 @@ def whole(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _spread(text: str, count: Callable[[str], int]) -> int:
-    pieces, share = _pieces(text)
-    return round(sum(map(count, pieces)) * share)
+def spread(text: str, read: Callable[[str], Vector]) -> Vector:
+    """The sum of the vectors of a text's pieces."""
+    found, share = pieces(text)
+    if len(found) == 1:
+        return read(text)
+    totals: dict[int, int] = {}
+    for piece in found:
+        for kind, count in read(piece):
+            totals[kind] = totals.get(kind, 0) + count
+    return tuple((kind, round(count * share)) for kind, count in sorted(totals.items()))
 
 
-def _pieces(text: str) -> tuple[list[str], float]:
+def pieces(text: str) -> tuple[list[str], float]:
     """The text in pieces; or some of them, and the share of the whole that each stands for."""
-    pieces = list(_cut(text))
-    if len(pieces) <= MOST_PIECES:
-        return pieces, 1.0
-    chosen = [pieces[number * len(pieces) // MOST_PIECES] for number in range(MOST_PIECES)]
+    if len(text) <= PIECE:
+        return [text], 1.0
+    found = list(_cut(text))
+    if len(found) <= MOST_PIECES:
+        return found, 1.0
+    chosen = [found[number * len(found) // MOST_PIECES] for number in range(MOST_PIECES)]
     return chosen, len(text) / sum(map(len, chosen))
 
 

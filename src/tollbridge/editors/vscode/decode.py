@@ -23,7 +23,9 @@ from tollbridge.core.messages import (
     ToolChoice,
     ToolResultPart,
 )
+from tollbridge.core.reasoning import CARRIED
 from tollbridge.editors.vscode import wire
+from tollbridge.editors.vscode.marker import decode_marker
 from tollbridge.editors.vscode.prompt_tsx import read_text
 
 ROLES = {wire.USER: Role.USER, wire.ASSISTANT: Role.ASSISTANT, wire.SYSTEM: Role.SYSTEM}
@@ -127,6 +129,8 @@ def _content(
 
 def _data(data: bytes, label: str, dropped: Counter[str], takes_files: bool) -> TextPart | DataPart | None:
     """The host scales a picture, makes a PNG of it and leaves its label as it was: the bytes decide."""
+    if label == wire.MARKER_MIME and (carried := decode_marker(data)) is not None:
+        return DataPart(carried, CARRIED)
     mime = true_mime(data, label.partition(";")[0].strip().lower())
     if mime in TEXTUAL or mime.startswith("text/"):
         return TextPart(data.decode("utf-8", "replace"))

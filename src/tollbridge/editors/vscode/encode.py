@@ -11,8 +11,10 @@ import msgspec
 from tollbridge.core.errors import BridgeError, ContextTooLong, Kind, StreamError
 from tollbridge.core.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
 from tollbridge.core.models import Model, Prices
+from tollbridge.core.reasoning import CARRIED
 from tollbridge.core.usage import Usage
 from tollbridge.editors.vscode import wire
+from tollbridge.editors.vscode.marker import encode_marker
 
 MILLION = 1_000_000
 
@@ -41,8 +43,9 @@ EFFORT_WORDS = {
 }
 
 
-def encode_parts(parts: Iterable[Part]) -> list[wire.Part]:
-    return [_part(part) for part in parts]
+def encode_parts(parts: Iterable[Part], model: str = "") -> list[wire.Part]:
+    """`model` is whose answer it is: the host keeps it beside what must come back."""
+    return [_part(part, model) for part in parts]
 
 
 def encode_usage(usage: Usage | None) -> wire.Data | None:
@@ -111,7 +114,7 @@ def encode_error(error: BridgeError) -> tuple[str, dict[str, Any]]:
     return f"{said} {advice}".strip(), known
 
 
-def _part(part: Part) -> wire.Part:
+def _part(part: Part, model: str) -> wire.Part:
     match part:
         case TextPart(text):
             return wire.Text(text)
@@ -119,6 +122,8 @@ def _part(part: Part) -> wire.Part:
             return wire.Thinking(text, id, dict(metadata) if metadata else None)
         case ToolCallPart(call_id, name, given):
             return wire.ToolCall(call_id, name, _arguments(name, given))
+        case DataPart(data, mime) if mime == CARRIED:
+            return wire.Data(wire.MARKER_MIME, encode_marker(model, data))
         case DataPart(data, mime):
             return wire.Data(mime, data)
         case ToolResultPart(call_id):

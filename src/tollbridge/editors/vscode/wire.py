@@ -14,6 +14,9 @@ AUTO, REQUIRED = 1, 2
 
 # The mime type under which the host looks for what an answer cost.
 USAGE_MIME = "usage"
+# And the one under which it keeps, and gives back, what a provider wants to remember of an answer. The host
+# writes `model\\payload` and reads two pieces between backslashes, so the payload must have none.
+MARKER_MIME = "stateful_marker"
 
 
 class Shape(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -2,5 +2,6 @@
 
 from tollbridge.gateway.strict.laws import check_laws
 from tollbridge.gateway.strict.schema import check_schema
+from tollbridge.gateway.strict.seals import Seals
 
-__all__ = ["check_laws", "check_schema"]
+__all__ = ["Seals", "check_laws", "check_schema"]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from tollbridge.core.errors import RequestError
 from tollbridge.core.messages import ChatRequest, Message, NamedTool, Tool
+from tollbridge.core.quirks import Quirks
 from tollbridge.gateways.aisdk.encode import convert_messages
 from tollbridge.gateways.aisdk.outputs import Target
 
@@ -49,7 +50,7 @@ def encode_call(request: ChatRequest, spec: Spec = 4) -> Json:
     }
     if request.tools:
         body |= {"tools": [_tool(tool) for tool in request.tools], "toolChoice": _choice(request)}
-    without = {NAMES.get(field, field) for field in request.quirks.without}
+    without = {NAMES.get(field, field) for field in (request.quirks or Quirks()).without}
     sent = {**{name: value for name, value in body.items() if value is not None}, **(request.extra or {})}
     return {name: value for name, value in sent.items() if name not in without}
 

@@ -24,6 +24,7 @@ from tollbridge.core.messages import (
 )
 from tollbridge.core.quirks import Quirks
 from tollbridge.core.reasoning import unbind
+from tollbridge.gateways.openresponses.wire import CALL_PROOFS, PROOFS
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
@@ -34,16 +35,6 @@ _TEXTS = {"application/json", "image/svg+xml"}
 # As the protocol limits one text, in characters.
 MAX_TEXT = 10_485_760
 
-# What may prove that reasoning is the model's own, and what some gateways put on a call of Gemini's.
-PROOFS = ("encrypted_content", "signature", "thought_signature", "format")
-CALL_PROOFS = (
-    "thought_signature",
-    "thoughtSignature",
-    "signature",
-    "extra_content",
-    "provider_specific_fields",
-)
-
 # Text that a tool result needs when it has no other: the wire takes no error flag.
 ERROR_MARK = "Error: "
 
@@ -53,9 +44,10 @@ DEFAULT = Quirks()
 
 def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
     """The body of `POST /responses`. `stream` is always said: some servers stream unless told not to."""
+    quirks = request.quirks or DEFAULT
     body: Json = {
         "model": request.model,
-        "input": translate_messages(request.messages, request.quirks),
+        "input": translate_messages(request.messages, quirks),
         "stream": stream,
         # The whole history is sent every time; nothing depends on the server's memory.
         "store": False,
@@ -74,8 +66,10 @@ def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
         body |= _set(tool_choice=_choice(request), parallel_tool_calls=request.parallel_tool_calls)
+        if quirks.tools_as == "nested":
+            body |= _nested(body)
     body |= request.extra or {}
-    return {name: value for name, value in body.items() if name not in request.quirks.without}
+    return {name: value for name, value in body.items() if name not in quirks.without}
 
 
 def translate_messages(messages: Iterable[Message], quirks: Quirks = DEFAULT) -> list[Json]:
@@ -89,7 +83,7 @@ def translate_messages(messages: Iterable[Message], quirks: Quirks = DEFAULT) ->
 
 
 def _instructions(request: ChatRequest) -> str | None:
-    if request.quirks.system != "instructions":
+    if (request.quirks or DEFAULT).system != "instructions":
         return None
     return "\n".join(item["content"] for item in _system(request.messages, DEFAULT)) or None
 
@@ -240,6 +234,18 @@ def _tool(tool: Tool) -> Json:
     described = _set(description=tool.description or None)
     parameters = dict(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
     return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": False}
+
+
+def _nested(body: Json) -> Json:
+    """Tools as chat completions name them: everything but the type under `function`."""
+    fit: Json = {"tools": [_under_function(tool) for tool in body["tools"]]}
+    if isinstance(body.get("tool_choice"), dict):
+        fit["tool_choice"] = _under_function(body["tool_choice"])
+    return fit
+
+
+def _under_function(tool: Json) -> Json:
+    return {"type": "function", "function": {name: tool[name] for name in tool if name != "type"}}
 
 
 def _choice(request: ChatRequest) -> str | Json | None:

@@ -59,6 +59,7 @@ class Item:
         "matched",
         "name",
         "parts",
+        "proof",
         "said",
     )
 
@@ -72,6 +73,7 @@ class Item:
         self.name: str | None = None
         self.arguments: list[str] = []  # as they stream
         self.final_arguments: str | None = None  # as `.done` gives them
+        self.proof: dict[str, object] | None = None  # what the model needs to know its call again
         self.closed = False  # `output_item.done` has come
         self.matched = False  # found again in the final answer
 

@@ -185,6 +185,7 @@ class Turn:
         if kind == "reasoning":
             return self._reasoning(known, item)
         known.name = known.name or item.text("name")
+        known.proof = {name: item.raw[name] for name in wire.CALL_PROOFS if item.raw.get(name)} or known.proof
         custom = type_ == "custom_tool_call"
         given = item.text("input") if custom else _as_text(item.raw.get("arguments"))
         if item.text("status") in ("in_progress", "incomplete"):
@@ -211,10 +212,10 @@ class Turn:
                 known.said.add(rest)
                 found.append(ReasoningDelta(rest, known.id))
                 break
-        encrypted = item.text("encrypted_content")
-        if (encrypted or known.said.length) and id(known) not in self._reasoning_ended:
+        proof = {name: said for name in wire.PROOFS if (said := item.text(name))}
+        if (proof or known.said.length) and id(known) not in self._reasoning_ended:
             self._reasoning_ended.add(id(known))
-            metadata = {"id": item.text("id"), "encrypted_content": encrypted} if encrypted else None
+            metadata = {"id": item.text("id"), **proof} if proof else None
             found.append(ReasoningEnded(known.id, metadata))
         known.closed = True
         return found
@@ -230,18 +231,18 @@ class Turn:
         item.arguments.clear()
         text = next((copy for copy in copies if copy and copy.strip()), "")
         if custom:
-            return [ToolCall(call_id, name, text)]
+            return [ToolCall(call_id, name, text, metadata=item.proof)]
         for copy in filter(None, copies):
             value = _object(copy)
             if value is not None and name:
-                return [ToolCall(call_id, name, value)]
+                return [ToolCall(call_id, name, value, metadata=item.proof)]
         if not text and name:
-            return [ToolCall(call_id, name, {})]
+            return [ToolCall(call_id, name, {}, metadata=item.proof)]
         problem = (
             f"the tool {name} with arguments that are not a JSON object" if name else "a tool without a name"
         )
-        self._broken.append(BrokenCall(f"The model called {problem}. Ask it to try again.", (call_id,)))
-        return [ToolCall(call_id, name, text, offered=False)]
+        self._broken.append(BrokenCall.of(f"The model called {problem}. Ask it to try again.", call_id))
+        return [ToolCall(call_id, name, text, offered=False, metadata=item.proof)]
 
     def _image(self, item: Fields) -> list[Event]:
         encoded = item.text("result") or ""

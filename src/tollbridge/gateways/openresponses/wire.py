@@ -111,6 +111,17 @@ EVENTS: dict[str, Meaning] = {
 }
 
 
+# What may prove that reasoning is the model's own, and what some gateways put on a call of Gemini's.
+PROOFS = ("encrypted_content", "signature", "thought_signature", "format")
+CALL_PROOFS = (
+    "thought_signature",
+    "thoughtSignature",
+    "signature",
+    "extra_content",
+    "provider_specific_fields",
+)
+
+
 class Delta(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
     """A piece of an item. Where it belongs is often said only in part, or not at all."""
 

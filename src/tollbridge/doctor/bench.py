@@ -1,0 +1,186 @@
+"""What the steps of an examination share: the way to the server, its bounds, and what is known so far."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tollbridge.client import OpenResponsesClient
+from tollbridge.core.errors import BridgeError, TimedOut
+from tollbridge.core.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
+from tollbridge.core.json import read_json, write_json
+from tollbridge.core.messages import ChatRequest, Message, Role
+from tollbridge.core.models import Model
+from tollbridge.core.quirks import Quirks
+from tollbridge.crossing import Crossing
+from tollbridge.gateways.dialects import decoder_for
+from tollbridge.gateways.openresponses.encode import encode_request
+from tollbridge.gateways.openresponses.wire import Fields
+from tollbridge.gateways.sse import SseDecoder
+from tollbridge.healing import RememberedLessons
+
+if TYPE_CHECKING:
+    from tollbridge.doctor.opening import Opening
+
+# Small answers: enough for a call of a tool, and for a model that thinks a little first.
+OUTPUT_TOKENS = 64
+# Seconds for one answer, and for all of them.
+ANSWER_SECONDS = 60.0
+WHOLE_SECONDS = 600.0
+# A server that is busy, or that failed, is asked once more; it is waited for no longer than this.
+LONGEST_WAIT = 5.0
+REQUEST_LIMIT = 48
+BODY_LIMIT = 4 * 1024 * 1024
+
+# Each question has a connection of its own: some servers close one after a stream, without a word.
+ALONE = {"connection": "close"}
+# What a server says of a request it does not take. Any other failure says nothing of the request.
+_REFUSALS = frozenset({"invalid_request", "not_found", "server", "content_filtered"})
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """One reply, whole: its bytes, what they mean, and what went wrong."""
+
+    status: int | None = None
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    events: tuple[Event, ...] = ()
+    error: BridgeError | None = None
+    seconds: float = 0.0
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the server took exception to the request itself."""
+        return self.error is not None and self.error.kind in _REFUSALS
+
+    @property
+    def text(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, TextDelta))
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, ReasoningDelta))
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        return [event for event in self.events if isinstance(event, ToolCall)]
+
+    @property
+    def finished(self) -> Finished | None:
+        return next((event for event in self.events if isinstance(event, Finished)), None)
+
+    def number(self, name: str) -> int | None:
+        """A number of a reply that is one JSON object."""
+        try:
+            return Fields(read_json(self.body)).number(name)
+        except ValueError:
+            return None
+
+    def frames(self) -> list[tuple[bytes, bytes]]:
+        decoder = SseDecoder()
+        return decoder.feed(self.body) + decoder.close()
+
+    def wire_events(self) -> list[dict[str, Any]]:
+        """The events as they came, those that are JSON objects."""
+        found: list[dict[str, Any]] = []
+        for _, data in self.frames():
+            try:
+                value = read_json(data)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                found.append(value)
+        return found
+
+
+class Bench:
+    """Belongs to one examination. `quirks` are what is known of the server so far."""
+
+    def __init__(self, client: OpenResponsesClient, model: str | None = None) -> None:
+        self.client = client
+        self.model = model
+        self.quirks = Quirks()
+        self.models: tuple[Model, ...] = ()
+        self.listed: Heard | None = None  # the reply to the first request of all
+        self.opening: Opening | None = None  # the first question, and its answer
+        self.thinking: Heard | None = None  # the last answer that could be thought about
+        self.requests = 0
+        self._ends = time.monotonic() + WHOLE_SECONDS
+
+    @property
+    def first(self) -> Heard:
+        """The first answer; an empty one where there is none."""
+        return self.opening.heard if self.opening else Heard()
+
+    def question(self, *messages: Message | str, **fields: Any) -> ChatRequest:
+        """A small request. A text is something the user says."""
+        said = tuple(Message(Role.USER, each) if isinstance(each, str) else each for each in messages)
+        return ChatRequest(
+            model=self.model or "", messages=said, **{"max_output_tokens": OUTPUT_TOKENS, **fields}
+        )
+
+    def without(self, *fields: str) -> frozenset[str]:
+        """What is left out so far, and these."""
+        return self.quirks.without.union(fields)
+
+    async def ask(self, request: ChatRequest, **quirks: Any) -> Heard:
+        """The answer to a request, put as the quirks say but for those given."""
+        return await self.send("POST", "/responses", self.body(request, **quirks))
+
+    def body(self, request: ChatRequest, **quirks: Any) -> bytes:
+        """What the bridge would send to a server with these quirks, to the byte."""
+        return write_json(self._wire(request, **quirks)).encode()
+
+    def _wire(self, request: ChatRequest, **quirks: Any) -> dict[str, Any]:
+        known = msgspec.structs.replace(self.quirks, **quirks)
+        crossing = Crossing(request, self.client.base_url, RememberedLessons(lambda _url, _model: known))
+        return encode_request(crossing.sent)
+
+    async def count(self, request: ChatRequest) -> Heard:
+        """How many tokens a request would come to, in the server's own count."""
+        body = self._wire(request)
+        kept = {name: value for name, value in body.items() if name in ("model", "input", "instructions")}
+        return await self.send("POST", "/responses/input_tokens", write_json(kept).encode())
+
+    async def send(self, method: str, path: str, body: bytes | None = None) -> Heard:
+        """One request, and one more where the first says nothing of it: servers are busy, and fail."""
+        heard = await self._once(method, path, body)
+        if heard.error is None or not heard.error.transient:
+            return heard
+        await asyncio.sleep(min(heard.error.retry_after or 0.5, LONGEST_WAIT))
+        return await self._once(method, path, body)
+
+    async def _once(self, method: str, path: str, body: bytes | None) -> Heard:
+        left = self._ends - time.monotonic()
+        if self.requests >= REQUEST_LIMIT or left <= 0:
+            return Heard(error=TimedOut("The examination has used up its time or its requests."))
+        self.requests += 1
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(min(ANSWER_SECONDS, left)):
+                return await self._heard(method, path, body, began)
+        except TimeoutError:
+            seconds = min(ANSWER_SECONDS, left)
+            return Heard(error=TimedOut(f"No whole answer came within {seconds:.0f} s."), seconds=seconds)
+        except BridgeError as error:
+            return Heard(error=self.client.told(error), seconds=time.monotonic() - began)
+
+    async def _heard(self, method: str, path: str, body: bytes | None, began: float) -> Heard:
+        async with self.client.send(method, path, body, headers=ALONE) as reply:
+            data = await reply.read(BODY_LIMIT)
+            events = _events(path, reply.status, reply.headers, data)
+            error = next((event.error for event in events if isinstance(event, Failed)), None)
+            if error is not None:
+                error = self.client.told(error, reply)
+            return Heard(reply.status, reply.headers, data, events, error, time.monotonic() - began)
+
+
+def _events(path: str, status: int, headers: Mapping[str, str], data: bytes) -> tuple[Event, ...]:
+    if path != "/responses" and status < 400:
+        return ()  # a list or a number, and no turn
+    decoder = decoder_for("openresponses", status, headers)
+    return tuple(decoder.feed(data) + decoder.close())

@@ -1,0 +1,109 @@
+"""The examination: the steps in their order, each told as it begins and ends, and the quirks they find."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+
+from tollbridge.client import OpenResponsesClient
+from tollbridge.core.quirks import Quirks
+from tollbridge.doctor import answers, contents, extras, thoughts, tools, way
+from tollbridge.doctor.bench import Bench
+from tollbridge.doctor.findings import Finding, unknown
+from tollbridge.profiles import Known, learned
+
+Check = Callable[[Bench], Awaitable[Finding]]
+
+# In order: a step may use what the ones before it found.
+STEPS: dict[str, tuple[str, Check]] = {
+    "reach": ("Reach", way.reach),
+    "tls": ("TLS and proxy", way.tls_and_proxy),
+    "models": ("Models", way.models),
+    "key": ("Key", way.key),
+    "text": ("Text", answers.text),
+    "stream": ("Stream", answers.stream),
+    "usage": ("Usage", answers.usage),
+    "arrays": ("Lists of parts", contents.arrays),
+    "system": ("System prompt", contents.system),
+    "tools": ("Tools", tools.tools),
+    "history": ("Calls in the history", tools.history),
+    "parallel": ("Parallel calls", tools.parallel),
+    "images": ("Images", contents.images),
+    "results": ("Images in results", tools.rich_results),
+    "files": ("Files", contents.files),
+    "reasoning": ("Reasoning", thoughts.reasoning),
+    "encrypted": ("Encrypted reasoning", thoughts.encrypted),
+    "replay": ("Reasoning sent back", thoughts.replayed),
+    "parameters": ("Parameters", extras.parameters),
+    "tokens": ("Token count", answers.input_tokens),
+    "cancel": ("Cancellation", extras.cancellation),
+}
+# Without these there is nothing to go on with: no way, or no answer.
+_NEEDED = ("reach", "text")
+# What a server that takes everything is asked; one that refuses is asked a little more.
+ABOUT = 20
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One line of the checklist: under way while it has no finding."""
+
+    name: str
+    title: str
+    finding: Finding | None = None
+    seconds: float = 0.0
+
+
+class Examination:
+    """Examines one server with one model. Afterwards `quirks` are what Tollbridge should know of it."""
+
+    def __init__(self, client: OpenResponsesClient, model: str | None = None) -> None:
+        self._bench = Bench(client, model)
+        self._learned: dict[str, object] = {}
+        self.steps: list[Step] = []
+
+    async def run(self) -> AsyncIterator[Step]:
+        """Every step twice: as it begins, and as it has ended."""
+        stopped = ""
+        for name, (title, check) in STEPS.items():
+            yield Step(name, title)
+            began = time.monotonic()
+            finding = unknown(f"Not looked at: {stopped}.") if stopped else await check(self._bench)
+            self._learn(finding)
+            step = Step(name, title, finding, time.monotonic() - began)
+            self.steps.append(step)
+            yield step
+            if name in _NEEDED and finding.verdict != "well" and not self._goes_on(name):
+                stopped = "there is no answer to begin with"
+
+    @property
+    def model(self) -> str | None:
+        return self._bench.model
+
+    @property
+    def requests(self) -> int:
+        return self._bench.requests
+
+    @property
+    def can_chat(self) -> bool:
+        """Whether the model answers, in whatever form it had to be asked."""
+        opening = self._bench.opening
+        return opening is not None and opening.heard.error is None
+
+    @property
+    def server(self) -> Known | None:
+        return way.recognise(self._bench)
+
+    @property
+    def quirks(self) -> Quirks:
+        """What was seen; where nothing was, what is known of such servers."""
+        known = self.server
+        return learned(known.quirks if known else Quirks(), self._learned)
+
+    def _goes_on(self, name: str) -> bool:
+        return name == "text" and self.can_chat
+
+    def _learn(self, finding: Finding) -> None:
+        self._learned |= finding.learned
+        self._bench.quirks = learned(self._bench.quirks, finding.learned)

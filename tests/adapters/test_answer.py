@@ -1,0 +1,59 @@
+"""One answer as an editor gets it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tollbridge.adapters.answer import AnswerParts
+from tollbridge.core.errors import BrokenCall, Disconnected
+from tollbridge.core.events import TextDelta, ToolCall
+from tollbridge.core.messages import TextPart, ToolCallPart
+
+BROKEN = ToolCall("c1", "read_file", '{"path": "/x', offered=False)
+PROBLEM = BrokenCall.of("The model called read_file with arguments that make no sense.", "c1")
+
+
+def test_a_call_whose_arguments_break_off_is_handed_on_for_the_tool_to_refuse() -> None:
+    answer = AnswerParts()
+    assert answer.take([TextDelta("Hm."), BROKEN]) == [TextPart("Hm.")]
+    parts, failure = answer.close(PROBLEM)
+    assert parts == [ToolCallPart("c1", "read_file", {"_invalid_arguments": '{"path": "/x'})]
+    assert failure is None
+    assert len(answer.changes) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"path": "/x",}', '"{\\"path\\": \\"/x\\"}"', '{}{"path": "/x"}', '```json\n{"path": "/x"}\n```'],
+)
+def test_arguments_with_one_possible_meaning_are_mended(text: str) -> None:
+    answer = AnswerParts()
+    answer.take([ToolCall("c1", "read_file", text, offered=False)])
+    assert answer.close(PROBLEM) == ([ToolCallPart("c1", "read_file", {"path": "/x"})], None)
+
+
+def test_arguments_that_were_cut_off_are_never_completed_and_run() -> None:
+    """A file written from half of its text would be worse than an error."""
+    answer = AnswerParts()
+    answer.take([ToolCall("c1", "write_file", '{"path": "/x", "text": "half of', offered=False)])
+    [call], _ = answer.close(PROBLEM)
+    assert isinstance(call, ToolCallPart)
+    assert set(call.input) == {"_invalid_arguments"}
+
+
+def test_a_call_that_the_stream_lost_is_not_handed_on() -> None:
+    answer = AnswerParts()
+    answer.take([BROKEN])
+    lost = Disconnected("The gateway closed the stream.")
+    assert answer.close(lost) == ([], lost)
+
+
+def test_a_call_without_a_name_stays_a_failure() -> None:
+    answer = AnswerParts()
+    answer.take([ToolCall("c1", "", "{}", offered=False)])
+    assert answer.close(PROBLEM) == ([], PROBLEM)
+
+
+def test_tools_have_the_names_their_editor_gave_them() -> None:
+    answer = AnswerParts({"read_file_1": "read file"}.__getitem__)
+    assert answer.take([ToolCall("c1", "read_file_1", {})]) == [ToolCallPart("c1", "read file", {})]

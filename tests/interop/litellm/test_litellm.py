@@ -1,0 +1,121 @@
+"""A real litellm proxy before a chat server: doctor passes, and a turn with tools works through it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from tests.interop.litellm import proxy
+from tests.interop.litellm.proxy import Proxy
+from tests.interop.litellm.upstream import THOUGHT, Upstream
+
+from tollbridge.bridge import Bridge, Turn
+from tollbridge.client import OpenResponsesClient
+from tollbridge.core.errors import BridgeError
+from tollbridge.core.messages import (
+    ChatRequest,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from tollbridge.doctor import Examination, samples
+from tollbridge.doctor.tools import WEATHER
+from tollbridge.healing import RememberedLessons
+from tollbridge.io.retry import RetryPolicy
+from tollbridge.profiles import find_quirks, keep_profile, known_quirks
+
+# The first run installs the proxy, which takes minutes.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def upstream() -> AsyncIterator[Upstream]:
+    async with Upstream() as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def litellm(upstream: Upstream) -> AsyncIterator[Proxy]:
+    async with proxy.running(upstream.url) as running:
+        yield running
+
+
+async def examined(litellm: Proxy, key: str) -> Examination:
+    async with OpenResponsesClient(litellm.url, key) as client:
+        examination = Examination(client)
+        async for _ in examination.run():
+            pass
+    return examination
+
+
+async def answer(litellm: Proxy, *messages: Message, folder: Path | None = None) -> tuple[Turn, list[Part]]:
+    parts: list[Part] = []
+    request = ChatRequest(model=litellm.model, messages=messages, tools=(WEATHER,))
+    lessons = RememberedLessons(lambda base_url, model: find_quirks(base_url, model, folder))
+    async with OpenResponsesClient(litellm.url, litellm.key, retries=RetryPolicy(attempts=1)) as client:
+        turn = await Bridge(client, lessons=lessons).answer(request, parts.extend)
+    return turn, parts
+
+
+def said(parts: list[Part]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+async def test_doctor_passes_and_a_turn_with_tools_works_with_the_profile_it_writes(
+    litellm: Proxy, upstream: Upstream, tmp_path: Path
+) -> None:
+    examination = await examined(litellm, litellm.key)
+    assert [step.title for step in examination.steps if step.finding and step.finding.verdict != "well"] == []
+    assert examination.requests <= 22
+    assert examination.server is not None
+    assert examination.server.name == "litellm"
+    assert examination.quirks == known_quirks("litellm")  # what is shipped is what is measured here
+    keep_profile(litellm.url, litellm.model, examination.quirks, folder=tmp_path)
+
+    asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.image()))
+    opening = (Message(Role.SYSTEM, "Be a bridge."), asked)
+    turn, parts = await answer(litellm, *opening, folder=tmp_path)
+    assert turn.finish_reason == "tool-calls"
+    (call,) = [part for part in parts if isinstance(part, ToolCallPart)]
+    assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
+    result = ToolResultPart(call.call_id, (TextPart("Sunny"), samples.image()))
+    told = (*opening, Message(Role.ASSISTANT, (call,)), Message(Role.USER, (result,)))
+    turn, parts = await answer(litellm, *told, folder=tmp_path)
+    assert turn.finish_reason == "stop"
+    assert "Sunny" in said(parts)
+    assert "Be a bridge." in said(parts)
+    assert turn.usage is not None
+    assert (turn.usage.input_tokens, turn.usage.cached_tokens) == (21, 4)
+    assert str(upstream.requests[-1]["messages"]).count("data:image/png") == 2  # none was lost on the way
+
+
+async def test_two_calls_and_thoughts_arrive(litellm: Proxy) -> None:
+    _, parts = await answer(litellm, Message(Role.USER, "Call the tool twice, in parallel."))
+    cities = [part.input["city"] for part in parts if isinstance(part, ToolCallPart)]
+    assert cities == ["Paris", "Rome"]
+    _, parts = await answer(litellm, Message(Role.USER, "Think, then speak."))
+    thought = "".join(part.text for part in parts if isinstance(part, ThinkingPart))
+    assert thought.strip() == THOUGHT
+    turn, _ = await answer(litellm, Message(Role.USER, "Speak at length."))
+    assert turn.finish_reason == "length"
+
+
+async def test_a_failure_behind_the_proxy_has_its_kind(litellm: Proxy) -> None:
+    kinds = {"fail-400": "invalid_request", "fail-429": "rate_limited", "fail-500": "server"}
+    for word, kind in kinds.items():
+        with pytest.raises(BridgeError) as caught:
+            await answer(litellm, Message(Role.USER, word))
+        assert caught.value.kind == kind
+
+
+async def test_a_wrong_key_is_no_chat_and_is_never_shown(litellm: Proxy) -> None:
+    wrong = "sk-wrong-0123456789abcdef"
+    examination = await examined(litellm, wrong)
+    assert not examination.can_chat
+    assert wrong not in str(examination.steps)

@@ -1,0 +1,159 @@
+"""A chat-completions server with a scripted model, for proxies to stand before: words say what it answers.
+
+It is what vLLM or LM Studio would be behind a proxy, as far as the wire goes: `POST /v1/chat/completions`,
+streamed and whole, with usage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any, Self
+
+from aiohttp import web
+
+TEXT = "Hello from the upstream, which heard you."
+THOUGHT = "The user wants a number. 17 times 3 is 51."
+PACE = 0.02  # seconds between two words of a slow answer
+USAGE = {
+    "prompt_tokens": 21,
+    "completion_tokens": 9,
+    "total_tokens": 30,
+    "prompt_tokens_details": {"cached_tokens": 4},
+    "completion_tokens_details": {"reasoning_tokens": 0},
+}
+# A word in the last message of the user that makes it fail: the status, and the words of the refusal.
+FAILURES = {
+    "fail-400": (400, "The upstream does not like this."),
+    "fail-429": (429, "The upstream is asked too often."),
+    "fail-500": (500, "The upstream is broken."),
+}
+
+
+class Upstream:
+    """A server on a free loopback port while the block lasts. `requests` are the bodies that came."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.url = ""
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=8 * 1024 * 1024)
+        app.router.add_post("/v1/chat/completions", self._complete)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.requests.append(body)
+        said = asked(body)
+        for word, (status, message) in FAILURES.items():
+            if word in said:
+                return web.json_response({"error": {"message": message, "type": "upstream"}}, status=status)
+        if not body.get("stream"):
+            return web.json_response(whole(body, said))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):  # whoever asked has hung up
+            for chunk in chunks(body, said):
+                await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+                await asyncio.sleep(PACE if "slowly" in said else 0)
+            await response.write(b"data: [DONE]\n\n")
+        return response
+
+
+def asked(body: dict[str, Any]) -> str:
+    """The last words of the user, small."""
+    texts = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    last = texts[-1] if texts else ""
+    if isinstance(last, list):
+        last = " ".join(part.get("text", "") for part in last)
+    return str(last).lower()
+
+
+def _roles_after_answer(body: dict[str, Any]) -> list[str]:
+    """Who spoke since the model last did."""
+    roles = [message["role"] for message in body["messages"]]
+    spoke = [place for place, role in enumerate(roles) if role == "assistant"]
+    return roles[spoke[-1] + 1 :] if spoke else roles
+
+
+def calls(body: dict[str, Any], said: str) -> list[dict[str, Any]]:
+    """The calls the model makes: where a tool is asked for and its result is not there yet."""
+    tools = [tool["function"]["name"] for tool in body.get("tools") or ()]
+    answered = "tool" in _roles_after_answer(body)
+    if not tools or answered or not ("tool" in said or body.get("tool_choice") == "required"):
+        return []
+    cities = ("Paris", "Rome") if "parallel" in said else ("Paris",)
+    return [
+        {
+            "index": index,
+            "id": f"call_up_{index}",
+            "type": "function",
+            "function": {"name": tools[0], "arguments": json.dumps({"city": city})},
+        }
+        for index, city in enumerate(cities)
+    ]
+
+
+def answer(body: dict[str, Any], said: str) -> tuple[str, str]:
+    """The text, which quotes the system prompt and tools' results, and why it ended."""
+    words = [TEXT]
+    words += [
+        str(each["content"]) for each in body["messages"] if each["role"] in ("system", "developer", "tool")
+    ]
+    if "long" in said:
+        words += [str(number) for number in range(1, 201)]
+    return " ".join(words), "length" if "at length" in said else "stop"
+
+
+def chunks(body: dict[str, Any], said: str) -> Iterator[dict[str, Any]]:
+    yield _chunk(body, {"role": "assistant", "content": ""})
+    if "think" in said:
+        yield from (_chunk(body, {"reasoning_content": word}) for word in _words(THOUGHT))
+    made = calls(body, said)
+    if made:
+        for call in made:
+            opening = {**call, "function": {"name": call["function"]["name"], "arguments": ""}}
+            yield _chunk(body, {"tool_calls": [opening]})
+            rest = {"index": call["index"], "function": {"arguments": call["function"]["arguments"]}}
+            yield _chunk(body, {"tool_calls": [rest]})
+        yield _chunk(body, {}, "tool_calls")
+    else:
+        text, reason = answer(body, said)
+        yield from (_chunk(body, {"content": word}) for word in _words(text))
+        yield _chunk(body, {}, reason)
+    yield {**_chunk(body, {}), "choices": [], "usage": USAGE}
+
+
+def whole(body: dict[str, Any], said: str) -> dict[str, Any]:
+    made = calls(body, said)
+    text, reason = answer(body, said)
+    message: dict[str, Any] = {"role": "assistant", "content": None if made else text}
+    if made:
+        message["tool_calls"] = made
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if made else reason}
+    return {**_head(body, "chat.completion"), "choices": [choice], "usage": USAGE}
+
+
+def _head(body: dict[str, Any], kind: str) -> dict[str, Any]:
+    return {"id": "chatcmpl-up", "object": kind, "created": 1_790_000_000, "model": body.get("model", "up")}
+
+
+def _chunk(body: dict[str, Any], delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "finish_reason": reason}
+    return {**_head(body, "chat.completion.chunk"), "choices": [choice]}
+
+
+def _words(text: str) -> Iterator[str]:
+    return (f"{word} " for word in text.split(" "))

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollbridge.core.quirks import Quirks
+from tollbridge.profiles import UnreadableProfile, find_quirks, keep_profile, kept_profile, profile_file
+from tollbridge.profiles.kept import profile_folder
+
+URL = "http://127.0.0.1:4000/v1"
+FOUND = Quirks(
+    system="system",
+    calls=False,
+    images=False,
+    without=frozenset({"temperature", "store"}),
+    input_tokens=False,
+)
+
+
+def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+    path = keep_profile(URL, "m", FOUND, ["Seen\nby us"], tmp_path)
+    assert path.parent == tmp_path
+    kept = kept_profile(URL + "/", tmp_path)
+    assert kept is not None
+    assert kept.of("m") == FOUND
+    assert path.read_text().startswith("# Seen by us\nbase_url = ")
+
+
+def test_what_a_model_does_not_take_another_may(tmp_path: Path) -> None:
+    keep_profile(URL, "blind", FOUND, folder=tmp_path)
+    keep_profile(URL, "seeing", Quirks(system="system"), folder=tmp_path)
+    kept = kept_profile(URL, tmp_path)
+    assert kept is not None
+    assert [kept.of(model).images for model in ("blind", "seeing", "other")] == [False, True, True]
+    assert kept.of("blind").without == {"temperature"}  # the second time, `store` was taken
+
+
+def test_two_base_urls_never_share_a_file(tmp_path: Path) -> None:
+    assert profile_file("http://a/v1", tmp_path) != profile_file("https://a/v1", tmp_path)
+    assert profile_file("http://a/v1", tmp_path) == profile_file("http://a/v1/", tmp_path)
+    assert profile_file("http://../../v1", tmp_path).parent == tmp_path
+
+
+@given(model=st.text(min_size=1, max_size=40))
+def test_a_model_may_be_called_anything(model: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("profiles")
+    keep_profile(URL, model, FOUND, folder=folder)
+    kept = kept_profile(URL, folder)
+    assert kept is not None
+    assert kept.of(model).images is False
+
+
+def test_what_the_server_refuses_is_refused_to_all_its_models(tmp_path: Path) -> None:
+    keep_profile(URL, "m", FOUND, folder=tmp_path)
+    kept = kept_profile(URL, tmp_path)
+    assert kept is not None
+    other = kept.of("other")
+    assert other == Quirks(
+        system="system", calls=False, without=frozenset({"store"}), input_tokens=False
+    )  # and images are worth a try
+
+
+def test_what_was_measured_wins_over_what_is_known(tmp_path: Path) -> None:
+    url = "http://localhost:11434/v1"
+    known = find_quirks(url, "m", tmp_path)
+    assert known is not None
+    assert known.without == {"include"}
+    keep_profile(url, "m", Quirks(), folder=tmp_path)
+    assert find_quirks(url, "m", tmp_path) == Quirks()
+
+
+def test_of_a_server_nobody_knows_there_is_no_profile(tmp_path: Path) -> None:
+    assert find_quirks("https://example.com/v1", "m", tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["system = 'emperor'", "colour = 'red'", "nonsense", "[models.m]\nimages = 3", "\xff", "models = 1"],
+)
+def test_a_file_that_makes_no_sense_is_named(text: str, tmp_path: Path) -> None:
+    path = profile_file(URL, tmp_path)
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(UnreadableProfile) as caught:
+        kept_profile(URL, tmp_path)
+    assert str(path) in caught.value.message
+    keep_profile(URL, "m", FOUND, folder=tmp_path)  # doctor writes it anew
+    assert kept_profile(URL, tmp_path) is not None
+
+
+def test_a_folder_in_its_place_is_an_error_that_names_it(tmp_path: Path) -> None:
+    profile_file(URL, tmp_path).mkdir()
+    with pytest.raises(UnreadableProfile, match="cannot be read"):
+        kept_profile(URL, tmp_path)
+
+
+def test_the_folder_is_where_the_environment_says(tmp_path: Path) -> None:
+    assert profile_folder({"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) == tmp_path / "profiles"
+    assert profile_folder({}).name == "profiles"

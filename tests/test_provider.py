@@ -1,0 +1,42 @@
+"""The three calls of an editor, answered by one object."""
+
+from __future__ import annotations
+
+from tollbridge import ChatModelProvider, Message, OpenResponsesClient, Role, TextPart, Tool, ToolCallPart
+from tollbridge.core.messages import Part
+from tollbridge.gateway import Gateway
+
+
+async def test_models_answers_and_counts_come_from_one_place() -> None:
+    parts: list[Part] = []
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        provider = ChatModelProvider(client)
+        models = {model.id for model in await provider.provide_models()}
+        turn = await provider.provide_response(
+            "tollbridge/demo", [Message(Role.USER, "Hello")], parts.append, reasoning_effort="low"
+        )
+        asked = gateway.requests[-1].body
+    assert "tollbridge/demo" in models
+    assert not any("embed" in model for model in models)
+    assert "Hello" in "".join(part.text for part in parts if isinstance(part, TextPart))
+    assert turn.usage is not None
+    assert provider.usage.total().input_tokens == turn.usage.input_tokens
+    assert isinstance(asked, dict)
+    assert asked["reasoning"]["effort"] == "low"
+
+
+async def test_a_tool_that_is_offered_is_called() -> None:
+    parts: list[Part] = []
+    tool = Tool("weather", "The weather", {"type": "object", "properties": {"city": {"type": "string"}}})
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        provider = ChatModelProvider(client)
+        await provider.provide_response("tollbridge/demo", [Message(Role.USER, "tool")], parts.append, [tool])
+    assert [part.name for part in parts if isinstance(part, ToolCallPart)] == ["weather"]
+
+
+async def test_texts_and_messages_are_counted_alike() -> None:
+    async with OpenResponsesClient("http://127.0.0.1:9/v1") as client:
+        provider = ChatModelProvider(client)
+        text = provider.provide_token_count("openai/gpt-5", "one two three")
+        message = provider.provide_token_count("openai/gpt-5", Message(Role.USER, "one two three"))
+    assert text == message == 3
