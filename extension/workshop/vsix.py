@@ -128,7 +128,7 @@ def _install(version: str, folder: Path) -> None:
         "-m",
         "pip",
         "install",
-        "--quiet",
+        "-qq",
         "--disable-pip-version-check",
         "--no-compile",
     ]
