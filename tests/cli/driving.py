@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import fcntl
 import os
 import pty
 import re
-import shutil
 import struct
 import sys
-import tempfile
 import termios
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import IO, NamedTuple
+
+from tests.apart import PLACES
 
 PROGRAM = (sys.executable, "-m", "tollbridge")
 # Takes the pseudo-terminal as its own, so that Ctrl-C becomes a signal, and becomes the program.
@@ -30,11 +29,6 @@ _OURS = re.compile(r"TOLLBRIDGE_|AI_GATEWAY_|VERCEL_|NO_COLOR|.*_proxy", re.IGNO
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
 
 
-# What the program writes down for later stays apart from the machine's own.
-_APART = tempfile.mkdtemp(prefix="tollbridge-tests-")
-atexit.register(shutil.rmtree, _APART, ignore_errors=True)
-
-
 class Result(NamedTuple):
     code: int
     out: str
@@ -46,12 +40,7 @@ def environment(extra: Mapping[str, str] = {}) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
     if "TOLLBRIDGE_CACHE_DIR" in os.environ:
         kept["TOLLBRIDGE_CACHE_DIR"] = os.environ["TOLLBRIDGE_CACHE_DIR"]
-    places = {
-        "XDG_CONFIG_HOME": f"{_APART}/config",
-        "TOLLBRIDGE_DATA_DIR": f"{_APART}/data",
-        "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
-    }
-    return {**kept, **places, "COLUMNS": "100", "TERM": "xterm", **extra}
+    return {**kept, **PLACES, "COLUMNS": "100", "TERM": "xterm", **extra}
 
 
 async def tollbridge(

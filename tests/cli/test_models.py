@@ -82,7 +82,7 @@ async def test_the_settings_choose_and_order_the_models(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_that_is_gone_leaves_its_list(tmp_path: Path) -> None:
-    env = {"TOLLBRIDGE_CACHE_DIR": str(tmp_path)}
+    env = {"TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path)}
     async with Gateway() as gateway:
         assert await ids(gateway, **env) == ["demo", "plain"]
     result = await tollbridge("models", "--refresh", "--base-url", gateway.url, env=env)

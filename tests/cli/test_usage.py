@@ -61,7 +61,7 @@ def test_requests_are_added_up_by_day_and_model() -> None:
 
 
 async def test_what_was_asked_is_shown_with_its_cost(tmp_path: Path) -> None:
-    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CACHE_DIR": str(tmp_path), "COLUMNS": "140"}
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path), "COLUMNS": "140"}
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
         await tollbridge("models", *where[:2], env=env)

@@ -138,16 +138,33 @@ async def test_a_turn_that_was_stopped_is_recorded_as_far_as_it_came(tmp_path: P
     assert difference(live, (await play(recording)).parts) == []
 
 
-async def test_a_gateway_that_quotes_the_key_does_not_get_it_recorded(tmp_path: Path) -> None:
+async def test_a_key_that_the_model_spells_out_is_not_recorded_in_pieces(tmp_path: Path) -> None:
     quoting = request(f"My key is {KEY}, remember it.")
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         path, live, _ = await record(client, tmp_path, quoting)
     assert KEY in "".join(getattr(part, "text", "") for part in live)
-    kept = path.read_bytes()
-    assert KEY.encode() not in kept
-    assert KEY.encode() not in b"".join(
-        line.data for line in read_recording(path).lines if isinstance(line, Received)
-    )
+    assert KEY.encode() not in path.read_bytes()
+    recording = read_recording(path)
+    assert recording.begun.redacted
+    played = (await play(recording)).parts
+    assert KEY not in "".join(getattr(part, "text", "") for part in played)
+    assert difference(recording.parts, played) == []
+
+
+async def test_a_key_that_the_gateway_quotes_is_covered_where_it_stands(tmp_path: Path) -> None:
+    """Read in small pieces, so that no read has the key whole."""
+    recorder = Recorder(tmp_path)
+    async with recorder.tape(request()) as tape:
+        tape.asked("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
+        tape.answered(401, {"content-type": "application/json"})
+        body = b'{"error":{"message":"No such key: %b","type":"x"}}' % KEY.encode()
+        for start in range(0, len(body), 7):
+            tape.received(body[start : start + 7])
+    assert recorder.last is not None
+    recording = read_recording(recorder.last)
+    kept = b"".join(line.data for line in recording.lines if isinstance(line, Received))
+    assert kept == body.replace(KEY.encode(), b"*" * len(KEY))
+    assert not recording.begun.redacted
 
 
 async def test_content_is_blotted_out_where_that_is_asked(tmp_path: Path) -> None:

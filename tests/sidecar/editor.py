@@ -113,8 +113,11 @@ class Editor:
         assert out is not None
         while header := await out.readline():
             length = int(header.removeprefix(b"Content-Length: "))
-            assert await out.readline() == b"\r\n"
-            self._take(json.loads(await out.readexactly(length)))
+            frame = await _exactly(out, 2 + length)
+            if frame is None:
+                break  # killed in the middle of it
+            assert frame[:2] == b"\r\n"
+            self._take(json.loads(frame[2:]))
             self._arrived.set()
         for answer in self._answers.values():
             if not answer.done():
@@ -140,6 +143,13 @@ class Editor:
         assert self.process.stderr is not None
         while line := await self.process.stderr.readline():
             self.stderr += line.decode()
+
+
+async def _exactly(stream: asyncio.StreamReader, length: int) -> bytes | None:
+    try:
+        return await stream.readexactly(length)
+    except asyncio.IncompleteReadError:
+        return None
 
 
 def said(parts: list[dict[str, Any]], kind: str = "text") -> str:

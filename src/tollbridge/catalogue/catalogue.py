@@ -104,7 +104,15 @@ class Catalogue:
     def _known(self, name: int, base_url: str) -> Kept | None:
         """What is remembered for this key, or else what the last one who asked this gateway was told."""
         found = self._kept.get(name)
-        return found or (self._shelf.get(base_url) if self._shelf else None)
+        if found is None and self._shelf and (found := self._shelf.get(base_url)):
+            self._remember(name, found)
+        return found
+
+    def _remember(self, name: int, kept: Kept) -> None:
+        self._kept.pop(name, None)
+        while len(self._kept) >= LIST_LIMIT:
+            self._kept.pop(next(iter(self._kept)))
+        self._kept[name] = kept
 
     def _fetch(self, name: int, source: Source, key: str | None, kept: Kept | None) -> asyncio.Task[Kept]:
         fetch = self._fetches.get(name)
@@ -127,10 +135,7 @@ class Catalogue:
             return  # a mistake of ours, which whoever waits for the fetch is told
         kept = fetch.result()
         self._failed.pop(name, None)
-        self._kept.pop(name, None)
-        while len(self._kept) >= LIST_LIMIT:
-            self._kept.pop(next(iter(self._kept)))
-        self._kept[name] = kept
+        self._remember(name, kept)
         if self._shelf:
             self._shelf.put(kept)
         if self._on_change and before and before.models != kept.models:

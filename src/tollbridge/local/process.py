@@ -18,6 +18,7 @@ from tollbridge.local.errors import LocalModelFailed
 from tollbridge.local.fetch import Progress, fetch
 from tollbridge.local.model import SMOLLM2
 from tollbridge.local.server import Announcement, Listening, NotListening
+from tollbridge.local.surroundings import without_keys
 
 DEFAULT_CONTEXT = 8192
 _ANNOUNCEMENTS: msgspec.json.Decoder[Announcement] = msgspec.json.Decoder(Announcement)
@@ -128,6 +129,7 @@ class LocalModel:
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tollbridge.local.server"),
             *(text for name, value in options.items() for text in (f"--{name}", str(value))),
+            env=without_keys(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=self._log,

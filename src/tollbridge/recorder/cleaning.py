@@ -55,7 +55,8 @@ def _clean(line: Line, keys: Collection[str], *, redacted: bool) -> Line:
 def _without_content(line: Line, plain: dict[str, Any]) -> dict[str, Any]:
     match line:
         case Begun():
-            return plain | {name: _hidden(plain.get(name)) for name in ("request", "said")}
+            hidden = {name: _hidden(plain.get(name)) for name in ("request", "said")}
+            return plain | hidden | {"redacted": True}
         case Sent():
             return plain | {"body": redact.hide_content(plain["body"].encode()).decode()}
         case Ended(error=error) if error and "message" in error:

@@ -59,6 +59,7 @@ class _Gateway:
         self._attempts = list(attempts)
         self.base_url = _base_url(attempts[0].sent) if attempts else ""
         self.at = 0.0
+        self._failure: BridgeError = Disconnected("The recording ends here.")
 
     async def batches(
         self,
@@ -73,9 +74,10 @@ class _Gateway:
                 return
             except BridgeError as error:
                 # What may pass the client tries again by itself; all else is for the bridge.
+                self._failure = error
                 if not error.transient or not self._attempts:
                     raise
-        raise Disconnected("The recording ends here.")
+        raise self._failure  # asked once more than then
 
     def _events(self, attempt: Attempt) -> Iterator[list[Event]]:
         if attempt.answered is None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.json import read_json, write_json
-from tollbridge.core.messages import ChatRequest, Part
+from tollbridge.core.messages import ChatRequest, Part, TextPart, ThinkingPart, ToolCallPart
 from tollbridge.core.usage import Usage
 from tollbridge.core.version import VERSION
 from tollbridge.io.watching import Watch
@@ -65,8 +65,10 @@ class Tape(Watch):
     ) -> None:
         reason, usage = self._ending
         self._lines.append(Ended(self._now(), _outcome(error), _facts(error), reason, usage))
-        lines = cleaned(self._lines, self._keys, redacted=self._redacted)
-        if self._redacted:
+        # A key that the model spelled out came in pieces, and nothing but a blot over all covers it.
+        redacted = self._redacted or any(key in _spoken(self._lines) for key in self._keys)
+        lines = cleaned(self._lines, self._keys, redacted=redacted)
+        if redacted:
             from tollbridge.recorder.playing import with_parts_again
 
             lines = await with_parts_again(lines)
@@ -108,6 +110,15 @@ class Tape(Watch):
 
     def _now(self) -> float:
         return round(time.monotonic() - self._clock, 6)
+
+
+def _spoken(lines: list[Line]) -> str:
+    """What the model said, put together."""
+    parts = [part for line in lines if isinstance(line, Parts) for part in line.parts]
+    texts = "".join(part.text for part in parts if isinstance(part, TextPart))
+    thoughts = "".join(part.text for part in parts if isinstance(part, ThinkingPart))
+    calls = "".join(write_json(part.input) for part in parts if isinstance(part, ToolCallPart))
+    return f"{texts}\n{thoughts}\n{calls}"
 
 
 def _plain(value: object) -> Any:

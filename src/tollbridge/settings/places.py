@@ -29,6 +29,12 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return platformdirs.user_cache_path(_NAME)
 
 
+def catalogue_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """The lists of models: `TOLLBRIDGE_CATALOGUE_DIR`, or among what can be fetched again."""
+    chosen = environment.get("TOLLBRIDGE_CATALOGUE_DIR")
+    return Path(chosen) if chosen else cache_folder(environment) / "catalogue"
+
+
 def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """What was measured and learned: `TOLLBRIDGE_DATA_DIR`, or the place for data."""
     chosen = environment.get("TOLLBRIDGE_DATA_DIR")

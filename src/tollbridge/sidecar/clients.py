@@ -10,8 +10,10 @@ import msgspec
 from tollbridge.client import GatewayClient, OpenResponsesClient
 from tollbridge.client_aisdk import open_client
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.io.http import Timeouts
+from tollbridge.settings import Settings, load
+from tollbridge.settings.network import http_timeouts
 from tollbridge.sidecar import wire
+from tollbridge.sidecar.told import editor_layer
 from tollbridge.toll import Toll
 
 
@@ -28,11 +30,19 @@ class Clients:
     """Made when they are first needed, with the settings of that moment."""
 
     def __init__(self, settings: wire.Settings, estimator: HybridTokenEstimator) -> None:
-        self._settings = settings
+        self._told = settings
+        self._loaded: Settings | None = None  # once they could be read
         self._estimator = estimator
         self._gateways: dict[tuple[str, str], Gateway] = {}
         self._retired: list[Gateway] = []
         self._users = 0
+
+    @property
+    def settings(self) -> Settings:
+        """Those in force. Read again while they cannot be: a file that is mended counts at once."""
+        if self._loaded is None:
+            self._loaded = load(editor=editor_layer(self._told)).settings
+        return self._loaded
 
     @asynccontextmanager
     async def using(self, account: wire.Account) -> AsyncIterator[Gateway]:
@@ -46,7 +56,7 @@ class Clients:
 
     async def change_settings(self, settings: wire.Settings) -> None:
         """For the requests that come after; those under way end as they began."""
-        self._settings = settings
+        self._told, self._loaded = settings, None
         self._retired += self._gateways.values()
         self._gateways = {}
         await self._close_retired()
@@ -58,16 +68,16 @@ class Clients:
     def _gateway(self, account: wire.Account) -> Gateway:
         name = account.backend, account.base_url
         if name not in self._gateways:
-            settings = self._settings
+            settings = self.settings
             client = open_client(
                 account.backend,
                 account.base_url,
-                timeouts=_timeouts(settings.timeouts),
+                timeouts=http_timeouts(settings),
                 proxy=settings.proxy,
                 allow_http=settings.allow_http,
             )
             toll = Toll(self._estimator)
-            if settings.count_at_gateway and isinstance(client, OpenResponsesClient):
+            if self._told.count_at_gateway and isinstance(client, OpenResponsesClient):
                 toll = Toll(self._estimator, client)
             self._gateways[name] = Gateway(client, toll)
         return self._gateways[name]
@@ -77,8 +87,3 @@ class Clients:
             retired, self._retired = self._retired, []
             for gateway in retired:
                 await gateway.aclose()
-
-
-def _timeouts(asked: wire.Timeouts) -> Timeouts:
-    given = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
-    return Timeouts(**given)

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+
+import msgspec
 
 from tollbridge.bridge import Bridge
-from tollbridge.catalogue import Catalogue
-from tollbridge.core.messages import Part
+from tollbridge.catalogue import Catalogue, choose_models
+from tollbridge.catalogue.choosing import corrected
+from tollbridge.client import GatewayClient
+from tollbridge.core.messages import ChatRequest, Part
+from tollbridge.core.models import Model
 from tollbridge.core.quirks import Quirks
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
 from tollbridge.healing import RememberedLessons
 from tollbridge.profiles import UnreadableProfile, find_quirks
-from tollbridge.settings.places import cache_folder, database_file
+from tollbridge.recorder import Recorder, Tape
+from tollbridge.settings import with_settings
+from tollbridge.settings.places import catalogue_folder, database_file
 from tollbridge.sidecar import wire
 from tollbridge.sidecar.clients import Clients
 from tollbridge.sidecar.estimator import SharedEstimator
@@ -35,7 +44,7 @@ class Turns:
         self._estimator = estimator
         self._clients = Clients(settings, estimator)
         self._tracker = open_tracker(database_file())
-        self._catalogue = Catalogue(cache_folder() / "catalogue", changed)
+        self._catalogue = Catalogue(catalogue_folder(), changed)
         self._lessons = RememberedLessons(_quirks)
 
     async def change_settings(self, settings: wire.Settings) -> None:
@@ -48,25 +57,32 @@ class Turns:
             listing = await self._catalogue.models(gateway.client, api_key=key, refresh=params.refresh)
         if listing.error is not None and params.refresh:
             raise listing.error
-        return wire.ModelList([encode_model(model) for model in listing.models if model.is_chat_model])
+        models = choose_models(listing.models, self._clients.settings)
+        return wire.ModelList([encode_model(model) for model in models if model.is_chat_model])
 
     async def chat(self, params: wire.Chat, report: Report) -> wire.ChatResult:
         account = params.account
         key = account.api_key or None
         async with self._clients.using(account) as gateway:
-            model = self._catalogue.find(gateway.client, params.model, api_key=key)
+            model = self._find(gateway.client, params.model, key)
             decoded = decode_chat(params, takes_files=model is None or model.capabilities.files)
             if decoded.dropped:
                 log("info", f"not sent to {params.model}: {_listed(decoded.dropped)}")
-            payer = Payer("", account.base_url)
-            bridge = Bridge(gateway.client, self._tracker, gateway.toll, account=payer, lessons=self._lessons)
-            turn = await bridge.answer(
-                decoded.request,
-                _reporting(report, params.model),
-                api_key=key,
-                window=model.limits.input if model is not None else None,
-                abilities=model.capabilities if model is not None else None,
-            )
+            request = with_settings(decoded.request, self._clients.settings, account.base_url)
+            async with self._tape(request, params) as tape:
+                client = gateway.client if tape is None else gateway.client.watched(tape)
+                tell = _reporting(report, params.model)
+                payer = Payer("editor", account.base_url)
+                bridge = Bridge(client, self._tracker, gateway.toll, account=payer, lessons=self._lessons)
+                turn = await bridge.answer(
+                    request,
+                    tell if tape is None else tape.heard(tell),
+                    api_key=key,
+                    window=model.limits.input if model is not None else None,
+                    abilities=model.capabilities if model is not None else None,
+                )
+                if tape is not None:
+                    tape.finished(turn.finish_reason, turn.usage)
         usage = encode_usage(turn.context)
         if usage is not None:
             report([usage])
@@ -81,6 +97,20 @@ class Turns:
             seconds=turn.duration,
             lesson=self._estimator.lesson,
         )
+
+    def _find(self, client: GatewayClient, name: str, key: str | None) -> Model | None:
+        """What is known of a model, with what the settings say of it."""
+        model = self._catalogue.find(client, name, api_key=key)
+        return None if model is None else corrected(model, self._clients.settings)
+
+    def _tape(self, request: ChatRequest, params: wire.Chat) -> AbstractAsyncContextManager[Tape | None]:
+        """A tape for the turn, where turns are recorded. What the editor sent is on it without its key."""
+        settings = self._clients.settings
+        if settings.record is None:
+            return nullcontext()
+        recorder = Recorder(Path(settings.record), redacted=settings.record_redact)
+        said = msgspec.structs.replace(params, account=msgspec.structs.replace(params.account, api_key=None))
+        return recorder.tape(request, said=said, keys=(params.account.api_key or "",))
 
     async def usage(self) -> wire.Totals:
         failed = [record.model for record in self._tracker.records if record.outcome == "failed"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tollbridge.core.usage import Usage
 from tollbridge.editors.vscode import wire as vscode
@@ -24,9 +24,18 @@ class Timeouts(Shape, frozen=True):
 
 
 class Settings(Shape, frozen=True):
+    """What the environment and the settings file say outranks it. `models` is spelled as in the file."""
+
     proxy: str | None = None
-    allow_http: bool = False
+    allow_http: bool | None = None
     timeouts: Timeouts = Timeouts()
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    favourites: tuple[str, ...] = ()
+    models: Mapping[str, Any] = {}
+    context_management: bool | None = None
+    record: str | None = None
+    record_redact: bool | None = None
     # Ask the gateway itself how long each new conversation is, in the background.
     count_at_gateway: bool = False
 

@@ -442,3 +442,17 @@ def test_reasoning_is_sent_as_the_server_reads_it() -> None:
 
 def test_what_a_model_signed_a_call_with_stays_on_it() -> None:
     assert quirky()["input"][3]["thought_signature"] == "s"
+
+
+def test_tools_are_nested_for_a_server_that_names_them_as_chat_completions_do() -> None:
+    request = ChatRequest(
+        model="m",
+        messages=(Message(Role.USER, "Hi"),),
+        tools=(Tool("look", "Looks", {"type": "object"}),),
+        tool_choice=NamedTool("look"),
+        quirks=Quirks(tools_as="nested"),
+    )
+    body = encode_request(request)
+    function = {"name": "look", "description": "Looks", "parameters": {"type": "object"}, "strict": False}
+    assert body["tools"] == [{"type": "function", "function": function}]
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "look"}}

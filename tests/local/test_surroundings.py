@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from tollbridge.local.surroundings import without_keys
+
+
+def test_keys_are_not_handed_on_and_everything_else_is() -> None:
+    given = {
+        "PATH": "/bin",
+        "TOLLBRIDGE_API_KEY_WORK": "a",
+        "AI_GATEWAY_API_KEY": "b",
+        "VERCEL_OIDC_TOKEN": "c",
+        "PIP_INDEX_PASSWORD": "d",
+        "OMP_NUM_THREADS": "2",
+    }
+    assert list(without_keys(given)) == ["PATH", "PIP_INDEX_PASSWORD", "OMP_NUM_THREADS"]

@@ -1,0 +1,247 @@
+"""A key, planted in every place a key can come from, is looked for everywhere it could be found.
+
+Real programs, real sockets: what they print, log, write to disk, and show in the list of processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from aiohttp import web
+
+from tests.cli.driving import environment
+from tests.sidecar.editor import Editor, Refusal
+
+ROOT = Path(__file__).parents[1]
+KEY = "tk-planted-4711-0815-secret"
+RECORDINGS = ROOT / "tests" / "recordings" / "openresponses"
+ACCOUNTS = """
+record = "{tapes}"
+[accounts.named]
+base_url = "{url}"
+key = "environment:MY_OWN_KEY"
+[accounts.ringed]
+base_url = "{url}"
+"""
+# Where the key is put for a command, and the account that has it there.
+PLACES = {
+    "TOLLBRIDGE_API_KEY": ("--base-url", "{url}"),
+    "AI_GATEWAY_API_KEY": ("--base-url", "{url}"),
+    "VERCEL_OIDC_TOKEN": ("--base-url", "{url}"),
+    "MY_OWN_KEY": ("--account", "named"),
+    "TOLLBRIDGE_API_KEY_RINGED": ("--account", "ringed"),
+    "keyring": ("--account", "ringed"),
+}
+
+
+class Server:
+    """Answers as servers do, in pieces; quotes the key it was given where it refuses."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.keys: list[str] = []
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        key = request.headers.get("authorization", "").removeprefix("Bearer ")
+        self.keys.append(key)
+        question = await request.text()
+        if "refuse" in question:
+            return web.json_response({"error": {"message": f"Bad key {key}", "type": "x"}}, status=401)
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        if "break" in question:
+            failure = json.dumps({"type": "error", "error": {"message": f"Key {key} is spent", "code": "x"}})
+            for start in range(0, len(failure), 9):
+                piece = ("data: " if start == 0 else "") + failure[start : start + 9]
+                await response.write(piece.encode())
+                await asyncio.sleep(0.001)
+            await response.write(b"\n\n")
+            return response
+        if "wait" in question:
+            await asyncio.sleep(1.0)
+        await response.write((RECORDINGS / "litellm.text-stream.sse").read_bytes())
+        return response
+
+    async def list_models(self, request: web.Request) -> web.Response:
+        self.keys.append(request.headers.get("authorization", "").removeprefix("Bearer "))
+        return web.json_response({"data": [{"id": "m", "description": "A model."}]})
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    app = web.Application()
+    app.router.add_post("/v1/responses", server.respond)
+    app.router.add_get("/v1/models", server.list_models)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    yield server
+    await runner.cleanup()
+
+
+class Machine:
+    """A machine of its own for the programs: what they said, and all they left behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.said = ""
+        self.env = environment(
+            {
+                "HOME": str(folder),
+                "XDG_DATA_HOME": str(folder / "share"),
+                "TOLLBRIDGE_CONFIG": str(folder / "config.toml"),
+                "TOLLBRIDGE_DATA_DIR": str(folder / "data"),
+                "TOLLBRIDGE_CATALOGUE_DIR": str(folder / "catalogue"),
+                "PYTHON_KEYRING_BACKEND": "tests.cli.keyrings.FileKeyring",
+                "TEST_KEYRING": str(folder / "the-keyring-itself"),
+                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+                "TOLLBRIDGE_DEBUG": "1",  # as much as can be said
+            }
+        )
+
+    async def run(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] = {}) -> int | None:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tollbridge", *arguments),
+            env={**self.env, **env},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with watched(process.pid) as seen, asyncio.timeout(60):
+            out, _ = await process.communicate(stdin)
+        self.said += out.decode() + "".join(seen)
+        return process.returncode
+
+    def files(self) -> Iterator[tuple[Path, bytes]]:
+        for path in self.folder.rglob("*"):
+            if path.is_file() and path.name != "the-keyring-itself":
+                yield path, path.read_bytes()
+
+
+@asynccontextmanager
+async def watched(pid: int) -> AsyncIterator[set[str]]:
+    """The command line of a process, and of what it starts, as anyone on the machine can read it; and what
+    its children are given in their environment."""
+    seen: set[str] = set()
+
+    async def look() -> None:
+        while True:
+            try:
+                process = psutil.Process(pid)
+                seen.add(" ".join(process.cmdline()))
+                for child in process.children(recursive=True):
+                    seen.add(" ".join(child.cmdline()))
+                    seen.add(str(child.environ()))
+            except psutil.Error:
+                pass
+            await asyncio.sleep(0.05)
+
+    looking = asyncio.ensure_future(look())
+    try:
+        yield seen
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, server: Server) -> Machine:
+    machine = Machine(tmp_path)
+    text = ACCOUNTS.format(url=server.url, tapes=tmp_path / "tapes")
+    (tmp_path / "config.toml").write_text(text)
+    return machine
+
+
+def assert_not_found(machine: Machine) -> None:
+    assert KEY not in machine.said
+    kept = list(machine.files())
+    assert any(path.name == "tollbridge.db" for path, _ in kept)
+    for path, data in kept:
+        assert KEY.encode() not in data, path
+        assert KEY[4:-4].encode() not in data, path
+
+
+# Each takes a dozen programs, so all but the two ways are left for the long run.
+@pytest.mark.parametrize(
+    "place",
+    [
+        place if place in ("AI_GATEWAY_API_KEY", "keyring") else pytest.param(place, marks=pytest.mark.slow)
+        for place in PLACES
+    ],
+)
+async def test_a_key_is_sent_and_found_nowhere_else(place: str, machine: Machine, server: Server) -> None:
+    where = [part.format(url=server.url) for part in PLACES[place]]
+    env = {} if place == "keyring" else {place: KEY}
+    if place == "keyring":
+        assert await machine.run("login", "ringed", stdin=f"{KEY}\n".encode()) == 0
+    ask = ("ask", "--model", "m", *where)
+    assert await machine.run(*ask, "hello", env=env) == 0
+    assert await machine.run(*ask, "wait", "--json", env=env) == 0
+    assert await machine.run(*ask, "refuse", env=env) == 1
+    assert await machine.run(*ask, "break", env=env) == 1
+    assert await machine.run("chat", "--model", "m", *where, stdin=b"hello\nrefuse\nbreak\n", env=env) == 1
+    assert await machine.run("models", *where, env=env) == 0
+    assert await machine.run("config", *where, env=env) == 0
+    assert await machine.run("usage", env=env) == 0
+    tapes = [str(path) for path in (machine.folder / "tapes").iterdir()]
+    assert len(tapes) >= 7
+    assert await machine.run("replay", *tapes, env=env) == 0
+    assert await machine.run("replay", "--json", *tapes, env=env) == 0
+    assert set(server.keys) == {KEY}
+    assert "Bad key [key]" in machine.said or "Bad key *" in machine.said
+    assert_not_found(machine)
+
+
+async def test_a_key_the_editor_gives_is_sent_and_found_nowhere_else(
+    machine: Machine, server: Server
+) -> None:
+    account = {"baseUrl": server.url, "apiKey": KEY}
+    async with Editor(env=machine.env) as editor, watched(editor.process.pid) as seen:
+        await editor.greet(record=str(machine.folder / "tapes"))
+        await editor.request("models", {"account": account})
+        for text in ("hello", "refuse", "break", "wait"):
+            messages = [{"role": 1, "content": [{"type": "text", "value": text}]}]
+            try:
+                await editor.request("chat", {"account": account, "model": "m", "messages": messages})
+            except Refusal as refusal:
+                machine.said += f"{refusal.message} {refusal.data}"
+        # Requests that make no sense: what is wrong with them is told, and not what they held.
+        for params in (
+            {"account": {**account, "baseUrl": 3}},
+            {"account": [KEY]},
+            {"account": {"apiKey": KEY}},
+        ):
+            with pytest.raises(Refusal) as caught:
+                await editor.request("chat", params)
+            machine.said += f"{caught.value.message} {caught.value.data}"
+        machine.said += str(await editor.request("status")) + str(await editor.request("usage"))
+    machine.said += editor.stderr + "".join(seen)
+    assert set(server.keys) == {KEY}
+    assert len(list((machine.folder / "tapes").iterdir())) == 4
+    assert_not_found(machine)
+
+
+async def test_a_broken_key_is_found_nowhere_either(machine: Machine, server: Server) -> None:
+    broken = f"{KEY} ü"
+    assert (
+        await machine.run("ask", "hello", "--base-url", server.url, env={"TOLLBRIDGE_API_KEY": broken}) == 1
+    )
+    assert await machine.run("login", "ringed", stdin=broken.encode()) == 1
+    assert await machine.run("login", KEY) == 1  # an account by that name there is not
+    config = machine.folder / "config.toml"
+    config.write_text(f'[accounts.work]\nkey = "{KEY}"\n')
+    assert await machine.run("config") == 1
+    config.unlink()
+    assert server.keys == []
+    said = machine.said.replace(f"login {KEY}", "").replace(f"no account “{KEY}”", "")  # what was typed
+    assert KEY not in said
