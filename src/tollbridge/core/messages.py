@@ -29,7 +29,7 @@ class ThinkingPart(msgspec.Struct, frozen=True, tag="thinking"):
     metadata: Mapping[str, Any] | None = None
 
 
-class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call"):
+class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call", repr_omit_defaults=True):
     """`input` is the JSON value of the arguments; an editor's tools take an object.
 
     `metadata` is opaque, as for thinking: what the model needs to know its own call again.
