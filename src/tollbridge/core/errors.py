@@ -26,9 +26,10 @@ An error keeps its message, kind, status, code, request id and how long to wait;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tollbridge.core.usage import Usage
+if TYPE_CHECKING:
+    from tollbridge.core.usage import Usage
 
 Kind = Literal[
     "authentication",
