@@ -32,7 +32,7 @@ fix: $(VENV)/dev.stamp ## Tidy the code: formatting, imports, what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/dev.stamp ## Measure us beside our peers and the floor
+bench: $(VENV)/bench.stamp ## Measure us beside our peers and the floor
 	PYTHONPATH=extension $(BIN)/python -m bench
 
 vsix: $(VENV)/dev.stamp ## Pack the VS Code extension, with what it needs inside, into dist/
@@ -45,6 +45,8 @@ pin: $(VENV)/dev.stamp ## Pin the newest allowed dependencies again, with their 
 	$(PIP) install uv
 	$(PIN) --extra local --group build pyproject.toml -o requirements.txt
 	$(PIN) --group dev -c requirements.txt -o requirements-dev.txt
+	$(PIN) --group bench -c requirements.txt -c requirements-dev.txt -o requirements-bench.txt
+	$(PIN) tests/interop/litellm/requirements.in -o tests/interop/litellm/requirements.txt
 
 clean: ## Remove everything that was made here (the model in your cache stays)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist
@@ -84,4 +86,9 @@ $(VENV)/run.stamp: $(VENV)/python.stamp requirements.txt pyproject.toml
 $(VENV)/dev.stamp: $(VENV)/run.stamp requirements-dev.txt
 	@echo "Installing what the tests need…"
 	@$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/bench.stamp: $(VENV)/dev.stamp requirements-bench.txt
+	@echo "Installing what is measured beside us…"
+	@$(PIP) install --require-hashes -r requirements-bench.txt
 	@touch $@

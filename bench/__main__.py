@@ -8,6 +8,11 @@ from importlib import import_module
 BENCHES = {
     "streaming": "bench.streaming",
     "aisdk": "bench.aisdk",
+    "tokens.equality": "bench.tokens.equality",
+    "tokens.speed": "bench.tokens.speed",
+    "tokens.simulate": "bench.tokens.simulate",
+    "tokens.local": "bench.tokens.local",
+    "tokens.store": "bench.tokens.store",
 }
 
 

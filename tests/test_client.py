@@ -31,6 +31,7 @@ from tollbridge.core.errors import (
 )
 from tollbridge.core.events import Event, Finished, TextDelta
 from tollbridge.core.messages import ChatRequest, Message, Role, TextPart, Tool
+from tollbridge.core.quirks import Quirks
 from tollbridge.gateway import Gateway, Settings
 from tollbridge.gateways.refusal import MESSAGE_LIMIT
 from tollbridge.io.http import Timeouts
@@ -391,3 +392,23 @@ async def test_a_client_is_made_without_a_running_loop_and_closed_without_use() 
 def test_a_base_url_is_an_address_and_no_more(base_url: str) -> None:
     with pytest.raises(RequestError, match="base URL"):
         OpenResponsesClient(base_url)
+
+
+async def test_a_gateway_that_counts_no_tokens_is_not_asked_to() -> None:
+    request = ChatRequest(
+        model="tollbridge/demo", messages=(Message(Role.USER, "Hi"),), quirks=Quirks(input_tokens=False)
+    )
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        with pytest.raises(BridgeError, match="does not count tokens") as caught:
+            await client.input_tokens(request)
+        assert len(gateway.requests) == 0
+    assert caught.value.kind == "not_found"
+
+
+async def test_the_proxy_is_told_without_its_password() -> None:
+    async with OpenResponsesClient(
+        "https://gateway.test/v1", proxy="http://me:secret@proxy.test:3128"
+    ) as client:
+        assert client.proxy() == "proxy.test:3128"
+    async with OpenResponsesClient("http://127.0.0.1:1/v1", proxy="http://proxy.test:3128") as client:
+        assert client.proxy() is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -30,7 +31,7 @@ PAIRS = {
 }
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     if arguments[:1] == ["--fixture"]:
         _write(Path(arguments[1]))
         return

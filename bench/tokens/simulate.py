@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from rich.console import Console
@@ -115,7 +115,7 @@ def mean(errors: list[Error], which: Callable[[Error], bool]) -> float:
     return sum(found) / len(found) if found else float("nan")
 
 
-def main(names: list[str]) -> None:
+def main(names: Sequence[str] = ()) -> None:
     console = Console(width=160)
     for name in names or list(TRIALS):
         trial = TRIALS[name]

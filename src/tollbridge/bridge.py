@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +15,7 @@ from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import Event, Finished
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.models import Capabilities
+from tollbridge.core.reasoning import is_marker
 from tollbridge.core.usage import Usage
 from tollbridge.crossing import Crossing
 from tollbridge.healing import Lessons, RememberedLessons
@@ -37,7 +38,8 @@ class Gateway(Protocol):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """How a turn ended. `first` and `duration` are seconds; `changes` says what was mended on the way."""
+    """How a turn ended. `first` and `duration` are seconds; `changes` says what was mended on
+    the way, in words, and `counts` how often, by kind."""
 
     usage: Usage | None
     context: Usage | None
@@ -47,6 +49,7 @@ class Turn(msgspec.Struct, frozen=True):
     first: float | None
     duration: float
     changes: tuple[str, ...] = ()
+    counts: Mapping[str, int] = {}
     preflight: Preflight | None = None
 
 
@@ -93,7 +96,7 @@ class Bridge:
             if parts:
                 report(parts)
             if self._toll is not None:
-                said.extend(parts)
+                said.extend(part for part in parts if not is_marker(part))
 
         try:
             await self._cross(crossing, account, tell, api_key)
@@ -109,7 +112,7 @@ class Bridge:
             account.close("completed")
         finally:
             account.close("failed")  # whatever else happened, the editor's own errors too
-        turn = account.turn(crossing.changes, preflight)
+        turn = account.turn(crossing.changes, crossing.counts, preflight)
         if self._toll is not None:
             self._toll.after(crossing.sent, turn.context, said)
         return turn
@@ -183,7 +186,7 @@ class _Account:
             self._ticket,
         )
 
-    def turn(self, changes: tuple[str, ...], preflight: Preflight | None) -> Turn:
+    def turn(self, changes: tuple[str, ...], counts: Mapping[str, int], preflight: Preflight | None) -> Turn:
         finished = self._finished
         return Turn(
             usage=finished.usage if finished else None,
@@ -194,5 +197,6 @@ class _Account:
             first=self._first,
             duration=self._duration,
             changes=changes,
+            counts=counts,
             preflight=preflight,
         )

@@ -19,6 +19,7 @@ from tollbridge.core.events import Event, Finished, ReasoningDelta, TextDelta, T
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
+from tollbridge.core.redaction import hide_key
 from tollbridge.core.usage import Usage
 from tollbridge.gateways.catalog import read_models
 from tollbridge.gateways.dialects import decoder_for
@@ -143,7 +144,7 @@ class GatewayClient(ABC):
                         yield batch
                 return
             except BridgeError as error:
-                _hide_key(error, key)
+                hide_key(error, key)
                 failed += 1
                 wait = None if told else self._retries.wait(error, failed, self._chance)
                 if wait is None:
@@ -167,7 +168,7 @@ class GatewayClient(ABC):
         """The error with what its reply says of it, and without the key."""
         if reply is not None:
             _told(error, reply)
-        _hide_key(error, self._api_key)
+        hide_key(error, self._api_key)
         return error
 
     @property
@@ -232,7 +233,7 @@ class GatewayClient(ABC):
                     except BridgeError as error:
                         raise _told(error, reply) from None
             except BridgeError as error:
-                _hide_key(error, key)
+                hide_key(error, key)
                 failed += 1
                 wait = self._retries.wait(error, failed, self._chance)
                 if wait is None:
@@ -346,25 +347,3 @@ def _told(error: BridgeError, reply: Reply) -> BridgeError:
     error.status = error.status or (reply.status if reply.status >= 400 else None)
     error.request_id = error.request_id or reply.headers.get("x-request-id")
     return error
-
-
-def _hide_key(error: BridgeError, key: str | None) -> None:
-    """Some gateways quote the key they were given, and a long message may be cut in the middle of it."""
-    if not key:
-        return
-    # What lies below quotes the server's bytes and holds the request's headers. Its reason is in the message.
-    if error.__cause__ is not None:
-        error.__cause__ = error.__context__ = None
-    error.message = _hidden(error.message, key)
-    error.args = (error.message,)
-    error.code = error.code and _hidden(error.code, key.lower())  # codes are kept in small letters
-    error.request_id = error.request_id and _hidden(error.request_id, key)
-
-
-def _hidden(text: str, key: str) -> str:
-    text = text.replace(key, "[key]")
-    cut = text.removesuffix("…")
-    for length in range(len(key) - 1, 7, -1):
-        if cut.endswith(key[:length]):
-            return f"{cut[:-length]}[key]…"
-    return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -12,7 +12,7 @@ from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Capabilities
 from tollbridge.core.reasoning import Origin
-from tollbridge.healing import Learned, Lessons, find_cure
+from tollbridge.healing import Learned, Lessons, find_cure, left_out
 from tollbridge.history import Sanitised, Target, sanitise
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,11 @@ class Crossing:
     @property
     def changes(self) -> tuple[str, ...]:
         return tuple(self._changes)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often each kind of thing was changed in what was sent."""
+        return self._legal.counts
 
     def answer(self) -> AnswerParts:
         return AnswerParts(self._legal.names.back, self._origin)
@@ -88,4 +93,5 @@ class Crossing:
         asked = msgspec.structs.replace(self._asked, quirks=quirks, reasons=reasons)
         legal = sanitise(asked, target)
         self.note(legal.changes)
+        self.note(f"Sent without {field}: the server does not take it." for field in left_out(asked, quirks))
         return legal

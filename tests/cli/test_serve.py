@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import psutil
 import pytest
 from tests.cli.driving import PROGRAM, environment, tollbridge
@@ -108,3 +109,17 @@ async def test_a_local_model_that_dies_is_told() -> None:
         _, said = await process.communicate()
         assert process.returncode == 1
         assert b"Error: The local model stopped by itself (exit code -9)." in said
+
+
+async def test_a_strict_gateway_says_where_a_request_is_wrong() -> None:
+    body = {
+        "model": "tollbridge/demo",
+        "input": [{"role": "user", "content": "hi"}],
+    }  # no type: others let it pass
+    async with (
+        serving("gateway", "--strict") as (_, url),
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/responses", json=body) as reply,
+    ):
+        assert reply.status == 400
+        assert (await reply.json())["error"]["param"] == "input[0].id"

@@ -65,3 +65,7 @@ def test_no_line_of_short_words_is_too_long(text: str, width: int) -> None:
     words = " ".join(word[:10] for word in text.split(" "))
     shortened = "\n".join(line if max(map(len, line.split(" "))) <= 10 else "" for line in words.split("\n"))
     assert all(len(line.rstrip()) <= width for line in wrapped(shortened, width=width).split("\n"))
+
+
+def test_a_word_does_not_follow_in_a_line_that_is_exactly_full() -> None:
+    assert wrapped("aaaaaaaaaa a a", width=12) == "aaaaaaaaaa a\na"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -12,10 +13,9 @@ from tollbridge.client import OpenResponsesClient
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 from tollbridge.core.quirks import Quirks
-from tollbridge.doctor import STEPS, Examination, Finding, samples
-from tollbridge.doctor.bench import REQUEST_LIMIT
+from tollbridge.doctor import STEPS, Bounds, Examination, Finding, samples
 from tollbridge.doctor.tools import WEATHER
-from tollbridge.gateway import Gateway, Settings
+from tollbridge.gateway import SCENARIOS, Gateway, Settings
 from tollbridge.healing import RememberedLessons
 from tollbridge.io.retry import RetryPolicy
 from tollbridge.profiles import learned
@@ -54,9 +54,11 @@ QUIRKS: dict[str, dict[str, Any]] = {
 REFUSING = sorted(set(QUIRKS) - {"demo", "no-input-tokens", "reject-reasoning"})
 
 
-async def examined(gateway: Gateway, model: str | None = None, key: str | None = None) -> Examination:
+async def examined(
+    gateway: Gateway, model: str | None = None, key: str | None = None, bounds: Bounds | None = None
+) -> Examination:
     async with OpenResponsesClient(gateway.url, key) as client:
-        examination = Examination(client, model)
+        examination = Examination(client, model, bounds)
         async for _ in examination.run():
             pass
     return examination
@@ -94,7 +96,7 @@ async def agent_turn(bridge: Bridge) -> None:
 async def test_the_profile_says_what_was_found(scenario: str) -> None:
     async with Gateway(scenario=scenario, settings=QUICK) as gateway:
         examination = await examined(gateway)
-        assert len(gateway.requests) == examination.requests <= REQUEST_LIMIT
+        assert len(gateway.requests) == examination.requests <= Bounds().requests
     assert examination.can_chat
     assert examination.quirks == learned(Quirks(), QUIRKS[scenario])
     assert [step.name for step in examination.steps] == list(STEPS)
@@ -195,3 +197,40 @@ async def test_a_model_without_eyes_is_found_out_and_the_cheapest_is_chosen() ->
     assert plain.quirks.images is False
     assert findings(plain)["tools"].verdict == "amiss"
     assert plain.can_chat
+
+
+async def test_an_answer_that_does_not_come_is_not_waited_for_longer_than_was_said() -> None:
+    began = time.monotonic()
+    async with Gateway(scenario="stall", settings=Settings(stall_seconds=30)) as gateway:
+        examination = await examined(gateway, MODEL, bounds=Bounds(answer=0.2))
+    assert time.monotonic() - began < 5
+    assert "No whole answer came within" in findings(examination)["text"].sentence
+    assert not examination.can_chat
+
+
+async def test_an_examination_asks_no_more_than_was_said() -> None:
+    async with Gateway() as gateway:
+        examination = await examined(gateway, bounds=Bounds(requests=5))
+        assert len(gateway.requests) <= 6  # the last step hangs up on one of its own
+    assert examination.can_chat
+    assert findings(examination)["parameters"].verdict == "unknown"
+    assert examination.quirks == Quirks()  # what could not be seen is not assumed
+
+
+async def test_an_examination_ends_when_its_time_is_up() -> None:
+    async with Gateway() as gateway:
+        examination = await examined(gateway, MODEL, bounds=Bounds(whole=0.0))
+        assert len(gateway.requests) == 0
+    assert not examination.can_chat
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+async def test_whatever_a_server_does_every_step_has_its_finding(
+    scenario: str,
+) -> None:
+    settings = Settings(stall_seconds=3, pace=0.001)
+    async with Gateway(scenario=scenario, settings=settings) as gateway:
+        examination = await examined(gateway, MODEL, bounds=Bounds(answer=1.0))
+    assert list(findings(examination)) == list(STEPS)
+    assert all(finding.sentence.endswith((".", "…")) for finding in findings(examination).values())

@@ -11,7 +11,7 @@ from tollbridge.doctor import Examination, samples
 from tollbridge.doctor.tools import WEATHER
 from tollbridge.healing import RememberedLessons
 from tollbridge.local import LocalModel
-from tollbridge.profiles import known_quirks
+from tollbridge.profiles import known_quirks, learned
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -50,9 +50,7 @@ async def test_the_local_model_passes_and_its_profile_carries_a_chat() -> None:
         async with OpenResponsesClient(local.url) as client:
             turn = await Bridge(client, lessons=lessons).answer(conversation(local.model_id), parts.extend)
     assert parts
+    # What is shipped is what is measured, but for this model's eyes, and the role that it happened to heed.
+    seen = {"images": False, "system": examination.quirks.system}
+    assert examination.quirks == learned(known_quirks("llama.cpp"), seen)
     assert not any("once more" in change for change in turn.changes)
-
-
-def test_what_is_shipped_for_it_is_what_was_measured() -> None:
-    shipped = known_quirks("llama.cpp")
-    assert (shipped.files, shipped.calls, shipped.input_tokens) == (False, True, True)

@@ -7,14 +7,17 @@ import base64
 import json
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.sidecar.editor import Editor, Refusal, said
 
+from tollbridge.core.quirks import Quirks
 from tollbridge.editors import jsonrpc
 from tollbridge.gateway import Gateway, Settings
 from tollbridge.gateway.pictures import draw_png
+from tollbridge.profiles import keep_profile, profile_file
 from tollbridge.sidecar.faults import BRIDGE_FAILED
 
 KEY = "sk-toll-4711-secret"
@@ -297,3 +300,24 @@ async def test_what_could_not_be_sent_is_told(editor: Editor, gateway: Gateway) 
     marker = {"type": "data", "mimeType": "cache_control", "data": ""}
     _, result = await talk(editor, question(gateway, user(text("hi"), marker)))
     assert result["dropped"] == {"cache_control": 1}
+
+
+async def test_what_doctor_wrote_of_a_server_is_heeded(tmp_path: Path) -> None:
+    quirks = Quirks(system="system", calls=False, files=False, without=frozenset({"include", "store"}))
+    async with Gateway(scenario="picky") as gateway:
+        keep_profile(gateway.url, "tollbridge/demo", quirks, folder=tmp_path / "profiles")
+        async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
+            await editor.greet()
+            await talk(editor, question(gateway, "Hello", key=""))
+        assert [arrival.status for arrival in gateway.requests] == [200]
+
+
+async def test_a_profile_that_makes_no_sense_is_logged_and_stops_nobody(tmp_path: Path) -> None:
+    async with Gateway() as gateway:
+        path = profile_file(gateway.url, tmp_path / "profiles")
+        path.parent.mkdir()
+        path.write_text("system = 'emperor'")
+        async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
+            await editor.greet()
+            await talk(editor, question(gateway, "Hello", key=""))
+    assert str(path) in editor.stderr

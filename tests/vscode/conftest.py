@@ -33,7 +33,7 @@ def browser() -> None:
 
 
 @pytest.fixture(scope="session")
-def packed(browser: None) -> Path:
+def packed() -> Path:
     """The extension as people install it, with what this Python needs inside."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     vsix.bundle_script(minify=True)

@@ -92,7 +92,7 @@ class Person:
         return self.page.locator(".interactive-session .interactive-item-container", has_text=text).last
 
 
-async def test_from_setting_up_to_an_agents_answer(packed: Path, tmp_path: Path) -> None:
+async def test_from_setting_up_to_an_agents_answer(browser: None, packed: Path, tmp_path: Path) -> None:
     async with (
         Gateway(api_key=KEY, settings=Settings(pace=0.025)) as gateway,
         Workbench(tmp_path, tree="strict", vsix=packed) as workbench,
@@ -168,6 +168,8 @@ async def _reads_the_toll(person: Person, gateway: Gateway) -> None:
     toll = dict(re.findall(r"^(input|output)\s+([\d,]+)$", await hover.inner_text(), re.MULTILINE))
     numbers = {name: int(value.replace(",", "")) for name, value in toll.items()}
     assert numbers["input"] == counted
+    await person.page.mouse.move(600, 300)
+    await hover.wait_for(state="hidden")
     ring = person.page.locator(".chat-context-usage-widget, [class*=context-usage]").first
     await ring.hover()
     total = sum(numbers.values())

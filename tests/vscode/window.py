@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -28,12 +28,16 @@ FLAGS = [
 ]
 
 
+def opened(workbench: Workbench) -> AbstractAsyncContextManager[Page]:
+    return opened_page(workbench.folder / "browser")
+
+
 @asynccontextmanager
-async def opened(workbench: Workbench) -> AsyncIterator[Page]:
-    """A page that has not gone anywhere yet."""
+async def opened_page(folder: Path) -> AsyncIterator[Page]:
+    """A page that has not gone anywhere yet; the browser keeps its things in the folder."""
     async with async_playwright() as playwright:
         context = await playwright.chromium.launch_persistent_context(
-            workbench.folder / "browser",
+            folder,
             executable_path=CHROMIUM,
             headless=True,
             viewport={"width": 1400, "height": 900},

@@ -9,7 +9,7 @@ from typing import Any, Protocol, get_args
 import msgspec
 
 from tollbridge.adapters.answer import AnswerParts
-from tollbridge.core.errors import BridgeError, gravest
+from tollbridge.core.errors import BridgeError, BrokenCall, gravest
 from tollbridge.core.events import Event, Failed, Finished, FinishReason
 from tollbridge.core.messages import Part
 from tollbridge.core.usage import Usage
@@ -89,12 +89,15 @@ class StreamAdapter:
         answer = AnswerParts(reasoning=self._reasoning)
         failures: list[BridgeError] = []
         ours = False  # whether the stream is of events already
-        async for chunk in stream:
-            ours = isinstance(chunk, _EVENTS)
-            for part in answer.take(self._seen(_read(decoder, chunk), failures)):
-                yield part
-            if decoder.over:  # the gateway may hold the connection; nothing more will come
-                break
+        try:
+            async for chunk in stream:
+                ours = isinstance(chunk, _EVENTS)
+                for part in answer.take(self._seen(_read(decoder, chunk), failures)):
+                    yield part
+                if decoder.over:  # the gateway may hold the connection; nothing more will come
+                    break
+        except BrokenCall as error:  # a client's own stream tells it so
+            failures.append(error)
         if not ours:
             for part in answer.take(self._seen(decoder.close(), failures)):
                 yield part

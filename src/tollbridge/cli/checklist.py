@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 import click
 
 from tollbridge.cli.terminal import has_style, one_line
-from tollbridge.doctor import Step, Verdict
+from tollbridge.doctor import STEPS, Step, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,16 +57,20 @@ class Checklist:
             click.echo(plain(step), file=self._out)
 
     def _styled(self, step: Step) -> None:
+        from rich.table import Table
         from rich.text import Text
 
         if self._console is None or step.finding is None:
             return
         mark, colour = _MARKS[step.finding.verdict]
-        line = Text.assemble(
-            (mark, colour), " ", (step.title, "bold"), f"  {one_line(step.finding.sentence)}"
-        )
+        told = Text(one_line(step.finding.sentence))
         if step.finding.remedy:
-            line.append(f" {one_line(step.finding.remedy)}", "dim")
+            told.append(f" {one_line(step.finding.remedy)}", "dim")
+        line = Table.grid(padding=(0, 1, 0, 0))
+        line.add_column(width=1)
+        line.add_column(width=max(len(title) for title, _ in STEPS.values()))
+        line.add_column(overflow="fold")
+        line.add_row(Text(mark, colour), Text(step.title, "bold"), told)
         self._console.print(line)
 
 

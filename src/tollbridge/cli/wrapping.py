@@ -55,7 +55,8 @@ class Wrapper:
         if space and self._column and not self._in_code and self._column + len(space) + cells > width:
             self._column = cells
             return "\n" + word
-        self._column = (self._column + len(space) + cells) % width
+        # A line that is exactly full is still this line: the next word must not go on in it.
+        self._column = (self._column + len(space) + cells - 1) % width + 1
         return space + word
 
     def _end_line(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tollbridge.core.json import write_json
+from tollbridge.core.messages import DataPart
 
 # The key of a thinking part's metadata that is ours; the others are the gateway's own and go back untouched.
 BOUND = "_tollbridge"
@@ -80,6 +81,11 @@ def unbind(metadata: Mapping[str, Any] | None) -> tuple[Bound | None, dict[str, 
 def digest(proof: Mapping[str, Any]) -> str:
     """A name for a proof, short enough to remember thousands."""
     return blake2s(write_json(proof).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def is_marker(part: object) -> bool:
+    """Whether a part is the pack of an answer's reasoning, which nobody reads but us."""
+    return isinstance(part, DataPart) and part.mime == CARRIED
 
 
 def read_carried(data: bytes) -> Carried | None:

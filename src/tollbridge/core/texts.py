@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 # As the protocol limits one text, in characters.
 MAX_TEXT = 10_485_760
-_HALF = re.compile("[\ud800-\udfff]")
 
 
 def mended(text: str) -> str:
     """Halves of a character are joined where they meet; one that is alone is shown as what it is, unknown."""
-    if _HALF.search(text) is None:
+    if text.isascii():
         return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    try:
+        text.encode()  # much faster than looking for them
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 def whole(value: Any) -> Any:

@@ -28,18 +28,22 @@ if TYPE_CHECKING:
 
 # Small answers: enough for a call of a tool, and for a model that thinks a little first.
 OUTPUT_TOKENS = 64
-# Seconds for one answer, and for all of them.
-ANSWER_SECONDS = 60.0
-WHOLE_SECONDS = 600.0
 # A server that is busy, or that failed, is asked once more; it is waited for no longer than this.
 LONGEST_WAIT = 5.0
-REQUEST_LIMIT = 48
 BODY_LIMIT = 4 * 1024 * 1024
 
 # Each question has a connection of its own: some servers close one after a stream, without a word.
 ALONE = {"connection": "close"}
 # What a server says of a request it does not take. Any other failure says nothing of the request.
 _REFUSALS = frozenset({"invalid_request", "not_found", "server", "content_filtered"})
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Seconds for one answer and for all of them, and how many may be asked for."""
+
+    answer: float = 60.0
+    whole: float = 600.0
+    requests: int = 48
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -100,7 +104,10 @@ class Heard(msgspec.Struct, frozen=True):
 class Bench:
     """Belongs to one examination. `quirks` are what is known of the server so far."""
 
-    def __init__(self, client: OpenResponsesClient, model: str | None = None) -> None:
+    def __init__(
+        self, client: OpenResponsesClient, model: str | None = None, bounds: Bounds | None = None
+    ) -> None:
+        self.bounds = bounds or Bounds()
         self.client = client
         self.model = model
         self.quirks = Quirks()
@@ -109,7 +116,7 @@ class Bench:
         self.opening: Opening | None = None  # the first question, and its answer
         self.thinking: Heard | None = None  # the last answer that could be thought about
         self.requests = 0
-        self._ends = time.monotonic() + WHOLE_SECONDS
+        self._ends = time.monotonic() + self.bounds.whole
 
     @property
     def first(self) -> Heard:
@@ -156,15 +163,15 @@ class Bench:
 
     async def _once(self, method: str, path: str, body: bytes | None) -> Heard:
         left = self._ends - time.monotonic()
-        if self.requests >= REQUEST_LIMIT or left <= 0:
+        if self.requests >= self.bounds.requests or left <= 0:
             return Heard(error=TimedOut("The examination has used up its time or its requests."))
         self.requests += 1
         began = time.monotonic()
         try:
-            async with asyncio.timeout(min(ANSWER_SECONDS, left)):
+            async with asyncio.timeout(min(self.bounds.answer, left)):
                 return await self._heard(method, path, body, began)
         except TimeoutError:
-            seconds = min(ANSWER_SECONDS, left)
+            seconds = min(self.bounds.answer, left)
             return Heard(error=TimedOut(f"No whole answer came within {seconds:.0f} s."), seconds=seconds)
         except BridgeError as error:
             return Heard(error=self.client.told(error), seconds=time.monotonic() - began)

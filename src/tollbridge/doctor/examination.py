@@ -10,7 +10,7 @@ import msgspec
 from tollbridge.client import OpenResponsesClient
 from tollbridge.core.quirks import Quirks
 from tollbridge.doctor import answers, contents, extras, thoughts, tools, way
-from tollbridge.doctor.bench import Bench
+from tollbridge.doctor.bench import Bench, Bounds
 from tollbridge.doctor.findings import Finding, unknown
 from tollbridge.profiles import Known, learned
 
@@ -58,8 +58,10 @@ class Step(msgspec.Struct, frozen=True):
 class Examination:
     """Examines one server with one model. Afterwards `quirks` are what Tollbridge should know of it."""
 
-    def __init__(self, client: OpenResponsesClient, model: str | None = None) -> None:
-        self._bench = Bench(client, model)
+    def __init__(
+        self, client: OpenResponsesClient, model: str | None = None, bounds: Bounds | None = None
+    ) -> None:
+        self._bench = Bench(client, model, bounds)
         self._learned: dict[str, object] = {}
         self.steps: list[Step] = []
 

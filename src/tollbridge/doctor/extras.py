@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 from tollbridge.core.errors import BridgeError
-from tollbridge.doctor.bench import ALONE, ANSWER_SECONDS, Bench
+from tollbridge.doctor.bench import ALONE, Bench
 from tollbridge.doctor.findings import Finding, amiss, not_seen, reason, unknown, well
 from tollbridge.doctor.opening import HELLO
 
@@ -36,7 +36,7 @@ async def parameters(bench: Bench) -> Finding:
 async def cancellation(bench: Bench) -> Finding:
     """Hangs up in the middle of an answer, and looks whether the server has time for the next."""
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(bench.bounds.answer):
             read = await _hang_up(bench)
     except (BridgeError, TimeoutError) as error:
         return not_seen(error) if isinstance(error, BridgeError) else unknown("No answer came to hang up on.")

@@ -156,6 +156,11 @@ REJECTS: dict[str, Reject] = {
         _holds_part("input_image"),
         _said("This model does not support image input."),
     ),
+    "reject-this-image": Reject(
+        "400 while the input holds an image, as one that cannot be read",
+        _holds_part("input_image"),
+        _said("messages.0.content.1.image.source.base64: Could not process image"),
+    ),
     "reject-files": Reject(
         "400 while the input holds a file",
         _holds_part("input_file"),

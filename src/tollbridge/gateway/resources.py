@@ -167,7 +167,7 @@ def _reasoning(block: Think, turn: Turn, raw: bool) -> Item:
     else:
         item["summary"] = [{"type": "summary_text", "text": block.text}]
     if "reasoning.encrypted_content" in (turn.body.include or ()):
-        item["encrypted_content"] = seal(f"{item['id']} {block.text}")  # no two thoughts have one seal
+        item["encrypted_content"] = seal(block.text)
     return item
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from tollbridge.core.errors import BridgeError
+from tollbridge.core.media import fingerprint
 from tollbridge.core.messages import ChatRequest, ThinkingPart, ToolCallPart
 from tollbridge.core.reasoning import digest, unbind
 from tollbridge.healing.lessons import REFUSED_LIMIT, Learned
-from tollbridge.healing.parameters import refused_fields
-from tollbridge.healing.remedies import REFUSE_PROOFS, REMEDIES, SPEAK_CALLS, Remedy
+from tollbridge.healing.parameters import calls_it_a_parameter, refused_fields
+from tollbridge.healing.remedies import REFUSE_FILES, REFUSE_PROOFS, REMEDIES, SPEAK_CALLS, Remedy, data_of
 
 # Refusals of the request itself; keys, limits and overload are none of its fault.
 CURABLE = frozenset({"invalid_request", "not_found", "server"})
@@ -26,6 +27,13 @@ def find_cure(error: BridgeError, request: ChatRequest, learned: Learned) -> Cur
     """`request` is the one that was refused. `None` where nothing is known to help, or it was all tried."""
     if error.kind not in CURABLE:
         return None
+    fields = refused_fields(error, request)
+    if fields and calls_it_a_parameter(error):
+        return _without(fields, learned)
+    return _remedied(error, request, learned) or _without(fields, learned)
+
+
+def _remedied(error: BridgeError, request: ChatRequest, learned: Learned) -> Cure | None:
     found = learned
     changes: list[str] = []
     for remedy in REMEDIES:
@@ -34,13 +42,16 @@ def find_cure(error: BridgeError, request: ChatRequest, learned: Learned) -> Cur
             if changed != found:
                 found = changed
                 changes.append(remedy.says)
-    fields = [] if changes else refused_fields(error, request)
-    without = found.quirks.without.union(fields)
-    if without != found.quirks.without:
-        changes += [f"Sent without {field}: the server does not take it." for field in fields]
-        quirks = msgspec.structs.replace(found.quirks, without=without)
-        found = msgspec.structs.replace(found, quirks=quirks)
     return Cure(found, tuple(changes)) if changes else None
+
+
+def _without(fields: list[str], learned: Learned) -> Cure | None:
+    new = [field for field in fields if field not in learned.quirks.without]
+    if not new:
+        return None
+    quirks = msgspec.structs.replace(learned.quirks, without=learned.quirks.without.union(new))
+    changes = tuple(f"Sent without {field}: the server does not take it." for field in new)
+    return Cure(msgspec.structs.replace(learned, quirks=quirks), changes)
 
 
 def _fits(remedy: Remedy, error: BridgeError) -> bool:
@@ -57,6 +68,9 @@ def _apply(remedy: Remedy, request: ChatRequest, learned: Learned) -> Learned:
         thoughts = [unbind(part.metadata)[1] for part in parts if isinstance(part, ThinkingPart)]
         proofs = {digest(proof) for proof in thoughts if proof}
         learned = msgspec.structs.replace(learned, refused=_bounded(learned.refused, proofs))
+    if REFUSE_FILES in remedy.marks:
+        files = {fingerprint(part.data) for part in data_of(request)}
+        learned = msgspec.structs.replace(learned, refused=_bounded(learned.refused, files))
     if SPEAK_CALLS in remedy.marks:
         calls = {part.call_id for part in parts if isinstance(part, ToolCallPart)}
         learned = msgspec.structs.replace(learned, spoken=_bounded(learned.spoken, calls))

@@ -15,8 +15,8 @@ REFUSED_LIMIT = 4_096
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """`quirks` hold for every request. `refused` are proofs of reasoning, and `spoken` ids of calls, of which
-    only those very ones were turned down: what the model makes from now on is tried again."""
+    """`quirks` hold for every request. `refused` are proofs of reasoning, and files, and `spoken` ids of
+    calls, of which only those very ones were turned down: what comes from now on is tried again."""
 
     quirks: Quirks = Quirks()
     refused: frozenset[str] = frozenset()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest
+from tollbridge.core.quirks import Quirks
 
 CODES = frozenset({"unsupported_parameter", "unsupported_value", "unknown_parameter", "invalid_parameter"})
 _REFUSED = re.compile(
@@ -24,7 +25,7 @@ FIELDS: Mapping[str, Callable[[ChatRequest], bool]] = {
     "max_output_tokens": lambda request: request.max_output_tokens is not None,
     "reasoning": lambda request: bool(request.reasoning_effort or request.reasoning_summary),
     "include": lambda request: bool(
-        request.reasoning_effort or request.reasoning_summary or _extra(request, "include")
+        request.reasons or request.reasoning_effort or request.reasoning_summary or _extra(request, "include")
     ),
     "metadata": lambda request: bool(request.metadata),
     "parallel_tool_calls": lambda request: request.parallel_tool_calls is not None,
@@ -59,6 +60,16 @@ def refused_fields(error: BridgeError, request: ChatRequest) -> list[str]:
     else:
         found = list(dict.fromkeys(known[name] for name in known if _says(error.message, name)))
     return [name for name in found if _has(request, name)]
+
+
+def calls_it_a_parameter(error: BridgeError) -> bool:
+    """`reasoning` is a parameter and a kind of item: which is meant shows in the words around it."""
+    return error.code in CODES or re.search(r"\b(?:parameter|argument)s?\b", error.message, re.I) is not None
+
+
+def left_out(request: ChatRequest, quirks: Quirks) -> list[str]:
+    """The fields of a request that its server is known not to take; ours (`store`) are not worth a word."""
+    return sorted(field for field in quirks.without if field != "store" and _has(request, field))
 
 
 def _says(message: str, name: str) -> bool:

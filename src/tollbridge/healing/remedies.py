@@ -22,8 +22,8 @@ from tollbridge.core.messages import (
 )
 from tollbridge.core.quirks import Quirks, SystemAs
 
-# What a remedy does besides changing quirks: turns the very proofs or calls of this history down.
-REFUSE_PROOFS, SPEAK_CALLS = "refuse proofs", "speak calls"
+# What a remedy does besides changing quirks: turns the very proofs, files or calls of this history down.
+REFUSE_PROOFS, REFUSE_FILES, SPEAK_CALLS = "refuse proofs", "refuse files", "speak calls"
 
 Applies = Callable[[ChatRequest], bool]
 Change = Callable[[Quirks], Quirks]
@@ -50,18 +50,18 @@ def _has(*kinds: type[Part]) -> Applies:
     return lambda request: any(isinstance(part, kinds) for part in _parts(request))
 
 
-def _data(request: ChatRequest) -> list[DataPart]:
+def data_of(request: ChatRequest) -> list[DataPart]:
     results = [part for part in _parts(request) if isinstance(part, ToolResultPart)]
     found = [*_parts(request), *(each for result in results for each in result.parts)]
     return [part for part in found if isinstance(part, DataPart)]
 
 
 def _has_images(request: ChatRequest) -> bool:
-    return any(part.mime.startswith("image/") for part in _data(request))
+    return any(part.mime.startswith("image/") for part in data_of(request))
 
 
 def _has_files(request: ChatRequest) -> bool:
-    return any(not part.mime.startswith("image/") for part in _data(request))
+    return any(not part.mime.startswith("image/") for part in data_of(request))
 
 
 def _has_rich_results(request: ChatRequest) -> bool:
@@ -98,6 +98,21 @@ _NO = (
     r"(?:not (?:supported|allowed|permitted|valid|accepted)|unsupported|unknown|unexpected|invalid"
     r"|unrecogni[sz]ed)"
 )
+
+# A fault of one file, and not of its kind.
+_FILES = r"(?:image|file|document|pdf|media)"
+_UNREADABLE = (
+    r"(?:could not|cannot|unable to) (?:be )?(?:process|read|decode|download)|corrupt|format|media.?type|mime"
+    r"|base64|too (?:large|big|many)|dimension|pixels?|exceeds|is empty"
+)
+
+
+def _of_kind(names: str) -> re.Pattern[str]:
+    """That a kind of content is not taken at all: said of the kind, and of nothing that is wrong with one."""
+    refused = rf"{_NO}|not available|disabled|does(?:n't| not) (?:support|see|accept)"
+    named = rf"(?:(?:{names})\b.{{0,60}}(?:{refused})|(?:{refused}).{{0,60}}\b(?:{names}))"
+    return re.compile(rf"\A(?!.*(?:{_UNREADABLE})).*{named}", re.IGNORECASE | re.DOTALL)
+
 
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
@@ -189,7 +204,7 @@ REMEDIES: tuple[Remedy, ...] = (
             r"invalid type: (?:sequence|array|list).{0,20}expected a string",
             r"(?:array|list) content.{0,40}" + _NO,
         ),
-        applies=lambda request: bool(_data(request)),
+        applies=lambda request: bool(data_of(request)),
         change=_set(images=False, files=False, rich_results=False),
     ),
     Remedy(
@@ -208,21 +223,21 @@ REMEDIES: tuple[Remedy, ...] = (
         change=_set(rich_results=False),
     ),
     Remedy(
+        # One picture that cannot be read says nothing of the next: these very ones are left out from now on.
+        says="Images and files that the gateway could not read were left out.",
+        words=_words(rf"{_FILES}.{{0,80}}(?:{_UNREADABLE})", rf"(?:{_UNREADABLE}).{{0,80}}{_FILES}"),
+        applies=lambda request: bool(data_of(request)),
+        marks=frozenset({REFUSE_FILES}),
+    ),
+    Remedy(
         says="Images were left out: the model takes none.",
-        words=_words(
-            rf"(?:input_image|image_url|images?|vision|multimodal).{{0,60}}(?:{_NO}|not available|disabled)",
-            rf"(?:{_NO}|does(?:n't| not) (?:support|see|accept)|cannot (?:read|process)).{{0,60}}"
-            r"(?:input_image|image_url|images?|vision)",
-        ),
+        words=_of_kind(r"input_image|image_url|images?|vision|multimodal"),
         applies=_has_images,
         change=_set(images=False),
     ),
     Remedy(
         says="Files were left out: the model takes none.",
-        words=_words(
-            rf"(?:input_file|file_data|files?|documents?|pdf).{{0,60}}{_NO}",
-            rf"(?:{_NO}|does(?:n't| not) (?:support|accept)).{{0,60}}(?:input_file|file_data|files?|pdf)",
-        ),
+        words=_of_kind(r"input_file|file_data|files?|documents?|pdf"),
         applies=_has_files,
         change=_set(files=False),
     ),

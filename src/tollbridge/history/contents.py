@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from tollbridge.core.media import UNKNOWN, true_mime
+from tollbridge.core.media import UNKNOWN, fingerprint, true_mime
 from tollbridge.core.messages import DataPart, TextPart
 from tollbridge.core.texts import mended, pieces
 from tollbridge.history.changes import Changes
@@ -70,6 +70,8 @@ def _problem(part: DataPart, mime: str, target: Target) -> str | None:
         return "the model takes no images"
     if not is_image and not target.files:
         return "the model takes no files"
+    if target.refused and fingerprint(part.data) in target.refused:
+        return "the gateway refused it before"
     if len(f"data:{mime};base64,") + (len(part.data) + 2) // 3 * 4 > limit:
         return f"it is larger than the {limit // (1024 * 1024)} MiB that can be sent"
     return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tollbridge.core.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.core.reasoning import CARRIED, Carried, bind, digest, read_carried, unbind
+from tollbridge.core.reasoning import CARRIED, Carried, bind, digest, is_marker, read_carried, unbind
 from tollbridge.core.texts import MAX_TEXT, mended
 from tollbridge.history.changes import Changes
 from tollbridge.history.target import Target
@@ -46,8 +46,8 @@ def _is_plain(part: Part) -> bool:
 
 
 def _own(message: Message, target: Target, changes: Changes) -> Message:
-    kept = _joined([part for part in message.parts if not _is_marker(part)])
-    data = (part.data for part in message.parts if isinstance(part, DataPart) and _is_marker(part))
+    kept = _joined([part for part in message.parts if not is_marker(part)])
+    data = (part.data for part in message.parts if isinstance(part, DataPart) and part.mime == CARRIED)
     markers = filter(None, map(read_carried, data))
     carried = next((one for one in markers if one.origin == target.origin), None)
     if carried is not None and message.role is Role.ASSISTANT:
@@ -81,10 +81,6 @@ def _problem(part: ThinkingPart, role: Role, target: Target) -> str | None:
     if bound is None or not part.text.strip() or len(part.text) > MAX_TEXT:
         return UNPROVEN
     return None
-
-
-def _is_marker(part: Part) -> bool:
-    return isinstance(part, DataPart) and part.mime == CARRIED
 
 
 def _joined(parts: Sequence[Part]) -> list[Part]:

@@ -11,8 +11,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The defaults are a server that takes everything the protocol has.
 
     `origin` is who will read the history: reasoning of anyone else is left out. Where it is `None`, reasoning
-    that has a proof is taken to be the reader's own. `refused` are the proofs (see `reasoning.digest`) that
-    this reader has turned down before, `spoken` the ids of calls that it takes as text alone.
+    that has a proof is taken to be the reader's own. `refused` are the proofs (by `digest`) and the files
+    (by `fingerprint`) that this reader has turned down before, `spoken` the ids of calls that it takes as
+    text alone.
     """
 
     images: bool = True

@@ -29,6 +29,7 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.quirks import Quirks
 from tollbridge.gateway import Gateway
 from tollbridge.gateway.pictures import draw_png
 from tollbridge.gateways.openresponses.encode import encode_request, translate_messages
@@ -388,3 +389,70 @@ async def test_a_server_that_checks_everything_accepts_any_legal_conversation(
             headers = {"Content-Type": "application/json"}
             async with session.post(f"{gateway.url}/responses", data=sent, headers=headers) as reply:
                 assert reply.status == 200, (await reply.text(), sent)
+
+
+def quirky(**fields: Any) -> Json:
+    call = ToolCallPart("c1", "weather", {}, {"thought_signature": "s"})
+    thought = ThinkingPart("Hm.", "rs_1", {"id": "rs_1", "encrypted_content": "x"})
+    messages = (
+        Message(Role.SYSTEM, "Be kind."),
+        Message(Role.USER, "Hi"),
+        Message(Role.ASSISTANT, (thought, call)),
+        Message(Role.USER, (ToolResultPart("c1", "sun"),)),
+        Message(Role.ASSISTANT, "Sun."),
+    )
+    request = ChatRequest(
+        model="m", messages=messages, temperature=1, reasons=True, quirks=Quirks(**fields), extra={"x": 1}
+    )
+    return encode_request(request)
+
+
+def test_fields_a_server_does_not_take_are_not_sent() -> None:
+    sent = quirky(without=frozenset({"temperature", "include", "store", "x"}))
+    assert set(sent) == {"model", "input", "stream"}
+    assert {"temperature", "include", "store", "x"} <= set(quirky())
+
+
+@pytest.mark.parametrize("role", ["developer", "system"])
+def test_the_system_prompt_has_the_role_the_server_knows(role: Any) -> None:
+    assert quirky(system=role)["input"][0] == {"type": "message", "role": role, "content": "Be kind."}
+
+
+def test_the_system_prompt_may_be_instructions() -> None:
+    sent = quirky(system="instructions")
+    assert sent["instructions"] == "Be kind."
+    assert sent["input"][0]["role"] == "user"
+    assert "instructions" not in quirky()
+
+
+def test_text_may_travel_in_lists() -> None:
+    contents = [item["content"] for item in quirky(text_as="array")["input"] if item["type"] == "message"]
+    kinds = [[part["type"] for part in content] for content in contents]
+    assert kinds == [["input_text"], ["input_text"], ["output_text"]]
+
+
+def test_reasoning_is_sent_as_the_server_reads_it() -> None:
+    usual, bare = quirky()["input"][2], quirky(reasoning_ids=False, reasoning_as="content")["input"][2]
+    text = "Hm."
+    assert usual["id"] == "rs_1"
+    assert usual["summary"] == [{"type": "summary_text", "text": text}]
+    assert "id" not in bare
+    assert (bare["summary"], bare["content"]) == ([], [{"type": "reasoning_text", "text": text}])
+
+
+def test_what_a_model_signed_a_call_with_stays_on_it() -> None:
+    assert quirky()["input"][3]["thought_signature"] == "s"
+
+
+def test_tools_are_nested_for_a_server_that_names_them_as_chat_completions_do() -> None:
+    request = ChatRequest(
+        model="m",
+        messages=(Message(Role.USER, "Hi"),),
+        tools=(Tool("look", "Looks", {"type": "object"}),),
+        tool_choice=NamedTool("look"),
+        quirks=Quirks(tools_as="nested"),
+    )
+    body = encode_request(request)
+    function = {"name": "look", "description": "Looks", "parameters": {"type": "object"}, "strict": False}
+    assert body["tools"] == [{"type": "function", "function": function}]
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "look"}}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from tollbridge.gateway.refusals import Refused
 
 Item = Mapping[str, Any]
+_Value = TypeVar("_Value")
 # Sealed thoughts and calls remembered; the oldest are forgotten, and then taken on trust no longer.
 SEALS_LIMIT = 10_000
 
@@ -23,7 +24,8 @@ class Seals:
     """What the gateway sealed. Kept only where `include` asked for encrypted content."""
 
     def __init__(self) -> None:
-        self._thoughts: dict[str, _Sealed] = {}  # by their encrypted content
+        # By encrypted content and id: the same thought, thought again, has the same seal.
+        self._thoughts: dict[str, dict[str, _Sealed]] = {}
         self._calls: dict[str, _Sealed] = {}  # the thought each call followed from, by the call's id
 
     def keep(self, model: str, output: Sequence[Item]) -> None:
@@ -32,7 +34,8 @@ class Seals:
             if item["type"] == "reasoning":
                 thought = _Sealed(model, item) if item.get("encrypted_content") else None
                 if thought is not None:
-                    _put(self._thoughts, item["encrypted_content"], thought)
+                    alike = self._thoughts.get(item["encrypted_content"], {})
+                    _put(self._thoughts, item["encrypted_content"], {**alike, item["id"]: thought})
             elif item["type"] == "function_call" and thought is not None:
                 _put(self._calls, item["call_id"], thought)
 
@@ -54,13 +57,13 @@ class Seals:
         sealed = item.get("encrypted_content")
         if sealed is None:
             return
-        known = self._thoughts.get(sealed)
-        if known is None or known.model != model:
+        known = [one for one in self._thoughts.get(sealed, {}).values() if one.model == model]
+        if not known:
             message = (
                 f"The encrypted content of {param} could not be verified: it was not sealed for {model}."
             )
             raise Refused(400, "invalid_encrypted_content", message, param=f"{param}.encrypted_content")
-        if item.get("summary") != known.item["summary"] or item.get("id") not in (None, known.item["id"]):
+        if not any(_is_same(item, one.item) for one in known):
             message = f"The reasoning in {param} is not as it was given."
             raise Refused(400, "invalid_encrypted_content", message, param=param)
 
@@ -73,7 +76,11 @@ class Seals:
             raise Refused(400, "reasoning_missing", message, param=param)
 
 
-def _put(known: dict[str, _Sealed], key: str, value: _Sealed) -> None:
+def _is_same(item: Item, given: Item) -> bool:
+    return item.get("summary") == given["summary"] and item.get("id") in (None, given["id"])
+
+
+def _put(known: dict[str, _Value], key: str, value: _Value) -> None:
     while len(known) >= SEALS_LIMIT:
         known.pop(next(iter(known)))
     known[key] = value

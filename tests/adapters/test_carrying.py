@@ -1,0 +1,75 @@
+"""Reasoning packed up on its way through an editor."""
+
+from __future__ import annotations
+
+from tollbridge.adapters.carrying import PACK_LIMIT, Carrying
+from tollbridge.core.events import ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
+from tollbridge.core.messages import DataPart
+from tollbridge.core.reasoning import CARRIED, Block, Carried, Origin, bind, read_carried, unbind
+
+HERE = Origin.of("m", "http://here")
+SEALED = {"encrypted_content": "x"}
+
+
+def packed(carrying: Carrying) -> Carried:
+    [part] = carrying.close()
+    assert isinstance(part, DataPart)
+    assert part.mime == CARRIED
+    found = read_carried(part.data)
+    assert found is not None
+    return found
+
+
+def test_each_thought_is_packed_with_what_it_led_to() -> None:
+    carrying = Carrying(HERE)
+    carrying.take([ReasoningDelta("On", "a"), ReasoningDelta("e.", "a"), ReasoningEnded("a", SEALED)])
+    carrying.take([TextDelta("I look.")])
+    carrying.take([ReasoningDelta("Two.", "b"), ReasoningEnded("b", None), ToolCall("c1", "f", {})])
+    assert packed(carrying).blocks == (Block("One.", "a", SEALED), Block("Two.", "b", None, "c1"))
+
+
+def test_the_end_of_a_thought_is_marked_with_whose_it_is() -> None:
+    [_, ended] = Carrying(HERE).take([ReasoningDelta("One.", "a"), ReasoningEnded("a", SEALED)])
+    assert isinstance(ended, ReasoningEnded)
+    bound, proof = unbind(ended.metadata)
+    assert bound is not None
+    assert (bound.origin, bound.plain, proof) == (HERE, False, SEALED)
+
+
+def test_a_thought_without_a_proof_is_marked_as_plain() -> None:
+    [_, ended] = Carrying(HERE).take([ReasoningDelta("One.", "a"), ReasoningEnded("a")])
+    assert isinstance(ended, ReasoningEnded)
+    assert ended.metadata == bind(HERE, None)
+
+
+def test_what_a_call_carries_goes_before_it_and_into_the_pack() -> None:
+    carrying, signed = Carrying(HERE), {"google": {"thoughtSignature": "s"}}
+    call = ToolCall("c1", "f", {}, metadata=signed)
+    assert carrying.take([call]) == [ReasoningEnded(None, bind(HERE, signed, call="c1")), call]
+    assert packed(carrying).calls == {"c1": signed}
+
+
+def test_redacted_thoughts_have_no_words_and_are_carried() -> None:
+    carrying, redacted = Carrying(HERE), {"anthropic": {"redactedData": "r"}}
+    carrying.take([ReasoningEnded("a", redacted), TextDelta("Hi")])
+    assert packed(carrying).blocks == (Block("", "a", redacted),)
+
+
+def test_words_that_were_taken_back_are_not_carried() -> None:
+    carrying = Carrying(HERE)
+    carrying.take(
+        [ReasoningDelta("Wrong.", "a"), ReasoningDelta("Right.", "a", 6), ReasoningEnded("a", SEALED)]
+    )
+    assert packed(carrying).blocks[0].text == "Right."
+
+
+def test_an_answer_without_reasoning_has_no_pack() -> None:
+    carrying = Carrying(HERE)
+    carrying.take([TextDelta("Hi"), ToolCall("c1", "f", {})])
+    assert carrying.close() == []
+
+
+def test_a_pack_that_is_too_large_is_not_sent() -> None:
+    carrying = Carrying(HERE)
+    carrying.take([ReasoningDelta("x" * PACK_LIMIT, "a"), ReasoningEnded("a", SEALED)])
+    assert carrying.close() == []

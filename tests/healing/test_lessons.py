@@ -1,0 +1,36 @@
+"""What is remembered of gateways and models."""
+
+from __future__ import annotations
+
+from tollbridge.core.quirks import Quirks
+from tollbridge.healing.lessons import MODEL_LIMIT, Learned, RememberedLessons
+
+
+def test_lessons_are_kept_for_one_model_at_one_gateway() -> None:
+    lessons = RememberedLessons()
+    learned = Learned(Quirks(images=False))
+    lessons.learn("http://here", "m", learned)
+    assert lessons.recall("http://here", "m") == learned
+    assert lessons.recall("http://here", "n") == lessons.recall("http://there", "m") == Learned()
+
+
+def test_the_oldest_are_forgotten() -> None:
+    lessons = RememberedLessons()
+    learned = Learned(Quirks(images=False))
+    for number in range(MODEL_LIMIT + 1):
+        lessons.learn("http://here", str(number), learned)
+    assert lessons.recall("http://here", "0") == Learned()
+    assert lessons.recall("http://here", str(MODEL_LIMIT)) == learned
+
+
+def test_a_profile_is_asked_once_and_may_know_nothing() -> None:
+    asked: list[str] = []
+
+    def profile(base_url: str, model: str) -> Quirks | None:
+        asked.append(model)
+        return Quirks(files=False) if model == "m" else None
+
+    lessons = RememberedLessons(profile)
+    assert lessons.recall("u", "m") == lessons.recall("u", "m") == Learned(Quirks(files=False))
+    assert lessons.recall("u", "n") == Learned()
+    assert asked == ["m", "n"]

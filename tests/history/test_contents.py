@@ -1,0 +1,89 @@
+"""What a message may hold, and the limits of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tollbridge.core.messages import ChatRequest, DataPart, Message, Role, TextPart, ToolResultPart
+from tollbridge.core.texts import MAX_TEXT
+from tollbridge.gateway.strict import check_laws, check_schema
+from tollbridge.gateways.openresponses.encode import encode_request
+from tollbridge.history import Target, sanitise
+from tollbridge.history.changes import Changes
+from tollbridge.history.contents import MAX_FILE_DATA, MAX_IMAGE_URL, legal_content
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def content(part: TextPart | DataPart, **target: Any) -> tuple[list[TextPart | DataPart], Changes]:
+    changes = Changes()
+    return legal_content(part, Target(**target), changes), changes
+
+
+def test_images_are_notes_where_the_model_takes_none() -> None:
+    [note], changes = content(DataPart(PNG, "image/jpeg"), images=False)
+    assert note == TextPart("[image, image/png, 8 bytes, left out: the model takes no images]")
+    assert changes.sentences == ("An image (image/png, 8 bytes) was left out: the model takes no images.",)
+    assert changes.counts == {"image": 1}
+
+
+def test_files_are_notes_where_the_model_takes_none() -> None:
+    [note], _ = content(DataPart(b"%PDF-1", "application/pdf"), files=False)
+    assert note == TextPart("[file, application/pdf, 6 bytes, left out: the model takes no files]")
+
+
+@pytest.mark.parametrize("mime", ["text/plain", "application/json", "image/svg+xml", "application/xml"])
+def test_text_in_a_file_is_text(mime: str) -> None:
+    assert content(DataPart(b"<a/>", mime), files=False)[0] == [TextPart("<a/>")]
+
+
+def test_a_file_that_only_claims_to_be_text_keeps_its_bytes() -> None:
+    assert content(DataPart(b"\xff\xfe", "text/plain"))[0] == [
+        DataPart(b"\xff\xfe", "application/octet-stream")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "mime", "limit"),
+    [(PNG, "image/png", MAX_IMAGE_URL), (b"%PDF-", "application/pdf", MAX_FILE_DATA)],
+)
+def test_what_is_larger_than_the_wire_takes_is_a_note_and_what_just_fits_is_sent(
+    start: bytes, mime: str, limit: int
+) -> None:
+    most = (limit - len(f"data:{mime};base64,")) // 4 * 3
+    fits = DataPart(start.ljust(most, b"\0"), mime)
+    assert content(fits)[0] == [fits]
+    [note], changes = content(DataPart(start.ljust(most + 1, b"\0"), mime))
+    assert isinstance(note, TextPart)
+    assert f"larger than the {limit // 2**20} MiB" in note.text
+    assert changes.counts.total() == 1
+
+
+def test_a_text_longer_than_the_wire_takes_is_sent_in_pieces() -> None:
+    long = "x" * (MAX_TEXT + 1)
+    parts, changes = content(TextPart(long))
+    assert "".join(part.text for part in parts if isinstance(part, TextPart)) == long
+    assert changes.counts == {"oversized": 1}
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_long_messages_of_any_side_keep_to_the_schema(role: Role) -> None:
+    half = TextPart("x" * (MAX_TEXT // 2 + 10))
+    request = ChatRequest(model="m", messages=(Message(role, (half, half)), Message(Role.USER, "Hi")))
+    body = encode_request(sanitise(request).request)
+    check_schema(body)
+    check_laws(body["input"])
+    assert str(body["input"]).count("x") >= 2 * len(half.text)
+
+
+def test_a_long_result_keeps_to_the_schema() -> None:
+    result = ToolResultPart("c1", (TextPart("x" * (MAX_TEXT + 10)),))
+    body = encode_request(sanitise(ChatRequest(model="m", messages=(Message(Role.USER, (result,)),))).request)
+    check_schema(body)
+
+
+def test_half_characters_are_replaced_and_halves_that_meet_are_joined() -> None:
+    assert content(TextPart("a\ud83d"))[0] == [TextPart("a�")]
+    assert content(TextPart("\ud83d\ude00"))[0] == [TextPart("😀")]

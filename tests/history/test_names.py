@@ -1,0 +1,42 @@
+"""Names and ids on the way out and back."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollbridge.history.names import CallIds, Names, is_legal
+
+NAMES = st.text(max_size=80) | st.sampled_from(["a b", "a_b", "a/b", "a" * 70, "a" * 71, ""])
+
+
+@given(st.lists(NAMES, max_size=12))
+def test_any_names_are_legal_on_the_way_different_and_find_back(names: list[str]) -> None:
+    made = Names(names)
+    sent = {name: made.out(name) for name in names}
+    assert all(map(is_legal, sent.values()))
+    assert len(set(sent.values())) == len(set(names))
+    assert all(made.back(out) == name for name, out in sent.items())
+    assert all(sent[name] == name for name in names if is_legal(name))
+
+
+def test_the_same_name_is_always_made_the_same() -> None:
+    assert Names(["read file"]).out("read file") == Names(["x", "read file", "y"]).out("read file")
+
+
+def test_a_name_the_model_made_up_stays() -> None:
+    assert Names(["read file"]).back("write_file") == "write_file"
+
+
+@given(st.lists(NAMES, max_size=12))
+def test_ids_are_given_out_once(ids: list[str]) -> None:
+    giving = CallIds(ids)
+    given_out = [giving.give(id_) for id_ in ids]
+    assert len(set(given_out)) == len(ids)
+    assert all(map(is_legal, given_out))
+
+
+def test_the_first_owner_keeps_a_legal_id() -> None:
+    giving = CallIds(["call_0", "call_0"])
+    assert giving.give("call_0") == "call_0"
+    assert giving.give("call_0") != "call_0"
