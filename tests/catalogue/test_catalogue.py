@@ -104,6 +104,16 @@ async def test_a_server_without_endpoints_is_asked_once_and_not_again(
     assert server.asked == ["/v1/models", "/v1/models/one/endpoints", "/v1/models"]
 
 
+async def test_after_a_day_it_is_asked_again(
+    server: Server, client: OpenResponsesClient, tmp_path: Path
+) -> None:
+    yesterday = time.time() - 90_000
+    old = Kept(base_url=server.url, fetched=yesterday, models=(Model(id="a/one"),), no_endpoints=yesterday)
+    Shelf(tmp_path).put(old)
+    listing = await Catalogue(tmp_path).models(client, patience=10)
+    assert [model.context_window for model in listing.models] == [77, 77]
+
+
 async def test_a_stale_list_is_served_at_once_and_refreshed_behind(
     server: Server, client: OpenResponsesClient, tmp_path: Path
 ) -> None:

@@ -27,6 +27,8 @@ LIST_LIMIT = 64
 # Models whose gaps are filled in one refresh, and how many are asked about at once.
 ENRICH_LIMIT = 50
 ENRICH_TOGETHER = 8
+# A server that knows nothing of endpoints is asked again after this long.
+ENRICH_RETRY = 86_400.0
 
 
 class Source(Protocol):
@@ -146,15 +148,19 @@ async def _fetched(source: Source, key: str | None, before: Kept | None) -> Kept
     models = await source.models(api_key=key)
     if not models and before and before.models:
         raise StreamError("The gateway lists no models, and did before.")
-    asks = before is None or before.asked_endpoints
+    now = time.time()
+    refused = before.no_endpoints if before else None
+    asks = refused is None or not 0 <= now - refused < ENRICH_RETRY
     gaps = [model for model in models if has_gaps(model)][:ENRICH_LIMIT] if asks else []
-    filled, asks = await _filled(source, key, gaps) if gaps else ({}, asks)
-    whole = tuple(filled.get(model.id, model) for model in models)
-    return Kept(base_url=source.base_url, fetched=time.time(), models=whole, asked_endpoints=asks)
+    if gaps:
+        filled, knows = await _filled(source, key, gaps)
+        models = [filled.get(model.id, model) for model in models]
+        refused = None if knows else now
+    return Kept(base_url=source.base_url, fetched=now, models=tuple(models), no_endpoints=refused)
 
 
 async def _filled(source: Source, key: str | None, models: list[Model]) -> tuple[dict[str, Model], bool]:
-    """The models with their gaps filled, and whether it is worth asking again.
+    """The models with their gaps filled, and whether the server knows of endpoints at all.
 
     The first is asked about alone: a server that knows nothing of endpoints is not asked fifty times.
     """

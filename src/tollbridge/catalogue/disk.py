@@ -22,12 +22,12 @@ _FORMAT = 1
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A list as it was fetched. `asked_endpoints` is false where the gateway has no such thing."""
+    """A list as it was fetched. `no_endpoints` is when the gateway was found to know nothing of them."""
 
     base_url: str
     fetched: float
     models: tuple[Model, ...]
-    asked_endpoints: bool = True
+    no_endpoints: float | None = None
     format: int = _FORMAT
 
     @property

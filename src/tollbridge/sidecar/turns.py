@@ -72,7 +72,7 @@ class Turns:
             async with self._tape(request, params) as tape:
                 client = gateway.client if tape is None else gateway.client.watched(tape)
                 tell = _reporting(report, params.model)
-                payer = Payer("editor", account.base_url)
+                payer = Payer("editor", client.base_url)
                 bridge = Bridge(client, self._tracker, gateway.toll, account=payer, lessons=self._lessons)
                 turn = await bridge.answer(
                     request,
