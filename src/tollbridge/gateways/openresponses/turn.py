@@ -24,7 +24,7 @@ from tollbridge.core.events import (
     TextDelta,
     ToolCall,
 )
-from tollbridge.core.json import read_json, write_json
+from tollbridge.core.json import read_json
 from tollbridge.core.media import true_mime
 from tollbridge.core.usage import Usage
 from tollbridge.gateways.openresponses import wire
@@ -107,7 +107,7 @@ class Turn:
                 rest = rest or (item.parts[number].rest(full) if number in item.parts else "")
                 return self.say("reasoning", index, item_id, number, rest)
             case "arguments done":
-                full = _as_text(event.raw.get("arguments")) or event.text("input") or ""
+                full = wire.as_text(event.raw.get("arguments")) or event.text("input") or ""
                 self._items.at("call", index, item_id).final_arguments = full
                 return []
             case "item added":
@@ -120,7 +120,7 @@ class Turn:
             case "ended":
                 return self._end(event)
             case "error":
-                return self._fail(error_from(event.raw), wait=not _explains(event))
+                return self._fail(error_from(event.raw), wait=not wire.explains(event))
             case "ignored":
                 return []
             case None:
@@ -162,7 +162,7 @@ class Turn:
         opened = self._items.open(kind, index, item.text("id"), call_id)
         opened.name = opened.name or item.text("name")
         if kind == "call" and not opened.arguments:
-            given = _as_text(item.raw.get("arguments")) or item.text("input")
+            given = wire.as_text(item.raw.get("arguments")) or item.text("input")
             if given:
                 opened.arguments.append(given)
 
@@ -187,7 +187,7 @@ class Turn:
         known.name = known.name or item.text("name")
         known.proof = {name: item.raw[name] for name in wire.CALL_PROOFS if item.raw.get(name)} or known.proof
         custom = type_ == "custom_tool_call"
-        given = item.text("input") if custom else _as_text(item.raw.get("arguments"))
+        given = item.text("input") if custom else wire.as_text(item.raw.get("arguments"))
         if item.text("status") in ("in_progress", "incomplete"):
             known.final_arguments = given or known.final_arguments
             return []
@@ -334,18 +334,6 @@ class Turn:
 def _block(item: Item, part: int | None) -> str | None:
     """A summary of several parts is several blocks of thinking."""
     return f"{item.id}:{part}" if part and item.id else item.id
-
-
-def _explains(event: Fields) -> bool:
-    inner = event.inner("error") or event
-    return bool(inner.text("message") or event.text("error") or event.raw.get("detail"))
-
-
-def _as_text(value: object) -> str | None:
-    """Arguments are JSON in a string; some servers send the object itself."""
-    if isinstance(value, dict):
-        return write_json(value)
-    return value if isinstance(value, str) else None
 
 
 def _object(text: str) -> dict[str, Any] | None:

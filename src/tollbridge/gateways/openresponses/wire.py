@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tollbridge.core.json import write_json
 from tollbridge.core.usage import Usage
 
 Meaning = Literal[
@@ -235,3 +236,16 @@ def read_usage(usage: Fields) -> Usage | None:
 
 def _first(fields: Fields, *names: str) -> int | None:
     return next((n for name in names if (n := fields.number(name)) is not None and n >= 0), None)
+
+
+def explains(event: Fields) -> bool:
+    """Whether an error event says what is wrong; one that does not may be explained by the next event."""
+    inner = event.inner("error") or event
+    return bool(inner.text("message") or event.text("error") or event.raw.get("detail"))
+
+
+def as_text(value: object) -> str | None:
+    """Arguments are JSON in a string; some servers send the object itself."""
+    if isinstance(value, dict):
+        return write_json(value)
+    return value if isinstance(value, str) else None
