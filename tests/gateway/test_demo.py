@@ -45,7 +45,7 @@ async def test_it_reads_the_request_out_of_an_editors_wrapping(client: Client) -
         ("list the directory /home/me", "list_dir"),
         ("List directories please", "list_dir"),
         ("call grep_search", "grep_search"),
-        ("read the file /home/me/notes.txt", "read_file"),
+        ("read the file /srv/me/notes.txt", "read_file"),
         ("use a tool", "create_file"),
     ],
 )
@@ -72,9 +72,9 @@ async def test_arguments_come_from_the_request(client: Client, asked: str, path:
 
 
 async def test_it_finds_a_path_in_the_editors_context(client: Client) -> None:
-    said = [user("<workspace_info>I work in /home/me/project</workspace_info>"), user("List the directory")]
+    said = [user("<workspace_info>I work in /srv/me/project</workspace_info>"), user("List the directory")]
     [call] = calls((await client.ask(said, tools=AGENT_TOOLS)).json)
-    assert json.loads(call["arguments"]) == {"path": "/home/me/project"}
+    assert json.loads(call["arguments"]) == {"path": "/srv/me/project"}
 
 
 async def test_tool_choice_none_means_none(client: Client) -> None:
