@@ -49,6 +49,7 @@ export function activate(context: vscode.ExtensionContext): void {
     refreshModels: () => models.refresh(),
     showLog: () => log.show(),
     showUsage: async () => page.show(await usage()),
+    recordTurns: () => toggleRecording(context),
     restart: async () => {
       counter.forget();
       await engine.restart();
@@ -104,11 +105,24 @@ function applySettings(event: vscode.ConfigurationChangeEvent, engine: Sidecar):
 function readSettings(): Settings {
   const ours = vscode.workspace.getConfiguration("tollbridge");
   const proxy = ours.get<string>("proxy") || vscode.workspace.getConfiguration("http").get<string>("proxy");
+  const record = ours.get<string>("record");
   return {
     allowHttp: ours.get<boolean>("allowHttp", false),
     timeouts: ours.get<Settings["timeouts"]>("timeouts", {}),
     ...(proxy ? { proxy } : {}),
+    ...(record ? { record } : {}),
+    recordRedact: ours.get<boolean>("recordRedact", false),
   };
+}
+
+/** Recording on, into the extension's own folder, or off again; the engine is told by the setting. */
+async function toggleRecording(context: vscode.ExtensionContext): Promise<void> {
+  const ours = vscode.workspace.getConfiguration("tollbridge");
+  const place = vscode.Uri.joinPath(context.globalStorageUri, "recordings").fsPath;
+  const folder = ours.get<string>("record") ? undefined : place;
+  await ours.update("record", folder, vscode.ConfigurationTarget.Global);
+  const told = folder ? `Tollbridge records every turn in ${folder}, without keys.` : "Tollbridge no longer records turns.";
+  void vscode.window.showInformationMessage(told);
 }
 
 async function findCandidates(context: vscode.ExtensionContext): Promise<Candidate[]> {

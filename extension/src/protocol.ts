@@ -11,6 +11,8 @@ export interface Settings {
   readonly proxy?: string;
   readonly allowHttp: boolean;
   readonly timeouts: { readonly connect?: number; readonly idle?: number; readonly total?: number };
+  readonly record?: string;
+  readonly recordRedact?: boolean;
 }
 
 export type Part =
