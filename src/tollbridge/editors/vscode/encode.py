@@ -90,6 +90,7 @@ def encode_model(model: Model) -> wire.ModelInfo:
         output_cost=_per_million(prices.output),
         cache_cost=_per_million(prices.cache_read),
         cache_write_cost=_per_million(prices.cache_write),
+        price_category=prices.category,
         configuration_schema=_effort_picker(model.efforts),
     )
 

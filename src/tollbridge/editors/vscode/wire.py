@@ -141,6 +141,7 @@ class ModelInfo(Shape, frozen=True, kw_only=True):
     output_cost: float | None = None
     cache_cost: float | None = None
     cache_write_cost: float | None = None
+    price_category: str | None = None
     configuration_schema: Configuration | None = None
 
 
