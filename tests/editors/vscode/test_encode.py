@@ -115,6 +115,7 @@ def test_a_model_is_described_in_the_hosts_words() -> None:
         "inputCost": 3,
         "outputCost": 15,
         "cacheCost": 0.3,
+        "priceCategory": "medium",
         "configurationSchema": {
             "properties": {
                 "reasoningEffort": {
