@@ -23,10 +23,10 @@ run: $(VENV)/run.stamp ## Fetch a small model, start it here and chat with it: n
 	fi
 
 test: lint types layers browser ## Everything CI runs: linters, types, layers, all tests, coverage
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=90 $(CASES)
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=90 $(CASES)
 
 check: lint types layers ## The fast part of it: no slow tests, no coverage
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(CASES)
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(CASES)
 
 fix: $(VENV)/dev.stamp ## Tidy the code: formatting, imports, what ruff can mend
 	$(BIN)/ruff check --fix .

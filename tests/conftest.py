@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+
+import pytest
 
 from tests.apart import PLACES
 
@@ -12,3 +15,16 @@ os.environ.update(PLACES)
 # What a shell starts in the background ignores Ctrl-C, and so would the programs that tests press it for.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What installs and waits most comes first. Of a whole run the first worker is given the first eighth at once, so
+# all of these are its own: one VS Code at a time, one proxy, and nobody waits for them in the end.
+FIRST = ("vscode", "interop/litellm")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folders = [Path(__file__).parent / name for name in FIRST]
+
+    def rank(item: pytest.Item) -> int:
+        return next((n for n, folder in enumerate(folders) if folder in item.path.parents), len(folders))
+
+    items.sort(key=rank)

@@ -6,6 +6,7 @@ proposed APIs are refused as in the VS Code people have.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -44,12 +45,16 @@ def entry(tree: Tree = "stock") -> Path:
 
 
 def install(tree: Tree = "stock") -> Path:
+    """One process makes the tree; others that want it meanwhile wait for it."""
     folder = HOME / f"{tree}-{VERSION}"
-    if not folder.exists():
-        work = folder.with_name(f"{folder.name}.{os.getpid()}")
-        shutil.rmtree(work, ignore_errors=True)
-        (_make_stock if tree == "stock" else _make_strict)(work)
-        work.rename(folder)
+    HOME.mkdir(parents=True, exist_ok=True)
+    with (HOME / f"{tree}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            work = folder.with_name(f"{folder.name}.{os.getpid()}")
+            shutil.rmtree(work, ignore_errors=True)
+            (_make_stock if tree == "stock" else _make_strict)(work)
+            work.rename(folder)
     return folder
 
 

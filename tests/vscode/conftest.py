@@ -13,16 +13,6 @@ from workshop import vsix
 MISSING = "no chromium here (on Debian: apt-get install chromium): the tests in a real VS Code were NOT run"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.slow)
-            # One VS Code at a time: two on two cores wait for each other.
-            item.add_marker(pytest.mark.xdist_group("vscode"))
-            item.add_marker(pytest.mark.timeout(400))
-
-
 @pytest.fixture(scope="session")
 def browser() -> None:
     if CHROMIUM is not None:

@@ -14,12 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.async_api import Locator, Page, expect
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 from tests.vscode.window import ARTIFACTS, opened, shoot
 from workshop.workbench import Workbench
 
 from tollbridge.gateway import Gateway, Settings
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 KEY, WRONG_KEY = "sk-toll-browser-4711", "sk-toll-wrong-0815"
 SLOW_MS = 60_000

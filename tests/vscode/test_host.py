@@ -16,6 +16,8 @@ from workshop.workbench import Workbench
 from tollbridge.gateway import Gateway, Settings
 from tollbridge.gateway.pictures import draw_png
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
 ROOT = Path(__file__).parents[2]
 COUNTS = ROOT / "tests" / "recordings" / "counts" / "agent-turn.json"
 # 40 tokens a second.

@@ -7,7 +7,10 @@ import os
 import re
 import sys
 
+import pytest
 from workshop import node, vsix
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 SRC = vsix.REPOSITORY / "src"
 

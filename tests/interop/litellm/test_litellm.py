@@ -30,13 +30,8 @@ from tollbridge.healing import RememberedLessons
 from tollbridge.io.retry import RetryPolicy
 from tollbridge.profiles import find_quirks, keep_profile, known_quirks
 
-# The first run installs the proxy, which takes minutes: one worker does it, and begins with it.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(1500),
-    pytest.mark.xdist_group("litellm"),
-    pytest.mark.asyncio(loop_scope="module"),
-]
+# The first run installs the proxy, which takes minutes.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
