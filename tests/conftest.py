@@ -16,8 +16,8 @@ os.environ.update(PLACES)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What installs and waits most comes first. Of a whole run the first worker is given the first eighth at once, so
-# all of these are its own: one VS Code at a time, one proxy, and nobody waits for them in the end.
+# What installs and waits most comes first. Of a whole run the first worker is given the first eighth at once,
+# so all of these are its own: one VS Code at a time, one proxy, and nobody waits for them in the end.
 FIRST = ("vscode", "interop/litellm")
 
 

@@ -14,6 +14,8 @@ from workshop import vsix
 
 from tollbridge.core.version import VERSION
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
 NAMESPACE = {"v": "http://schemas.microsoft.com/developer/vsx-schema/2011"}
 DESCRIBED = json.loads((vsix.EXTENSION / "package.json").read_text())
 
