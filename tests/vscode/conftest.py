@@ -20,7 +20,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
             # One VS Code at a time: two on two cores wait for each other.
             item.add_marker(pytest.mark.xdist_group("vscode"))
-            item.add_marker(pytest.mark.timeout(400))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(400))
 
 
 @pytest.fixture(scope="session")

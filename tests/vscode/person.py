@@ -11,6 +11,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 from workshop.workbench import Workbench
 
 SLOW_MS = 60_000
+MODES = re.compile("^(Agent|Ask|Plan)$")
 
 
 class Person:
@@ -53,6 +54,16 @@ class Person:
             with suppress(PlaywrightTimeout):
                 await item.click(timeout=1_000)
 
+    async def sets_up_chat(self) -> None:
+        """Leaves the list of models open."""
+        await self.runs("Tollbridge: Set Up")
+        await self.page.locator(".models-widget .monaco-button", has_text="Add Models").first.wait_for()
+        await asyncio.sleep(8)  # the host starts its extensions anew when its chat is set up
+
+    async def closes_the_models(self) -> None:
+        await self.page.keyboard.press("Escape")
+        await self.page.locator(".models-widget").wait_for(state="hidden")
+
     async def adds_account(self, name: str, url: str, key: str) -> None:
         await self.page.locator(".models-widget .monaco-button", has_text="Add Models").first.click()
         await self.chooses("Tollbridge")
@@ -76,3 +87,29 @@ class Person:
 
     def answer(self, text: str | re.Pattern[str]) -> Locator:
         return self.page.locator(".interactive-session .interactive-item-container", has_text=text).last
+
+    async def begins(self, model: str, mode: str = "Agent") -> None:
+        """A new chat with a model, in a mode."""
+        chat = self.page.locator(".part.auxiliarybar")
+        await chat.locator("a.action-label[aria-label^='New Chat']").first.click()
+        await chat.locator(".interactive-item-container").first.wait_for(state="hidden")
+        await chat.locator(".chat-input-toolbars .action-label", has_text=MODES).first.click()
+        await self.picks(mode)
+        await chat.locator(".model-picker-split > *").first.click()
+        await self.page.locator(".action-widget input").first.wait_for()
+        await self.page.keyboard.type(model)
+        await self.picks(model)
+
+    async def picks(self, text: str) -> None:
+        """From a list that fades in."""
+        row = self.page.locator(".action-widget .monaco-list-row", has_text=text).first
+        await row.wait_for()
+        await asyncio.sleep(0.5)
+        await row.click()
+        await row.wait_for(state="hidden")
+
+    async def reads_to_the_end(self) -> str:
+        """The last answer, when nothing more comes."""
+        response = self.page.locator(".part.auxiliarybar .interactive-response:not(.chat-response-loading)")
+        await response.last.wait_for()
+        return await response.last.inner_text()

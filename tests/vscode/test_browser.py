@@ -50,9 +50,7 @@ async def _pictured(page: Page, step: Step, person: Person, gateway: Gateway) ->
 
 
 async def _sets_up_accounts(person: Person, gateway: Gateway) -> None:
-    await person.runs("Tollbridge: Set Up")
-    await person.page.locator(".models-widget .monaco-button", has_text="Add Models").first.wait_for()
-    await asyncio.sleep(8)  # the host starts its extensions anew when its chat is set up
+    await person.sets_up_chat()
     await person.adds_account("Work", gateway.url, WRONG_KEY)
     await person.row("The API key is wrong").wait_for()
     await shoot(person.page, "1-wrong-key")
@@ -65,8 +63,7 @@ async def _sets_up_accounts(person: Person, gateway: Gateway) -> None:
     await expect(person.row("The API key is wrong")).to_have_count(0)
     await shoot(person.page, "3-key-changed")
     assert {arrival.bearer for arrival in gateway.requests} == {KEY, WRONG_KEY}
-    await person.page.keyboard.press("Escape")
-    await person.page.locator(".models-widget").wait_for(state="hidden")
+    await person.closes_the_models()
 
 
 async def _finds_the_models(person: Person, _: Gateway) -> None:
