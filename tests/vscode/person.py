@@ -93,20 +93,27 @@ class Person:
         chat = self.page.locator(".part.auxiliarybar")
         await chat.locator("a.action-label[aria-label^='New Chat']").first.click()
         await chat.locator(".interactive-item-container").first.wait_for(state="hidden")
-        await chat.locator(".chat-input-toolbars .action-label", has_text=MODES).first.click()
-        await self.picks(mode)
-        await chat.locator(".model-picker-split > *").first.click()
-        await self.page.locator(".action-widget input").first.wait_for()
-        await self.page.keyboard.type(model)
-        await self.picks(model)
+        await asyncio.sleep(1)  # it takes the focus a moment later, which closes lists
+        await self.picks(chat.locator(".chat-input-toolbars .action-label", has_text=MODES).first, mode)
+        await self.picks(chat.locator(".model-picker-split > *").first, model, search=True)
 
-    async def picks(self, text: str) -> None:
-        """From a list that fades in."""
-        row = self.page.locator(".action-widget .monaco-list-row", has_text=text).first
-        await row.wait_for()
-        await asyncio.sleep(0.5)
-        await row.click()
-        await row.wait_for(state="hidden")
+    async def picks(self, button: Locator, text: str, *, search: bool = False) -> None:
+        """From a list behind a button; opened again where it closed by itself."""
+        widget = self.page.locator(".action-widget")
+        row = widget.locator(".monaco-list-row", has_text=text).first
+        async with asyncio.timeout(SLOW_MS / 1000):
+            while True:
+                await button.click()
+                with suppress(PlaywrightTimeout):
+                    if search:
+                        await widget.locator("input").first.wait_for(timeout=3_000)
+                        await self.page.keyboard.type(text)
+                    await row.wait_for(timeout=3_000)
+                    await asyncio.sleep(0.5)  # until it has faded in
+                    await row.click(timeout=1_000)
+                    await row.wait_for(state="hidden", timeout=3_000)
+                    return
+                await self.page.keyboard.press("Escape")
 
     async def reads_to_the_end(self) -> str:
         """The last answer, when nothing more comes."""

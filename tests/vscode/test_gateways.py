@@ -59,6 +59,7 @@ async def scene(
             await person.row(litellm.model).wait_for()
             await person.closes_the_models()
             yield Scene(person, upstream, gateway)
+            await shoot(page, "gateways-at-the-end")  # also where a test failed
 
 
 def _thinks_and_lists(turn: Turn, folder: Path) -> Answer | None:
