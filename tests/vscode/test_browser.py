@@ -10,13 +10,12 @@ import json
 import re
 import urllib.request
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Locator, Page, expect
-from playwright.async_api import TimeoutError as PlaywrightTimeout
+from playwright.async_api import Page, expect
+from tests.vscode.person import Person
 from tests.vscode.window import ARTIFACTS, opened, shoot
 from workshop.workbench import Workbench
 
@@ -25,74 +24,6 @@ from tollbridge.gateway import Gateway, Settings
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 KEY, WRONG_KEY = "sk-toll-browser-4711", "sk-toll-wrong-0815"
-SLOW_MS = 60_000
-
-
-class Person:
-    """Someone at the keyboard."""
-
-    def __init__(self, page: Page, workbench: Workbench) -> None:
-        page.set_default_timeout(SLOW_MS)
-        self.page = page
-        self.workbench = workbench
-
-    async def opens_vscode(self) -> None:
-        await self.page.goto(self.workbench.address, wait_until="domcontentloaded")
-        await self.status("Tollbridge").wait_for()
-
-    def status(self, text: str) -> Locator:
-        return self.page.locator('.statusbar-item[id*="tollbridge"]', has_text=text)
-
-    async def runs(self, command: str) -> None:
-        await self.page.keyboard.press("F1")
-        await self.page.locator(".quick-input-widget input").first.wait_for()
-        await self.page.keyboard.type(command)
-        row = self.page.locator(".quick-input-list .monaco-list-row", has_text=command).first
-        await row.click()
-
-    async def answers(self, prompt: str, text: str) -> None:
-        widget = self.page.locator(".quick-input-widget", has_text=prompt)
-        await widget.wait_for()
-        await self.page.keyboard.press("Control+A")
-        await self.page.keyboard.type(text)
-        await self.page.keyboard.press("Enter")
-        await widget.wait_for(state="hidden")
-
-    def row(self, text: str) -> Locator:
-        return self.page.locator(".models-widget .monaco-list-row", has_text=text)
-
-    async def chooses(self, text: str) -> None:
-        """From a menu, which takes no click in its first moments."""
-        item = self.page.locator(".monaco-menu .action-label", has_text=text).first
-        await item.wait_for()
-        while await item.is_visible():
-            await asyncio.sleep(0.5)
-            with suppress(PlaywrightTimeout):
-                await item.click(timeout=1_000)
-
-    async def adds_account(self, name: str, url: str, key: str) -> None:
-        await self.page.locator(".models-widget .monaco-button", has_text="Add Models").first.click()
-        await self.chooses("Tollbridge")
-        await self.answers("Group Name", name)
-        await self.answers(f"{name}: Base URL", url)
-        await self.answers(f"{name}: API Key", key)
-
-    async def changes_key(self, name: str, key: str) -> None:
-        await self.row(name).first.locator(".codicon-gear, .codicon-settings-gear").click()
-        await self.chooses("Update API Key")
-        await self.answers("API Key", key)
-
-    async def says(self, text: str) -> None:
-        box = self.page.locator(
-            ".interactive-input-part .monaco-editor, .chat-input-container .monaco-editor"
-        )
-        await box.first.click()
-        await self.page.keyboard.type(text)
-        await self.page.keyboard.press("Escape")  # closes suggestions
-        await self.page.keyboard.press("Enter")
-
-    def answer(self, text: str | re.Pattern[str]) -> Locator:
-        return self.page.locator(".interactive-session .interactive-item-container", has_text=text).last
 
 
 async def test_from_setting_up_to_an_agents_answer(browser: None, packed: Path, tmp_path: Path) -> None:
@@ -122,9 +53,7 @@ async def _pictured(page: Page, step: Step, person: Person, gateway: Gateway) ->
 
 
 async def _sets_up_accounts(person: Person, gateway: Gateway) -> None:
-    await person.runs("Tollbridge: Set Up")
-    await person.page.locator(".models-widget .monaco-button", has_text="Add Models").first.wait_for()
-    await asyncio.sleep(8)  # the host starts its extensions anew when its chat is set up
+    await person.sets_up_chat()
     await person.adds_account("Work", gateway.url, WRONG_KEY)
     await person.row("The API key is wrong").wait_for()
     await shoot(person.page, "1-wrong-key")
@@ -137,8 +66,7 @@ async def _sets_up_accounts(person: Person, gateway: Gateway) -> None:
     await expect(person.row("The API key is wrong")).to_have_count(0)
     await shoot(person.page, "3-key-changed")
     assert {arrival.bearer for arrival in gateway.requests} == {KEY, WRONG_KEY}
-    await person.page.keyboard.press("Escape")
-    await person.page.locator(".models-widget").wait_for(state="hidden")
+    await person.closes_the_models()
 
 
 async def _finds_the_models(person: Person, _: Gateway) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from aiohttp import web
 
 TEXT = "Hello from the upstream, which heard you."
 THOUGHT = "The user wants a number. 17 times 3 is 51."
+QUOTED = 200  # characters of a prompt or a result: what an editor tells its agent is a book
 PACE = 0.02  # seconds between two words of a slow answer
 USAGE = {
     "prompt_tokens": 21,
@@ -30,6 +32,8 @@ FAILURES = {
     "fail-429": (429, "The upstream is asked too often."),
     "fail-500": (500, "The upstream is broken."),
 }
+# Naming a tool alone is not asking for it: editors' prompts name many.
+_WISH = re.compile(r"\btool (\w+) on (/\S+)")
 
 
 class Upstream:
@@ -72,13 +76,17 @@ class Upstream:
         return response
 
 
-def asked(body: dict[str, Any]) -> str:
-    """The last words of the user, small."""
+def _last_words(body: dict[str, Any]) -> str:
     texts = [message["content"] for message in body["messages"] if message["role"] == "user"]
     last = texts[-1] if texts else ""
     if isinstance(last, list):
         last = " ".join(part.get("text", "") for part in last)
-    return str(last).lower()
+    return str(last)
+
+
+def asked(body: dict[str, Any]) -> str:
+    """The last words of the user, small."""
+    return _last_words(body).lower()
 
 
 def _roles_after_answer(body: dict[str, Any]) -> list[str]:
@@ -89,28 +97,37 @@ def _roles_after_answer(body: dict[str, Any]) -> list[str]:
 
 
 def calls(body: dict[str, Any], said: str) -> list[dict[str, Any]]:
-    """The calls the model makes: where a tool is asked for and its result is not there yet."""
+    """The calls the model makes: where a tool is asked for and its result is not there yet.
+
+    The tool is the first one, or “the tool NAME on /PATH”.
+    """
     tools = [tool["function"]["name"] for tool in body.get("tools") or ()]
     answered = "tool" in _roles_after_answer(body)
     if not tools or answered or not ("tool" in said or body.get("tool_choice") == "required"):
         return []
+    wish = _WISH.search(_last_words(body))
+    if wish and wish[1] in tools:
+        return [_call(0, wish[1], {"path": wish[2]})]
     cities = ("Paris", "Rome") if "parallel" in said else ("Paris",)
-    return [
-        {
-            "index": index,
-            "id": f"call_up_{index}",
-            "type": "function",
-            "function": {"name": tools[0], "arguments": json.dumps({"city": city})},
-        }
-        for index, city in enumerate(cities)
-    ]
+    return [_call(index, tools[0], {"city": city}) for index, city in enumerate(cities)]
+
+
+def _call(index: int, name: str, arguments: dict[str, str]) -> dict[str, Any]:
+    return {
+        "index": index,
+        "id": f"call_up_{index}",
+        "type": "function",
+        "function": {"name": name, "arguments": json.dumps(arguments)},
+    }
 
 
 def answer(body: dict[str, Any], said: str) -> tuple[str, str]:
     """The text, which quotes the system prompt and tools' results, and why it ended."""
     words = [TEXT]
     words += [
-        str(each["content"]) for each in body["messages"] if each["role"] in ("system", "developer", "tool")
+        str(each["content"])[:QUOTED]
+        for each in body["messages"]
+        if each["role"] in ("system", "developer", "tool")
     ]
     if "long" in said:
         words += [str(number) for number in range(1, 201)]
