@@ -47,11 +47,13 @@ async def test_bytes_that_are_no_text_are_counted_all_the_same() -> None:
 
 async def test_a_conversation_is_counted_in_its_parts(tmp_path: Path) -> None:
     (tmp_path / "talk.json").write_text(json.dumps(TALK))
-    result = await tollbridge("count", "--messages", str(tmp_path / "talk.json"), "-m", GPT, "--json")
+    new = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}  # where nothing was learned yet
+    asked = ("count", "--messages", str(tmp_path / "talk.json"), "-m", GPT)
+    result = await tollbridge(*asked, "--json", env=new)
     counted = json.loads(result.out)
     assert counted["method"] == "estimated"
     assert counted["tokens"] == sum(part["tokens"] for part in counted["parts"])
-    result = await tollbridge("count", "--messages", str(tmp_path / "talk.json"), "-m", GPT)
+    result = await tollbridge(*asked, env=new)
     assert result.out.startswith(f"{counted['tokens']} tokens for {GPT} (estimated, confidence 50%)\n")
     assert "tools\n" in result.out
 
