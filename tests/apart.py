@@ -6,12 +6,12 @@ import atexit
 import shutil
 import tempfile
 
-_FOLDER = tempfile.mkdtemp(prefix="tollbridge-tests-")
-atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
+FOLDER = tempfile.mkdtemp(prefix="tollbridge-tests-")
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 
 PLACES = {
-    "XDG_CONFIG_HOME": f"{_FOLDER}/config",
-    "TOLLBRIDGE_DATA_DIR": f"{_FOLDER}/data",
-    "TOLLBRIDGE_CATALOGUE_DIR": f"{_FOLDER}/catalogue",
+    "XDG_CONFIG_HOME": f"{FOLDER}/config",
+    "TOLLBRIDGE_DATA_DIR": f"{FOLDER}/data",
+    "TOLLBRIDGE_CATALOGUE_DIR": f"{FOLDER}/catalogue",
     "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
 }

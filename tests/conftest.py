@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.apart import PLACES
+from tests.apart import FOLDER, PLACES
 
 os.environ.update(PLACES)
 
@@ -28,3 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((n for n, folder in enumerate(folders) if folder in item.path.parents), len(folders))
 
     items.sort(key=rank)
+
+
+def pytest_runtest_setup() -> None:
+    """What one test teaches the ledger, the next must not know: which comes before it is chance."""
+    PLACES["TOLLBRIDGE_DATA_DIR"] = os.environ["TOLLBRIDGE_DATA_DIR"] = tempfile.mkdtemp(dir=FOLDER)
