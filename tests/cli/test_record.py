@@ -34,12 +34,13 @@ async def test_a_turn_is_recorded_and_replays_the_same(tmp_path: Path) -> None:
 
 async def test_a_difference_is_shown_and_told_by_the_exit_code(tmp_path: Path) -> None:
     path = await recorded(tmp_path, question="hello")
-    path.write_text(path.read_text().replace('"text":"You said', '"text":"They said'))
+    # Of the first word only: how many come at once is the network's choice.
+    path.write_text(path.read_text().replace('"text":"You', '"text":"They'))
     result = await tollbridge("replay", "--diff", str(path))
     assert result.code == 1
     assert "part 0" in result.out
-    assert '  - {"type":"text","text":"They said' in result.out
-    assert '  + {"type":"text","text":"You said' in result.out
+    assert '  - {"type":"text","text":"They' in result.out
+    assert '  + {"type":"text","text":"You' in result.out
     assert (await tollbridge("replay", str(path))).code == 0  # nobody asked
 
 
