@@ -11,7 +11,7 @@ import pytest
 
 from tests.answering import answering, http
 from tollbridge.bridge import Bridge
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError, NotAuthenticated, ServerFailed
 from tollbridge.core.messages import (
     ChatRequest,

@@ -14,7 +14,7 @@ import pytest
 
 from tests.answering import answering, http
 from tests.recorded import openresponses
-from tollbridge.client import Answer, OpenResponsesClient
+from tollbridge.clients.openresponses import Answer, OpenResponsesClient
 from tollbridge.core.errors import (
     BridgeError,
     ContextTooLong,

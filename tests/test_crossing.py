@@ -6,7 +6,7 @@ from typing import Any
 
 from tollbridge.adapters.openresponses import OpenResponsesStreamAdapter
 from tollbridge.bridge import Bridge
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.arguments import INVALID
 from tollbridge.core.errors import InvalidRequest
 from tollbridge.core.messages import (

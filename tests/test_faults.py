@@ -11,7 +11,7 @@ from contextlib import aclosing
 import psutil
 import pytest
 
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import Event, File, Finished, ReasoningDelta, TextDelta, ToolCall
 from tollbridge.core.messages import ChatRequest, Message, Role, TextPart, Tool

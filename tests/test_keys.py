@@ -14,7 +14,7 @@ import pytest
 from tests.answering import answering, http
 from tests.io.servers import unused_port
 from tollbridge.bridge import Bridge
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart, Tool
 from tollbridge.gateway import SCENARIOS, Gateway, Settings

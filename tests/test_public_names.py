@@ -83,7 +83,7 @@ def loaded_by(statement: str) -> set[str]:
         ("import tollbridge", {"aiohttp", "rich", "click", "ssl", "asyncio", "msgspec", "truststore"}),
         # asyncio itself loads ssl
         (
-            "import tollbridge.client",
+            "import tollbridge.clients.openresponses",
             {"aiohttp", "rich", "click", "truststore", "yarl", "sqlite3", "jsonschema"},
         ),
         (

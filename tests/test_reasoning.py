@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tollbridge.bridge import Bridge, Turn
-from tollbridge.client import GatewayClient, OpenResponsesClient
-from tollbridge.client_aisdk import AiSdkClient
+from tollbridge.clients.aisdk import AiSdkClient
+from tollbridge.clients.gateway import GatewayClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import (
     ChatRequest,

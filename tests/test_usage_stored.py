@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tollbridge.bridge import Bridge
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest, Message, Part, Role
 from tollbridge.gateway import Gateway, Settings

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.tokens.corpus import corpus
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.messages import ChatRequest, Message, Role, TextPart
 from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from tollbridge.adapters.vscode_stream import VSCodeStreamAdapter as VSCodeStreamAdapter
     from tollbridge.bridge import Bridge as Bridge
     from tollbridge.bridge import Turn as Turn
-    from tollbridge.client import Answer as Answer
-    from tollbridge.client import OpenResponsesClient as OpenResponsesClient
-    from tollbridge.client_aisdk import AiSdkClient as AiSdkClient
-    from tollbridge.client_aisdk import UiStreamClient as UiStreamClient
+    from tollbridge.clients.aisdk import AiSdkClient as AiSdkClient
+    from tollbridge.clients.aisdk import UiStreamClient as UiStreamClient
+    from tollbridge.clients.openresponses import Answer as Answer
+    from tollbridge.clients.openresponses import OpenResponsesClient as OpenResponsesClient
     from tollbridge.core.errors import BridgeError as BridgeError
     from tollbridge.core.errors import BrokenCall as BrokenCall
     from tollbridge.core.errors import Cancelled as Cancelled
@@ -74,21 +74,21 @@ _MESSAGES = (
 _HOMES: dict[str, str] = {
     **dict.fromkeys(_ERRORS.split(), "tollbridge.core.errors"),
     **dict.fromkeys(_MESSAGES.split(), "tollbridge.core.messages"),
-    "AiSdkClient": "tollbridge.client_aisdk",
-    "Answer": "tollbridge.client",
+    "AiSdkClient": "tollbridge.clients.aisdk",
+    "Answer": "tollbridge.clients.openresponses",
     "Bridge": "tollbridge.bridge",
     "ChatModelProvider": "tollbridge.provider",
     "EstimationResult": "tollbridge.tokens",
     "HybridTokenEstimator": "tollbridge.estimator",
     "Model": "tollbridge.core.models",
     "ModelMessages": "tollbridge.gateways.aisdk.encode",
-    "OpenResponsesClient": "tollbridge.client",
+    "OpenResponsesClient": "tollbridge.clients.openresponses",
     "OpenResponsesStreamAdapter": "tollbridge.adapters.openresponses",
     "RetryPolicy": "tollbridge.io.retry",
     "StreamUsage": "tollbridge.adapters.stream",
     "Timeouts": "tollbridge.io.http",
     "Turn": "tollbridge.bridge",
-    "UiStreamClient": "tollbridge.client_aisdk",
+    "UiStreamClient": "tollbridge.clients.aisdk",
     "Usage": "tollbridge.core.usage",
     "UsageTracker": "tollbridge.usage",
     "VSCodeStreamAdapter": "tollbridge.adapters.vscode_stream",

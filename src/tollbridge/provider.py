@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from tollbridge.bridge import Bridge, Turn
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.messages import ChatRequest, Message, Part, Tool
 from tollbridge.core.models import Model
 from tollbridge.estimator import HybridTokenEstimator

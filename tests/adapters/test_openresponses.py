@@ -12,7 +12,7 @@ from tests.recorded import openresponses
 
 from tollbridge.adapters.openresponses import OpenResponsesStreamAdapter
 from tollbridge.adapters.stream import StreamUsage
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError, Disconnected, ServerFailed, StreamError
 from tollbridge.core.events import Failed, Finished, TextDelta
 from tollbridge.core.messages import Part, TextPart, ThinkingPart, ToolCallPart

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from tollbridge.catalogue import Catalogue
 from tollbridge.catalogue.disk import FILE_LIMIT, Kept, Shelf
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.models import Model
 from tollbridge.gateway import Gateway

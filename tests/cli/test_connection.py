@@ -4,7 +4,7 @@ import pytest
 
 from tollbridge.cli.connection import Choice, choose
 from tollbridge.cli.options import Where
-from tollbridge.client import VERCEL
+from tollbridge.clients.openresponses import VERCEL
 
 URL = "http://127.0.0.1:8080/v1"
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tollbridge.bridge import Bridge
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 from tollbridge.core.quirks import Quirks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tollbridge.bridge import Bridge
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 from tollbridge.doctor import Examination, samples
 from tollbridge.doctor.tools import WEATHER

@@ -8,7 +8,8 @@ import aiohttp
 import pytest
 
 from tollbridge import Bridge, BridgeError, ChatRequest, Message, RequestError, Role, TextPart, Tool
-from tollbridge.client_aisdk import BACKENDS, PATHS, AiSdkClient, Backend, open_client
+from tollbridge.clients.aisdk import PATHS, AiSdkClient
+from tollbridge.clients.choice import BACKENDS, Backend, open_client
 from tollbridge.core.messages import DataPart, Part, ToolCallPart
 from tollbridge.gateway import Gateway
 from tollbridge.gateway.aisdk_prompt import read_call

@@ -7,7 +7,7 @@ import pytest
 from tests.answering import answering, http
 
 from tollbridge.bridge import Bridge, Turn
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import (
     ChatRequest,

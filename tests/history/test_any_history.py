@@ -11,7 +11,7 @@ import pytest
 from tests.history.histories import HERE, Maker
 
 from tollbridge.bridge import Bridge
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.media import true_mime
 from tollbridge.core.messages import ChatRequest, DataPart, Part, TextPart, ToolCallPart, ToolResultPart

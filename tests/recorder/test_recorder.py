@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from tollbridge.bridge import Bridge
-from tollbridge.client import GatewayClient, OpenResponsesClient
-from tollbridge.client_aisdk import open_client
+from tollbridge.clients.choice import open_client
+from tollbridge.clients.gateway import GatewayClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError, RequestError
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import ChatRequest, Message, Part, Role, Tool

@@ -15,8 +15,10 @@ from tollbridge.catalogue import Catalogue, Listing, choose_models, is_favourite
 from tollbridge.cli.options import Where
 from tollbridge.cli.progress import FetchBar
 from tollbridge.cli.terminal import one_line
-from tollbridge.client import VERCEL, GatewayClient, OpenResponsesClient
-from tollbridge.client_aisdk import UiStreamClient, open_client
+from tollbridge.clients.aisdk import UiStreamClient
+from tollbridge.clients.choice import open_client
+from tollbridge.clients.gateway import GatewayClient
+from tollbridge.clients.openresponses import VERCEL, OpenResponsesClient
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.quirks import Quirks
 from tollbridge.healing import RememberedLessons

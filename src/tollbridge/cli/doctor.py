@@ -14,7 +14,7 @@ from tollbridge.cli.connection import connect
 from tollbridge.cli.options import Where, where_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import one_line
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import RequestError
 from tollbridge.doctor import ABOUT, Examination
 from tollbridge.profiles import keep_profile

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from tollbridge.cli.summary import mended
-from tollbridge.client_aisdk import BACKENDS, Backend
+from tollbridge.clients.choice import BACKENDS, Backend
 from tollbridge.core.media import sniff
 from tollbridge.core.messages import DataPart
 

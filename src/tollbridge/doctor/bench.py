@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError, TimedOut
 from tollbridge.core.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
 from tollbridge.core.json import read_json, write_json

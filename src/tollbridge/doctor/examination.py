@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.quirks import Quirks
 from tollbridge.doctor import answers, contents, extras, thoughts, tools, way
 from tollbridge.doctor.bench import Bench, Bounds

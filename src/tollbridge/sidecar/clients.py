@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from tollbridge.client import GatewayClient, OpenResponsesClient
-from tollbridge.client_aisdk import open_client
+from tollbridge.clients.choice import open_client
+from tollbridge.clients.gateway import GatewayClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.settings import Settings, load
 from tollbridge.settings.network import http_timeouts

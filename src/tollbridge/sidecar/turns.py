@@ -11,7 +11,7 @@ import msgspec
 from tollbridge.bridge import Bridge
 from tollbridge.catalogue import Catalogue, choose_models
 from tollbridge.catalogue.choosing import corrected
-from tollbridge.client import GatewayClient
+from tollbridge.clients.gateway import GatewayClient
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.models import Model
 from tollbridge.core.quirks import Quirks

@@ -24,7 +24,7 @@ from tollbridge import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.client_aisdk import UiStreamClient
+from tollbridge.clients.aisdk import UiStreamClient
 from tollbridge.core.events import Event, Finished, ReasoningDelta, TextDelta
 
 StartNode = Callable[..., AbstractContextManager[str]]

@@ -21,7 +21,7 @@ from tollbridge import (
     ToolResultPart,
 )
 from tollbridge import Tool as OurTool
-from tollbridge.client_aisdk import PATHS, AiSdkClient
+from tollbridge.clients.aisdk import PATHS, AiSdkClient
 from tollbridge.core.events import Event, Finished, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
 from tollbridge.gateway import Gateway
 from tollbridge.gateways.aisdk.encode import convert_messages

@@ -12,7 +12,7 @@ from tests.interop.litellm.proxy import Proxy
 from tests.interop.litellm.upstream import THOUGHT, Upstream
 
 from tollbridge.bridge import Bridge, Turn
-from tollbridge.client import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import (
     ChatRequest,

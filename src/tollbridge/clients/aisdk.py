@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from tollbridge.client import GatewayClient, OpenResponsesClient, Question
+from tollbridge.clients.gateway import GatewayClient, Question
 from tollbridge.core.errors import RequestError
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import ChatRequest
@@ -18,9 +18,6 @@ from tollbridge.io.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from tollbridge.io.http import Timeouts
-
-Backend = Literal["openresponses", "ai-sdk"]
-BACKENDS: tuple[Backend, ...] = ("openresponses", "ai-sdk")
 
 # Where each version of the specification is served.
 PATHS: dict[Spec, str] = {2: "/v1/ai", 3: "/v3/ai", 4: "/v4/ai"}
@@ -92,24 +89,3 @@ class UiStreamClient(GatewayClient):
         if isinstance(request, ChatRequest):
             body = {**encode_chat(request.messages, uuid.uuid4().hex), **(request.extra or {})}
         return Question(self.base_url, write_json(body).encode())
-
-
-def open_client(
-    backend: Backend,
-    base_url: str,
-    api_key: str | None = None,
-    *,
-    timeouts: Timeouts | None = None,
-    proxy: str | None = None,
-    allow_http: bool = False,
-) -> GatewayClient:
-    """A client for a gateway in the protocol that was chosen, so that both can be compared at one address.
-
-    Gateways that serve both have OpenResponses under `/v1` and the AI SDK's protocol beside it.
-    """
-    kind: type[OpenResponsesClient | AiSdkClient] = OpenResponsesClient
-    if backend == "ai-sdk":
-        kind = AiSdkClient
-        base_url = base_url.rstrip("/").removesuffix("/v1")
-        base_url = base_url if base_url.endswith("/ai") else base_url + PATHS[4]
-    return kind(base_url, api_key, timeouts=timeouts, proxy=proxy, allow_http=allow_http)

@@ -1,4 +1,4 @@
-"""A client for servers that speak OpenResponses: Vercel AI Gateway, OpenAI, llama.cpp, vLLM, litellm…"""
+"""What every client does, whatever its protocol: ask, stream, try again, and keep the key to itself."""
 
 from __future__ import annotations
 
@@ -10,23 +10,17 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
-from tollbridge.core.errors import BridgeError, NotFound, RequestError, StreamError
-from tollbridge.core.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, until_failure
-from tollbridge.core.json import read_json, write_json
+from tollbridge.core.errors import BridgeError, RequestError
+from tollbridge.core.events import Event, until_failure
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
 from tollbridge.core.redaction import hide_key
-from tollbridge.core.usage import Usage
-from tollbridge.gateways.catalog import read_models
 from tollbridge.gateways.dialects import decoder_for
-from tollbridge.gateways.endpoints import Endpoints, read_endpoints
-from tollbridge.gateways.openresponses.decode import StreamDecoder
-from tollbridge.gateways.openresponses.encode import encode_request
-from tollbridge.gateways.openresponses.wire import Fields
+from tollbridge.gateways.endpoints import Endpoints
 from tollbridge.gateways.refusal import BODY_LIMIT as REFUSAL_LIMIT
 from tollbridge.gateways.refusal import read_refusal
 from tollbridge.io.retry import RetryPolicy
@@ -36,20 +30,6 @@ if TYPE_CHECKING:
     from tollbridge.io.http import HttpClient, Reply, Timeouts
 
 Read = TypeVar("Read")
-
-VERCEL = "https://ai-gateway.vercel.sh/v1"
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """A whole answer. `events` has everything, in order; the rest is what is mostly wanted of it."""
-
-    text: str
-    reasoning: str
-    tool_calls: tuple[ToolCall, ...]
-    usage: Usage | None
-    finish_reason: str
-    response_id: str | None
-    events: tuple[Event, ...]
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -264,83 +244,6 @@ class GatewayClient(ABC):
                 raise RequestError("The API key contains characters that no key has. Was it pasted whole?")
             headers["authorization"] = f"Bearer {key}"
         return headers
-
-
-class OpenResponsesClient(GatewayClient):
-    """Talks to one base URL (`…/v1`) of a server that speaks OpenResponses."""
-
-    protocol = "openresponses"
-    home = VERCEL
-
-    async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
-        """The whole answer at once, without streaming."""
-        return await self._call("POST", "/responses", _body(request, stream=False), api_key, _answer)
-
-    async def models(self, *, api_key: str | None = None) -> list[Model]:
-        """The models the gateway offers, of every type."""
-        return await self._call("GET", "/models", None, api_key, read_models)
-
-    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:
-        path = f"/models/{quote(model, safe='/')}/endpoints"
-        return await self._call("GET", path, None, api_key, read_endpoints)
-
-    async def input_tokens(
-        self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
-    ) -> int:
-        """How many tokens the request would come to, counted by the gateway. Not every gateway can."""
-        if isinstance(request, ChatRequest) and request.quirks and not request.quirks.input_tokens:
-            raise NotFound("This gateway does not count tokens, as its profile says.")
-        body = {
-            name: value
-            for name, value in _parsed(request).items()
-            if name in ("model", "input", "tools", "tool_choice", "reasoning", "text", "instructions")
-        }
-        return await self._call("POST", "/responses/input_tokens", _encoded(body), api_key, _count)
-
-    def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
-        return Question(f"{self.base_url}/responses", _body(request, stream=True))
-
-
-def _body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> bytes:
-    return _encoded({**_parsed(request), "stream": stream})
-
-
-def _parsed(request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
-    return encode_request(request) if isinstance(request, ChatRequest) else request
-
-
-def _encoded(body: Mapping[str, Any]) -> bytes:
-    try:
-        return write_json(body).encode()
-    except ValueError as error:
-        raise RequestError(f"The request cannot be sent: {error}.") from None
-
-
-def _count(data: bytes) -> int:
-    try:
-        tokens = Fields(read_json(data)).number("input_tokens")
-    except ValueError:
-        raise StreamError("The gateway answered with something that is not JSON.") from None
-    if tokens is None:
-        raise StreamError("The gateway did not say how many tokens the request would come to.")
-    return tokens
-
-
-def _answer(data: bytes) -> Answer:
-    decoder = StreamDecoder()
-    said, failure = until_failure(decoder.feed(data) + decoder.close())
-    if failure is not None:
-        raise failure
-    finished = next((event for event in said if isinstance(event, Finished)), None)
-    return Answer(
-        text="".join(event.text for event in said if isinstance(event, TextDelta)),
-        reasoning="".join(event.text for event in said if isinstance(event, ReasoningDelta)),
-        tool_calls=tuple(event for event in said if isinstance(event, ToolCall)),
-        usage=finished.usage if finished else None,
-        finish_reason=(finished.reason if finished else None) or "unknown",
-        response_id=finished.response_id if finished else None,
-        events=tuple(said),
-    )
 
 
 def _told(error: BridgeError, reply: Reply) -> BridgeError:
