@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.tokens.talk import MODEL, PROSE, TOOLS, assistant, hidden_count, hidden_text, request, system, user
 from tollbridge.core.errors import ContextTooLong
-from tollbridge.core.messages import ChatRequest, TextPart
+from tollbridge.core.messages import ChatRequest, DataPart, Message, Role, TextPart
 from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
 
@@ -175,3 +176,19 @@ def test_threads_may_share_an_estimator(tmp_path: Path) -> None:
         assert all(threads.map(ask, asked))
     assert {estimator.estimate_request(one).method for one in asked} == {"actual"}
     estimator.close()
+
+
+def test_what_was_counted_is_not_held() -> None:
+    """An editor sends its pictures anew with every turn: sixty turns of them would fill the memory."""
+    estimator, before = HybridTokenEstimator(), 0
+    tracemalloc.start()
+    try:
+        for turn in range(30):
+            picture = DataPart(bytes(2_000_000), "image/png")
+            asked = request([Message(Role.USER, (picture, TextPart(f"turn {turn}")))])
+            estimator.estimate_request(asked)
+            estimator.calibrate_request(asked, Usage(1_000))
+            before = before or tracemalloc.get_traced_memory()[0]
+        assert tracemalloc.get_traced_memory()[0] - before < 4_000_000
+    finally:
+        tracemalloc.stop()
