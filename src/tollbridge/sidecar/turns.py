@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -20,16 +21,21 @@ from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.healing import RememberedLessons
-from tollbridge.profiles import UnreadableProfile, find_quirks
+from tollbridge.healing.lessons import MODEL_LIMIT
+from tollbridge.profiles import UnreadableProfile, find_quirks, known_server
 from tollbridge.recorder import Recorder, Tape
 from tollbridge.settings import with_settings
 from tollbridge.settings.places import catalogue_folder, database_file
 from tollbridge.sidecar import wire
-from tollbridge.sidecar.clients import Clients
+from tollbridge.sidecar.clients import Clients, Gateway
 from tollbridge.sidecar.log import log
+from tollbridge.toll import Toll
 from tollbridge.usage import Payer, open_tracker
 
 Report = Callable[[list[vscode.Part]], None]
+
+# Models whose vocabularies are loaded beforehand; each takes some 40 MB.
+WARMED = 3
 
 
 class Turns:
@@ -45,7 +51,8 @@ class Turns:
         self._clients = Clients(settings, estimator)
         self._tracker = open_tracker(database_file())
         self._catalogue = Catalogue(catalogue_folder(), changed)
-        self._lessons = RememberedLessons(_quirks)
+        self._quirks = lru_cache(MODEL_LIMIT)(_quirks)  # read, and complained of, once
+        self._lessons = RememberedLessons(self._quirks)
 
     async def change_settings(self, settings: wire.Settings) -> None:
         await self._clients.change_settings(settings)
@@ -58,7 +65,13 @@ class Turns:
         if listing.error is not None and params.refresh:
             raise listing.error
         models = choose_models(listing.models, self._clients.settings)
+        self._warm([model.id for model in models])
         return wire.ModelList([encode_model(model) for model in models if model.is_chat_model])
+
+    def _warm(self, models: list[str]) -> None:
+        """Load the vocabularies of models that were talked to before: those of all would fill the memory."""
+        used = [model for model in models if self._estimator.seen(model)]
+        self._estimator.warm(*sorted(used, key=self._estimator.seen, reverse=True)[:WARMED])
 
     async def chat(self, params: wire.Chat, report: Report) -> wire.ChatResult:
         account = params.account
@@ -73,7 +86,8 @@ class Turns:
                 client = gateway.client if tape is None else gateway.client.watched(tape)
                 tell = _reporting(report, params.model)
                 payer = Payer("editor", client.base_url)
-                bridge = Bridge(client, self._tracker, gateway.toll, account=payer, lessons=self._lessons)
+                toll = self._toll(gateway, params.model, model)
+                bridge = Bridge(client, self._tracker, toll, account=payer, lessons=self._lessons)
                 turn = await bridge.answer(
                     request,
                     tell if tape is None else tape.heard(tell),
@@ -88,7 +102,8 @@ class Turns:
             report([usage])
         return wire.ChatResult(
             finish_reason=turn.finish_reason,
-            usage=wire.Tokens.of(turn.usage) if turn.usage and turn.usage.known else None,
+            usage=wire.Tokens.of(turn.usage),
+            context=wire.Tokens.of(turn.context),
             response_id=turn.response_id,
             dropped=decoded.dropped,
             changes=turn.changes,
@@ -102,6 +117,16 @@ class Turns:
         """What is known of a model, with what the settings say of it."""
         model = self._catalogue.find(client, name, api_key=key)
         return None if model is None else corrected(model, self._clients.settings)
+
+    def _toll(self, gateway: Gateway, name: str, model: Model | None) -> Toll:
+        """One that asks, where the server is known to count: by its profile, or by whose its models are."""
+        base_url = gateway.client.base_url
+        quirks = self._quirks(base_url, name)
+        if quirks is None and model is not None and model.owner:
+            known = known_server(base_url, owners=(model.owner,))
+            quirks = known.quirks if known is not None else None
+        asks = quirks is not None and quirks.input_tokens
+        return gateway.asking if asks and gateway.asking is not None else gateway.toll
 
     def _tape(self, request: ChatRequest, params: wire.Chat) -> AbstractAsyncContextManager[Tape | None]:
         """A tape for the turn, where turns are recorded. What the editor sent is on it without its key."""
@@ -120,7 +145,7 @@ class Turns:
                     model=model,
                     requests=self._tracker.requests(model),
                     failures=failed.count(model),
-                    usage=wire.Tokens.of(self._tracker.total(model)),
+                    usage=wire.Tokens.sum(self._tracker.total(model)),
                 )
                 for model in self._tracker.models()
             ],
