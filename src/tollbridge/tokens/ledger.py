@@ -100,12 +100,11 @@ class Ledger:
         weights = self._school.weights(prompt.model)
         best = self._pricer.price(prompt, weights)
         method = _method(prompt, best.anchor)
-        tokens = _shown(best)
         return EstimationResult(
-            tokens,
+            best.shown,
             method,
             self.rates.rate(prompt.model, method),
-            shares(best, weights, tokens),
+            shares(best, weights),
         )
 
     def record(self, request: ChatRequest, usage: Usage, *, surely: bool = False) -> bool:
@@ -167,8 +166,8 @@ class Ledger:
         outcome: Outcome = (
             prompt.model,
             _method(prompt, best.anchor),
-            _shown(plain),
-            _shown(best),
+            plain.shown,
+            best.shown,
             tokens,
         )
         self.rates.add(outcome)
@@ -199,10 +198,6 @@ class Ledger:
             return
         factor = 1 + left / total
         self._store.put_measured([(key, max(0, round(tokens * factor)), 0) for key, tokens in new.items()])
-
-
-def _shown(best: Sum) -> int:
-    return max(0, round(best.tokens + best.margin))
 
 
 def _method(prompt: Prompt, anchor: Anchor) -> Method:
