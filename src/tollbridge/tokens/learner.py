@@ -157,7 +157,7 @@ class Weights:
         self.extra = extra
 
     def noise(self, tokens: float) -> float:
-        """The variance in the count of so many tokens of text that no weights explain: short texts vary most."""
+        """The variance in a text's count that no weights explain: short texts vary most."""
         share, each = _EXACT if len(self.text.weights) == 1 else _WEIGHTED
         return (share * tokens) ** 2 + each * max(0.0, tokens)
 
