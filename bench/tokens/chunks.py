@@ -26,27 +26,13 @@ _SCRIPTS = {
 }
 _KNOWN = (
     "the of and to in is that for it as was with be by on not he this are or his from at which but have an "
-    "they return import function class public static void const let error request response model stream token "
-    "value string number list name type data file path user message context window editor gateway bridge"
+    "they return import function class public static void const let error request response model stream "
+    "token value string number list name type data file path user message context window editor gateway "
+    "bridge"
 ).split()
 _SIGNS = (
-    "()",
-    "[]",
-    "{}",
-    "=>",
-    "->",
-    "!=",
-    "==",
-    "::",
-    "...",
-    "/*",
-    "*/",
-    "//",
-    "#",
-    "&&",
-    "||",
-    "<<",
-    ">>=",
+    *("()", "[]", "{}", "=>", "->", "!=", "==", "::", "..."),
+    *("/*", "*/", "//", "#", "&&", "||", "<<", ">>="),
 )
 
 
