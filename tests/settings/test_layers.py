@@ -167,6 +167,17 @@ def test_the_environment_reads_lists_numbers_and_switches(path: Path) -> None:
     assert (found.deny, found.allow_http, found.timeouts.total) == (("a/*", "b"), True, 7.5)
 
 
+@pytest.mark.parametrize("setting", ["base_url", "accounts.work.base_url"])
+def test_a_password_in_the_address_of_a_gateway_is_refused_and_not_repeated(path: Path, setting: str) -> None:
+    table, _, name = setting.rpartition(".")
+    path.write_text(f'{f"[{table}]" if table else ""}\n{name} = "https://me:hush-hush@host.example/v1"\n')
+    with pytest.raises(SettingsError, match="must not contain a user name or a password") as caught:
+        loaded(path)
+    assert caught.value.setting == setting
+    assert "line 2" in caught.value.message
+    assert "hush" not in caught.value.message
+
+
 def test_the_only_account_is_the_one_in_use(path: Path) -> None:
     used = chosen_account(loaded(path))
     assert (used.name, used.base_url, used.backend) == ("work", "https://work.example/v1", "ai-sdk")

@@ -13,6 +13,7 @@ import msgspec
 
 from tollbridge.cli.summary import mended
 from tollbridge.clients.choice import BACKENDS, Backend
+from tollbridge.core.addresses import NO_USERINFO, has_userinfo
 from tollbridge.core.media import sniff
 from tollbridge.core.messages import DataPart
 
@@ -187,6 +188,8 @@ def read_image(path: Path) -> DataPart:
 def _check_url(_context: click.Context, _option: click.Parameter, url: str | None) -> str | None:
     if not url:
         return None
+    if has_userinfo(url):
+        raise click.BadParameter(NO_USERINFO)
     try:
         parts = urlsplit(url)
     except ValueError as error:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tollbridge.core.addresses import NO_USERINFO, has_userinfo
 from tollbridge.core.errors import RequestError
 from tollbridge.core.json import write_json
 from tollbridge.settings.model import Account, ModelSettings, Settings
@@ -76,7 +77,7 @@ def _meant(name: str, shape: type[Any], path: str) -> str:
 
 def _complaints(settings: Settings) -> list[tuple[str, str]]:
     found: list[tuple[str, str | None]] = [
-        ("base_url", _about_url(settings.base_url)),
+        ("base_url", _about_gateway(settings.base_url)),
         ("proxy", _about_url(settings.proxy)),
         *(
             (f"timeouts.{name}", "a time cannot be less than 0" if seconds < 0 else None)
@@ -94,7 +95,7 @@ def _about_account(name: str, account: Account) -> list[tuple[str, str | None]]:
         # What stands there may be the key itself, so it is not repeated.
         source = "it says where the key comes from: auto, keyring, none or environment:NAME; never the key"
     prefix = f"accounts.{quoted(name)}"
-    return [(f"{prefix}.base_url", _about_url(account.base_url)), (f"{prefix}.key", source)]
+    return [(f"{prefix}.base_url", _about_gateway(account.base_url)), (f"{prefix}.key", source)]
 
 
 def _about_model(name: str, model: ModelSettings) -> list[tuple[str, str | None]]:
@@ -112,6 +113,11 @@ def _about_model(name: str, model: ModelSettings) -> list[tuple[str, str | None]
         ),
         *((place, _about_json(value)) for place, value in objects.items()),
     ]
+
+
+def _about_gateway(url: str | None) -> str | None:
+    """A proxy may want a password in its address; a gateway's is written down in many places."""
+    return NO_USERINFO if url is not None and has_userinfo(url) else _about_url(url)
 
 
 def _about_url(url: str | None) -> str | None:
