@@ -94,7 +94,9 @@ class Connection(msgspec.Struct, frozen=True):
         """The models of the gateway; a list on disk that is stale is served where the gateway is slow."""
         catalogue = Catalogue(catalogue_folder() if self.lasting else None)
         try:
-            return await catalogue.models(self.client, refresh=refresh, patience=LIST_PATIENCE)
+            return await catalogue.models(
+                self.client, account=self.account, refresh=refresh, patience=LIST_PATIENCE
+            )
         finally:
             await catalogue.aclose()
 
