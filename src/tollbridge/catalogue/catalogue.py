@@ -87,6 +87,13 @@ class Catalogue:
         kept = self._known(_name(source, account, api_key), source.base_url, account)
         return next((model for model in kept.models if model.id == model_id), None) if kept else None
 
+    def owners(self, base_url: str, account: str = "") -> frozenset[str]:
+        """Whom the last list of a gateway names as the owners of its models: some servers name themselves."""
+        lists = [kept for kept in self._kept.values() if kept.base_url == base_url]
+        if not lists and self._shelf and (found := self._shelf.get(base_url, account)):
+            lists = [found]
+        return frozenset(model.owner for kept in lists for model in kept.models if model.owner)
+
     async def aclose(self) -> None:
         """Give up what is being fetched. Before the clients are closed."""
         fetches = list(self._fetches.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from tollbridge.core.addresses import NO_USERINFO, has_userinfo
 from tollbridge.core.errors import RequestError
 from tollbridge.core.json import write_json
 from tollbridge.settings.model import Account, ModelSettings, Settings
+from tollbridge.settings.presets import about_preset
 
 Table = Mapping[str, Any]
 # From a setting's name to where it stands: `the file /…/config.toml, line 3`.
@@ -80,7 +82,7 @@ def _complaints(settings: Settings) -> list[tuple[str, str]]:
         ("base_url", _about_gateway(settings.base_url)),
         ("proxy", _about_url(settings.proxy)),
         *(
-            (f"timeouts.{name}", "a time cannot be less than 0" if seconds < 0 else None)
+            (f"timeouts.{name}", None if 0 <= seconds < math.inf else "a time is a number not less than 0")
             for name, seconds in msgspec.structs.asdict(settings.timeouts).items()
         ),
         *(item for name, account in settings.accounts.items() for item in _about_account(name, account)),
@@ -112,6 +114,10 @@ def _about_model(name: str, model: ModelSettings) -> list[tuple[str, str | None]
             if n is not None and n < 1
         ),
         *((place, _about_json(value)) for place, value in objects.items()),
+        *(
+            (f"{prefix}.parameters.{quoted(parameter)}", about_preset(parameter, value))
+            for parameter, value in model.parameters.items()
+        ),
     ]
 
 
