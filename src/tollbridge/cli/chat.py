@@ -29,7 +29,7 @@ from tollbridge.cli.summary import mended
 from tollbridge.cli.terminal import Paint, one_line
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Part, Role, TextPart
-from tollbridge.settings.places import database_file
+from tollbridge.core.places import database_file
 from tollbridge.usage import UsageTracker, open_tracker
 
 PROMPT = "> "

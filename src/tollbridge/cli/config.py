@@ -12,7 +12,7 @@ from tollbridge.cli.options import Where, where_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import one_line
 from tollbridge.core.errors import RequestError
-from tollbridge.recorder.redact import SECRET
+from tollbridge.recorder.redact import without_secrets
 from tollbridge.settings import Loaded, all_accounts, describe_key, load
 from tollbridge.settings.checking import quoted
 from tollbridge.settings.layers import leaves
@@ -63,7 +63,7 @@ def settings_rows(loaded: Loaded) -> list[Row]:
 
 def _harmless(name: str, value: Any) -> Any:
     # A provider's own key may be among the options.
-    if name.startswith("models.") and (SECRET.search(name.encode()) or ".byok" in name):
+    if name.startswith("models.") and without_secrets(value, name) != value:
         return "set, not shown"
     return _PASSWORD.sub("…@", value) if isinstance(value, str) else value
 

@@ -14,8 +14,8 @@ from tollbridge.catalogue.disk import Shelf
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import one_line
 from tollbridge.core.models import Prices
+from tollbridge.core.places import catalogue_folder, database_file
 from tollbridge.core.usage import Usage
-from tollbridge.settings.places import catalogue_folder, database_file
 from tollbridge.store import Database, UsageRow, UsageTable
 
 _DAY = 86_400.0

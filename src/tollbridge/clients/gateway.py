@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tollbridge.core.addresses import NO_USERINFO, has_userinfo
 from tollbridge.core.errors import BridgeError, RequestError
 from tollbridge.core.events import Event, until_failure
 from tollbridge.core.messages import ChatRequest
@@ -63,6 +64,8 @@ class GatewayClient(ABC):
     ) -> None:
         if base_url is not None and (not base_url.strip() or set("?#") & set(base_url)):
             raise RequestError("A base URL is an address like https://host/v1, with nothing after the path.")
+        if base_url is not None and has_userinfo(base_url):
+            raise RequestError(NO_USERINFO)  # here, before it is written down anywhere
         self.base_url = (base_url or self.home).rstrip("/")
         self._api_key = api_key
         self._timeouts = timeouts

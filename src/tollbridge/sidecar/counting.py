@@ -25,7 +25,7 @@ class Counting:
         # A guess made while it loads would be remembered by the editor: whoever asks waits instead.
         with self._lock:
             if self._estimator is None:
-                from tollbridge.settings.places import database_file
+                from tollbridge.core.places import database_file
                 from tollbridge.sidecar.estimator import SharedEstimator
 
                 self._estimator = SharedEstimator(database_file())
