@@ -161,11 +161,19 @@ class Weights:
         share, each = _EXACT if len(self.text.weights) == 1 else _WEIGHTED
         return (share * tokens) ** 2 + each * max(0.0, tokens)
 
+    @property
+    def exact(self) -> bool:
+        """Whether the vocabulary is bundled and not refuted."""
+        return len(self.text.weights) == 1 and abs(self.text.weights[0] - 1.0) <= _BELIEF
+
+    @property
+    def text_prices(self) -> tuple[float, ...]:
+        """What decides how a text alone counts: another tuple whenever it may count otherwise."""
+        return () if self.exact else tuple(self.text.weights)
+
     def text_tokens(self, vector: Features) -> float:
-        """What a text alone counts: exact where the vocabulary is bundled and not refuted."""
-        if len(self.text.weights) == 1 and abs(self.text.weights[0] - 1.0) <= _BELIEF:
-            return sum([amount for _, amount in vector])
-        return self.text.predict(vector)
+        """What a text alone counts."""
+        return sum([amount for _, amount in vector]) if self.exact else self.text.predict(vector)
 
     def variance(self, text: list[tuple[int, float]], extra: list[tuple[int, float]]) -> float:
         return self.text.spread(text)[1] + self.extra.spread(extra)[1]
