@@ -75,6 +75,7 @@ async def test_what_was_asked_is_shown_with_its_cost(tmp_path: Path) -> None:
         "day",
         "model",
         "requests",
+        "unfinished",
         "in",
         "cached",
         "out",
@@ -83,9 +84,9 @@ async def test_what_was_asked_is_shown_with_its_cost(tmp_path: Path) -> None:
         "$",
         "tokens",
     ]
-    assert line.split()[:4] == [time.strftime("%Y-%m-%d"), "tollbridge/demo,", "1", "failed"]
+    assert line.split()[:5] == [time.strftime("%Y-%m-%d"), "tollbridge/demo", "4", "1", "failed"]
     assert line.rstrip().endswith("█")
-    assert total.startswith("In all 4 requests, ")
+    assert total.startswith("In all 4 requests (1 failed), ")
     (found,) = map(json.loads, (await tollbridge("usage", "--json", "--days", "1", env=env)).out.splitlines())
     assert found["outcomes"] == {"completed": 3, "failed": 1}
     tokens = found["usage"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import textwrap
 from typing import TextIO
 
@@ -27,8 +26,19 @@ def folded(line: str, stream: TextIO) -> str:
     """The line, folded between words where a person reads it."""
     if not stream.isatty():
         return line
-    width = shutil.get_terminal_size().columns
+    width = columns_of(stream)
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+
+
+def columns_of(stream: TextIO) -> int:
+    """How wide lines may be: as the person says (COLUMNS), as the terminal behind the stream says, or 80."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told):
+        return int(told)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):  # no terminal, or no file at all
+        return 80
 
 
 def has_style(stream: TextIO) -> bool:
