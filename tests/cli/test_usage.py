@@ -110,5 +110,5 @@ async def test_days_bound_what_is_shown(tmp_path: Path) -> None:
 async def test_nothing_used_is_said(tmp_path: Path) -> None:
     result = await tollbridge("usage", env={"TOLLBRIDGE_DATA_DIR": str(tmp_path / "none")})
     assert (result.code, result.out) == (0, "")
-    assert result.err == "Nothing was used in the last 7 day(s).\n"
+    assert result.err == "Nothing was used in the last 7 days.\n"
     assert not (tmp_path / "none").exists()

@@ -22,12 +22,18 @@ def one_line(text: str) -> str:
     return " ".join(harmless(text).split())
 
 
-def folded(line: str, stream: TextIO) -> str:
-    """The line, folded between words where a person reads it."""
+def folded(line: str, stream: TextIO, indent: int = 0) -> str:
+    """The line, folded between words where a person reads it. It begins at column `indent`."""
     if not stream.isatty():
         return line
-    width = columns_of(stream)
-    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    width = max(1, columns_of(stream) - indent)
+    text = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    return text.replace("\n", "\n" + " " * indent)
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 message`, `2 messages`"""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def columns_of(stream: TextIO) -> int:

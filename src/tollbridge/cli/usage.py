@@ -14,7 +14,7 @@ import msgspec
 from tollbridge.catalogue.disk import Shelf
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
-from tollbridge.cli.terminal import folded
+from tollbridge.cli.terminal import counted, folded
 from tollbridge.core.models import Prices
 from tollbridge.core.usage import Usage
 from tollbridge.settings.places import catalogue_folder, database_file
@@ -68,7 +68,7 @@ def usage(days: int, as_json: bool) -> None:
     elif sums:
         _show(sums)
     else:
-        click.echo(f"Nothing was used in the last {days} day(s).", err=True)
+        click.echo(f"Nothing was used in the last {counted(days, 'day')}.", err=True)
 
 
 def _rows(days: int) -> list[UsageRow]:
@@ -175,7 +175,8 @@ def _in_all(sums: list[Sum]) -> str:
     costs = [one.cost for one in sums if one.cost is not None]
     cost = f", about ${sum(costs, Decimal()):.4f} by today's prices" if costs else ""
     amiss = f" ({unfinished})" if (unfinished := _unfinished(sums)) else ""
-    return f"In all {requests:,} requests{amiss}, {sum(tokens(one.usage) for one in sums):,} tokens{cost}."
+    used = sum(tokens(one.usage) for one in sums)
+    return f"In all {counted(requests, 'request')}{amiss}, {counted(used, 'token')}{cost}."
 
 
 def _bar(amount: int, most: int) -> str:
