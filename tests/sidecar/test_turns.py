@@ -182,6 +182,7 @@ async def test_a_gateway_that_is_not_there_is_named(editor: Editor) -> None:
     assert refusal.value.data["kind"] == "network"
 
 
+@pytest.mark.timed
 async def test_stop_closes_the_socket_within_100_ms(editor: Editor, gateway: Gateway) -> None:
     token, answer = editor.ask("chat", question(gateway, "slow long 2000"))
     await editor.until_part(token)

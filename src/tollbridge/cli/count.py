@@ -22,8 +22,8 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.places import database_file
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.settings.places import database_file
 from tollbridge.tokens import EstimationResult
 
 _ROLES = {

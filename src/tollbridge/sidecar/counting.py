@@ -26,8 +26,8 @@ class Counting:
         # A guess made while it loads would be remembered by the editor: whoever asks waits instead.
         with self._lock:
             if self._estimator is None:
+                from tollbridge.core.places import database_file
                 from tollbridge.estimator import HybridTokenEstimator
-                from tollbridge.settings.places import database_file
 
                 self._estimator = HybridTokenEstimator(database_file())
             return self._estimator

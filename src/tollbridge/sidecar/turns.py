@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
-from functools import lru_cache
-from pathlib import Path
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 import msgspec
 
@@ -15,17 +13,16 @@ from tollbridge.catalogue.choosing import corrected
 from tollbridge.clients.gateway import GatewayClient
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.models import Model
+from tollbridge.core.places import catalogue_folder, database_file
 from tollbridge.core.quirks import Quirks
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.healing import RememberedLessons
-from tollbridge.healing.lessons import MODEL_LIMIT
-from tollbridge.profiles import UnreadableProfile, find_quirks, known_server
+from tollbridge.profiles import UnreadableProfile, find_quirks
 from tollbridge.recorder import Recorder, Tape
 from tollbridge.settings import with_settings
-from tollbridge.settings.places import catalogue_folder, database_file
 from tollbridge.sidecar import wire
 from tollbridge.sidecar.clients import Clients, Gateway
 from tollbridge.sidecar.log import log
@@ -51,7 +48,6 @@ class Turns:
         self._clients = Clients(settings, estimator)
         self._tracker = open_tracker(database_file())
         self._catalogue = Catalogue(catalogue_folder(), changed)
-        self._quirks = lru_cache(MODEL_LIMIT)(_quirks)  # read, and complained of, once
         self._lessons = RememberedLessons(self._quirks)
 
     async def change_settings(self, settings: wire.Settings) -> None:
@@ -86,7 +82,7 @@ class Turns:
                 client = gateway.client if tape is None else gateway.client.watched(tape)
                 tell = _reporting(report, params.model)
                 payer = Payer("editor", client.base_url)
-                toll = self._toll(gateway, params.model, model)
+                toll = self._toll(gateway, params.model)
                 bridge = Bridge(client, self._tracker, toll, account=payer, lessons=self._lessons)
                 turn = await bridge.answer(
                     request,
@@ -118,22 +114,29 @@ class Turns:
         model = self._catalogue.find(client, name, api_key=key)
         return None if model is None else corrected(model, self._clients.settings)
 
-    def _toll(self, gateway: Gateway, name: str, model: Model | None) -> Toll:
-        """One that asks, where the server is known to count: by its profile, or by whose its models are."""
-        base_url = gateway.client.base_url
-        quirks = self._quirks(base_url, name)
-        if quirks is None and model is not None and model.owner:
-            known = known_server(base_url, owners=(model.owner,))
-            quirks = known.quirks if known is not None else None
+    def _toll(self, gateway: Gateway, model: str) -> Toll:
+        """One that asks, where the server is known to count."""
+        base_url, quirks = gateway.client.base_url, None
+        with suppress(UnreadableProfile):  # said already, when the turn's own quirks were read
+            quirks = find_quirks(base_url, model, owners=self._catalogue.owners(base_url))
         asks = quirks is not None and quirks.input_tokens
         return gateway.asking if asks and gateway.asking is not None else gateway.toll
+
+    def _quirks(self, base_url: str, model: str) -> Quirks | None:
+        """How the server wants to be talked to. A file that makes no sense stops nobody from chatting."""
+        try:
+            return find_quirks(base_url, model, owners=self._catalogue.owners(base_url))
+        except UnreadableProfile as error:
+            log("warning", error.message)
+            return None
 
     def _tape(self, request: ChatRequest, params: wire.Chat) -> AbstractAsyncContextManager[Tape | None]:
         """A tape for the turn, where turns are recorded. What the editor sent is on it without its key."""
         settings = self._clients.settings
-        if settings.record is None:
+        folder = settings.record_folder
+        if folder is None:
             return nullcontext()
-        recorder = Recorder(Path(settings.record), redacted=settings.record_redact)
+        recorder = Recorder(folder, redacted=settings.record_redact)
         said = msgspec.structs.replace(params, account=msgspec.structs.replace(params.account, api_key=None))
         return recorder.tape(request, said=said, keys=(params.account.api_key or "",))
 
@@ -164,12 +167,3 @@ def _reporting(report: Report, model: str) -> Callable[[list[Part]], None]:
 
 def _listed(dropped: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {name}" for name, count in dropped.items())
-
-
-def _quirks(base_url: str, model: str) -> Quirks | None:
-    """How the server wants to be talked to. A file that makes no sense stops nobody from chatting."""
-    try:
-        return find_quirks(base_url, model)
-    except UnreadableProfile as error:
-        log("warning", error.message)
-        return None

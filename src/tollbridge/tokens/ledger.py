@@ -113,8 +113,7 @@ class Ledger:
         weights = self._school.weights(prompt.model)
         best = self._pricer.price(prompt, weights)
         method = _method(prompt, best.anchor)
-        tokens = _shown(best)
-        parts = shares(best, weights, tokens)
+        tokens, parts = best.shown, shares(best, weights)
         short = 0 if method == "actual" else self._floor(prompt) - tokens
         if short > 0:
             tokens, parts = tokens + short, (*parts, Share("refused before", short))
@@ -210,8 +209,8 @@ class Ledger:
         outcome: Outcome = (
             prompt.model,
             _method(prompt, best.anchor),
-            _shown(plain),
-            _shown(best),
+            plain.shown,
+            best.shown,
             tokens,
         )
         self.rates.add(outcome)
@@ -242,10 +241,6 @@ class Ledger:
             return
         factor = 1 + left / total
         self._store.put_measured([(key, max(0, round(tokens * factor)), 0) for key, tokens in new.items()])
-
-
-def _shown(best: Sum) -> int:
-    return max(0, round(best.tokens + best.margin))
 
 
 def _method(prompt: Prompt, anchor: Anchor) -> Method:
