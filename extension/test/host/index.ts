@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import * as vscode from "vscode";
-import { isThinking, type ThinkingPart } from "../../src/unofficial.ts";
+import type { Thinking } from "../../src/protocol.ts";
+import { isThinking } from "../../src/unofficial.ts";
 import { needed, runAll, test } from "./suite.ts";
 
 export const run = runAll;
@@ -75,7 +76,7 @@ test("text arrives whole", async () => {
 
 test("thinking arrives with what must go back, and goes back", async () => {
   const parts = await ask("a word about bridges", { modelOptions: { reasoningEffort: "low" } });
-  const thoughts = parts.filter(isThinking) as ThinkingPart[];
+  const thoughts = parts.filter(isThinking) as Thinking[];
   assert.match(thoughts.map(({ value }) => value).flat().join(""), /bridges/);
   assert.ok(thoughts.at(-1)?.metadata, "the last part of a block carries its metadata");
   const back = thoughts as unknown as vscode.LanguageModelTextPart[];
