@@ -13,6 +13,7 @@ from tollbridge.core.errors import ContextTooLong
 from tollbridge.core.messages import ChatRequest, TextPart
 from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.gateways.refusal import error_from
 
 MESSAGES = (system(PROSE * 10), user(PROSE))
 
@@ -71,6 +72,18 @@ def test_a_refusal_that_names_only_the_limit_teaches_that() -> None:
     assert estimator.refused(asked, ContextTooLong("too long", limit=8000))
     assert estimator.estimate_request(asked).tokens == 8001
     assert not estimator.refused(asked, ContextTooLong("too long"))
+
+
+def test_a_limit_that_was_passed_only_with_the_answer_teaches_nothing_of_the_prompt() -> None:
+    sentence = (
+        "This model's maximum context length is 4096 tokens. However, you requested 9000 output tokens and "
+        "your prompt contains at least 1 input tokens, for a total of at least 9001 tokens."
+    )
+    error = error_from({"error": {"message": sentence}}, status=400)
+    assert isinstance(error, ContextTooLong)
+    estimator = HybridTokenEstimator()
+    assert not estimator.refused(request(MESSAGES), error)
+    assert estimator.estimate_request(request(MESSAGES)).tokens < 4096
 
 
 def test_a_count_that_was_asked_for_is_the_truth() -> None:

@@ -150,7 +150,7 @@ class HybridTokenEstimator:
         """Learn from a refusal: the numbers it gives are the truth for this prompt."""
         if error.tokens:
             return self.counted(request, error.tokens)
-        if error.limit and self.estimate_request(request).tokens <= error.limit:
+        if error.limit and not error.shared and self.estimate_request(request).tokens <= error.limit:
             # Nobody said how long it is, but it is longer than this.
             return self.counted(request, error.limit + 1)
         return False
