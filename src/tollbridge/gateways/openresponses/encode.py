@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from tollbridge.core.errors import RequestError
-from tollbridge.core.json import read_json, write_json
+from tollbridge.core.json import read_json
 from tollbridge.core.media import true_mime
 from tollbridge.core.messages import (
     ChatRequest,
@@ -24,6 +24,7 @@ from tollbridge.core.messages import (
 )
 from tollbridge.core.quirks import Quirks
 from tollbridge.core.reasoning import unbind
+from tollbridge.core.texts import write_whole
 from tollbridge.gateways.openresponses.wire import CALL_PROOFS, PROOFS
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
@@ -187,14 +188,15 @@ def _arguments(given: Any) -> str:
     """An object in JSON, which is what servers parse; anything else is wrapped, as it was for the editor."""
     if isinstance(given, str):
         try:
-            if isinstance(read_json(given), dict):
-                return given
+            found = read_json(given)
+            if isinstance(found, dict):  # as it is, unless it may spell out half a character
+                return write_whole(found) if "\\ud" in given.lower() else given
         except ValueError:
             pass
     if given is None or given == "":
         given = {}
     try:
-        return write_json(given if isinstance(given, Mapping) else {"input": given})
+        return write_whole(given if isinstance(given, Mapping) else {"input": given})
     except ValueError as error:
         raise RequestError(f"The arguments of a tool call cannot be sent: {error}.") from None
 
