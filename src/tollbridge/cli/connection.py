@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Literal, assert_never
 
 import click
 import msgspec
 
 from tollbridge.catalogue import Catalogue, Listing, choose_models, is_favourite
+from tollbridge.cli.failures import Explained, Way
 from tollbridge.cli.options import Where
 from tollbridge.cli.progress import FetchBar
 from tollbridge.cli.terminal import one_line
@@ -19,7 +19,9 @@ from tollbridge.clients.aisdk import UiStreamClient
 from tollbridge.clients.choice import open_client
 from tollbridge.clients.gateway import GatewayClient
 from tollbridge.clients.openresponses import VERCEL, OpenResponsesClient
+from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest
+from tollbridge.core.places import catalogue_folder
 from tollbridge.core.quirks import Quirks
 from tollbridge.healing import RememberedLessons
 from tollbridge.local import LocalModel, is_installed
@@ -29,7 +31,6 @@ from tollbridge.settings import Chosen, Key, Settings, chosen_account, find_key,
 from tollbridge.settings.keys import OWN, clean_key
 from tollbridge.settings.network import http_timeouts
 from tollbridge.settings.oidc import TokenRefresher
-from tollbridge.settings.places import catalogue_folder
 from tollbridge.usage import Payer
 
 # Seconds a person waits for a new list where there is an old one.
@@ -46,17 +47,21 @@ class Choice(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def _quirks(base_url: str, model: str) -> Quirks | None:
-    """How the server wants to be talked to. A file that makes no sense is told, and stops nobody."""
-    try:
-        return find_quirks(base_url, model)
-    except UnreadableProfile as error:
-        click.echo(one_line(error.message), err=True)
-        return None
+def _lessons(account: str = "") -> RememberedLessons:
+    """How servers want to be talked to. A file that makes no sense is told once, and stops nobody."""
+    told: set[str] = set()
+    catalogue = Catalogue(catalogue_folder())
 
+    def quirks(base_url: str, model: str) -> Quirks | None:
+        try:
+            return find_quirks(base_url, model, owners=catalogue.owners(base_url, account))
+        except UnreadableProfile as error:
+            if error.message not in told:
+                click.echo(one_line(error.message), err=True)
+            told.add(error.message)
+            return None
 
-def _lessons() -> RememberedLessons:
-    return RememberedLessons(_quirks)
+    return RememberedLessons(quirks)
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -70,6 +75,7 @@ class Connection(msgspec.Struct, frozen=True):
     model: str | None = None
     settings: Settings = Settings()
     account: str = ""
+    way: Way = "openresponses"
     # Whether the place will still be there tomorrow, so that its list of models is worth keeping.
     lasting: bool = False
     lessons: RememberedLessons = msgspec.field(default_factory=_lessons)
@@ -82,9 +88,8 @@ class Connection(msgspec.Struct, frozen=True):
     @property
     def recorder(self) -> Recorder | None:
         """Where turns are recorded, if they are."""
-        if self.settings.record is None:
-            return None
-        return Recorder(Path(self.settings.record), redacted=self.settings.record_redact)
+        folder = self.settings.record_folder
+        return Recorder(folder, redacted=self.settings.record_redact) if folder else None
 
     def prepared(self, request: ChatRequest) -> ChatRequest:
         """The request with what the settings add to it."""
@@ -94,7 +99,11 @@ class Connection(msgspec.Struct, frozen=True):
         """The models of the gateway; a list on disk that is stale is served where the gateway is slow."""
         catalogue = Catalogue(catalogue_folder() if self.lasting else None)
         try:
-            return await catalogue.models(self.client, refresh=refresh, patience=LIST_PATIENCE)
+            return await catalogue.models(
+                self.client, account=self.account, refresh=refresh, patience=LIST_PATIENCE
+            )
+        except BridgeError as error:
+            raise Explained(error, self.way) from error
         finally:
             await catalogue.aclose()
 
@@ -151,14 +160,24 @@ async def _connected(
                 allow_http=allow_http,
             ) as client:
                 name = account.name if account else ""
-                yield Connection(client, choice.base_url, settings=settings, account=name, lasting=True)
+                yield Connection(
+                    client,
+                    choice.base_url,
+                    settings=settings,
+                    account=name,
+                    way=backend,
+                    lasting=True,
+                    lessons=_lessons(name),
+                )
         case "ui-stream":
             # The key of a gateway is nobody else's business: only one meant for Tollbridge itself is sent.
             own = clean_key(os.environ.get(OWN, ""), OWN) or None
             async with UiStreamClient(
                 choice.base_url, own, timeouts=timeouts, proxy=proxy, allow_http=allow_http
             ) as chat:
-                yield Connection(chat, choice.base_url, "the endpoint's own model", settings, "ui-stream")
+                yield Connection(
+                    chat, choice.base_url, "the endpoint's own model", settings, "ui-stream", "ui-stream"
+                )
         case "local":
             if backend != "openresponses":
                 raise click.UsageError("The model on this machine speaks OpenResponses. Leave out --backend.")
@@ -170,19 +189,29 @@ async def _connected(
                     progress.close()
                     lessons = RememberedLessons(lambda _url, _model: known_quirks("llama.cpp"))
                     yield Connection(
-                        client, "this machine (llama.cpp)", local.model_id, settings, "local", lessons=lessons
+                        client,
+                        "this machine (llama.cpp)",
+                        local.model_id,
+                        settings,
+                        "local",
+                        "local",
+                        lessons=lessons,
                     )
         case "embedded":
             from tollbridge.gateway import MODELS, Gateway
 
             async with Gateway() as gateway, open_client(backend, gateway.url) as client:
-                yield Connection(client, "the embedded demo gateway", MODELS[0]["id"], settings, "demo")
+                yield Connection(
+                    client, "the embedded demo gateway", MODELS[0]["id"], settings, "demo", backend
+                )
         case _:
             assert_never(choice.kind)
 
 
 async def pick_model(connection: Connection, asked: str | None) -> str:
     """The model to use: the one asked for or set, a favourite, the only one, or a question back."""
+    if connection.way == "ui-stream":
+        asked = None  # one that the environment names is for gateways
     chosen = asked or connection.model or connection.settings.model
     if chosen:
         return chosen

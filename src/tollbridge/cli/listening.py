@@ -11,7 +11,7 @@ from tollbridge.bridge import Bridge, Gateway
 from tollbridge.cli.connection import Connection
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.toll import Timing
-from tollbridge.core.errors import BridgeError
+from tollbridge.core.errors import BridgeError, ContextTooLong
 from tollbridge.core.events import (
     Corrected,
     Data,
@@ -26,7 +26,9 @@ from tollbridge.core.events import (
     ToolCall,
 )
 from tollbridge.core.messages import ChatRequest, Part
+from tollbridge.core.reasoning import is_marker
 from tollbridge.core.usage import Usage
+from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.io.watching import Watch
 from tollbridge.recorder import Recorder
 from tollbridge.usage import UsageTracker
@@ -58,6 +60,8 @@ class Listener:
         self._began = clock()
         self._first: float | None = None
         self._ended: float | None = None
+        self._sent: ChatRequest | None = None
+        self._context: Usage | None = None
 
     async def listen(self, request: ChatRequest, tracker: UsageTracker | None = None) -> None:
         """Until the answer ends. A failure is kept, and is not raised."""
@@ -65,7 +69,7 @@ class Listener:
         recorder = self._connection.recorder
         try:
             if recorder is None:
-                await self._bridge(tracker).answer(request, self.parts.extend)
+                self._context = (await self._bridge(tracker).answer(request, self.parts.extend)).context
             else:
                 await self._recorded(request, recorder, tracker)
         except BridgeError as error:
@@ -83,6 +87,7 @@ class Listener:
         async with recorder.tape(request) as tape:
             self._gateway = self._client.watched(tape)
             turn = await self._bridge(tracker).answer(request, tape.heard(self.parts.extend))
+            self._context = turn.context
             tape.finished(turn.finish_reason, turn.usage)
 
     @property
@@ -92,11 +97,23 @@ class Listener:
     async def batches(
         self, request: ChatRequest, *, api_key: str | None = None
     ) -> AsyncGenerator[list[Event]]:
+        self._sent = request
         async with aclosing(self._gateway.batches(request, api_key=api_key)) as batches:
             async for batch in batches:
                 for event in batch:
                     self._hear(event)
                 yield batch
+
+    def teach(self, estimator: HybridTokenEstimator) -> None:
+        """Let the estimator learn from what the gateway reported. It takes a moment, so that this is done
+        when everything has been shown. What stands behind anyone's chat endpoint is nobody's to learn."""
+        if self._sent is None or self._connection.way == "ui-stream":
+            return
+        if isinstance(self.error, ContextTooLong):
+            estimator.refused(self._sent, self.error)
+        elif self._context is not None:
+            said = (part for part in self.parts if not is_marker(part))
+            estimator.calibrate_request(self._sent, self._context, said)
 
     @property
     def timing(self) -> Timing:

@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tollbridge.core.addresses import NO_USERINFO, has_userinfo
 from tollbridge.core.errors import BridgeError, RequestError
 from tollbridge.core.events import Event, until_failure
+from tollbridge.core.json import write_whole
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
 from tollbridge.core.redaction import hide_key
-from tollbridge.core.texts import write_whole
 from tollbridge.gateways.dialects import Decoder, decoder_for
 from tollbridge.gateways.endpoints import Endpoints
 from tollbridge.gateways.refusal import BODY_LIMIT as REFUSAL_LIMIT
@@ -66,6 +67,8 @@ class GatewayClient(ABC):
     ) -> None:
         if base_url is not None and (not base_url.strip() or set(self.forbidden) & set(base_url)):
             raise RequestError("A base URL is an address like https://host/v1, with nothing after the path.")
+        if base_url is not None and has_userinfo(base_url):
+            raise RequestError(NO_USERINFO)  # here, before it is written down anywhere
         self.base_url = (base_url or self.home).rstrip("/")
         self._api_key = api_key
         self._timeouts = timeouts

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollbridge.core.json import read_json, write_json
-
 # As the protocol limits one text, in characters.
 MAX_TEXT = 10_485_760
 
@@ -31,14 +29,6 @@ def whole(value: Any) -> Any:
         case dict():
             return {mended(name): whole(each) for name, each in value.items()}
     return value
-
-
-def write_whole(value: object) -> str:
-    """The value as JSON text whose texts are all mended: what is sent to servers, which refuse half a
-    character. Raises `ValueError` for what JSON cannot say."""
-    text = write_json(value)
-    # Only what holds half a character is written with escapes. Here its halves meet, where they do.
-    return write_json(whole(read_json(text))) if "\\ud" in text else text
 
 
 def pieces(text: str, limit: int = MAX_TEXT) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from tollbridge.core.errors import RequestError
-from tollbridge.core.json import read_json
+from tollbridge.core.json import read_json, write_whole
 from tollbridge.core.media import true_mime
 from tollbridge.core.messages import (
     ChatRequest,
@@ -24,7 +24,6 @@ from tollbridge.core.messages import (
 )
 from tollbridge.core.quirks import Quirks
 from tollbridge.core.reasoning import unbind
-from tollbridge.core.texts import write_whole
 from tollbridge.gateways.openresponses.wire import CALL_PROOFS, PROOFS
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
