@@ -13,6 +13,7 @@ from tollbridge.tokens.fingerprints import (
     Fingerprints,
     answer_fingerprint,
     chain,
+    editing_fingerprint,
     message_key,
     toolset_fingerprint,
 )
@@ -64,7 +65,7 @@ class Reader:
                 self._line(model, family, message, digest)
                 for message, digest in zip(request.messages, digests, strict=True)
             ],
-            links=chain(model, digests),
+            links=chain(model, digests, editing_fingerprint(request)),
             toolset_key=toolset_key,
             toolset=toolset,
             spoken=last_word_of_user(request.messages),
