@@ -15,6 +15,7 @@ from tollbridge.core.errors import RequestError
 from tollbridge.core.messages import Role, TextPart, ToolCallPart, ToolResultPart
 from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.gateway import Gateway
 
 GPT = "openai/gpt-5"
 TALK = {
@@ -42,6 +43,12 @@ async def test_a_text_is_counted_from_a_file_and_from_standard_input(tmp_path: P
 
 async def test_bytes_that_are_no_text_are_counted_all_the_same() -> None:
     result = await tollbridge("count", "-", "--model", GPT, stdin=b"\xff\xfe\x00hello")
+    assert (result.code, result.err) == (0, "")
+
+
+async def test_half_an_emoji_in_a_conversation_is_counted_as_a_character(tmp_path: Path) -> None:
+    (tmp_path / "talk.json").write_text(json.dumps([{"role": "user", "content": "cut \ud83d"}]))
+    result = await tollbridge("count", "--messages", str(tmp_path / "talk.json"), "-m", GPT)
     assert (result.code, result.err) == (0, "")
 
 
@@ -75,6 +82,23 @@ async def test_what_was_learned_is_used_and_shown(tmp_path: Path) -> None:
     measured = json.loads(result.out)
     assert (measured["model"], measured["requests"], measured["exact"]) == (GPT, 4, 1)
     assert len(measured["recent"]) == 4
+
+
+async def test_answers_in_the_terminal_are_learned_from(tmp_path: Path) -> None:
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
+    async with Gateway() as gateway:
+        where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
+        await tollbridge("ask", "Hello there.", *where, env=env)
+        await tollbridge("chat", *where, env=env, stdin=b"Hello there.\nAnd again.\n")
+        await tollbridge("ask", "fault:failed", *where, env=env)
+    measured = json.loads((await tollbridge("accuracy", "--json", env=env)).out)
+    assert (measured["model"], measured["requests"]) == ("tollbridge/demo", 3)
+    assert measured["exact"] >= 1  # the same question, the second time
+    told = (await tollbridge("accuracy", env=env)).out.splitlines()
+    assert told[0] == f"tollbridge/demo: 3 requests, {measured['exact']} exact"
+    assert [line.split()[0] for line in told[1:4]] == ["error", "unlearned", "latest"]
+    assert f"median {measured['plain_median']:.1%}" in told[2]
+    assert len(told[3].split()[1]) == 3
 
 
 async def test_nothing_measured_is_said_so(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from tollbridge.cli.failures import ADVICE, explain
+from tollbridge.cli.failures import ADVICE, OTHERWISE, Way, explain
 from tollbridge.core.errors import (
     BridgeError,
     Kind,
@@ -13,12 +13,14 @@ from tollbridge.core.errors import (
     RateLimited,
     RequestError,
     ServerFailed,
+    StreamError,
 )
 from tollbridge.local import LocalModelFailed
 
 
 def test_every_kind_of_error_says_what_to_do() -> None:
     assert set(ADVICE) == set(get_args(Kind))
+    assert set(OTHERWISE) == set(get_args(Way))
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,13 @@ def test_every_kind_of_error_says_what_to_do() -> None:
 )
 def test_an_error_is_a_sentence_and_what_to_do(error: BridgeError, told: str) -> None:
     assert explain(error) == told
+
+
+def test_what_helps_depends_on_whom_was_asked() -> None:
+    error = NotAuthenticated("Bad key", status=401)
+    assert "AI_GATEWAY_API_KEY" in explain(error, "ai-sdk")
+    assert "AI_GATEWAY_API_KEY" not in explain(error, "ui-stream")
+    assert "/v1" not in explain(StreamError("Odd"), "ai-sdk")
 
 
 def test_a_servers_words_do_not_drive_the_terminal() -> None:

@@ -32,9 +32,9 @@ def row(model: str = "m", usage: Usage = NOTHING, days_ago: int = 0, outcome: st
     )
 
 
-def prices(base_url: str, model: str) -> Prices | None:
+def prices(row: UsageRow) -> Prices | None:
     known = Prices(Decimal("0.000001"), Decimal("0.000004"), Decimal("0.0000001"))
-    return known if (base_url, model) == ("u", "m") else None
+    return known if (row.base_url, row.model) == ("u", "m") else None
 
 
 def test_requests_are_added_up_by_day_and_model() -> None:
@@ -75,6 +75,7 @@ async def test_what_was_asked_is_shown_with_its_cost(tmp_path: Path) -> None:
         "day",
         "model",
         "requests",
+        "unfinished",
         "in",
         "cached",
         "out",
@@ -83,9 +84,9 @@ async def test_what_was_asked_is_shown_with_its_cost(tmp_path: Path) -> None:
         "$",
         "tokens",
     ]
-    assert line.split()[:4] == [time.strftime("%Y-%m-%d"), "tollbridge/demo,", "1", "failed"]
+    assert line.split()[:5] == [time.strftime("%Y-%m-%d"), "tollbridge/demo", "4", "1", "failed"]
     assert line.rstrip().endswith("█")
-    assert total.startswith("In all 4 requests, ")
+    assert total.startswith("In all 4 requests (1 failed), ")
     (found,) = map(json.loads, (await tollbridge("usage", "--json", "--days", "1", env=env)).out.splitlines())
     assert found["outcomes"] == {"completed": 3, "failed": 1}
     tokens = found["usage"]
@@ -109,5 +110,5 @@ async def test_days_bound_what_is_shown(tmp_path: Path) -> None:
 async def test_nothing_used_is_said(tmp_path: Path) -> None:
     result = await tollbridge("usage", env={"TOLLBRIDGE_DATA_DIR": str(tmp_path / "none")})
     assert (result.code, result.out) == (0, "")
-    assert result.err == "Nothing was used in the last 7 day(s).\n"
+    assert result.err == "Nothing was used in the last 7 days.\n"
     assert not (tmp_path / "none").exists()

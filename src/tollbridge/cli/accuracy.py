@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 import msgspec
 
 from tollbridge.cli.summary import to_json
-from tollbridge.cli.terminal import one_line
+from tollbridge.cli.terminal import Paint, columns_of, counted, folded, one_line
 from tollbridge.core.places import database_file
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.tokens import Accuracy
@@ -14,6 +16,7 @@ from tollbridge.tokens import Accuracy
 _BARS = "▁▂▃▄▅▆▇█"
 # An error of so much, or more, is the highest bar.
 _HIGHEST = 0.10
+_LABEL = 13
 
 
 @click.command()
@@ -40,13 +43,18 @@ def accuracy(as_json: bool) -> None:
 
 def _show(measured: list[Accuracy]) -> None:
     for one in measured:
-        click.echo(f"{one_line(one.model)}: {one.requests:,} requests, {one.exact:,} exact")
-        click.echo(
-            f"  error      median {one.median:.1%}, 95th percentile {one.p95:.1%}, "
-            f"worst under-count {one.worst_under:.1%}"
-        )
-        click.echo(f"  unlearned  median {one.plain_median:.1%}, 95th percentile {one.plain_p95:.1%}")
-        click.echo(f"  latest     {plot(one.recent)}")
+        click.echo(f"{one_line(one.model)}: {counted(one.requests, 'request')}, {one.exact:,} exact")
+        worst = f"worst under-count {one.worst_under:.1%}"
+        _line("error", f"median {one.median:.1%}, 95th percentile {one.p95:.1%}, {worst}")
+        _line("unlearned", f"median {one.plain_median:.1%}, 95th percentile {one.plain_p95:.1%}")
+        _line("latest", plot(one.recent[-max(8, columns_of(sys.stdout) - _LABEL) :]))
+    paint = Paint(sys.stdout)
+    legend = f"A bar is a request: {_BARS[0]} no error, {_BARS[-1]} {_HIGHEST:.0%} or more."
+    click.echo(f"{paint.dim}{folded(legend, sys.stdout)}{paint.plain}")
+
+
+def _line(label: str, told: str) -> None:
+    click.echo(f"  {label:<{_LABEL - 2}}{folded(told, sys.stdout, _LABEL)}")
 
 
 def plot(errors: tuple[float, ...]) -> str:

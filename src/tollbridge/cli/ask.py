@@ -26,6 +26,7 @@ from tollbridge.cli.summary import mended, summarise, to_json
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Role, TextPart
 from tollbridge.core.places import database_file
+from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.usage import open_tracker
 
 
@@ -55,7 +56,7 @@ def _read(prompt: str) -> str:
 
 async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -> int:
     async with connect(where) as connection:
-        model = await pick_model(connection, wishes.model)
+        way, model = connection.way, await pick_model(connection, wishes.model)
         listener = Listener(connection, None if as_json else Screen(sys.stdout, sys.stderr))
         request = Conversation(model, wishes.system, wishes.effort).request(question)
         with contextlib.closing(open_tracker(database_file())) as tracker:
@@ -65,9 +66,10 @@ async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -
     elif listener.error is None:
         Screen(sys.stdout, sys.stderr).note(toll_line(listener.usage, listener.timing))
     if listener.error is not None:
-        tell(listener.error)
-        return 1
-    return 0
+        tell(listener.error, way)
+    with contextlib.closing(HybridTokenEstimator(database_file())) as estimator:
+        listener.teach(estimator)
+    return int(listener.error is not None)
 
 
 def _as_json(listener: Listener, model: str) -> dict[str, object]:

@@ -26,10 +26,11 @@ from tollbridge.cli.options import (
 )
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.summary import mended
-from tollbridge.cli.terminal import Paint, one_line
+from tollbridge.cli.terminal import Paint, counted, one_line
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Part, Role, TextPart
 from tollbridge.core.places import database_file
+from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.usage import UsageTracker, open_tracker
 
 PROMPT = "> "
@@ -55,7 +56,8 @@ def chat(wishes: Wishes, where: Where) -> int:
         model = runner.run(pick_model(connection, wishes.model))
         conversation = Conversation(model, wishes.system, wishes.effort)
         tracker = leaving.enter_context(contextlib.closing(open_tracker(database_file())))
-        return _Chat(runner, connection, conversation, wishes.images, tracker).talk()
+        estimator = leaving.enter_context(contextlib.closing(HybridTokenEstimator(database_file())))
+        return _Chat(runner, connection, conversation, wishes.images, tracker, estimator).talk()
 
 
 def _read_line() -> str:
@@ -78,10 +80,12 @@ class _Chat:
         conversation: Conversation,
         images: tuple[Part, ...],
         tracker: UsageTracker,
+        estimator: HybridTokenEstimator,
     ) -> None:
         self._runner = runner
         self._connection = connection
         self._tracker = tracker
+        self._estimator = estimator
         self._conversation = conversation
         self._waiting = images  # shown to the model with the next question
         self._failed = False
@@ -138,7 +142,8 @@ class _Chat:
             screen.note(toll_line(listener.usage, listener.timing))
         else:
             self._failed = True
-            tell(listener.error)
+            tell(listener.error, self._connection.way)
+        listener.teach(self._estimator)
         if self._by_hand:
             click.echo(err=True)
 
@@ -147,7 +152,7 @@ class _Chat:
         model = f"{paint.bold}{one_line(self._conversation.model)}{paint.plain}"
         click.echo(f"{model} on {one_line(self._connection.place)}", err=True)
         if self._waiting:
-            self._tell(f"Your first question goes with {len(self._waiting)} image(s).")
+            self._tell(f"Your first question goes with {counted(len(self._waiting), 'image')}.")
         self._tell("Ctrl-C stops an answer, Ctrl-D leaves, /help shows more.\n")
 
     def _new(self, _rest: str) -> None:
@@ -155,6 +160,9 @@ class _Chat:
         self._tell("Forgotten. This is a new conversation.")
 
     def _model(self, name: str) -> None:
+        if name and self._connection.way == "ui-stream":
+            self._tell("The endpoint has a model of its own, and no other.")
+            return
         if name:
             self._conversation.model = name
         self._tell(f"The model is {one_line(self._conversation.model)}.")

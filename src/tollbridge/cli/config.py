@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import click
 import msgspec
 
+from tollbridge.cli import tables
 from tollbridge.cli.options import Where, where_options
 from tollbridge.cli.summary import to_json
-from tollbridge.cli.terminal import one_line
+from tollbridge.cli.tables import Column, show_table
+from tollbridge.cli.terminal import Paint
 from tollbridge.core.errors import RequestError
 from tollbridge.recorder.redact import without_secrets
 from tollbridge.settings import Loaded, all_accounts, describe_key, load
@@ -18,6 +21,7 @@ from tollbridge.settings.checking import quoted
 from tollbridge.settings.layers import leaves
 from tollbridge.settings.options import CLEAR_THINKING, CLEAR_TOOL_USES
 
+COLUMNS = (Column("setting", least=18), Column("value", least=24), Column("from", least=32))
 _PASSWORD = re.compile(r"(?<=//)[^/@]*@")
 
 
@@ -52,8 +56,8 @@ def settings_rows(loaded: Loaded) -> list[Row]:
     ]
     if loaded.settings.context_management:
         edits = [CLEAR_THINKING["type"], CLEAR_TOOL_USES["type"]]
-        name = "anthropic.contextManagement (Claude on Vercel's gateway)"
-        rows.append(Row(name, edits, loaded.origin("context_management")))
+        origin = f"{loaded.origin('context_management')}, for Claude on Vercel's gateway"
+        rows.append(Row("context edits", edits, origin))
     return [
         row
         for row in rows
@@ -79,25 +83,29 @@ def account_rows(loaded: Loaded) -> list[Row]:
 
 
 def _show(rows: list[Row], loaded: Loaded) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("setting", "value", "from"):
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        style = "dim" if row.origin == "default" else ""
-        origin = row.origin.replace(f"the file {loaded.path}", "file")
-        table.add_row(Text(one_line(row.setting)), _value(row.value), Text(one_line(origin)), style=style)
-    console = Console(highlight=False, soft_wrap=False)
-    console.print(table)
+    file = f"the file {loaded.path}"
+    show_table(
+        COLUMNS,
+        [
+            tables.Row(
+                (row.setting, _value(row.value), row.origin.replace(file, "file")),
+                style="dim" if row.origin == "default" else "",
+            )
+            for row in rows
+        ],
+    )
     state = "" if loaded.path.exists() else " (not there yet)"
-    console.print(Text(f"\nSettings file: {loaded.path}{state}", style="dim"), soft_wrap=True)
+    paint = Paint(sys.stdout)
+    click.echo(f"\n{paint.dim}Settings file: {loaded.path}{state}{paint.plain}")
 
 
-def _value(value: Any) -> Any:
-    from rich.text import Text
-
-    shown = "—" if value is None or value == () or value == [] else value
-    return Text(one_line(shown if isinstance(shown, str) else to_json(shown)))
+def _value(value: Any) -> str:
+    match value:
+        case None | [] | ():
+            return "—"
+        case str():
+            return value
+        case [*words] if all(isinstance(word, str) for word in words):
+            return ", ".join(words)
+        case _:
+            return to_json(value)

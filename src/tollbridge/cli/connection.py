@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from tollbridge.catalogue import Catalogue, Listing, choose_models, is_favourite
+from tollbridge.cli.failures import Explained, Way
 from tollbridge.cli.options import Where
 from tollbridge.cli.progress import FetchBar
 from tollbridge.cli.terminal import one_line
@@ -18,6 +19,7 @@ from tollbridge.clients.aisdk import UiStreamClient
 from tollbridge.clients.choice import open_client
 from tollbridge.clients.gateway import GatewayClient
 from tollbridge.clients.openresponses import VERCEL, OpenResponsesClient
+from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.places import catalogue_folder
 from tollbridge.core.quirks import Quirks
@@ -73,6 +75,7 @@ class Connection(msgspec.Struct, frozen=True):
     model: str | None = None
     settings: Settings = Settings()
     account: str = ""
+    way: Way = "openresponses"
     # Whether the place will still be there tomorrow, so that its list of models is worth keeping.
     lasting: bool = False
     lessons: RememberedLessons = msgspec.field(default_factory=_lessons)
@@ -99,6 +102,8 @@ class Connection(msgspec.Struct, frozen=True):
             return await catalogue.models(
                 self.client, account=self.account, refresh=refresh, patience=LIST_PATIENCE
             )
+        except BridgeError as error:
+            raise Explained(error, self.way) from error
         finally:
             await catalogue.aclose()
 
@@ -160,6 +165,7 @@ async def _connected(
                     choice.base_url,
                     settings=settings,
                     account=name,
+                    way=backend,
                     lasting=True,
                     lessons=_lessons(name),
                 )
@@ -169,7 +175,9 @@ async def _connected(
             async with UiStreamClient(
                 choice.base_url, own, timeouts=timeouts, proxy=proxy, allow_http=allow_http
             ) as chat:
-                yield Connection(chat, choice.base_url, "the endpoint's own model", settings, "ui-stream")
+                yield Connection(
+                    chat, choice.base_url, "the endpoint's own model", settings, "ui-stream", "ui-stream"
+                )
         case "local":
             if backend != "openresponses":
                 raise click.UsageError("The model on this machine speaks OpenResponses. Leave out --backend.")
@@ -181,19 +189,29 @@ async def _connected(
                     progress.close()
                     lessons = RememberedLessons(lambda _url, _model: known_quirks("llama.cpp"))
                     yield Connection(
-                        client, "this machine (llama.cpp)", local.model_id, settings, "local", lessons=lessons
+                        client,
+                        "this machine (llama.cpp)",
+                        local.model_id,
+                        settings,
+                        "local",
+                        "local",
+                        lessons=lessons,
                     )
         case "embedded":
             from tollbridge.gateway import MODELS, Gateway
 
             async with Gateway() as gateway, open_client(backend, gateway.url) as client:
-                yield Connection(client, "the embedded demo gateway", MODELS[0]["id"], settings, "demo")
+                yield Connection(
+                    client, "the embedded demo gateway", MODELS[0]["id"], settings, "demo", backend
+                )
         case _:
             assert_never(choice.kind)
 
 
 async def pick_model(connection: Connection, asked: str | None) -> str:
     """The model to use: the one asked for or set, a favourite, the only one, or a question back."""
+    if connection.way == "ui-stream":
+        asked = None  # one that the environment names is for gateways
     chosen = asked or connection.model or connection.settings.model
     if chosen:
         return chosen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import sys
 from pathlib import Path
 
 import click
@@ -14,7 +15,7 @@ from tollbridge.cli.checklist import Checklist
 from tollbridge.cli.connection import connect
 from tollbridge.cli.options import Where, where_options
 from tollbridge.cli.summary import to_json
-from tollbridge.cli.terminal import one_line
+from tollbridge.cli.terminal import counted, folded, one_line
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import RequestError
 from tollbridge.core.places import database_file
@@ -42,10 +43,8 @@ async def _doctor(where: Where, model: str | None, as_json: bool) -> int:
         client = connection.client
         if not isinstance(client, OpenResponsesClient):
             raise click.UsageError("doctor examines servers that speak OpenResponses. Leave out --backend.")
-        click.echo(
-            f"Examining {client.base_url} with about {ABOUT} small requests, which may cost a little.",
-            err=True,
-        )
+        told = f"Examining {client.base_url} with about {ABOUT} small requests, which may cost a little."
+        click.echo(folded(told, sys.stderr), err=True)
         with (
             contextlib.closing(open_tracker(database_file())) as tracker,
             Checklist(quiet=as_json) as checklist,
@@ -64,7 +63,7 @@ async def _doctor(where: Where, model: str | None, as_json: bool) -> int:
         if as_json:
             click.echo(to_json(_as_json(examination, client.base_url, path)))
         else:
-            click.echo(_conclusion(examination, path))
+            click.echo(folded(_conclusion(examination, path), sys.stdout))
     return 0 if examination.can_chat else 1
 
 
@@ -90,7 +89,7 @@ def _keep(examination: Examination, base_url: str) -> Path:
 
 
 def _conclusion(examination: Examination, path: Path | None) -> str:
-    asked = f"{examination.requests} requests"
+    asked = counted(examination.requests, "request")
     if not examination.can_chat:
         return f"A chat is not possible ({asked}). No profile was written."
     server = f" with {examination.server.name}" if examination.server else ""

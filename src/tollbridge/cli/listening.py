@@ -11,8 +11,9 @@ from tollbridge.bridge import Bridge, Gateway
 from tollbridge.cli.connection import Connection
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.toll import Timing
-from tollbridge.core.errors import BridgeError
+from tollbridge.core.errors import BridgeError, ContextTooLong
 from tollbridge.core.events import (
+    Corrected,
     Data,
     Event,
     Failed,
@@ -25,9 +26,15 @@ from tollbridge.core.events import (
     ToolCall,
 )
 from tollbridge.core.messages import ChatRequest, Part
+from tollbridge.core.reasoning import is_marker
 from tollbridge.core.usage import Usage
+from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.io.watching import Watch
 from tollbridge.recorder import Recorder
 from tollbridge.usage import UsageTracker
+
+# Seconds from which on a person wonders why nothing happens.
+LONG_WAIT = 1.0
 
 
 class Listener:
@@ -46,12 +53,15 @@ class Listener:
         self.parts: list[Part] = []
         self.error: BridgeError | None = None
         self._connection = connection
-        self._gateway: Gateway = connection.client
+        self._client = connection.client if screen is None else connection.client.watched(_Patience(screen))
+        self._gateway: Gateway = self._client
         self._screen = screen
         self._clock = clock
         self._began = clock()
         self._first: float | None = None
         self._ended: float | None = None
+        self._sent: ChatRequest | None = None
+        self._context: Usage | None = None
 
     async def listen(self, request: ChatRequest, tracker: UsageTracker | None = None) -> None:
         """Until the answer ends. A failure is kept, and is not raised."""
@@ -59,7 +69,7 @@ class Listener:
         recorder = self._connection.recorder
         try:
             if recorder is None:
-                await self._bridge(tracker).answer(request, self.parts.extend)
+                self._context = (await self._bridge(tracker).answer(request, self.parts.extend)).context
             else:
                 await self._recorded(request, recorder, tracker)
         except BridgeError as error:
@@ -75,8 +85,9 @@ class Listener:
 
     async def _recorded(self, request: ChatRequest, recorder: Recorder, tracker: UsageTracker | None) -> None:
         async with recorder.tape(request) as tape:
-            self._gateway = self._connection.client.watched(tape)
+            self._gateway = self._client.watched(tape)
             turn = await self._bridge(tracker).answer(request, tape.heard(self.parts.extend))
+            self._context = turn.context
             tape.finished(turn.finish_reason, turn.usage)
 
     @property
@@ -86,11 +97,23 @@ class Listener:
     async def batches(
         self, request: ChatRequest, *, api_key: str | None = None
     ) -> AsyncGenerator[list[Event]]:
+        self._sent = request
         async with aclosing(self._gateway.batches(request, api_key=api_key)) as batches:
             async for batch in batches:
                 for event in batch:
                     self._hear(event)
                 yield batch
+
+    def teach(self, estimator: HybridTokenEstimator) -> None:
+        """Let the estimator learn from what the gateway reported. It takes a moment, so that this is done
+        when everything has been shown. What stands behind anyone's chat endpoint is nobody's to learn."""
+        if self._sent is None or self._connection.way == "ui-stream":
+            return
+        if isinstance(self.error, ContextTooLong):
+            estimator.refused(self._sent, self.error)
+        elif self._context is not None:
+            said = (part for part in self.parts if not is_marker(part))
+            estimator.calibrate_request(self._sent, self._context, said)
 
     @property
     def timing(self) -> Timing:
@@ -108,6 +131,19 @@ class Listener:
             self._first = self._clock()
         if self._screen is not None:
             show(event, self._screen)
+
+
+class _Patience(Watch):
+    """Tells the person why nothing happens for a while."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def waiting(self, error: BridgeError, seconds: float) -> None:
+        if seconds < LONG_WAIT:
+            return
+        said = f"The gateway answered {error.status}" if error.status else error.message.rstrip(".")
+        self._screen.note(f"[{said}; trying again in {seconds:.0f} s]")
 
 
 def show(event: Event, screen: Screen) -> None:
@@ -131,7 +167,7 @@ def show(event: Event, screen: Screen) -> None:
                 screen.note("[the answer was cut at the limit of its length]")
             elif event.reason == "content-filter":
                 screen.note("[the gateway's content filter stopped the answer]")
-        case ReasoningEnded() | Data() | Failed():
+        case Corrected() | ReasoningEnded() | Data() | Failed():
             pass
         case _:
             assert_never(event)

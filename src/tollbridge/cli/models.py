@@ -13,12 +13,22 @@ from tollbridge.catalogue import choose_models, is_favourite
 from tollbridge.cli.connection import Connection, connect
 from tollbridge.cli.options import Command, Where, where_options
 from tollbridge.cli.summary import to_json
+from tollbridge.cli.tables import Column, Row, show_table
 from tollbridge.cli.terminal import one_line
 from tollbridge.core.models import Model, Prices
 from tollbridge.settings import Settings
 
 _MILLION = 1_000_000
 _PRICES = Prices.__struct_fields__
+COLUMNS = (
+    Column("model", least=28),
+    Column("window", right=True),
+    Column("output", right=True, leaves=1),
+    Column("in $/M", right=True),
+    Column("out $/M", right=True),
+    Column("price", leaves=3),
+    Column("can", leaves=2, least=24, style="dim"),
+)
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -139,30 +149,22 @@ def _text(price: Decimal | None) -> str | None:
 
 
 def _show(listed: list[Model], settings: Settings) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("model", no_wrap=True, overflow="fold")
-    for name in ("window", "output", "in $/M", "out $/M"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("price", no_wrap=True)
-    table.add_column("can", overflow="fold")
+    rows: list[Row] = []
     for model in listed:
         prices = model.prices or Prices()
         kind = [] if model.is_chat_model else [model.type or ""]
         star = " ★" if is_favourite(model.id, settings) else ""
-        table.add_row(
-            Text(one_line(model.id) + star),
+        cells = (
+            model.id + star,
             _count(model.context_window),
             _count(model.max_output_tokens),
             _price(prices.input),
             _price(prices.output),
             prices.category or "",
-            Text(one_line(", ".join([*kind, *sorted(model.tags)])), style="dim"),
+            ", ".join([*kind, *sorted(model.tags)]),
         )
-    Console(highlight=False).print(table)
+        rows.append(Row(cells))
+    show_table(COLUMNS, rows)
 
 
 def _count(tokens: int | None) -> str:

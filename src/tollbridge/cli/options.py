@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from tollbridge.cli.summary import mended
 from tollbridge.clients.choice import BACKENDS, Backend
@@ -112,9 +113,22 @@ def ui_stream_option(command: Command) -> Command:
             raise click.UsageError(
                 "--ui-stream names a place of its own. Leave out --local, --base-url and --account."
             )
+        if ui_stream and (given := _given("model", "effort", "backend")):
+            raise click.UsageError(
+                f"{given} is not for --ui-stream: the endpoint has a model of its own. Leave it out."
+            )
         return command(where=msgspec.structs.replace(where, ui_stream=ui_stream), **rest)
 
     return with_ui_stream
+
+
+def _given(*names: str) -> str | None:
+    """The first of these options that stands on the command line, as it is written there."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+            return option.opts[0]
+    return None
 
 
 def record_options(command: Command) -> Command:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from typing import Any, TextIO
 
-from tollbridge.cli.terminal import Paint, folded, harmless, one_line
+from tollbridge.cli.terminal import Paint, columns_of, folded, harmless, one_line
 from tollbridge.cli.wrapping import Wrapper
 
 _LONGEST_CALL = 400
@@ -66,7 +65,7 @@ class _Column:
     def __init__(self, stream: TextIO, before: str = "", after: str = "") -> None:
         self._stream = stream
         self._before, self._after = before, after
-        self._wrapper = Wrapper(lambda: shutil.get_terminal_size().columns) if stream.isatty() else None
+        self._wrapper = Wrapper(lambda: columns_of(stream)) if stream.isatty() else None
         self._at_line_start = True
 
     def write(self, text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import textwrap
 from typing import TextIO
 
@@ -23,12 +22,29 @@ def one_line(text: str) -> str:
     return " ".join(harmless(text).split())
 
 
-def folded(line: str, stream: TextIO) -> str:
-    """The line, folded between words where a person reads it."""
+def folded(line: str, stream: TextIO, indent: int = 0) -> str:
+    """The line, folded between words where a person reads it. It begins at column `indent`."""
     if not stream.isatty():
         return line
-    width = shutil.get_terminal_size().columns
-    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    width = max(1, columns_of(stream) - indent)
+    text = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    return text.replace("\n", "\n" + " " * indent)
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 message`, `2 messages`"""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def columns_of(stream: TextIO) -> int:
+    """How wide lines may be: as the person says (COLUMNS), as the terminal behind the stream says, or 80."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told):
+        return int(told)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):  # no terminal, or no file at all
+        return 80
 
 
 def has_style(stream: TextIO) -> bool:

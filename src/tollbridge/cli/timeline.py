@@ -10,7 +10,7 @@ from typing import Any, assert_never
 import click
 
 from tollbridge.cli.summary import to_json
-from tollbridge.cli.terminal import Paint, one_line
+from tollbridge.cli.terminal import Paint, counted, folded, one_line
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
 from tollbridge.recorder.lines import Answered, AnyLine, Begun, Cut, Ended, Parts, Received, Sent
@@ -72,16 +72,17 @@ def _show(path: Path, recording: Recording, played: Played) -> None:
     click.echo(f"{paint.dim}recorded by Tollbridge {one_line(begun.tollbridge)}{redacted}{paint.plain}")
     for line in recording.lines:
         what, told = _told(line)
-        click.echo(f"{paint.dim}{line.at:>9.3f} s  {what:<9}{paint.plain}{one_line(told)}")
+        when = f"{line.at:>9.3f} s  {what:<9}"
+        click.echo(f"{paint.dim}{when}{paint.plain}{folded(one_line(told), sys.stdout, len(when))}")
     now = f"failed ({played.error.kind})" if played.error else "completed"
-    click.echo(f"{paint.dim}{'today':>11}  {'':<9}{now}, {len(played.parts)} parts{paint.plain}")
+    click.echo(f"{paint.dim}{'today':>11}  {'':<9}{now}, {counted(len(played.parts), 'part')}{paint.plain}\n")
 
 
 def _told(line: AnyLine) -> tuple[str, str]:
     match line:
         case Begun(request=request):
             asked = request if isinstance(request, dict) else {}
-            return "asked", f"{asked.get('model')}, {len(asked.get('messages') or ())} messages"
+            return "asked", f"{asked.get('model')}, {counted(len(asked.get('messages') or ()), 'message')}"
         case Sent(protocol=protocol, url=url, body=body):
             return "sent", f"{len(body.encode()):,} bytes to {url} ({protocol})"
         case Answered(status=status, headers=headers):
@@ -122,7 +123,7 @@ def _short(text: str) -> str:
 
 def _show_difference(differences: list[tuple[int, str | None, str | None]], same: bool, count: int) -> None:
     if same:
-        click.echo(f"The same {count} parts as then.")
+        click.echo(f"The same {counted(count, 'part')} as then.")
         return
     for place, before, after in differences:
         click.echo(f"part {place}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -12,15 +13,28 @@ import msgspec
 
 from tollbridge.catalogue.disk import Shelf
 from tollbridge.cli.summary import to_json
-from tollbridge.cli.terminal import one_line
+from tollbridge.cli.tables import Column, Row, show_table
+from tollbridge.cli.terminal import counted, folded
 from tollbridge.core.models import Prices
 from tollbridge.core.places import catalogue_folder, database_file
 from tollbridge.core.usage import Usage
 from tollbridge.store import Database, UsageRow, UsageTable
 
 _DAY = 86_400.0
-_BAR = 24
-PriceOf = Callable[[str, str], Prices | None]
+_BAR = 16
+COLUMNS = (
+    Column("day"),
+    Column("model", least=28),
+    Column("requests", right=True, leaves=2),
+    Column("unfinished", leaves=3),
+    Column("in", right=True),
+    Column("cached", right=True, leaves=4),
+    Column("out", right=True),
+    Column("first", right=True, leaves=5),
+    Column("cost $", right=True, leaves=1),
+    Column("tokens", leaves=6),
+)
+PriceOf = Callable[[UsageRow], Prices | None]
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +68,7 @@ def usage(days: int, as_json: bool) -> None:
     elif sums:
         _show(sums)
     else:
-        click.echo(f"Nothing was used in the last {days} day(s).", err=True)
+        click.echo(f"Nothing was used in the last {counted(days, 'day')}.", err=True)
 
 
 def _rows(days: int) -> list[UsageRow]:
@@ -75,13 +89,14 @@ class Shelves:
 
     def __init__(self) -> None:
         self._shelf = Shelf(catalogue_folder())
-        self._lists: dict[str, dict[str, Prices | None]] = {}
+        self._lists: dict[tuple[str, str], dict[str, Prices | None]] = {}
 
-    def __call__(self, base_url: str, model: str) -> Prices | None:
-        if base_url not in self._lists:
-            kept = self._shelf.get(base_url)
-            self._lists[base_url] = {one.id: one.prices for one in kept.models} if kept else {}
-        return self._lists[base_url].get(model)
+    def __call__(self, row: UsageRow) -> Prices | None:
+        whose = row.base_url, row.account
+        if whose not in self._lists:
+            kept = self._shelf.get(*whose)
+            self._lists[whose] = {one.id: one.prices for one in kept.models} if kept else {}
+        return self._lists[whose].get(row.model)
 
 
 def add_up(rows: Iterable[UsageRow], price_of: PriceOf) -> list[Sum]:
@@ -108,7 +123,7 @@ def _sum(day: str, model: str, rows: list[UsageRow], price_of: PriceOf) -> Sum:
     costs = [
         cost
         for row in rows
-        if (prices := price_of(row.base_url, row.model)) and (cost := prices.cost(row.usage)) is not None
+        if (prices := price_of(row)) and (cost := prices.cost(row.usage)) is not None
     ]
     return Sum(
         day=day,
@@ -128,41 +143,41 @@ def _mean(numbers: Iterable[float | None]) -> float | None:
 
 
 def _show(sums: list[Sum]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("day", "model"):
-        table.add_column(name, no_wrap=True)
-    for name in ("requests", "in", "cached", "out", "first", "cost $"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("tokens", no_wrap=True)
     most = max(tokens(one.usage) for one in sums)
+    rows: list[Row] = []
     day = ""
     for one in sums:
-        unwell = {name: count for name, count in one.outcomes.items() if name != "completed"}
-        told = "".join(f", {count} {name}" for name, count in sorted(unwell.items()))
-        table.add_row(
+        cells = (
             one.day if one.day != day else "",
-            Text(one_line(one.model) + told),
+            one.model,
             f"{one.requests:,}",
+            _unfinished([one]),
             *(_count(n) for n in (one.usage.input_tokens, one.usage.cached_tokens, one.usage.output_tokens)),
             "" if one.first_seconds is None else f"{one.first_seconds:.1f} s",
             "" if one.cost is None else f"{one.cost:.4f}",
             _bar(tokens(one.usage), most),
         )
+        rows.append(Row(cells))
         day = one.day
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(Text(_in_all(sums), style="dim"))
+    show_table(COLUMNS, rows)
+    click.echo(folded(_in_all(sums), sys.stdout))
+
+
+def _unfinished(sums: list[Sum]) -> str:
+    counts: dict[str, int] = {}
+    for one in sums:
+        for name, count in one.outcomes.items():
+            counts[name] = counts.get(name, 0) + count
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()) if name != "completed")
 
 
 def _in_all(sums: list[Sum]) -> str:
     requests = sum(one.requests for one in sums)
     costs = [one.cost for one in sums if one.cost is not None]
     cost = f", about ${sum(costs, Decimal()):.4f} by today's prices" if costs else ""
-    return f"In all {requests:,} requests, {sum(tokens(one.usage) for one in sums):,} tokens{cost}."
+    amiss = f" ({unfinished})" if (unfinished := _unfinished(sums)) else ""
+    used = sum(tokens(one.usage) for one in sums)
+    return f"In all {counted(requests, 'request')}{amiss}, {counted(used, 'token')}{cost}."
 
 
 def _bar(amount: int, most: int) -> str:

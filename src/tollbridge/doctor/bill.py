@@ -18,7 +18,7 @@ class Bill:
         self._model = model
         self._started = time.time()
         self._clock = time.monotonic()
-        self._ticket: int | None = tracker.begin(model, payer, self._started)
+        self._ticket = tracker.begin(model, payer, self._started)
         self._closed = False
 
     def close(

@@ -18,13 +18,13 @@ from tollbridge.core.quirks import Quirks
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
+from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.healing import RememberedLessons
 from tollbridge.profiles import UnreadableProfile, find_quirks
 from tollbridge.recorder import Recorder, Tape
 from tollbridge.settings import with_settings
 from tollbridge.sidecar import wire
 from tollbridge.sidecar.clients import Clients
-from tollbridge.sidecar.estimator import SharedEstimator
 from tollbridge.sidecar.log import log
 from tollbridge.usage import Payer, open_tracker
 
@@ -38,7 +38,7 @@ class Turns:
     """
 
     def __init__(
-        self, settings: wire.Settings, estimator: SharedEstimator, changed: Callable[[str], object]
+        self, settings: wire.Settings, estimator: HybridTokenEstimator, changed: Callable[[str], object]
     ) -> None:
         self._estimator = estimator
         self._clients = Clients(settings, estimator)

@@ -1,0 +1,85 @@
+"""Tables at the widths people have."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.driving import tollbridge
+
+from tollbridge.cli.tables import Column, fitting
+from tollbridge.core.usage import Usage
+from tollbridge.gateway import Gateway
+from tollbridge.store import Database, UsageTable
+
+NAME, WINDOW, PRICE = Column("name", least=6), Column("window"), Column("price", leaves=1)
+
+
+@pytest.mark.parametrize(
+    ("room", "shown"),
+    [
+        (40, {0: 10, 1: 6, 2: 5}),
+        (25, {0: 10, 1: 6, 2: 5}),  # exactly
+        (24, {0: 9, 1: 6, 2: 5}),  # folded
+        (20, {0: 10, 1: 6}),  # the price has left, and its room is the name's
+        (14, {0: 6, 1: 6}),
+        (13, {0: 5, 1: 6}),  # too narrow for the table: folded as far as it takes
+        (1, {0: 1, 1: 6}),
+    ],
+)
+def test_what_says_least_leaves_first(room: int, shown: dict[int, int]) -> None:
+    assert fitting((NAME, WINDOW, PRICE), (10, 6, 5), room) == shown
+
+
+def test_a_column_in_which_nothing_is_said_is_not_shown() -> None:
+    assert fitting((NAME, WINDOW, PRICE), (10, 0, 5), 80) == {0: 10, 2: 5}
+
+
+def much_used(folder: Path) -> None:
+    table = UsageTable(Database(folder / "tollbridge.db"))
+    for model in ("anthropic/claude-sonnet-4.5", "openai/gpt-5.4"):
+        ticket = table.begin(model, "", "u", time.time())
+        table.end(ticket, "completed", Usage(12_345_678, 123_456, None, 9_876_543), duration=9.0, first=1.2)
+    table.end(table.begin("openai/gpt-5.4", "", "u", time.time()), "failed", Usage(), duration=1.0)
+    table.close()
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 120])
+async def test_usage_fits_the_terminal_with_every_word_whole(columns: int, tmp_path: Path) -> None:
+    much_used(tmp_path)
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "COLUMNS": str(columns)}
+    header, *lines = (await tollbridge("usage", env=env)).out.splitlines()
+    assert max(map(len, [header, *lines[:-1]])) <= columns
+    assert {"day", "model", "in", "out"} <= set(header.split())
+    assert set(header.split()) <= set("day model requests unfinished in cached out first tokens".split())
+    table = "\n".join(lines)
+    assert table.count("12,345,678") == 2
+    if columns >= 80:
+        assert "anthropic/claude-sonnet-4.5" in table
+    assert lines[-1].startswith("In all 3 requests (1 failed), 24,938,268 tokens")
+    assert ("█" in table) == (columns >= 120)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+async def test_models_and_settings_fit_the_terminal(columns: int, tmp_path: Path) -> None:
+    env = {"TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path), "COLUMNS": str(columns)}
+    async with Gateway() as gateway:
+        listed = (await tollbridge("models", "--base-url", gateway.url, env=env)).out
+    settings, _, _file = (await tollbridge("config", env=env)).out.partition("\n\n")
+    assert max(map(len, (listed + settings).splitlines())) <= columns
+    assert "…" not in listed + settings
+    assert "128,000" in listed
+    if columns >= 80:
+        assert "tollbridge/plain " in listed
+        assert "https://ai-gateway.vercel.sh/v1" in settings
+
+
+async def test_for_a_program_nothing_is_folded(tmp_path: Path) -> None:
+    env = {"TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path), "COLUMNS": ""}
+    async with Gateway() as gateway:
+        listed = (await tollbridge("models", "--base-url", gateway.url, env=env)).out
+    header, *lines = listed.splitlines()
+    assert header.split()[0] == "model"
+    assert [line.split()[0] for line in lines] == ["tollbridge/demo", "tollbridge/plain"]
+    assert lines[0].endswith("implicit-caching, reasoning, tool-use, vision")

@@ -1,0 +1,71 @@
+"""`--ui-stream`: anyone's chat endpoint, which has a model and rules of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.answering import answering, http
+from tests.cli.driving import terminal, tollbridge
+
+RECORDED = Path(__file__).parent.parent / "recordings" / "aisdk" / "7.0.169" / "plain-text.ui.sse"
+ANSWER = http(200, RECORDED.read_bytes(), {"content-type": "text/event-stream"})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--model", "openai/gpt-5"), ("--reasoning", "low"), ("--backend", "ai-sdk")]
+)
+async def test_what_the_endpoint_is_never_told_is_refused(option: str, value: str) -> None:
+    for command in (("ask", "hi"), ("chat",)):
+        result = await tollbridge(*command, "--ui-stream", "http://127.0.0.1:9/chat", option, value)
+        assert result.code == 2
+        assert f"Error: {option} is not for --ui-stream" in result.err
+
+
+async def test_a_model_of_the_environment_is_for_gateways(tmp_path: Path) -> None:
+    env = {"TOLLBRIDGE_MODEL": "openai/gpt-5", "TOLLBRIDGE_DATA_DIR": str(tmp_path)}
+    async with (
+        answering(ANSWER) as endpoint,
+        terminal("chat", "--ui-stream", endpoint.url, env=env) as chat,
+    ):
+        await chat.expect("the endpoint's own model on http")
+        await chat.expect("> ")
+        chat.type("/model other\n")
+        await chat.expect("The endpoint has a model of its own, and no other.")
+        chat.type("Hello\n")
+        await chat.expect("first token")
+        chat.type("/quit\n")
+        assert await chat.ended() == 0
+    measured = await tollbridge("accuracy", env=env)
+    assert "Nothing was measured yet" in measured.err  # whatever stands behind it is not a model we know
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "advice"),
+    [
+        (401, b'{"error": "no"}', "Set TOLLBRIDGE_API_KEY to a key that this endpoint accepts; no other is"),
+        (404, b"<html>no</html>", "Check the address given with --ui-stream."),
+        (
+            200,
+            b"<html>hello</html>",
+            "Check that --ui-stream names an endpoint that answers with an AI SDK UI",
+        ),
+        (400, b'{"error": "bad"}', "Check the address and the options: not every endpoint takes images."),
+    ],
+)
+async def test_what_to_do_is_said_for_an_endpoint(status: int, body: bytes, advice: str) -> None:
+    async with answering(http(status, body, {"content-type": "text/html"})) as endpoint:
+        result = await tollbridge("ask", "hi", "--ui-stream", endpoint.url)
+    assert result.code == 1
+    assert advice in result.err
+    assert "AI_GATEWAY_API_KEY" not in result.err
+    assert "--base-url" not in result.err
+
+
+async def test_what_to_do_is_said_for_the_protocol_of_the_ai_sdk() -> None:
+    page = http(200, b"<html>hello</html>", {"content-type": "text/html"})
+    async with answering(page) as server:
+        result = await tollbridge("models", "--base-url", server.url, "--backend", "ai-sdk")
+    assert result.code == 1
+    assert "Check that --base-url speaks the AI SDK's gateway protocol" in result.err
+    assert "OpenResponses" not in result.err
