@@ -17,7 +17,6 @@ from tollbridge.cli.options import Where, where_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import counted, folded, one_line
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.errors import RequestError
 from tollbridge.core.places import database_file
 from tollbridge.doctor import ABOUT, Examination
 from tollbridge.profiles import keep_profile
@@ -82,7 +81,7 @@ def _keep(examination: Examination, base_url: str) -> Path:
     try:
         return keep_profile(base_url, examination.model or "", examination.quirks, comments)
     except OSError as error:
-        raise RequestError(
+        raise click.ClickException(
             f"The profile cannot be written: {error.strerror or error} ({error.filename}). "
             "Point TOLLBRIDGE_DATA_DIR at a folder that can be written to."
         ) from error
