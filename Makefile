@@ -23,11 +23,7 @@ run: $(VENV)/run.stamp ## Fetch a small model, start it here and chat with it: n
 	fi
 
 test: lint types layers browser ## Everything CI runs: linters, types, layers, all tests, coverage
-	@# Some tests hold times (a socket closed within 100 ms) on a machine that does much at once. What failed is
-	@# run once more, alone, and the run says so; what fails again has failed.
-	$(BIN)/python -m pytest -n 2 --cov --cov-report= $(CASES) || { \
-		echo "NOT ALL PASSED at once: what failed above is run once more, alone."; \
-		$(BIN)/python -m pytest -rA --last-failed --last-failed-no-failures none $(CASES); }
+	$(BIN)/python -m pytest -n 2 --cov --cov-report= -r fER $(CASES)
 	$(BIN)/coverage report --fail-under=90
 
 check: lint types layers ## The fast part of it: no slow tests, no coverage

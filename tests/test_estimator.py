@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
+import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.tokens.talk import MODEL, PROSE, TOOLS, assistant, hidden_count, hidden_text, request, system, user
 from tollbridge.core.errors import ContextTooLong
-from tollbridge.core.messages import ChatRequest, TextPart
+from tollbridge.core.messages import ChatRequest, DataPart, Message, Role, TextPart
 from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.store import Database
 
 MESSAGES = (system(PROSE * 10), user(PROSE))
 
@@ -65,20 +70,46 @@ def test_a_refusal_teaches() -> None:
     assert estimator.estimate_request(asked).tokens == 200_123
 
 
-def test_a_refusal_that_names_only_the_limit_teaches_that() -> None:
+def test_a_refusal_that_names_only_the_limit_is_a_lower_bound_and_no_measurement() -> None:
     estimator = HybridTokenEstimator()
-    asked = request(MESSAGES)
+    asked, text = request(MESSAGES), estimator.estimate_text(MODEL, PROSE)
+    first = estimator.estimate_request(asked)
     assert estimator.refused(asked, ContextTooLong("too long", limit=8000))
-    assert estimator.estimate_request(asked).tokens == 8001
+    estimate = estimator.estimate_request(asked)
+    assert (estimate.tokens, estimate.method) == (8001, "estimated")
+    assert sum(part.tokens for part in estimate.parts) == 8001
+    assert estimator.estimate_request(request((*MESSAGES, user("Go on.")))).tokens >= 8001
+    # Nothing was measured: nothing is learned, and nothing is held against the estimates.
+    assert estimator.accuracy() == []
+    assert estimator.estimate_text(MODEL, PROSE) == text
+    assert estimator.estimate_request(request((user("Another"), *MESSAGES))).tokens < 1.2 * first.tokens
     assert not estimator.refused(asked, ContextTooLong("too long"))
+    assert not estimator.refused(asked, ContextTooLong("too long", limit=8000))
+    # What is measured after all counts.
+    truth = hidden_count(asked)
+    assert estimator.calibrate_request(asked, Usage(truth))
+    assert estimator.estimate_request(asked).tokens == truth
 
 
-def test_a_count_that_was_asked_for_is_the_truth() -> None:
+def test_a_count_that_was_asked_for_is_believed_where_it_can_be() -> None:
     estimator = HybridTokenEstimator()
     asked = request(MESSAGES, TOOLS)
-    assert estimator.counted(asked, 9999)
-    assert estimator.estimate_request(asked).tokens == 9999
-    assert not estimator.counted(asked, 0)
+    truth = hidden_count(asked)
+    for nonsense in (-1, 0, 1, 100 * truth):
+        assert not estimator.counted(asked, nonsense)
+    assert estimator.estimate_request(asked).method == "estimated"
+    assert estimator.counted(asked, truth)
+    assert estimator.estimate_request(asked).tokens == truth
+
+
+def test_a_count_is_not_a_request_whose_estimate_was_right() -> None:
+    estimator = HybridTokenEstimator()
+    asked = request(MESSAGES, TOOLS)
+    estimator.counted(asked, hidden_count(asked))
+    assert estimator.accuracy() == []
+    estimator.calibrate_request(asked, Usage(hidden_count(asked)))
+    (accuracy,) = estimator.accuracy()
+    assert accuracy.requests == 1
 
 
 @pytest.mark.parametrize(
@@ -88,7 +119,7 @@ def test_a_count_that_was_asked_for_is_the_truth() -> None:
 def test_a_prompt_is_held_against_the_window(window: int | None, verdict: str) -> None:
     estimator = HybridTokenEstimator()
     asked = request(MESSAGES)
-    estimator.counted(asked, 1000)
+    estimator.refused(asked, ContextTooLong("too long", tokens=1000))
     preflight = estimator.preflight(asked, window)
     assert preflight.verdict == verdict
     assert (preflight.warning is not None) == (verdict in ("near", "over"))
@@ -97,7 +128,7 @@ def test_a_prompt_is_held_against_the_window(window: int | None, verdict: str) -
 def test_a_warning_says_how_much_and_of_what() -> None:
     estimator = HybridTokenEstimator()
     asked = request(MESSAGES)
-    estimator.counted(asked, 190_000)
+    estimator.refused(asked, ContextTooLong("too long", tokens=190_000))
     near, over = (estimator.preflight(asked, window).warning for window in (200_000, 180_000))
     assert near == "The prompt is about 190,000 tokens, 95% of the 200,000 that fit."
     assert over == "The prompt is about 190,000 tokens, more than the 180,000 that fit."
@@ -123,6 +154,54 @@ def test_windows_learn_from_each_other(tmp_path: Path) -> None:
     assert other.estimate_conversation(MODEL, MESSAGES).method == "actual"
     one.close()
     other.close()
+
+
+def test_what_others_write_is_no_lesson_unless_it_changes_a_count(tmp_path: Path) -> None:
+    one, other = (HybridTokenEstimator(tmp_path / "store.db") for _ in range(2))
+    for model in (MODEL, "openai/gpt-5"):
+        one.estimate_text(model, PROSE)
+    asked = request(MESSAGES)
+    one.estimate_request(asked)
+    before = one.lesson
+    tracker = Database(tmp_path / "store.db")
+    tracker.run("INSERT INTO outcome (model, method, plain, estimate, actual) VALUES ('m', 'x', 1, 1, 1)")
+    one.estimate_request(asked)
+    assert one.lesson == before
+    # An exact count stays exact, however much is learned of what surrounds it.
+    exact = msgspec.structs.replace(asked, model="openai/gpt-5")
+    other.calibrate_request(exact, Usage(one.estimate_request(exact).tokens + 3))
+    one.calibrate_request(exact, Usage(one.estimate_request(exact).tokens + 3))
+    one.estimate_request(asked)
+    assert one.lesson == before
+    other.calibrate_request(asked, Usage(hidden_count(asked)))
+    one.estimate_request(asked)
+    assert one.lesson > before
+    for each in (one, other, tracker):
+        each.close()
+
+
+def test_a_store_that_another_process_holds_costs_one_lesson_and_delays_no_estimate(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tollbridge.store.database.PATIENCE", 0.3)
+    estimator, asked = HybridTokenEstimator(tmp_path / "store.db"), request(MESSAGES)
+    holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(1) as threads, caplog.at_level(logging.WARNING):
+        learning = threads.submit(estimator.calibrate_request, asked, Usage(hidden_count(asked)))
+        while not learning.done():
+            started = time.monotonic()
+            assert estimator.estimate_request(asked).method == "estimated"
+            assert time.monotonic() - started < 0.2
+    assert "what this request taught is lost" in caplog.text
+    holder.execute("ROLLBACK")
+    holder.close()
+    # The store is still there, for this process and the next.
+    assert estimator.calibrate_request(asked, Usage(hidden_count(asked)))
+    estimator.close()
+    again = HybridTokenEstimator(tmp_path / "store.db")
+    assert again.estimate_request(asked).method == "actual"
+    again.close()
 
 
 def test_a_reset_forgets_everything(tmp_path: Path) -> None:
@@ -175,3 +254,19 @@ def test_threads_may_share_an_estimator(tmp_path: Path) -> None:
         assert all(threads.map(ask, asked))
     assert {estimator.estimate_request(one).method for one in asked} == {"actual"}
     estimator.close()
+
+
+def test_what_was_counted_is_not_held() -> None:
+    """An editor sends its pictures anew with every turn: sixty turns of them would fill the memory."""
+    estimator, before = HybridTokenEstimator(), 0
+    tracemalloc.start()
+    try:
+        for turn in range(30):
+            picture = DataPart(bytes(2_000_000), "image/png")
+            asked = request([Message(Role.USER, (picture, TextPart(f"turn {turn}")))])
+            estimator.estimate_request(asked)
+            estimator.calibrate_request(asked, Usage(1_000))
+            before = before or tracemalloc.get_traced_memory()[0]
+        assert tracemalloc.get_traced_memory()[0] - before < 4_000_000
+    finally:
+        tracemalloc.stop()

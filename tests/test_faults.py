@@ -156,6 +156,7 @@ async def test_what_fails_midway_is_not_tried_again(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["long 20000 slow", "long 60000"])
+@pytest.mark.timed
 async def test_stopping_closes_the_socket_within_100_ms(text: str) -> None:
     async with Gateway(settings=QUICK) as gateway, client_of(gateway) as client:
         async with aclosing(client.stream(hello(text=text))) as events:
@@ -167,6 +168,7 @@ async def test_stopping_closes_the_socket_within_100_ms(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["stall", "stall-headers"])
+@pytest.mark.timed
 async def test_stopping_closes_the_socket_of_a_silent_gateway_too(name: str) -> None:
     async with Gateway(scenario=name, settings=QUICK) as gateway, OpenResponsesClient(gateway.url) as client:
         turn = asyncio.create_task(collect(client))

@@ -15,7 +15,7 @@ from tests.answering import answering, http
 from tests.io.servers import unused_port
 from tollbridge.bridge import Bridge
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.errors import BridgeError
+from tollbridge.core.errors import BridgeError, RequestError
 from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart, Tool
 from tollbridge.gateway import SCENARIOS, Gateway, Settings
 from tollbridge.io.http import Timeouts
@@ -174,7 +174,6 @@ async def test_a_server_that_says_the_key_back_is_not_repeated(answer: bytes, sh
         "http://127.0.0.1:{port}/v1",
         "https://127.0.0.1:{port}/v1",
         "http://example.com/v1",
-        "https://user:{key}@example.com/v1",
         "{key}",
         "{key}://x",
     ],
@@ -185,6 +184,23 @@ async def test_an_address_that_cannot_be_reached_does_not_show_the_key(url: str,
         await do_everything(client, shown, None)
     assert shown.errors == 3
     shown.look(KEY)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:{key}@example.com/v1",
+        "http://{key}@127.0.0.1:1/v1",
+        "user:{key}@example.com/v1",
+        "https:/user:{key}@example.com",
+        "https:\\\\user:{key}@example.com",
+    ],
+)
+def test_a_password_in_an_address_is_refused_at_once_and_not_shown(url: str) -> None:
+    with pytest.raises(RequestError, match="must not contain a user name or a password") as caught:
+        OpenResponsesClient(url.format(key=KEY))
+    assert KEY not in str(caught.value)
+    assert OpenResponsesClient("https://example.com/@team/v1").base_url.endswith("/@team/v1")
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\n", f" {KEY}", f"{KEY}\r\nx-other: 1", f"{KEY}é"])

@@ -6,9 +6,11 @@ Real programs, real sockets: what they print, log, write to disk, and show in th
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,6 +33,21 @@ key = "environment:MY_OWN_KEY"
 [accounts.ringed]
 base_url = "{url}"
 """
+# Keys of providers behind the gateway, in every place of the settings where a request takes them from.
+PROVIDERS_KEY = "pk-planted-1618-3141-secret"
+OPTIONS = """
+[models."m".provider_options.azure]
+api-key = "{key}"
+bearer = "{key}"
+headers = {{ x-api-key = "{key}" }}
+list = [{{ apiKey = "{key}" }}]
+[models."m".provider_options.gateway.byok]
+anthropic = [{{ secretAccessKey = "{key}" }}]
+[models."m".parameters]
+extra_headers = {{ X-Api-Key = "{key}" }}
+"""
+# The login of the Vercel CLI, which is not ours, and which makes expired tokens good.
+LOGIN = "vc-planted-2718-2818-secret"
 # Where the key is put for a command, and the account that has it there.
 PLACES = {
     "TOLLBRIDGE_API_KEY": ("--base-url", "{url}"),
@@ -42,17 +59,23 @@ PLACES = {
 }
 
 
+# The files in which keys stand because a test, or the keyring, put them there.
+PLANTED = ("config.toml", "the-keyring-itself", "auth.json")
+
+
 class Server:
     """Answers as servers do, in pieces; quotes the key it was given where it refuses."""
 
     def __init__(self) -> None:
         self.url = ""
         self.keys: list[str] = []
+        self.bodies: list[str] = []
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
         key = request.headers.get("authorization", "").removeprefix("Bearer ")
         self.keys.append(key)
         question = await request.text()
+        self.bodies.append(question)
         if "refuse" in question:
             return web.json_response({"error": {"message": f"Bad key {key}", "type": "x"}}, status=401)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -113,6 +136,7 @@ class Machine:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tollbridge", *arguments),
             env={**self.env, **env},
+            cwd=self.folder,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -124,7 +148,7 @@ class Machine:
 
     def files(self) -> Iterator[tuple[Path, bytes]]:
         for path in self.folder.rglob("*"):
-            if path.is_file() and path.name != "the-keyring-itself":
+            if path.is_file():
                 yield path, path.read_bytes()
 
 
@@ -157,18 +181,20 @@ async def watched(pid: int) -> AsyncIterator[set[str]]:
 @pytest.fixture
 def machine(tmp_path: Path, server: Server) -> Machine:
     machine = Machine(tmp_path)
-    text = ACCOUNTS.format(url=server.url, tapes=tmp_path / "tapes")
+    text = ACCOUNTS.format(url=server.url, tapes=tmp_path / "tapes") + OPTIONS.format(key=PROVIDERS_KEY)
     (tmp_path / "config.toml").write_text(text)
     return machine
 
 
-def assert_not_found(machine: Machine) -> None:
-    assert KEY not in machine.said
+def assert_not_found(machine: Machine, *keys: str) -> None:
     kept = list(machine.files())
     assert any(path.name == "tollbridge.db" for path, _ in kept)
-    for path, data in kept:
-        assert KEY.encode() not in data, path
-        assert KEY[4:-4].encode() not in data, path
+    for key in (KEY, PROVIDERS_KEY, *keys):
+        assert key not in machine.said
+        for path, data in kept:
+            if path.name not in PLANTED:
+                assert key.encode() not in data, path
+                assert key[4:-4].encode() not in data, path
 
 
 # Each takes a dozen programs, so all but the two ways are left for the long run.
@@ -193,11 +219,16 @@ async def test_a_key_is_sent_and_found_nowhere_else(place: str, machine: Machine
     assert await machine.run("models", *where, env=env) == 0
     assert await machine.run("config", *where, env=env) == 0
     assert await machine.run("usage", env=env) == 0
+    assert await machine.run("doctor", *where, env=env) == 0
+    assert await machine.run("doctor", "--model", "m", "--json", *where, env=env) == 0
+    assert await machine.run("login", "named", stdin=b"another-key\n", env=env) == 0
+    assert await machine.run("logout", "named", env=env) == 0
     tapes = [str(path) for path in (machine.folder / "tapes").iterdir()]
     assert len(tapes) >= 7
     assert await machine.run("replay", *tapes, env=env) == 0
     assert await machine.run("replay", "--json", *tapes, env=env) == 0
     assert set(server.keys) == {KEY}
+    assert server.bodies[0].count(PROVIDERS_KEY) == 6
     assert "Bad key [key]" in machine.said or "Bad key *" in machine.said
     assert_not_found(machine)
 
@@ -229,6 +260,28 @@ async def test_a_key_the_editor_gives_is_sent_and_found_nowhere_else(
     assert set(server.keys) == {KEY}
     assert len(list((machine.folder / "tapes").iterdir())) == 4
     assert_not_found(machine)
+
+
+async def test_the_login_of_the_vercel_cli_is_found_nowhere_else(machine: Machine, server: Server) -> None:
+    """Nothing leaves the machine: the way out leads through a proxy that refuses every address."""
+    share, folder = machine.folder / "share" / "com.vercel.cli", machine.folder / ".vercel"
+    for made in (share, folder):
+        made.mkdir(parents=True)
+    (share / "auth.json").write_text(json.dumps({"token": LOGIN, "expiresAt": time.time() + 3600}))
+    (folder / "project.json").write_text(json.dumps({"projectId": "prj_1", "orgId": "team_2"}))
+    payload = base64.urlsafe_b64encode(b'{"exp": 1}').decode().rstrip("=")
+    expired = f"e30.{payload}.{KEY}"
+    env = {"VERCEL_OIDC_TOKEN": expired, "https_proxy": server.url.removesuffix("/v1")}
+    vercel = ("--base-url", "https://ai-gateway.vercel.sh/v1")
+    for command in (("ask", "--model", "m", "hello"), ("models",), ("doctor",)):
+        assert await machine.run(*command, *vercel, env=env) == 1
+    assert machine.said.count("has expired, and no new one could be had") == 3
+    assert await machine.run("config", "--json", *vercel, env=env) == 0
+    assert "expired (environment VERCEL_OIDC_TOKEN)" in machine.said
+    # A server on this machine is asked without it.
+    assert await machine.run("ask", "--model", "m", "--base-url", server.url, "hello", env=env) == 0
+    assert server.keys == [""]
+    assert_not_found(machine, LOGIN)
 
 
 async def test_a_broken_key_is_found_nowhere_either(machine: Machine, server: Server) -> None:

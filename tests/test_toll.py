@@ -11,6 +11,7 @@ from tollbridge import Bridge, ChatRequest, ContextTooLong, Message, OpenRespons
 from tollbridge.core.messages import Part
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.gateway import Gateway
+from tollbridge.io.retry import RetryPolicy
 from tollbridge.toll import Toll
 
 QUESTION = Message(Role.USER, "What is a toll bridge, and who pays at it? " * 20)
@@ -74,10 +75,17 @@ async def test_the_gateway_is_asked_for_a_new_conversation_in_the_background() -
     assert estimator.estimate_request(request(QUESTION)).tokens == truth
 
 
-async def test_a_gateway_that_cannot_count_is_not_asked_again() -> None:
-    async with Gateway(scenario="not-found") as gateway, OpenResponsesClient(gateway.url) as client:
+@pytest.mark.parametrize(("scenario", "asked"), [("not-found", 1), ("rate-limit", 3), ("server-error", 3)])
+async def test_only_a_gateway_that_cannot_count_is_not_asked_again(scenario: str, asked: int) -> None:
+    """One that is busy, or fails once, can."""
+    once = RetryPolicy(attempts=1)
+    async with (
+        Gateway(scenario=scenario) as gateway,
+        OpenResponsesClient(gateway.url, retries=once) as client,
+    ):
         toll = Toll(HybridTokenEstimator(), client)
         for _ in range(3):
             toll.before(request(QUESTION), None)
             await asyncio.gather(*toll._asking)
-        assert len(gateway.requests) == 1
+        await toll.aclose()
+        assert len(gateway.requests) == asked

@@ -2,7 +2,8 @@
 
     python -m bench.tokens.equality [--fixture tests/tokens/counts.json]
 
-With `--fixture` the counts in the file are made again, by the independent tokenizers alone.
+With `--fixture` the counts in the file are made again, by the independent tokenizers alone: those of its
+texts, or of the thousand that chunks.py makes where it has none (tests/tokens/chunks.json).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.tokens.chunks import chunks
 from bench.tokens.corpus import corpus
 from bench.tokens.truths import truth
 from tollbridge.tokens.tokenizers import tokenizer
@@ -46,9 +48,10 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def _write(path: Path) -> None:
-    texts = json.loads(path.read_text())["texts"]
-    counts = {name: [truth(other)(text) for text in texts] for name, other in PAIRS.items()}
-    path.write_text(json.dumps({"texts": texts, "counts": counts}, ensure_ascii=False, indent=1) + "\n")
+    told = json.loads(path.read_text()) if path.exists() else {}
+    texts = told.get("texts", chunks())
+    told["counts"] = {name: [truth(other)(text) for text in texts] for name, other in PAIRS.items()}
+    path.write_text(json.dumps(told, ensure_ascii=False, indent=1 if "texts" in told else None) + "\n")
 
 
 if __name__ == "__main__":

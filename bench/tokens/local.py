@@ -62,10 +62,14 @@ def main() -> None:
         table.add_row(str(talk + 1), str(turn + 1), f"{estimate:,}", f"{truth:,}", f"{error:+.2f} %")
     console = Console(width=100)
     console.print(table)
-    late = [abs(estimate - truth) / truth for _, turn, estimate, truth in found if turn >= 2]
+    errors = [(talk, turn, (estimate - truth) / truth) for talk, turn, estimate, truth in found]
+    late = [abs(error) for _, turn, error in errors if turn >= 2]
     console.print(f"from the third turn on, mean error: {100 * sum(late) / len(late):.2f} %")
-    exact = sum(estimate == truth for _, _, estimate, truth in found)
-    console.print(f"exact: {exact} of {len(found)}")
+    second = next(error for talk, turn, error in errors if (talk, turn) == (1, 0))
+    console.print(f"the second conversation's first turn: {100 * second:+.2f} %")
+    warm = [error for talk, _, error in errors if talk]
+    under = sum(error < -0.01 for error in warm)
+    console.print(f"after the first conversation, under by more than 1 %: {under} of {len(warm)}")
 
 
 if __name__ == "__main__":

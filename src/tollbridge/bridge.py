@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +20,7 @@ from tollbridge.core.reasoning import is_marker
 from tollbridge.core.usage import Usage
 from tollbridge.crossing import Crossing
 from tollbridge.healing import Lessons, RememberedLessons
+from tollbridge.store.waiting import settled
 from tollbridge.usage import Outcome, Payer, Record, UsageTracker
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from tollbridge.toll import Toll
 
 log = logging.getLogger(__name__)
+
+# Seconds a turn that was stopped waits for its row: the editor waits for the turn.
+STOPPING = 0.05
 
 
 class Gateway(Protocol):
@@ -99,22 +104,23 @@ class Bridge:
                 said.extend(part for part in parts if not is_marker(part))
 
         try:
+            await settled(account.ticket)
             await self._cross(crossing, account, tell, api_key)
         except asyncio.CancelledError:
-            account.close("cancelled")
+            await settled(account.close("cancelled"), within=STOPPING)
             raise
         except BridgeError as error:
-            account.close("failed", error)
+            await settled(account.close("failed", error))
             if self._toll is not None:
-                self._toll.refused(crossing.sent, error)
+                await self._toll.refused(crossing.sent, error)
             raise
         else:
-            account.close("completed")
+            await settled(account.close("completed"))
         finally:
-            account.close("failed")  # whatever else happened, the editor's own errors too
+            await settled(account.close("failed"))  # whatever else happened, the editor's own errors too
         turn = account.turn(crossing.changes, crossing.counts, preflight)
         if self._toll is not None:
-            self._toll.after(crossing.sent, turn.context, said)
+            await self._toll.after(crossing.sent, turn.context, said)
         return turn
 
     async def _cross(
@@ -150,7 +156,7 @@ class _Account:
         self._tracker = tracker
         self._payer = payer
         self._started = time.time()
-        self._ticket: int | None = tracker.begin(model, payer, self._started)
+        self.ticket = tracker.begin(model, payer, self._started)
         self._clock = time.monotonic()
         self._first: float | None = None
         self._duration = 0.0
@@ -164,14 +170,14 @@ class _Account:
             elif self._first is None:
                 self._first = time.monotonic() - self._clock
 
-    def close(self, outcome: Outcome, error: BridgeError | None = None) -> None:
-        """The first ending counts."""
+    def close(self, outcome: Outcome, error: BridgeError | None = None) -> Future[None] | None:
+        """The first ending counts. What is returned is done when it has been written down."""
         if self._closed:
-            return
+            return None
         self._closed = True
         self._duration = time.monotonic() - self._clock
         finished = self._finished
-        self._tracker.record(
+        return self._tracker.record(
             Record(
                 model=self._model,
                 outcome=outcome,
@@ -183,7 +189,7 @@ class _Account:
                 error=error.kind if error else None,
                 payer=self._payer,
             ),
-            self._ticket,
+            self.ticket,
         )
 
     def turn(self, changes: tuple[str, ...], counts: Mapping[str, int], preflight: Preflight | None) -> Turn:

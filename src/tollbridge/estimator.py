@@ -14,7 +14,7 @@ import msgspec
 from tollbridge.core.errors import ContextTooLong
 from tollbridge.core.messages import ChatRequest, Message, Part, Tool
 from tollbridge.core.usage import Usage
-from tollbridge.store import Database, LedgerTables, StoreUnusable
+from tollbridge.store import Database, LedgerTables, StoreBusy, StoreUnusable, patiently
 from tollbridge.tokens import Accuracy, EstimationResult, Ledger, warm
 from tollbridge.tokens.families import family_of
 from tollbridge.tokens.recent import Recent
@@ -51,6 +51,8 @@ class Preflight(msgspec.Struct, frozen=True):
 class HybridTokenEstimator:
     """Estimates improve with every `calibrate`. With a `path`, what is learned outlives the process and is
     shared with every other that uses the same file; without one it is kept in memory. Threads may share it.
+
+    Learning may wait for another process that writes; estimating waits for nobody.
     """
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:
@@ -79,24 +81,34 @@ class HybridTokenEstimator:
 
     # --- counting and estimating ---
 
+    @property
+    def lesson(self) -> int:
+        """Another number whenever texts that were counted may now count otherwise."""
+        with self._lock:
+            return self._ledger.lesson
+
     def estimate_text(self, model: str, text: str) -> int:
         """The tokens of a text by itself. Exact where the model's vocabulary is bundled."""
-        if self._lesson != self._ledger.lesson:
-            self._lesson = self._ledger.lesson
-            self._counts.clear()
-        counts = self._counts.get(model)
-        if counts is None:
-            counts = self._counts[model] = Recent(_MOST)
-        count = counts.get(text)
+        with self._lock:
+            if self._lesson != self._ledger.lesson:
+                self._lesson = self._ledger.lesson
+                self._counts.clear()
+            counts = self._counts.get(model)
+            if counts is None:
+                counts = self._counts[model] = Recent(_MOST)
+            count = counts.get(text)
         if count is None:
-            count = self._safely(lambda: self._ledger.text_tokens(model, text))
+            self._ledger.read_text(model, text)  # which takes its time: nobody else waits for it
+            count = self._reading(lambda ledger: ledger.text_tokens(model, text))
             if len(text) <= _KEPT:
-                counts.put(text, count, len(text) + 100)
+                with self._lock:
+                    counts.put(text, count, len(text) + 100)
         return count
 
     def estimate_message(self, model: str, message: Message) -> int:
         """The tokens of a message's content, without what surrounds every message: hosts add that."""
-        return self._safely(lambda: self._ledger.message_tokens(model, message))
+        self._ledger.read_texts(model, message)
+        return self._reading(lambda ledger: ledger.message_tokens(model, message))
 
     def estimate_conversation(
         self, model: str, messages: Sequence[Message], tools: Sequence[Tool] = ()
@@ -105,7 +117,9 @@ class HybridTokenEstimator:
 
     def estimate_request(self, request: ChatRequest) -> EstimationResult:
         """The input tokens a gateway will report for this request."""
-        return self._safely(lambda: self._ledger.estimate(request))
+        for message in request.messages:
+            self._ledger.read_texts(request.model, message)
+        return self._reading(lambda ledger: ledger.estimate(request))
 
     def preflight(self, request: ChatRequest, window: int | None) -> Preflight:
         """Compare the request with the most input tokens the model takes, where that is known."""
@@ -134,42 +148,66 @@ class HybridTokenEstimator:
         streamed, so that it is known by its output tokens when it comes back as history."""
         parts = tuple(answer)
 
-        def learn() -> bool:
-            believed = self._ledger.record(request, usage)
+        def learn(ledger: Ledger) -> bool:
+            believed = ledger.record(request, usage)
             if believed:
-                self._ledger.record_answer(request.model, parts, usage)
+                ledger.record_answer(request.model, parts, usage)
             return believed
 
-        return self._safely(learn)
+        return self._writing(learn)
 
     def counted(self, request: ChatRequest, tokens: int) -> bool:
-        """Learn from a count the gateway was asked for (`/v1/responses/input_tokens`)."""
-        return self._safely(lambda: self._ledger.record(request, Usage(input_tokens=tokens), surely=True))
+        """Learn from a count the gateway was asked for (`/v1/responses/input_tokens`); whether it was
+        believed."""
+        return self._writing(lambda ledger: ledger.record_count(request, tokens))
 
     def refused(self, request: ChatRequest, error: ContextTooLong) -> bool:
         """Learn from a refusal: the numbers it gives are the truth for this prompt."""
         if error.tokens:
-            return self.counted(request, error.tokens)
+            told = Usage(input_tokens=error.tokens)
+            return self._writing(lambda ledger: ledger.record(request, told, surely=True))
         if error.limit and self.estimate_request(request).tokens <= error.limit:
             # Nobody said how long it is, but it is longer than this.
-            return self.counted(request, error.limit + 1)
+            longer = error.limit + 1
+            self._reading(lambda ledger: ledger.record_floor(request, longer))
+            return True
         return False
 
     def accuracy(self) -> list[Accuracy]:
         """How right the estimates were, by model."""
-        return self._safely(self._ledger.accuracy)
+        return self._reading(lambda ledger: ledger.accuracy())
 
     def reset(self) -> None:
         """Forget everything that was learned and recorded."""
-        self._safely(self._ledger.clear)
+        self._writing(lambda ledger: ledger.clear())
 
-    def _safely(self, act: Callable[[], T]) -> T:
-        """One at a time; and a store that fails costs what was learned, never a turn."""
+    # --- the store ---
+
+    def _writing(self, act: Callable[[Ledger], T]) -> T:
+        """Another process that writes is waited for; one that never ends costs this lesson and no more."""
+        try:
+            return patiently(lambda: self._safely(act))
+        except StoreBusy as error:
+            _log.warning("%s; what this request taught is lost", error.message)
+            return act(Ledger())
+
+    def _reading(self, act: Callable[[Ledger], T]) -> T:
+        """Nobody is waited for."""
+        try:
+            return self._safely(act)
+        except StoreBusy as error:
+            _log.warning("%s; this once nothing learned is used", error.message)
+            return act(Ledger())
+
+    def _safely(self, act: Callable[[Ledger], T]) -> T:
+        """One at a time; and a store that fails for good costs what was learned, never a turn."""
         with self._lock:
             try:
-                return act()
+                return act(self._ledger)
+            except StoreBusy:
+                raise
             except StoreUnusable as error:
                 _log.warning("%s; going on without it", error.message)
                 self._ledger = Ledger()
                 self._lesson = -1
-                return act()
+                return act(self._ledger)

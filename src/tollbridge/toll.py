@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from tollbridge.core.errors import BridgeError, ContextTooLong
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator, Preflight
+from tollbridge.store.waiting import settled
 
 log = logging.getLogger(__name__)
+
+# Answers of a gateway that has no such route. Any other failure is about that one question.
+CANNOT_COUNT = frozenset({404, 405, 501})
 
 
 class Counter(Protocol):
@@ -26,12 +31,16 @@ class Counter(Protocol):
 
 class Toll:
     """Joins an estimator to turns. With a `counter`, the gateway is asked once for every new conversation, in
-    the background; one that cannot say is not asked again."""
+    the background; one that cannot say is not asked again.
+
+    What is learned is written by a thread of its own, in order: the file may be another process's just now.
+    """
 
     def __init__(self, estimator: HybridTokenEstimator, counter: Counter | None = None) -> None:
         self.estimator = estimator
         self._counter = counter
         self._asking: set[asyncio.Task[None]] = set()
+        self._learner = ThreadPoolExecutor(1, thread_name_prefix="toll")
 
     def before(self, request: ChatRequest, window: int | None, api_key: str | None = None) -> Preflight:
         """What the prompt will come to, with a warning in the log where it is near or over the window."""
@@ -44,27 +53,34 @@ class Toll:
             task.add_done_callback(self._asking.discard)
         return preflight
 
-    def after(self, request: ChatRequest, usage: Usage | None, answer: Iterable[Part]) -> None:
+    async def after(self, request: ChatRequest, usage: Usage | None, answer: Iterable[Part]) -> None:
         """`usage` is that of the last step: the one whose input was this request."""
         if usage is not None:
-            self.estimator.calibrate_request(request, usage, answer)
+            parts = tuple(answer)
+            await self._learn(lambda: self.estimator.calibrate_request(request, usage, parts))
 
-    def refused(self, request: ChatRequest, error: BridgeError) -> None:
+    async def refused(self, request: ChatRequest, error: BridgeError) -> None:
         """“Too long” teaches: the numbers in it are the truth for this prompt."""
         if isinstance(error, ContextTooLong):
-            self.estimator.refused(request, error)
+            await self._learn(lambda: self.estimator.refused(request, error))
 
     async def aclose(self) -> None:
-        """Stop asking."""
+        """Stop asking, and keep what was learned."""
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
+        await asyncio.to_thread(self._learner.shutdown)
+
+    async def _learn(self, act: Callable[[], object]) -> None:
+        """Usually it is done when this returns; a store that another process holds delays nobody for long."""
+        await settled(self._learner.submit(act))
 
     async def _ask(self, counter: Counter, request: ChatRequest, api_key: str | None) -> None:
         try:
             tokens = await counter.input_tokens(request, api_key=api_key)
         except BridgeError as error:
-            log.info("The gateway does not count tokens (%s); it is not asked again.", error.kind)
-            self._counter = None
+            if error.status in CANNOT_COUNT:
+                log.info("The gateway does not count tokens (%s); it is not asked again.", error.status)
+                self._counter = None
         else:
-            self.estimator.counted(request, tokens)
+            await self._learn(lambda: self.estimator.counted(request, tokens))

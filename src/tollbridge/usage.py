@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
 from tollbridge.core.usage import Usage
-from tollbridge.store.database import StoreUnusable
+from tollbridge.store.database import StoreBusy, StoreUnusable
 
 if TYPE_CHECKING:
     from tollbridge.store import UsageTable
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+# The number of a request's row, once it has been written; `None` where it could not be.
+Ticket = Future[int | None]
 
 # Records kept in memory; sums go on beyond them.
 RECORD_LIMIT = 1000
@@ -52,15 +58,17 @@ class UsageTracker:
         self._totals: dict[str, Usage] = {}
         self._requests: dict[str, int] = {}
 
-    def begin(self, model: str, payer: Payer, started: float) -> int | None:  # noqa: ARG002
+    def begin(self, model: str, payer: Payer, started: float) -> Ticket | None:  # noqa: ARG002
         """A request is on its way. What is returned goes to `record` when it has ended."""
         return None
 
-    def record(self, record: Record, ticket: int | None = None) -> None:  # noqa: ARG002
+    def record(self, record: Record, ticket: Ticket | None = None) -> Future[None] | None:  # noqa: ARG002
+        """What is returned is done when the record has been written down, where it is."""
         self.records.append(record)
         self._requests[record.model] = self._requests.get(record.model, 0) + 1
         if record.usage is not None:
             self._totals[record.model] = self._totals.get(record.model, Usage()) + record.usage
+        return None
 
     def total(self, model: str | None = None) -> Usage:
         """Everything reported so far, for one model or for all."""
@@ -89,48 +97,62 @@ class UsageTracker:
 class StoredTracker(UsageTracker):
     """Also writes every request into a table: when it starts, and what it came to when it ends.
 
-    A table that can no longer be written is said once in the log; the requests go on.
+    A thread of its own writes, in order, for a write may have to wait for another process. One that had to
+    wait too long is left out, and said in the log; a table that can no longer be written is said once.
     """
 
     def __init__(self, table: UsageTable, limit: int = RECORD_LIMIT) -> None:
         super().__init__(limit)
         self._table: UsageTable | None = table
-        table.settle()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="usage")
+        self._write(lambda table: table.settle())
 
-    def begin(self, model: str, payer: Payer, started: float) -> int | None:
-        if self._table is None:
-            return None
-        try:
-            return self._table.begin(model, payer.account, payer.base_url, started)
-        except StoreUnusable as error:
-            self._give_up(error)
-            return None
+    def begin(self, model: str, payer: Payer, started: float) -> Ticket | None:
+        return self._write(lambda table: table.begin(model, payer.account, payer.base_url, started))
 
-    def record(self, record: Record, ticket: int | None = None) -> None:
+    def record(self, record: Record, ticket: Ticket | None = None) -> Future[None] | None:
         super().record(record)
-        if self._table is None or ticket is None:
-            return
-        try:
-            self._table.end(
-                ticket,
-                record.outcome,
-                record.usage or Usage(),
-                duration=record.duration,
-                first=record.first,
-                finish_reason=record.finish_reason,
-                error=record.error,
-            )
-        except StoreUnusable as error:
-            self._give_up(error)
+        return self._write(lambda table: _end(table, record, ticket))
 
     def close(self) -> None:
+        """Everything is written before."""
+        self._writer.shutdown()
         if self._table is not None:
             self._table.close()
 
-    def _give_up(self, error: StoreUnusable) -> None:
-        log.warning("%s; what is used from now on is not written down", error.message)
-        self.close()
-        self._table = None
+    def _write(self, act: Callable[[UsageTable], T]) -> Future[T | None]:
+        return self._writer.submit(self._safely, act)
+
+    def _safely(self, act: Callable[[UsageTable], T]) -> T | None:
+        """In the writer's thread."""
+        if self._table is None:
+            return None
+        try:
+            return act(self._table)
+        except StoreBusy as error:
+            log.warning("%s; a request is not written down", error.message)
+        except StoreUnusable as error:
+            log.warning("%s; what is used from now on is not written down", error.message)
+            self._table.close()
+            self._table = None
+        return None
+
+
+def _end(table: UsageTable, record: Record, ticket: Ticket | None) -> None:
+    """The row was begun before in the same thread; or is begun now, if that had to be left out."""
+    payer = record.payer
+    row = ticket.result() if ticket is not None else None
+    if row is None:
+        row = table.begin(record.model, payer.account, payer.base_url, record.started)
+    table.end(
+        row,
+        record.outcome,
+        record.usage or Usage(),
+        duration=record.duration,
+        first=record.first,
+        finish_reason=record.finish_reason,
+        error=record.error,
+    )
 
 
 def open_tracker(path: Path) -> UsageTracker:

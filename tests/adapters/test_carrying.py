@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tollbridge.adapters.carrying import PACK_LIMIT, Carrying
-from tollbridge.core.events import ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
+from tollbridge.core.events import Corrected, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
 from tollbridge.core.messages import DataPart
 from tollbridge.core.reasoning import CARRIED, Block, Carried, Origin, bind, read_carried, unbind
 
@@ -53,6 +53,13 @@ def test_redacted_thoughts_have_no_words_and_are_carried() -> None:
     carrying, redacted = Carrying(HERE), {"anthropic": {"redactedData": "r"}}
     carrying.take([ReasoningEnded("a", redacted), TextDelta("Hi")])
     assert packed(carrying).blocks == (Block("", "a", redacted),)
+
+
+def test_a_thought_is_carried_as_it_was_corrected() -> None:
+    carrying = Carrying(HERE)
+    carrying.take([ReasoningDelta("On", "a"), Corrected("One.", 2, "reasoning", "a"), Corrected("x", 1)])
+    carrying.take([ReasoningEnded("a", SEALED)])
+    assert packed(carrying).blocks == (Block("One.", "a", SEALED),)
 
 
 def test_words_that_were_taken_back_are_not_carried() -> None:

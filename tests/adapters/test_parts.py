@@ -10,6 +10,7 @@ import pytest
 from tollbridge.adapters.parts import CITATION, LINK, parts_of
 from tollbridge.core.errors import StreamError
 from tollbridge.core.events import (
+    Corrected,
     Data,
     Event,
     Failed,
@@ -38,6 +39,7 @@ SHOWN: list[tuple[Event, list[Part]]] = [
     (ToolCall("c1", "search", {"q": "x"}, offered=False), []),
     (File("image/png", PNG, name="a.png"), [DataPart(PNG, "image/png", "a.png")]),
     (TextDelta(""), []),
+    (Corrected("Hello", 2), []),
     (ReasoningDelta(""), []),
     (File("image/png", url="https://example.com/a.png"), [DataPart(b"https://example.com/a.png", LINK)]),
     (Finished("stop"), []),

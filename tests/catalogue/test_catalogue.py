@@ -14,6 +14,7 @@ from aiohttp import web
 
 from tollbridge.catalogue import Catalogue
 from tollbridge.catalogue.disk import FILE_LIMIT, Kept, Shelf
+from tollbridge.catalogue.enrichment import ENRICH_LIMIT
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.models import Model
@@ -191,6 +192,39 @@ async def test_two_keys_have_two_lists_and_neither_is_on_disk(
     assert catalogue.find(client, "a/one", api_key="tk-two") is None
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert b"tk-" not in kept
+
+
+async def test_two_accounts_at_one_gateway_have_two_lists_on_disk(
+    server: Server, client: OpenResponsesClient, tmp_path: Path
+) -> None:
+    await Catalogue(tmp_path).models(client, account="one")
+    server.ids = ["b/three"]
+    assert names((await Catalogue(tmp_path).models(client, account="two")).models) == ["b/three"]
+    again = Catalogue(tmp_path)
+    assert names((await again.models(client, account="one")).models) == ["a/one", "a/two"]
+    assert again.find(client, "b/three", account="two") is not None
+    assert again.find(client, "b/three", account="one") is None
+
+
+async def test_a_second_key_is_not_served_the_list_of_the_first(
+    server: Server, client: OpenResponsesClient, tmp_path: Path
+) -> None:
+    catalogue = Catalogue(tmp_path)
+    await catalogue.models(client, api_key="tk-one")
+    server.ids = ["b/three"]
+    assert names((await catalogue.models(client, api_key="tk-two")).models) == ["b/three"]
+
+
+async def test_of_a_long_list_the_gaps_are_filled_in_several_refreshes_and_stay_so(
+    server: Server, client: OpenResponsesClient, tmp_path: Path
+) -> None:
+    server.ids = [f"a/{number}" for number in range(2 * ENRICH_LIMIT + 5)]
+    known = []
+    for _ in range(4):
+        server.asked.clear()
+        listing = await Catalogue(tmp_path).models(client, refresh=True)  # as the next process would
+        known.append((sum(model.context_window == 77 for model in listing.models), len(server.asked) - 1))
+    assert known == [(50, 50), (100, 50), (105, 5), (105, 0)]
 
 
 async def test_giving_up_leaves_no_fetch_behind(

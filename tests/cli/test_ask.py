@@ -72,6 +72,16 @@ async def test_json_is_one_object_with_everything() -> None:
     assert 0 < said["timing"]["first_token_seconds"] <= said["timing"]["total_seconds"]
 
 
+async def test_a_wait_for_another_attempt_is_told_beside_the_answer() -> None:
+    async with Gateway(scenario="rate-limit-once") as gateway:
+        result = await ask(gateway, "hello")
+    async with Gateway(scenario="rate-limit-once") as gateway:
+        quiet = await ask(gateway, "hello", "--json")
+    assert result.out.startswith("You said “hello”.")
+    assert result.err.startswith("[The gateway answered 429; trying again in 1 s]\n")
+    assert (quiet.code, quiet.err) == (0, "")
+
+
 async def test_a_failure_in_the_middle_keeps_what_was_said_and_ends_with_1() -> None:
     async with Gateway(scenario="disconnect") as gateway:
         plain = await ask(gateway, "hello")

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from aiohttp import web
+from tests.cli.driving import tollbridge
 
 from tollbridge.cli.connection import Choice, choose
 from tollbridge.cli.options import Where
@@ -31,3 +35,34 @@ def test_a_choice_that_was_not_the_persons_is_told() -> None:
     assert choose(Where(URL), False, True) == Choice("remote", URL)
     assert "on this machine" in choose(Where(), False, True).reason
     assert "embedded demo" in choose(Where(), False, False).reason
+
+
+RECORDED = Path(__file__).parents[1] / "recordings" / "openresponses" / "litellm.text-stream.sse"
+
+
+async def test_a_server_that_names_itself_in_its_list_is_known_by_it(tmp_path: Path) -> None:
+    roles: list[str] = []
+
+    async def respond(request: web.Request) -> web.Response:
+        roles.append((await request.json())["input"][0]["role"])
+        return web.Response(body=RECORDED.read_bytes(), content_type="text/event-stream")
+
+    async def list_models(_request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "m", "owned_by": "vllm"}]})
+
+    app = web.Application()
+    app.router.add_post("/v1/responses", respond)
+    app.router.add_get("/v1/models", list_models)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        where = ("--base-url", f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
+        env = {"TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path)}
+        ask = ("ask", "--model", "m", "--system", "Be brief.", "hello", *where)
+        assert (await tollbridge(*ask, env=env)).code == 0
+        assert (await tollbridge("models", *where, env=env)).code == 0
+        assert (await tollbridge(*ask, env=env)).code == 0
+    finally:
+        await runner.cleanup()
+    assert roles == ["developer", "system"]

@@ -46,6 +46,12 @@ async def test_bytes_that_are_no_text_are_counted_all_the_same() -> None:
     assert (result.code, result.err) == (0, "")
 
 
+async def test_half_an_emoji_in_a_conversation_is_counted_as_a_character(tmp_path: Path) -> None:
+    (tmp_path / "talk.json").write_text(json.dumps([{"role": "user", "content": "cut \ud83d"}]))
+    result = await tollbridge("count", "--messages", str(tmp_path / "talk.json"), "-m", GPT)
+    assert (result.code, result.err) == (0, "")
+
+
 async def test_a_conversation_is_counted_in_its_parts(tmp_path: Path) -> None:
     (tmp_path / "talk.json").write_text(json.dumps(TALK))
     new = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}  # where nothing was learned yet

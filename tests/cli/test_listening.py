@@ -8,6 +8,7 @@ from tollbridge.cli.listening import show
 from tollbridge.cli.screen import Screen
 from tollbridge.core.errors import ServerFailed
 from tollbridge.core.events import (
+    Corrected,
     Data,
     Event,
     Failed,
@@ -27,6 +28,7 @@ from tollbridge.core.events import (
         (TextDelta("Hi"), "Hi\n", ""),
         (ReasoningDelta("Well"), "", "Well\n"),
         (ReasoningEnded(), "", ""),
+        (Corrected("Hi", 2), "", ""),
         (ToolCall("c", "f", {"a": 1}), "", '→ f {"a": 1}\n'),
         (ToolCall("c", "f", "x", offered=False), "", '→ f "x" (not for us to run)\n'),
         (File("image/png", b"1234"), "", "[image/png, 4 bytes]\n"),

@@ -26,6 +26,7 @@ async def test_models_are_json_for_programs() -> None:
     assert demo["id"] == "tollbridge/demo"
     assert demo["context_window"] == 128_000
     assert "vision" in demo["tags"]
+    assert "tools" in demo["supported_parameters"]
     assert demo["price_category"] == "medium"
     assert demo["capabilities"] == {"tools": True, "images": True, "files": True, "reasoning": True}
     assert demo["identity"]["creator"] == "tollbridge"

@@ -46,6 +46,20 @@ async def test_the_gateway_serves_until_ctrl_c() -> None:
         assert await process.wait() == 0
 
 
+async def test_clients_that_leave_in_the_middle_are_nothing_to_report() -> None:
+    body = {"model": "tollbridge/demo", "input": "long 60000", "stream": True}
+    async with serving("gateway") as (process, url), aiohttp.ClientSession() as session:
+        for _ in range(3):
+            async with session.post(f"{url}/responses", json=body) as reply:
+                await reply.content.readexactly(300)
+                reply.close()
+        async with session.get(f"{url}/models") as reply:
+            assert reply.status == 200
+        process.send_signal(signal.SIGINT)
+        _, said = await process.communicate()
+    assert said.endswith(b"Ctrl-C stops it.\n"), said.decode()
+
+
 async def test_help_lists_the_scenarios() -> None:
     result = await tollbridge("gateway", "--help")
     assert result.code == 0

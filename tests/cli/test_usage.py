@@ -32,9 +32,9 @@ def row(model: str = "m", usage: Usage = NOTHING, days_ago: int = 0, outcome: st
     )
 
 
-def prices(base_url: str, model: str) -> Prices | None:
+def prices(row: UsageRow) -> Prices | None:
     known = Prices(Decimal("0.000001"), Decimal("0.000004"), Decimal("0.0000001"))
-    return known if (base_url, model) == ("u", "m") else None
+    return known if (row.base_url, row.model) == ("u", "m") else None
 
 
 def test_requests_are_added_up_by_day_and_model() -> None:

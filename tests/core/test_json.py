@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.core.json import read_json, write_json
+from tollbridge.core.json import read_json, with_whole_characters, write_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -73,3 +73,9 @@ def test_read_only_mappings_are_objects_also_deep_inside() -> None:
 def test_what_json_cannot_say_is_a_value_error_that_names_it(value: Any) -> None:
     with pytest.raises(ValueError, match=r"(object|tuple) is nothing JSON can say"):
         write_json(value)
+
+
+@given(st.text(st.characters(codec=None) | st.sampled_from('\ud83d\ude00\\u"')))
+def test_halves_of_pairs_are_replaced_and_nothing_else_is(text: str) -> None:
+    mended = with_whole_characters(json.dumps(text).encode())
+    assert read_json(mended) == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -120,6 +120,25 @@ async def test_with_its_profile_a_turn_with_tools_works_where_it_failed_without(
         assert words in str(last.body)
 
 
+async def test_a_call_that_lacks_its_signature_says_nothing_of_the_server() -> None:
+    async with Gateway(scenario="reject-unsigned-calls", settings=QUICK) as gateway:
+        examination = await examined(gateway)
+    assert examination.quirks == Quirks()
+    found = findings(examination)
+    for step in ("history", "results", "replay"):
+        assert found[step].verdict == "unknown"
+        assert "without the model's signature" in found[step].sentence
+
+
+async def test_the_call_that_the_model_made_is_sent_back_with_all_that_came_with_it() -> None:
+    async with Gateway(settings=QUICK) as gateway:
+        await examined(gateway)
+        sent = [item for each in gateway.requests for item in (each.body or {}).get("input", ())]
+    calls = {item["call_id"] for item in sent if item["type"] == "function_call"}
+    assert calls
+    assert not any(call.startswith("call_doctor") for call in calls)
+
+
 async def test_a_server_that_takes_everything_is_well_in_every_step() -> None:
     async with Gateway(api_key=KEY) as gateway:
         found = findings(await examined(gateway, key=KEY))

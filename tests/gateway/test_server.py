@@ -129,6 +129,7 @@ async def test_the_log_holds_neither_key_nor_prompt(
     assert not [text for text in (KEY, PROMPT, "no-key") if text in caplog.text]
 
 
+@pytest.mark.timed
 async def test_a_client_that_leaves_is_noticed_at_once(client: Client, gateway: Gateway) -> None:
     body = {"model": DEMO, "input": "long 5000 slow", "stream": True}
     async with client.session.post(f"{gateway.url}/responses", json=body) as reply:
@@ -140,6 +141,7 @@ async def test_a_client_that_leaves_is_noticed_at_once(client: Client, gateway: 
     assert gateway.requests[0].hung_up_at == noticed
 
 
+@pytest.mark.timed
 async def test_a_client_that_leaves_during_a_silence_is_noticed(session: aiohttp.ClientSession) -> None:
     for name in ("stall", "stall-headers"):
         async with Gateway(scenario=name, settings=Settings(stall_seconds=30)) as gateway:

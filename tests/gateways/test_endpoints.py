@@ -80,8 +80,15 @@ def test_gaps_are_filled_and_what_the_list_says_stays() -> None:
 
 
 def test_only_a_chat_model_with_something_unknown_has_gaps() -> None:
-    whole = Model(id="m", context_window=1, max_output_tokens=1, prices=Prices(Decimal(0)))
+    whole = Model(
+        id="m",
+        context_window=1,
+        max_output_tokens=1,
+        prices=Prices(Decimal(0)),
+        parameters=frozenset({"tools"}),
+    )
     assert not has_gaps(whole)
+    assert has_gaps(msgspec.structs.replace(whole, parameters=frozenset()))
     assert has_gaps(Model(id="m"))
     assert not has_gaps(Model(id="m", type="embedding"))
 

@@ -23,14 +23,20 @@ def test_the_oldest_are_forgotten() -> None:
     assert lessons.recall("http://here", str(MODEL_LIMIT)) == learned
 
 
-def test_a_profile_is_asked_once_and_may_know_nothing() -> None:
-    asked: list[str] = []
-
-    def profile(base_url: str, model: str) -> Quirks | None:
-        asked.append(model)
-        return Quirks(files=False) if model == "m" else None
-
-    lessons = RememberedLessons(profile)
-    assert lessons.recall("u", "m") == lessons.recall("u", "m") == Learned(Quirks(files=False))
+def test_a_profile_is_where_learning_begins_and_may_know_nothing() -> None:
+    told = {"m": Quirks(files=False)}
+    lessons = RememberedLessons(lambda _url, model: told.get(model))
+    assert lessons.recall("u", "m") == Learned(Quirks(files=False))
     assert lessons.recall("u", "n") == Learned()
-    assert asked == ["m", "n"]
+    more = Learned(Quirks(files=False, images=False))
+    lessons.learn("u", "m", more)
+    assert lessons.recall("u", "m") == more
+
+
+def test_a_profile_that_is_written_meanwhile_counts_at_once() -> None:
+    told: dict[str, Quirks] = {}
+    lessons = RememberedLessons(lambda _url, model: told.get(model))
+    lessons.learn("u", "m", Learned(Quirks(images=False)))
+    assert lessons.recall("u", "m") == Learned(Quirks(images=False))
+    told["m"] = Quirks(system="system")
+    assert lessons.recall("u", "m") == Learned(Quirks(system="system"))

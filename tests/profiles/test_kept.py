@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.core.quirks import Quirks
-from tollbridge.profiles import UnreadableProfile, find_quirks, keep_profile, kept_profile, profile_file
+from tollbridge.profiles import (
+    UnreadableProfile,
+    find_quirks,
+    keep_profile,
+    kept_profile,
+    known_quirks,
+    learned,
+    profile_file,
+)
 from tollbridge.profiles.kept import profile_folder
 
 URL = "http://127.0.0.1:4000/v1"
@@ -70,6 +78,23 @@ def test_what_was_measured_wins_over_what_is_known(tmp_path: Path) -> None:
     assert known.without == {"include"}
     keep_profile(url, "m", Quirks(), folder=tmp_path)
     assert find_quirks(url, "m", tmp_path) == Quirks()
+
+
+def test_what_was_measured_with_one_model_leaves_what_is_known_of_the_others(tmp_path: Path) -> None:
+    url = "http://localhost:8000/v1"
+    assert find_quirks(url, "m", tmp_path, owners={"vllm"}) == known_quirks("vLLM")
+    keep_profile(url, "m", Quirks(system="instructions", input_tokens=True), folder=tmp_path)
+    assert find_quirks(url, "m", tmp_path, owners={"vllm"}) == Quirks(system="instructions")
+    assert find_quirks(url, "other", tmp_path, owners={"vllm"}) == Quirks(
+        system="instructions", input_tokens=True, reasoning=False, without=frozenset({"include"})
+    )
+
+
+def test_what_a_person_writes_for_all_models_wins_over_what_is_known(tmp_path: Path) -> None:
+    url = "http://localhost:8000/v1"
+    profile_file(url, tmp_path).write_text("reasoning = true\n[models.m]\nimages = false\n")
+    found = find_quirks(url, "m", tmp_path, owners={"vllm"})
+    assert found == learned(known_quirks("vLLM"), {"reasoning": True, "images": False})
 
 
 def test_of_a_server_nobody_knows_there_is_no_profile(tmp_path: Path) -> None:

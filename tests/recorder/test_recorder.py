@@ -209,6 +209,24 @@ async def test_a_folder_has_a_limit_and_the_oldest_go(
     assert list(tmp_path.iterdir()) == [path]  # the newest stays, however large
 
 
+async def test_a_folder_that_is_full_keeps_the_files_that_are_not_recordings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tollbridge.recorder.folder.FILE_LIMIT", 1)
+    theirs = ("training.jsonl", "20260101-000000-0123abcd.jsonl", "kept-recording.jsonl")
+    for name in theirs[:2]:
+        (tmp_path / name).write_text('{"prompt": "mine"}\n')
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        path, _, _ = await record(client, tmp_path, request())
+        path.rename(tmp_path / theirs[2])  # by a person, to keep it
+        for name in theirs:
+            os.utime(tmp_path / name, (1, 1))
+        old, _, _ = await record(client, tmp_path, request())
+        os.utime(old, (1, 1))
+        new, _, _ = await record(client, tmp_path, request())
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*theirs, new.name])
+
+
 async def test_a_folder_that_cannot_be_written_does_not_stop_a_turn(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

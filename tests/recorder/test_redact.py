@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.gateways.dialects import decoder_for
-from tollbridge.recorder.redact import hide_content, hide_keys, hide_secrets, safe_headers
+from tollbridge.recorder.redact import hide_content, hide_keys, hide_secrets, safe_headers, without_secrets
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 STREAMS = sorted((RECORDINGS / "openresponses").glob("*.sse"))
@@ -93,6 +93,21 @@ def test_secrets_are_covered_by_name_and_nothing_else_is() -> None:
     keys = found["providerOptions"]["gateway"]["byok"]["a"][0]
     assert keys == {"apiKey": "xx-1", "secretAccessKey": "xx1"}
     assert (found["model"], found["max_output_tokens"]) == ("m", 5)
+
+
+@pytest.mark.parametrize(
+    "name",
+    "api-key x-api-key X-Api-Key api_key bearer X-Auth-Key subscription-key proxy-auth Authorization "
+    "session_token account_key passwd privateKey".split(),
+)
+def test_a_secret_is_known_by_its_name_however_it_is_spelled(name: str) -> None:
+    assert without_secrets({"azure": [{name: "Zz9"}]}) == {"azure": [{name: "xx1"}]}
+    assert without_secrets("Zz9", f'models."a/b".provider_options.azure.{name}') == "xx1"
+
+
+@pytest.mark.parametrize("name", ["signature", "max_tokens", "prompt_cache_key", "author", "key", "text"])
+def test_what_only_sounds_like_a_secret_is_none(name: str) -> None:
+    assert without_secrets({name: "Zz9"}) == {name: "Zz9"}
 
 
 def test_keys_are_covered_wherever_they_are() -> None:

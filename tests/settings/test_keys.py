@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import base64
+import json
+import time
+
 import pytest
 
 from tollbridge.core.errors import RequestError
@@ -53,6 +57,22 @@ def test_a_broken_key_is_named_and_not_shown(key: str) -> None:
 def test_keys_that_are_vercels_do_not_go_elsewhere(base_url: str, value: str | None) -> None:
     key = find_key(account(base_url), {"AI_GATEWAY_API_KEY": "b", "VERCEL_OIDC_TOKEN": "c"})
     assert (key.value if key else None) == value
+
+
+def expired_token() -> str:
+    payload = json.dumps({"exp": int(time.time()) - 5}).encode()
+    return f"e30.{base64.urlsafe_b64encode(payload).decode().rstrip('=')}.c2ln"
+
+
+def test_an_expired_token_of_vercels_keeps_nobody_from_a_server_on_this_machine() -> None:
+    here, environ = account("http://127.0.0.1:8080/v1"), {"VERCEL_OIDC_TOKEN": expired_token()}
+    assert find_key(here, environ) is None
+    key = find_key(account(), environ)  # for Vercel itself it is made good, or told
+    assert key is not None
+    assert key.source == "environment VERCEL_OIDC_TOKEN"
+    for one in (here, account()):
+        assert describe_key(one, environ) == "expired (environment VERCEL_OIDC_TOKEN)"
+    assert describe_key(account(key="none"), environ) == "not set"
 
 
 def test_an_account_can_name_its_variable_and_then_has_no_other() -> None:

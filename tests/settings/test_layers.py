@@ -94,7 +94,17 @@ def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
         ("\nmodle = 'x'", "modle", "Did you mean model?", 2),
         ("[timeouts]\n\nidle = 'long'", "timeouts.idle", "Expected `float`, got `str`", 3),
         ("[timeouts]\nidle = -1", "timeouts.idle", "less than 0", 2),
+        ("[timeouts]\nidle = nan", "timeouts.idle", "not less than 0", 2),
+        ("[timeouts]\ntotal = inf", "timeouts.total", "not less than 0", 2),
         ("allow = 'x'", "allow", "Expected `array`", 1),
+        ("[models]\n\n'a/b.c' = { context_window = 0 }", 'models."a/b.c".context_window', "more than 0", 3),
+        (
+            "[models.a]\nparameters = { temperature = 'hot' }",
+            "models.a.parameters.temperature",
+            "Expected `float | null`, got `str`",
+            2,
+        ),
+        ("[models.a.parameters]\nmodel = 'x'", "models.a.parameters.model", "it is the editor's", 2),
         ("proxy = 'localhost:3128'", "proxy", "not an http or https URL", 1),
         ("[accounts.a]\nbase_url = 'x'", "accounts.a.base_url", "not an http or https URL", 2),
         ("[accounts.a]\nbackend = 'x'", "accounts.a.backend", "Invalid enum value 'x'", 2),
@@ -160,11 +170,34 @@ def test_a_mistake_in_the_environment_names_the_variable(path: Path, variable: s
         load(environ={"TOLLBRIDGE_CONFIG": str(path), variable: value})
 
 
+def test_a_variable_that_is_empty_names_no_file() -> None:
+    assert load(environ={"TOLLBRIDGE_CONFIG": ""}).settings.account is None
+
+
+@pytest.mark.parametrize(
+    ("record", "folder"), [("", None), ("~/turns", Path.home() / "turns"), ("/tmp/turns", Path("/tmp/turns"))]
+)
+def test_a_folder_for_recordings_may_be_at_home_or_none(path: Path, record: str, folder: Path | None) -> None:
+    path.write_text(f'record = "{record}"')
+    assert loaded(path).settings.record_folder == folder
+
+
 def test_the_environment_reads_lists_numbers_and_switches(path: Path) -> None:
     found = loaded(
         path, TOLLBRIDGE_DENY="a/*, b", TOLLBRIDGE_ALLOW_HTTP="on", TOLLBRIDGE_TIMEOUT_TOTAL="7.5"
     ).settings
     assert (found.deny, found.allow_http, found.timeouts.total) == (("a/*", "b"), True, 7.5)
+
+
+@pytest.mark.parametrize("setting", ["base_url", "accounts.work.base_url"])
+def test_a_password_in_the_address_of_a_gateway_is_refused_and_not_repeated(path: Path, setting: str) -> None:
+    table, _, name = setting.rpartition(".")
+    path.write_text(f'{f"[{table}]" if table else ""}\n{name} = "https://me:hush-hush@host.example/v1"\n')
+    with pytest.raises(SettingsError, match="must not contain a user name or a password") as caught:
+        loaded(path)
+    assert caught.value.setting == setting
+    assert "line 2" in caught.value.message
+    assert "hush" not in caught.value.message
 
 
 def test_the_only_account_is_the_one_in_use(path: Path) -> None:

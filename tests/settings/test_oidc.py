@@ -12,8 +12,9 @@ import pytest
 from aiohttp import web
 
 from tollbridge.core.errors import NotAuthenticated
+from tollbridge.settings.expiry import expiry, is_expired
 from tollbridge.settings.keys import Key
-from tollbridge.settings.oidc import TokenRefresher, expiry, find_login, is_expired
+from tollbridge.settings.oidc import TokenRefresher, find_login
 
 SOURCE = "environment VERCEL_OIDC_TOKEN"
 

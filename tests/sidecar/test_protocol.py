@@ -168,5 +168,41 @@ async def test_a_notification_nobody_knows_is_passed_over() -> None:
         editor.notify("settings", {"proxy": 3})
         editor.notify("$/cancelRequest", {"id": 4711})
         assert (await editor.request("status"))["pending"] == 0
-    assert "There is no method '$/setTrace'" in editor.stderr
-    assert "$.proxy" in editor.stderr
+    assert editor.stderr.count("There is no method '$/setTrace'") == 1
+    assert editor.stderr.count("$.proxy") == 1
+
+
+async def test_half_an_emoji_costs_a_character_and_not_the_call() -> None:
+    """JavaScript cuts a text between the halves of a pair, and writes the half as an escape."""
+    halves = rb'"a\ud83d", "\udc00b", "\ud83d\ude00", "\\ud83d", '
+    message = rb'{"role": 1, "content": [{"type": "text", "value": "\ud83d"}]}'
+    async with Editor() as editor:
+        await editor.greet()
+        body = rb'{"jsonrpc":"2.0","id":88,"method":"count","params":{"model":"openai/gpt-5","items":[%b]}}'
+        editor.send(body % (halves + message))
+        counts = (await editor.until_orphan())["result"]["counts"]
+        whole = ["a\ufffd", "\ufffdb", "😀", "\\ud83d", "\ufffd"]
+        assert counts == (await editor.request("count", {"model": "openai/gpt-5", "items": whole}))["counts"]
+
+
+async def test_bytes_that_are_no_text_are_a_parse_error_and_no_mistake_of_ours() -> None:
+    async with Editor() as editor:
+        await editor.greet()
+        editor.send(b'{"jsonrpc":"2.0","id":78,"method":"count","params":{"model":"m","items":["\xff"]}}')
+        orphan = await editor.until_orphan()
+        assert (orphan["id"], orphan["error"]["code"]) == (78, jsonrpc.PARSE_ERROR)
+        assert "UTF-8" in orphan["error"]["message"]
+    assert "Traceback" not in editor.stderr
+    assert ".py" not in editor.stderr
+
+
+async def test_a_closed_standard_error_silences_the_log_and_nothing_else() -> None:
+    started = f"exec {sys.executable} -m tollbridge.sidecar 2>&-"
+    async with Editor(["sh", "-c", started]) as editor:
+        await editor.greet()
+        editor.send(b'{"jsonrpc":"2.0","id":77,"method":"cou')
+        assert (await editor.until_orphan())["id"] == 77
+        editor.notify("$/setTrace", {"value": "off"})
+        assert (await editor.request("status"))["pending"] == 0
+        editor.close_stdin()
+        assert await editor.exit_code() == 0

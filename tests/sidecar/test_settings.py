@@ -15,7 +15,9 @@ import pytest
 from aiohttp import web
 from tests.sidecar.editor import Editor, Refusal
 
+from tollbridge.core.quirks import Quirks
 from tollbridge.gateway import Gateway, Settings
+from tollbridge.profiles import keep_profile
 from tollbridge.recorder.playing import difference, play
 from tollbridge.recorder.reading import read_recording
 from tollbridge.sidecar.faults import BRIDGE_FAILED
@@ -87,6 +89,34 @@ async def test_a_mistake_in_the_file_is_told_and_mended_at_once(env: dict[str, s
             await editor.ask("chat", question(gateway.url))[1]
         write_config(env)
         assert (await editor.ask("chat", question(gateway.url))[1])["finishReason"] == "stop"
+
+
+async def test_a_file_that_is_changed_counts_from_the_next_request_on(env: dict[str, str]) -> None:
+    write_config(env)
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet()
+        await editor.ask("chat", question(gateway.url))[1]
+        assert "providerOptions" not in gateway.requests[-1].body
+        write_config(env, '[models."*".provider_options.gateway]\norder = ["bedrock"]\n')
+        await editor.ask("chat", question(gateway.url))[1]
+        assert gateway.requests[-1].body["providerOptions"] == {"gateway": {"order": ["bedrock"]}}
+        Path(env["TOLLBRIDGE_CONFIG"]).write_text("allow = 3\n")
+        with pytest.raises(Refusal, match="allow: Expected `array`"):
+            await editor.ask("chat", question(gateway.url))[1]
+
+
+async def test_a_profile_that_doctor_writes_counts_from_the_next_request_on(env: dict[str, str]) -> None:
+    write_config(env)
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet()
+        asked = question(gateway.url)
+        asked["messages"].insert(0, {"role": 3, "content": [{"type": "text", "value": "You are a bridge."}]})
+        await editor.ask("chat", asked)[1]
+        assert gateway.requests[-1].body["input"][0]["role"] == "developer"
+        folder = Path(env["TOLLBRIDGE_DATA_DIR"]) / "profiles"
+        keep_profile(gateway.url, "tollbridge/demo", Quirks(system="system"), folder=folder)
+        await editor.ask("chat", asked)[1]
+        assert gateway.requests[-1].body["input"][0]["role"] == "system"
 
 
 async def test_turns_are_recorded_where_the_editor_says_so(env: dict[str, str], tmp_path: Path) -> None:

@@ -182,6 +182,7 @@ async def test_a_gateway_that_is_not_there_is_named(editor: Editor) -> None:
     assert refusal.value.data["kind"] == "network"
 
 
+@pytest.mark.timed
 async def test_stop_closes_the_socket_within_100_ms(editor: Editor, gateway: Gateway) -> None:
     token, answer = editor.ask("chat", question(gateway, "slow long 2000"))
     await editor.until_part(token)
@@ -300,6 +301,29 @@ async def test_what_could_not_be_sent_is_told(editor: Editor, gateway: Gateway) 
     marker = {"type": "data", "mimeType": "cache_control", "data": ""}
     _, result = await talk(editor, question(gateway, user(text("hi"), marker)))
     assert result["dropped"] == {"cache_control": 1}
+
+
+async def test_parts_nobody_told_us_of_are_dropped_and_counted(editor: Editor, gateway: Gateway) -> None:
+    thought = {"type": "thinking", "value": "Hm."}
+    answered = {"type": "toolResult", "callId": "c", "content": [text("a.py"), thought, {"type": "video"}]}
+    call = {"role": 2, "content": [{"type": "toolCall", "callId": "c", "name": "list_dir", "input": {}}]}
+    asked = [user(text("hi"), {"type": "video", "url": "x"}), call, user(answered)]
+    _, result = await talk(editor, question(gateway, *asked, tools=[LIST_DIR]))
+    assert result["dropped"] == {"video": 2, "thinking": 1}
+    assert (await editor.request("count", {"model": "openai/gpt-5", "items": asked}))["counts"][0] > 0
+    with pytest.raises(Refusal, match=r"`value` - at `\$\.messages\[0\]\.content\[0\]`"):
+        await talk(editor, question(gateway, user({"type": "text"}, {"type": "video"})))
+
+
+async def test_half_an_emoji_does_not_end_a_chat(editor: Editor, gateway: Gateway) -> None:
+    history = [
+        user(text("cut \ud83d")),
+        {"role": 2, "content": [text("\udc00 and cut")]},
+        user(text("go on")),
+    ]
+    parts, _ = await talk(editor, question(gateway, *history))
+    assert "go on" in said(parts)
+    assert "cut \ufffd" in json.dumps(gateway.requests[-1].body, ensure_ascii=False)
 
 
 async def test_what_doctor_wrote_of_a_server_is_heeded(tmp_path: Path) -> None:

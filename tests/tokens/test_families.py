@@ -22,6 +22,11 @@ VOCABULARIES = {
     "google/gemma-2-9b": "gemma2",
     "alibaba/qwen3-coder": "qwen3",
     "qwen2.5:7b": "qwen3",
+    "qwen3-8b": "qwen3",
+    "Qwen/Qwen3-6B": "qwen3",
+    "qwen-7b": "qwen3",
+    "deepseek-r1-distill-qwen-32b": "qwen3",
+    "deepseek-r1-distill-llama-70b": "llama3",
     "deepseek/deepseek-v3.2": "deepseek_v3",
     "meta/llama-3.3-70b": "llama3",
     "llama3.2:latest": "llama3",
@@ -40,9 +45,11 @@ WEIGHTED = {
     "anthropic/claude-opus-4-7": "claude-4.7",
     "anthropic/claude-sonnet-5": "claude-4.7",
     "alibaba/qwen3.6-plus": "qwen-3.5",
+    "alibaba/qwen3-6-plus": "qwen-3.5",
+    "alibaba/qwen4-max": "qwen-3.5",
     "meta/llama-4-maverick": "llama-4",
     "xai/grok-4": "grok",
-    "smollm2-135m-instruct": "unknown:smollm2-135m-instruct",
+    "smollm2-135m-instruct": "smollm",
 }
 
 

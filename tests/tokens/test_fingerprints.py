@@ -20,7 +20,6 @@ from tollbridge.core.messages import (
     ToolResultPart,
 )
 from tollbridge.tokens.fingerprints import (
-    Fingerprints,
     answer_fingerprint,
     chain,
     fingerprint,
@@ -115,10 +114,3 @@ def test_an_answer_is_known_again_when_the_editor_gives_it_back() -> None:
         "m", [TextPart("Let me look."), call, call]
     )
     assert answer_fingerprint("m", streamed) != answer_fingerprint("other", streamed)
-
-
-def test_remembered_fingerprints_are_of_the_object_and_not_of_its_address() -> None:
-    known = Fingerprints(most=4)
-    for number in range(100):
-        message = assistant(TextPart(str(number)))
-        assert known.of(message) == known.of(message) == fingerprint(message)

@@ -268,3 +268,17 @@ def test_any_value_can_be_the_input_of_a_call() -> None:
     for strange in (None, "text", {"\ud83d": "\ud83d"}, [1, {2: 3}], object()):
         messages = [*START, assistant(ToolCallPart("c", "f", strange))]
         assert ledger.estimate(request(messages)).tokens > 0
+
+
+def test_a_prompt_is_never_told_to_be_less_than_its_text() -> None:
+    ledger = Ledger()
+    text = "hello " * 50
+    model = "anthropic/claude-sonnet-4.5"
+    # A report that leaves less than nothing for what surrounds the text.
+    assert ledger.record(
+        request([user(text)], model=model), Usage(round(0.9 * ledger.text_tokens(model, text)))
+    )
+    asked = ledger.estimate(request([user("other")], model=model))
+    assert asked.tokens >= ledger.text_tokens(model, "other") > 0
+    assert all(part.tokens > 0 for part in asked.parts)
+    assert sum(part.tokens for part in asked.parts) == asked.tokens

@@ -28,7 +28,11 @@ def sound(length: float) -> bytes:
 
 def test_pages_are_counted_where_they_can_be_seen() -> None:
     assert pages(PDF) == 2
-    assert pages(b"%PDF-1.7 /Count 12") == 12
+    assert pages(b"%PDF-1.7 1 0 obj<</Count 12/Kids[2 0 R]/Type/Pages>>") == 12
+
+
+def test_bookmarks_are_no_pages() -> None:
+    assert pages(PDF + b"4 0 obj<</Type/Outlines/First 5 0 R/Count 480>>endobj") == 2
 
 
 def test_pages_out_of_sight_are_counted_by_weight() -> None:

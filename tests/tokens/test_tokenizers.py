@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from bench.tokens.chunks import chunks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # Counted by other engines from other copies of the vocabularies: see bench/tokens/equality.py.
 FIXTURE = json.loads(Path(__file__).with_name("counts.json").read_text())
+CHUNKS = json.loads(Path(__file__).with_name("chunks.json").read_text())
 BUNDLED = [
     *("o200k_base", "cl100k_base", "gemma2", "gemma4", "qwen3", "deepseek_v3", "llama2", "llama3"),
     *("mistral_v2", "mistral_v3", "kimi_k2", "glm4", "phi4"),
@@ -55,9 +57,18 @@ def test_counts_are_those_of_an_independent_tokenizer(name: str) -> None:
     assert ours == FIXTURE["counts"][name]
 
 
+@pytest.mark.parametrize("name", CHUNKS["counts"])
+def test_a_thousand_texts_count_the_same_as_in_an_independent_tokenizer(name: str) -> None:
+    ours = [loaded(name).count(text) for text in chunks()]
+    assert len(ours) >= 1_000
+    assert ours == CHUNKS["counts"][name]
+
+
+# One of each kind of engine: pieces by a pattern, pieces of any length, pieces that know their spaces.
+@pytest.mark.parametrize("name", ["o200k_base", "gemma4", "llama2"])
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_megabyte_of_anything_is_counted_in_a_second(text: str) -> None:
-    engine = loaded()
+def test_a_megabyte_of_anything_is_counted_in_a_second(name: str, text: str) -> None:
+    engine = loaded(name)
     started = time.process_time()
     assert engine.count(text) > 0
     assert time.process_time() - started < 1.0

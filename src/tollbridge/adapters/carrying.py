@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tollbridge.core.events import Event, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
+from tollbridge.core.events import Corrected, Event, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import DataPart, Part
 from tollbridge.core.reasoning import CARRIED, Block, Carried, Origin, bind
@@ -34,6 +34,8 @@ class Carrying:
             match event:
                 case ReasoningDelta():
                     self._think(event)
+                case Corrected(of="reasoning"):
+                    self._think(event)
                 case ReasoningEnded():
                     event = self._ended(event)
                 case TextDelta():
@@ -57,7 +59,7 @@ class Carrying:
         data = write_json(carried).encode()
         return [DataPart(data, CARRIED)] if len(data) <= PACK_LIMIT else []
 
-    def _think(self, delta: ReasoningDelta) -> None:
+    def _think(self, delta: ReasoningDelta | Corrected) -> None:
         """A summary of several parts (`id`, `id:1`…) is one block."""
         block, _, part = (delta.id or "").partition(":")
         before = self._texts.get(block, "")

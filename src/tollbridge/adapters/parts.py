@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from tollbridge.core.events import (
+    Corrected,
     Data,
     Event,
     Failed,
@@ -51,7 +52,7 @@ def parts_of(events: Iterable[Event], *, reasoning: bool = True) -> list[Part]:
             case Data():
                 mime = f"application/vnd.vercel.{event.name.removeprefix('data-')}+json"
                 parts.append(DataPart(write_json(event.value).encode(), mime, event.id))
-            case Finished() | Failed():
+            case Corrected() | Finished() | Failed():  # an editor cannot unsay
                 pass
             case _:
                 assert_never(event)

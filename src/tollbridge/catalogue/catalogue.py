@@ -7,14 +7,13 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
-from tollbridge.catalogue.disk import Kept, Shelf
-from tollbridge.core.errors import BridgeError, InvalidRequest, NotFound, StreamError
+from tollbridge.catalogue.disk import Kept, Shelf, Source
+from tollbridge.catalogue.enrichment import fill_gaps
+from tollbridge.core.errors import BridgeError, StreamError
 from tollbridge.core.models import Model
-from tollbridge.gateways.endpoints import Endpoints, enriched, has_gaps
 
 log = logging.getLogger(__name__)
 
@@ -24,21 +23,6 @@ FRESH = 300.0
 RETRY = 30.0
 # Lists remembered at once, one for each gateway and key.
 LIST_LIMIT = 64
-# Models whose gaps are filled in one refresh, and how many are asked about at once.
-ENRICH_LIMIT = 50
-ENRICH_TOGETHER = 8
-# A server that knows nothing of endpoints is asked again after this long.
-ENRICH_RETRY = 86_400.0
-
-
-class Source(Protocol):
-    """What the catalogue needs of a client."""
-
-    base_url: str
-
-    async def models(self, *, api_key: str | None = None) -> list[Model]: ...
-
-    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None: ...
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -59,6 +43,8 @@ class Catalogue:
         self._shelf = Shelf(folder) if folder else None
         self._on_change = on_change
         self._kept: dict[int, Kept] = {}
+        # For whom the list on disk was read. A second key of the same account may be someone else's.
+        self._readers: dict[tuple[str, str], int] = {}
         self._fetches: dict[int, asyncio.Task[Kept]] = {}
         self._failed: dict[int, tuple[float, BridgeError]] = {}
 
@@ -67,19 +53,22 @@ class Catalogue:
         source: Source,
         *,
         api_key: str | None = None,
+        account: str = "",
         refresh: bool = False,
         patience: float | None = 0.0,
     ) -> Listing:
-        """The list. One that is stale is served at once and fetched again behind; with `patience`, that many
-        seconds are given to the fetch first. A failure is raised only where there is nothing to serve."""
-        name = _name(source, api_key)
-        kept = self._known(name, source.base_url)
+        """The list, by account: which models there are may depend on whose key asks.
+
+        One that is stale is served at once and fetched again behind; with `patience`, that many seconds are
+        given to the fetch first. A failure is raised only where there is nothing to serve."""
+        name = _name(source, account, api_key)
+        kept = self._known(name, source.base_url, account)
         if kept is not None and kept.age < FRESH and not refresh:
             return Listing(kept.models, kept.fetched)
         failed, error = self._failed.get(name, (0.0, None))
         if kept is not None and not refresh and error and time.monotonic() - failed < RETRY:
             return Listing(kept.models, kept.fetched, error)
-        fetch = self._fetch(name, source, api_key, kept)
+        fetch = self._fetch(name, source, account, api_key, kept)
         if kept is None:
             return _listing(await asyncio.shield(fetch))
         # Shielded: one who stops waiting does not take the list from the others.
@@ -91,10 +80,19 @@ class Catalogue:
             return Listing(kept.models, kept.fetched, failure)
         return _listing(fetch.result())
 
-    def find(self, source: Source, model_id: str, *, api_key: str | None = None) -> Model | None:
+    def find(
+        self, source: Source, model_id: str, *, api_key: str | None = None, account: str = ""
+    ) -> Model | None:
         """A model of a list that was served before."""
-        kept = self._known(_name(source, api_key), source.base_url)
+        kept = self._known(_name(source, account, api_key), source.base_url, account)
         return next((model for model in kept.models if model.id == model_id), None) if kept else None
+
+    def owners(self, base_url: str, account: str = "") -> frozenset[str]:
+        """Whom the last list of a gateway names as the owners of its models: some servers name themselves."""
+        lists = [kept for kept in self._kept.values() if kept.base_url == base_url]
+        if not lists and self._shelf and (found := self._shelf.get(base_url, account)):
+            lists = [found]
+        return frozenset(model.owner for kept in lists for model in kept.models if model.owner)
 
     async def aclose(self) -> None:
         """Give up what is being fetched. Before the clients are closed."""
@@ -103,10 +101,11 @@ class Catalogue:
             fetch.cancel()
         await asyncio.gather(*fetches, return_exceptions=True)
 
-    def _known(self, name: int, base_url: str) -> Kept | None:
-        """What is remembered for this key, or else what the last one who asked this gateway was told."""
+    def _known(self, name: int, base_url: str, account: str) -> Kept | None:
+        """What is remembered for this key, or else what the account was told when it last asked."""
         found = self._kept.get(name)
-        if found is None and self._shelf and (found := self._shelf.get(base_url)):
+        first = self._readers.setdefault((base_url, account), name)
+        if found is None and first == name and self._shelf and (found := self._shelf.get(base_url, account)):
             self._remember(name, found)
         return found
 
@@ -116,15 +115,17 @@ class Catalogue:
             self._kept.pop(next(iter(self._kept)))
         self._kept[name] = kept
 
-    def _fetch(self, name: int, source: Source, key: str | None, kept: Kept | None) -> asyncio.Task[Kept]:
+    def _fetch(
+        self, name: int, source: Source, account: str, key: str | None, kept: Kept | None
+    ) -> asyncio.Task[Kept]:
         fetch = self._fetches.get(name)
         if fetch is None:
             fetch = asyncio.ensure_future(_fetched(source, key, kept))
             self._fetches[name] = fetch
-            fetch.add_done_callback(lambda done: self._keep(name, kept, done))
+            fetch.add_done_callback(lambda done: self._keep(name, account, kept, done))
         return fetch
 
-    def _keep(self, name: int, before: Kept | None, fetch: asyncio.Task[Kept]) -> None:
+    def _keep(self, name: int, account: str, before: Kept | None, fetch: asyncio.Task[Kept]) -> None:
         self._fetches.pop(name, None)
         if fetch.cancelled():
             return
@@ -139,7 +140,7 @@ class Catalogue:
         self._failed.pop(name, None)
         self._remember(name, kept)
         if self._shelf:
-            self._shelf.put(kept)
+            self._shelf.put(msgspec.structs.replace(kept, account=account))
         if self._on_change and before and before.models != kept.models:
             self._on_change(kept.base_url)
 
@@ -148,48 +149,13 @@ async def _fetched(source: Source, key: str | None, before: Kept | None) -> Kept
     models = await source.models(api_key=key)
     if not models and before and before.models:
         raise StreamError("The gateway lists no models, and did before.")
-    now = time.time()
-    refused = before.no_endpoints if before else None
-    asks = refused is None or not 0 <= now - refused < ENRICH_RETRY
-    gaps = [model for model in models if has_gaps(model)][:ENRICH_LIMIT] if asks else []
-    if gaps:
-        filled, knows = await _filled(source, key, gaps)
-        models = [filled.get(model.id, model) for model in models]
-        refused = None if knows else now
-    return Kept(base_url=source.base_url, fetched=now, models=tuple(models), no_endpoints=refused)
-
-
-async def _filled(source: Source, key: str | None, models: list[Model]) -> tuple[dict[str, Model], bool]:
-    """The models with their gaps filled, and whether the server knows of endpoints at all.
-
-    The first is asked about alone: a server that knows nothing of endpoints is not asked fifty times.
-    """
-    try:
-        first = await source.endpoints(models[0].id, api_key=key)
-    except (NotFound, InvalidRequest, StreamError):
-        first = None
-    except BridgeError:
-        return {}, True
-    if first is None:
-        return {}, False
-    gate = asyncio.Semaphore(ENRICH_TOGETHER)
-
-    async def ask(model: Model) -> Model:
-        async with gate:
-            try:
-                found = await source.endpoints(model.id, api_key=key)
-            except BridgeError:
-                return model  # the list is good without it
-        return enriched(model, found) if found else model
-
-    others = await asyncio.gather(*(ask(model) for model in models[1:]))
-    return {model.id: model for model in (enriched(models[0], first), *others)}, True
+    return await fill_gaps(source, key, models, before)
 
 
 def _listing(kept: Kept) -> Listing:
     return Listing(kept.models, kept.fetched)
 
 
-def _name(source: Source, key: str | None) -> int:
+def _name(source: Source, account: str, key: str | None) -> int:
     """Tells accounts apart without keeping their keys; salted anew in every process."""
-    return hash((source.base_url, key))
+    return hash((source.base_url, account, key))

@@ -1,4 +1,4 @@
-"""The last list of each gateway, on disk, so that there are models before the network answers."""
+"""The last list of each account, on disk, so that there are models before the network answers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import hashlib
 import logging
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from tollbridge.core.models import Model
+from tollbridge.gateways.endpoints import Endpoints
 
 log = logging.getLogger(__name__)
 
@@ -21,13 +24,33 @@ FILE_LIMIT = 32
 _FORMAT = 1
 
 
+class Source(Protocol):
+    """What the catalogue needs of a client."""
+
+    base_url: str
+
+    async def models(self, *, api_key: str | None = None) -> list[Model]: ...
+
+    async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None: ...
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """When a gateway was asked for the endpoints of a model, and what it said."""
+
+    at: float
+    found: Endpoints | None = None
+
+
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A list as it was fetched. `no_endpoints` is when the gateway was found to know nothing of them."""
+    """A list, with its gaps filled. `no_endpoints` is when the gateway was found to know nothing of them,
+    and `asked` what it said of each model's."""
 
     base_url: str
     fetched: float
     models: tuple[Model, ...]
     no_endpoints: float | None = None
+    asked: Mapping[str, Asked] = {}
+    account: str = ""
     format: int = _FORMAT
 
     @property
@@ -38,21 +61,22 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shelf:
-    """A folder of lists, one a gateway. What cannot be read is missing; what cannot be written is let be."""
+    """A folder of lists, one an account. What cannot be read is missing; what cannot be written is let be."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def get(self, base_url: str) -> Kept | None:
+    def get(self, base_url: str, account: str = "") -> Kept | None:
         try:
-            with self._path(base_url).open("rb") as file:
+            with self._path(base_url, account).open("rb") as file:
                 kept = msgspec.json.decode(file.read(SIZE_LIMIT), type=Kept)
         except (OSError, msgspec.MsgspecError):
             return None
-        return kept if kept.base_url == base_url and kept.format == _FORMAT else None
+        meant = (base_url, account, _FORMAT)
+        return kept if (kept.base_url, kept.account, kept.format) == meant else None
 
     def put(self, kept: Kept) -> None:
-        path = self._path(kept.base_url)
+        path = self._path(kept.base_url, kept.account)
         draft = path.with_suffix(f".{os.getpid()}")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -67,5 +91,7 @@ class Shelf:
         for path in lists[:-FILE_LIMIT]:
             path.unlink(missing_ok=True)
 
-    def _path(self, base_url: str) -> Path:
-        return self._folder / f"{hashlib.sha256(base_url.encode()).hexdigest()[:20]}.json"
+    def _path(self, base_url: str, account: str) -> Path:
+        """By the account's name: nothing on disk is made of its key."""
+        name = hashlib.sha256(f"{base_url}\n{account}".encode()).hexdigest()[:20]
+        return self._folder / f"{name}.json"

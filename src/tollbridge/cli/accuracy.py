@@ -9,8 +9,8 @@ import msgspec
 
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import Paint, columns_of, counted, folded, one_line
+from tollbridge.core.places import database_file
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.settings.places import database_file
 from tollbridge.tokens import Accuracy
 
 _BARS = "▁▂▃▄▅▆▇█"

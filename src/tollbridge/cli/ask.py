@@ -25,8 +25,8 @@ from tollbridge.cli.screen import Screen
 from tollbridge.cli.summary import mended, summarise, to_json
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Role, TextPart
+from tollbridge.core.places import database_file
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.settings.places import database_file
 from tollbridge.usage import open_tracker
 
 

@@ -29,8 +29,8 @@ from tollbridge.cli.summary import mended
 from tollbridge.cli.terminal import Paint, counted, one_line
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Part, Role, TextPart
+from tollbridge.core.places import database_file
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.settings.places import database_file
 from tollbridge.usage import UsageTracker, open_tracker
 
 PROMPT = "> "

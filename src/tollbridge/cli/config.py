@@ -15,7 +15,7 @@ from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, show_table
 from tollbridge.cli.terminal import Paint
 from tollbridge.core.errors import RequestError
-from tollbridge.recorder.redact import SECRET
+from tollbridge.recorder.redact import without_secrets
 from tollbridge.settings import Loaded, all_accounts, describe_key, load
 from tollbridge.settings.checking import quoted
 from tollbridge.settings.layers import leaves
@@ -67,7 +67,7 @@ def settings_rows(loaded: Loaded) -> list[Row]:
 
 def _harmless(name: str, value: Any) -> Any:
     # A provider's own key may be among the options.
-    if name.startswith("models.") and (SECRET.search(name.encode()) or ".byok" in name):
+    if name.startswith("models.") and without_secrets(value, name) != value:
         return "set, not shown"
     return _PASSWORD.sub("…@", value) if isinstance(value, str) else value
 

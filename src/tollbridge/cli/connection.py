@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Literal, assert_never
 
 import click
@@ -22,6 +21,7 @@ from tollbridge.clients.gateway import GatewayClient
 from tollbridge.clients.openresponses import VERCEL, OpenResponsesClient
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest
+from tollbridge.core.places import catalogue_folder
 from tollbridge.core.quirks import Quirks
 from tollbridge.healing import RememberedLessons
 from tollbridge.local import LocalModel, is_installed
@@ -31,7 +31,6 @@ from tollbridge.settings import Chosen, Key, Settings, chosen_account, find_key,
 from tollbridge.settings.keys import OWN, clean_key
 from tollbridge.settings.network import http_timeouts
 from tollbridge.settings.oidc import TokenRefresher
-from tollbridge.settings.places import catalogue_folder
 from tollbridge.usage import Payer
 
 # Seconds a person waits for a new list where there is an old one.
@@ -48,17 +47,21 @@ class Choice(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def _quirks(base_url: str, model: str) -> Quirks | None:
-    """How the server wants to be talked to. A file that makes no sense is told, and stops nobody."""
-    try:
-        return find_quirks(base_url, model)
-    except UnreadableProfile as error:
-        click.echo(one_line(error.message), err=True)
-        return None
+def _lessons(account: str = "") -> RememberedLessons:
+    """How servers want to be talked to. A file that makes no sense is told once, and stops nobody."""
+    told: set[str] = set()
+    catalogue = Catalogue(catalogue_folder())
 
+    def quirks(base_url: str, model: str) -> Quirks | None:
+        try:
+            return find_quirks(base_url, model, owners=catalogue.owners(base_url, account))
+        except UnreadableProfile as error:
+            if error.message not in told:
+                click.echo(one_line(error.message), err=True)
+            told.add(error.message)
+            return None
 
-def _lessons() -> RememberedLessons:
-    return RememberedLessons(_quirks)
+    return RememberedLessons(quirks)
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -85,9 +88,8 @@ class Connection(msgspec.Struct, frozen=True):
     @property
     def recorder(self) -> Recorder | None:
         """Where turns are recorded, if they are."""
-        if self.settings.record is None:
-            return None
-        return Recorder(Path(self.settings.record), redacted=self.settings.record_redact)
+        folder = self.settings.record_folder
+        return Recorder(folder, redacted=self.settings.record_redact) if folder else None
 
     def prepared(self, request: ChatRequest) -> ChatRequest:
         """The request with what the settings add to it."""
@@ -97,7 +99,9 @@ class Connection(msgspec.Struct, frozen=True):
         """The models of the gateway; a list on disk that is stale is served where the gateway is slow."""
         catalogue = Catalogue(catalogue_folder() if self.lasting else None)
         try:
-            return await catalogue.models(self.client, refresh=refresh, patience=LIST_PATIENCE)
+            return await catalogue.models(
+                self.client, account=self.account, refresh=refresh, patience=LIST_PATIENCE
+            )
         except BridgeError as error:
             raise Explained(error, self.way) from error
         finally:
@@ -157,7 +161,13 @@ async def _connected(
             ) as client:
                 name = account.name if account else ""
                 yield Connection(
-                    client, choice.base_url, settings=settings, account=name, way=backend, lasting=True
+                    client,
+                    choice.base_url,
+                    settings=settings,
+                    account=name,
+                    way=backend,
+                    lasting=True,
+                    lessons=_lessons(name),
                 )
         case "ui-stream":
             # The key of a gateway is nobody else's business: only one meant for Tollbridge itself is sent.

@@ -11,6 +11,7 @@ import msgspec
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import one_line
 from tollbridge.core.errors import RequestError
+from tollbridge.core.json import read_json
 from tollbridge.core.messages import (
     ChatRequest,
     Message,
@@ -21,8 +22,8 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.places import database_file
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.settings.places import database_file
 from tollbridge.tokens import EstimationResult
 
 _ROLES = {
@@ -63,8 +64,8 @@ def count(file: IO[bytes] | None, model: str, messages: IO[bytes] | None, as_jso
 def read_request(model: str, data: bytes) -> ChatRequest:
     """A conversation as people write it down."""
     try:
-        read = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+        read = read_json(data)
+    except ValueError as error:
         raise RequestError(f"The conversation is not JSON: {error}. {_SHAPE}") from error
     given = {"messages": read} if isinstance(read, list) else read
     if not isinstance(given, dict) or not isinstance(given.get("messages"), list):

@@ -13,6 +13,7 @@ from tollbridge.cli.screen import Screen
 from tollbridge.cli.toll import Timing
 from tollbridge.core.errors import BridgeError, ContextTooLong
 from tollbridge.core.events import (
+    Corrected,
     Data,
     Event,
     Failed,
@@ -28,8 +29,12 @@ from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.reasoning import is_marker
 from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.io.watching import Watch
 from tollbridge.recorder import Recorder
 from tollbridge.usage import UsageTracker
+
+# Seconds from which on a person wonders why nothing happens.
+LONG_WAIT = 1.0
 
 
 class Listener:
@@ -48,7 +53,8 @@ class Listener:
         self.parts: list[Part] = []
         self.error: BridgeError | None = None
         self._connection = connection
-        self._gateway: Gateway = connection.client
+        self._client = connection.client if screen is None else connection.client.watched(_Patience(screen))
+        self._gateway: Gateway = self._client
         self._screen = screen
         self._clock = clock
         self._began = clock()
@@ -79,7 +85,7 @@ class Listener:
 
     async def _recorded(self, request: ChatRequest, recorder: Recorder, tracker: UsageTracker | None) -> None:
         async with recorder.tape(request) as tape:
-            self._gateway = self._connection.client.watched(tape)
+            self._gateway = self._client.watched(tape)
             turn = await self._bridge(tracker).answer(request, tape.heard(self.parts.extend))
             self._context = turn.context
             tape.finished(turn.finish_reason, turn.usage)
@@ -127,6 +133,19 @@ class Listener:
             show(event, self._screen)
 
 
+class _Patience(Watch):
+    """Tells the person why nothing happens for a while."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def waiting(self, error: BridgeError, seconds: float) -> None:
+        if seconds < LONG_WAIT:
+            return
+        said = f"The gateway answered {error.status}" if error.status else error.message.rstrip(".")
+        self._screen.note(f"[{said}; trying again in {seconds:.0f} s]")
+
+
 def show(event: Event, screen: Screen) -> None:
     match event:
         case TextDelta():
@@ -148,7 +167,7 @@ def show(event: Event, screen: Screen) -> None:
                 screen.note("[the answer was cut at the limit of its length]")
             elif event.reason == "content-filter":
                 screen.note("[the gateway's content filter stopped the answer]")
-        case ReasoningEnded() | Data() | Failed():
+        case Corrected() | ReasoningEnded() | Data() | Failed():
             pass
         case _:
             assert_never(event)

@@ -134,6 +134,7 @@ def _as_json(model: Model, settings: Settings) -> dict[str, Any]:
         "context_window": model.context_window,
         "max_output_tokens": model.max_output_tokens,
         "tags": sorted(model.tags),
+        "supported_parameters": sorted(model.parameters),
         "prices": None if prices is None else {name: _text(getattr(prices, name)) for name in _PRICES},
         "price_category": None if prices is None else prices.category,
         "identity": msgspec.to_builtins(model.identity),

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from tollbridge.cli.summary import mended
 from tollbridge.clients.choice import BACKENDS, Backend
+from tollbridge.core.addresses import NO_USERINFO, has_userinfo
 from tollbridge.core.media import sniff
 from tollbridge.core.messages import DataPart
 
@@ -33,7 +34,7 @@ class Where(msgspec.Struct, frozen=True):
     backend: Backend | None = None
     ui_stream: str | None = None
     account: str | None = None
-    record: Path | None = None
+    record: str | None = None
     record_redact: bool = False
 
     def flags(self) -> dict[str, object]:
@@ -43,7 +44,7 @@ class Where(msgspec.Struct, frozen=True):
             "base_url": self.base_url,
             "backend": self.backend,
             "allow_http": self.allow_http or None,
-            "record": None if self.record is None else str(self.record),
+            "record": self.record,
             "record_redact": self.record_redact or None,
         }
 
@@ -135,13 +136,13 @@ def record_options(command: Command) -> Command:
 
     @click.option(
         "--record",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=click.Path(file_okay=False),
         metavar="DIR",
         help="Record every turn in this folder, to replay it or to show it.  [env: TOLLBRIDGE_RECORD]",
     )
     @click.option("--record-redact", is_flag=True, help="Blot out what was said in recordings.")
     @functools.wraps(command)
-    def with_record(record: Path | None, record_redact: bool, where: Where, **rest: Any) -> int | None:
+    def with_record(record: str | None, record_redact: bool, where: Where, **rest: Any) -> int | None:
         told = msgspec.structs.replace(where, record=record, record_redact=record_redact)
         return command(where=told, **rest)
 
@@ -201,6 +202,8 @@ def read_image(path: Path) -> DataPart:
 def _check_url(_context: click.Context, _option: click.Parameter, url: str | None) -> str | None:
     if not url:
         return None
+    if has_userinfo(url):
+        raise click.BadParameter(NO_USERINFO)
     try:
         parts = urlsplit(url)
     except ValueError as error:

@@ -11,6 +11,7 @@ import msgspec
 
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import (
+    Corrected,
     Data,
     Ending,
     Event,
@@ -57,6 +58,8 @@ def summarise(events: Iterable[Event]) -> Summary:
                 _say(text, event)
             case ReasoningDelta():
                 _say(reasoning, event)
+            case Corrected():
+                _say(text if event.of == "text" else reasoning, event)
             case ReasoningEnded():
                 pass
             case ToolCall():
@@ -88,7 +91,7 @@ def summarise(events: Iterable[Event]) -> Summary:
     )
 
 
-def _say(said: list[str], delta: TextDelta | ReasoningDelta) -> None:
+def _say(said: list[str], delta: TextDelta | ReasoningDelta | Corrected) -> None:
     if delta.replaces:
         said[:] = ["".join(said)[: -delta.replaces]]
     said.append(delta.text)

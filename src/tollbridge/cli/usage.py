@@ -16,8 +16,8 @@ from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
 from tollbridge.cli.terminal import counted, folded
 from tollbridge.core.models import Prices
+from tollbridge.core.places import catalogue_folder, database_file
 from tollbridge.core.usage import Usage
-from tollbridge.settings.places import catalogue_folder, database_file
 from tollbridge.store import Database, UsageRow, UsageTable
 
 _DAY = 86_400.0
@@ -34,7 +34,7 @@ COLUMNS = (
     Column("cost $", right=True, leaves=1),
     Column("tokens", leaves=6),
 )
-PriceOf = Callable[[str, str], Prices | None]
+PriceOf = Callable[[UsageRow], Prices | None]
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,13 +89,14 @@ class Shelves:
 
     def __init__(self) -> None:
         self._shelf = Shelf(catalogue_folder())
-        self._lists: dict[str, dict[str, Prices | None]] = {}
+        self._lists: dict[tuple[str, str], dict[str, Prices | None]] = {}
 
-    def __call__(self, base_url: str, model: str) -> Prices | None:
-        if base_url not in self._lists:
-            kept = self._shelf.get(base_url)
-            self._lists[base_url] = {one.id: one.prices for one in kept.models} if kept else {}
-        return self._lists[base_url].get(model)
+    def __call__(self, row: UsageRow) -> Prices | None:
+        whose = row.base_url, row.account
+        if whose not in self._lists:
+            kept = self._shelf.get(*whose)
+            self._lists[whose] = {one.id: one.prices for one in kept.models} if kept else {}
+        return self._lists[whose].get(row.model)
 
 
 def add_up(rows: Iterable[UsageRow], price_of: PriceOf) -> list[Sum]:
@@ -122,7 +123,7 @@ def _sum(day: str, model: str, rows: list[UsageRow], price_of: PriceOf) -> Sum:
     costs = [
         cost
         for row in rows
-        if (prices := price_of(row.base_url, row.model)) and (cost := prices.cost(row.usage)) is not None
+        if (prices := price_of(row)) and (cost := prices.cost(row.usage)) is not None
     ]
     return Sum(
         day=day,

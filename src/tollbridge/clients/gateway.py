@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -14,22 +16,24 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tollbridge.core.addresses import NO_USERINFO, has_userinfo
 from tollbridge.core.errors import BridgeError, RequestError
 from tollbridge.core.events import Event, until_failure
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
 from tollbridge.core.redaction import hide_key
-from tollbridge.gateways.dialects import decoder_for
+from tollbridge.gateways.dialects import Decoder, decoder_for
 from tollbridge.gateways.endpoints import Endpoints
 from tollbridge.gateways.refusal import BODY_LIMIT as REFUSAL_LIMIT
 from tollbridge.gateways.refusal import read_refusal
 from tollbridge.io.retry import RetryPolicy
-from tollbridge.io.watching import NOBODY, Watch
+from tollbridge.io.watching import Watch
 
 if TYPE_CHECKING:
     from tollbridge.io.http import HttpClient, Reply, Timeouts
 
 Read = TypeVar("Read")
+log = logging.getLogger(__name__)
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -60,6 +64,8 @@ class GatewayClient(ABC):
     ) -> None:
         if base_url is not None and (not base_url.strip() or set("?#") & set(base_url)):
             raise RequestError("A base URL is an address like https://host/v1, with nothing after the path.")
+        if base_url is not None and has_userinfo(base_url):
+            raise RequestError(NO_USERINFO)  # here, before it is written down anywhere
         self.base_url = (base_url or self.home).rstrip("/")
         self._api_key = api_key
         self._timeouts = timeouts
@@ -69,7 +75,7 @@ class GatewayClient(ABC):
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._chance = random.Random()  # noqa: S311 - only spreads retries
         self._http: HttpClient | None = None
-        self._watch = NOBODY
+        self._watches: tuple[Watch, ...] = ()
 
     def __repr__(self) -> str:
         # What stands in the place of a URL may be a key, and a URL may hold a password.
@@ -86,10 +92,11 @@ class GatewayClient(ABC):
         await self.aclose()
 
     def watched(self, watch: Watch) -> Self:
-        """The same client under someone's eyes, for one turn. It shares the connections and is not closed."""
+        """The same client under one more pair of eyes, for one turn. It shares the connections and is not
+        closed."""
         self._opened()
         twin = copy(self)
-        twin._watch = watch
+        twin._watches = (*self._watches, watch)
         return twin
 
     async def aclose(self) -> None:
@@ -113,12 +120,12 @@ class GatewayClient(ABC):
     ) -> AsyncGenerator[list[Event]]:
         """The same, one list a network read: what arrived together is handed on together."""
         question = self._question(request)
-        key = self._key(api_key)
+        key, until = self._key(api_key), self._opened().deadline()
         failed = 0
         while True:
             told = False
             try:
-                async with aclosing(self._attempt(question, key)) as batches:
+                async with aclosing(self._attempt(question, key, until)) as batches:
                     async for batch in batches:
                         told = True
                         yield batch
@@ -126,7 +133,7 @@ class GatewayClient(ABC):
             except BridgeError as error:
                 hide_key(error, key)
                 failed += 1
-                wait = None if told else self._retries.wait(error, failed, self._chance)
+                wait = None if told else self._wait(error, failed, until)
                 if wait is None:
                     raise
             await asyncio.sleep(wait)
@@ -171,38 +178,56 @@ class GatewayClient(ABC):
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
         """The request in the words of this client's protocol."""
 
-    async def _attempt(self, question: Question, key: str | None) -> AsyncGenerator[list[Event]]:
+    async def _attempt(
+        self, question: Question, key: str | None, until: float | None
+    ) -> AsyncGenerator[list[Event]]:
         headers = {**self._request_headers(key), **question.headers}
-        self._watch.asked(self.protocol, question.url, headers, question.body)
-        async with self._opened().send("POST", question.url, headers, question.body) as reply:
-            self._watch.answered(reply.status, reply.headers)
-            decoder = decoder_for(self.protocol, reply.status, reply.headers)
-            async with aclosing(reply.chunks()) as chunks:
-                async for chunk in chunks:
-                    self._watch.received(chunk)
-                    batch, failure = until_failure(decoder.feed(chunk))
-                    if batch:
-                        yield batch
-                    if failure is not None:
-                        raise _told(failure, reply)
-                    if decoder.over:
-                        return
-            batch, failure = until_failure(decoder.close())
+        for watch in self._watches:
+            watch.asked(self.protocol, question.url, headers, question.body)
+        async with self._opened().send("POST", question.url, headers, question.body, until=until) as reply:
+            for watch in self._watches:
+                watch.answered(reply.status, reply.headers)
+            with _logged(decoder_for(self.protocol, reply.status, reply.headers)) as decoder:
+                async with aclosing(reply.chunks()) as chunks:
+                    async for chunk in chunks:
+                        for watch in self._watches:
+                            watch.received(chunk)
+                        batch, failure = until_failure(decoder.feed(chunk))
+                        if batch:
+                            yield batch
+                        if failure is not None:
+                            raise _told(failure, reply)
+                        if decoder.over:
+                            return
+                batch, failure = until_failure(decoder.close())
             if batch:
                 yield batch
             if failure is not None:
                 raise _told(failure, reply)
 
+    def _wait(self, error: BridgeError, failed: int, until: float | None) -> float | None:
+        """Seconds until the next attempt, which is then announced; `None` where there is none."""
+        wait = self._retries.wait(error, failed, self._chance)
+        if wait is None or (until is not None and time.monotonic() + wait >= until):
+            return None
+        log.info(
+            "Attempt %d failed (%s, status %s); the next is in %.1f s.",
+            *(failed, error.kind, error.status, wait),
+        )
+        for watch in self._watches:
+            watch.waiting(error, wait)
+        return wait
+
     async def _call(
         self, method: str, path: str, body: bytes | None, api_key: str | None, read: Callable[[bytes], Read]
     ) -> Read:
         """What `read` makes of the whole answer."""
-        key = self._key(api_key)
+        key, until = self._key(api_key), self._opened().deadline()
         failed = 0
         while True:
             try:
                 async with self._opened().send(
-                    method, self.base_url + path, self._request_headers(key), body
+                    method, self.base_url + path, self._request_headers(key), body, until=until
                 ) as reply:
                     if reply.status >= 400:
                         page = await reply.start(REFUSAL_LIMIT)
@@ -215,7 +240,7 @@ class GatewayClient(ABC):
             except BridgeError as error:
                 hide_key(error, key)
                 failed += 1
-                wait = self._retries.wait(error, failed, self._chance)
+                wait = self._wait(error, failed, until)
                 if wait is None:
                     raise
             await asyncio.sleep(wait)
@@ -250,3 +275,14 @@ def _told(error: BridgeError, reply: Reply) -> BridgeError:
     error.status = error.status or (reply.status if reply.status >= 400 else None)
     error.request_id = error.request_id or reply.headers.get("x-request-id")
     return error
+
+
+@contextmanager
+def _logged(decoder: Decoder) -> Iterator[Decoder]:
+    """Says at the end what was not understood; one line, for whoever looks into a gateway's novelties."""
+    try:
+        yield decoder
+    finally:
+        if decoder.unknown:
+            counts = ", ".join(f"{name[:80]!r} {count}" for name, count in decoder.unknown.items())
+            log.debug("Not understood, and left out of the answer: %s.", counts)

@@ -53,8 +53,8 @@ class BridgeError(Exception):
     """The root: everything Tollbridge raises on purpose."""
 
     kind: ClassVar[Kind] = "protocol"
-    # Whether the same request may succeed later, unchanged.
-    transient: ClassVar[bool] = False
+    # Whether the same request may succeed later, unchanged. One error may know better than its kind.
+    transient: bool = False
     # What the turn cost until then, where the gateway said.
     usage: Usage | None = None
 

@@ -35,6 +35,17 @@ class ReasoningDelta(msgspec.Struct, frozen=True, tag="reasoning_delta", gc=Fals
     replaces: int = 0
 
 
+class Corrected(msgspec.Struct, frozen=True, tag="corrected"):
+    """What the last characters of the text, or of the reasoning, should have been: `replaces` says how many.
+
+    Nothing new was said. It is for whoever keeps the answer; what cannot be unsaid is left as it was."""
+
+    text: str
+    replaces: int
+    of: Literal["text", "reasoning"] = "text"
+    id: str | None = None
+
+
 class ReasoningEnded(msgspec.Struct, frozen=True, tag="reasoning_ended"):
     """A block of reasoning is complete; `metadata` is what must go back with it (signature, ciphertext)."""
 
@@ -102,7 +113,18 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     usage: Usage | None = None
 
 
-Event = TextDelta | ReasoningDelta | ReasoningEnded | ToolCall | File | Source | Data | Finished | Failed
+Event = (
+    TextDelta
+    | ReasoningDelta
+    | Corrected
+    | ReasoningEnded
+    | ToolCall
+    | File
+    | Source
+    | Data
+    | Finished
+    | Failed
+)
 
 
 def until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:

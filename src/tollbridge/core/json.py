@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 _read = msgspec.json.Decoder().decode
+# Every escape, so that one which is itself escaped is not taken for one: a whole pair, half of one, another.
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+def with_whole_characters(data: bytes) -> bytes:
+    """JSON whose halves of surrogate pairs, which JavaScript writes of an emoji it has cut, are replaced.
+
+    A strict reader refuses all of a text for one of them.
+    """
+    return _ESCAPES.sub(lambda found: found[0] if found[1] is None else rb"\ufffd", data)
 
 
 def read_json(data: bytes | str) -> Any:

@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tollbridge.adapters.answer import AnswerParts
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError, TimedOut
 from tollbridge.core.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
 from tollbridge.core.json import read_json, write_json
-from tollbridge.core.messages import ChatRequest, Message, Role
+from tollbridge.core.messages import ChatRequest, Message, Part, Role
 from tollbridge.core.models import Model
 from tollbridge.core.quirks import Quirks
+from tollbridge.core.reasoning import Origin
 from tollbridge.crossing import Crossing
 from tollbridge.gateways.dialects import decoder_for
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.sse import SseDecoder
-from tollbridge.healing import RememberedLessons
+from tollbridge.healing import Learned, RememberedLessons, find_cure
 
 if TYPE_CHECKING:
     from tollbridge.doctor.opening import Opening
@@ -114,6 +116,7 @@ class Bench:
         self.models: tuple[Model, ...] = ()
         self.listed: Heard | None = None  # the reply to the first request of all
         self.opening: Opening | None = None  # the first question, and its answer
+        self.called: tuple[Part, ...] = ()  # an answer with calls, as an editor keeps it
         self.thinking: Heard | None = None  # the last answer that could be thought about
         self.requests = 0
         self._ends = time.monotonic() + self.bounds.whole
@@ -133,6 +136,17 @@ class Bench:
     def without(self, *fields: str) -> frozenset[str]:
         """What is left out so far, and these."""
         return self.quirks.without.union(fields)
+
+    def kept(self, heard: Heard) -> tuple[Part, ...]:
+        """An answer as an editor keeps it: calls with their signatures, reasoning with its proof."""
+        answer = AnswerParts(origin=Origin.of(self.model or "", self.client.base_url))
+        return (*answer.take(heard.events), *answer.close()[0])
+
+    def is_of_this_call(self, error: BridgeError, request: ChatRequest) -> bool:
+        """Whether a refusal is of the very call that was sent back (its signature is missing, or wrong). It
+        says nothing of other calls."""
+        cure = find_cure(error, request, Learned(self.quirks))
+        return cure is not None and bool(cure.learned.spoken)
 
     async def ask(self, request: ChatRequest, **quirks: Any) -> Heard:
         """The answer to a request, put as the quirks say but for those given."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tollbridge.core.events import ReasoningEnded
-from tollbridge.core.messages import Message, Role, ThinkingPart, ToolCallPart, ToolResultPart
+from tollbridge.core.messages import ThinkingPart
 from tollbridge.core.reasoning import Origin, bind
 from tollbridge.doctor.bench import Bench, Heard
 from tollbridge.doctor.findings import Finding, amiss, not_seen, reason, well
-from tollbridge.doctor.tools import WEATHER
+from tollbridge.doctor.tools import SUNNY, WEATHER, a_round, unsigned
 from tollbridge.gateways.openresponses.wire import EVENTS
 
 _THINK = "Think briefly: what is 17 times 3?"
@@ -66,19 +66,22 @@ async def replayed(bench: Bench) -> Finding:
         return well("Not needed: no reasoning was shown.")
     origin = Origin.of(bench.model or "", bench.client.base_url)
     thought = ThinkingPart(heard.reasoning, metadata=bind(origin, _proof(heard)))
-    question = bench.question(*_round(thought), tools=(WEATHER,), reasoning_effort="low")
+    told = a_round(bench, SUNNY, thought=thought)
+    question = bench.question(*told, tools=(WEATHER,), reasoning_effort="low")
     refusal = None
     for quirks, meaning in _WAYS:
         again = await bench.ask(question, reasoning=True, **quirks)
         if again.is_refused:
             refusal = refusal or again.error
+            if again.error is not None and bench.is_of_this_call(again.error, question):
+                return unsigned(again.error)
             continue
         if again.error is not None:
             return not_seen(again.error)
         if refusal is None:
             return well("Reasoning is accepted when it is sent back.", reasoning=True, **quirks)
-        told = f"Reasoning is accepted back only {meaning}: {reason(refusal)}"
-        return amiss(told, "It is sent back so.", reasoning=True, **quirks)
+        only = f"Reasoning is accepted back only {meaning}: {reason(refusal)}"
+        return amiss(only, "It is sent back so.", reasoning=True, **quirks)
     why = reason(refusal) if refusal is not None else ""
     return amiss(
         f"Reasoning is refused when it is sent back: {why}",
@@ -91,10 +94,3 @@ async def replayed(bench: Bench) -> Finding:
 def _proof(heard: Heard) -> dict[str, Any] | None:
     proofs = [event.metadata for event in heard.events if isinstance(event, ReasoningEnded)]
     return next((dict(proof) for proof in proofs if proof), None)
-
-
-def _round(thought: ThinkingPart) -> tuple[Message | str, ...]:
-    call = ToolCallPart("call_doctor_1", WEATHER.name, {"city": "Paris"})
-    result = ToolResultPart("call_doctor_1", "Sunny, 21 degrees.")
-    said = Message(Role.ASSISTANT, (thought, call))
-    return ("What is the weather in Paris?", said, Message(Role.USER, (result,)))

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.core.json import with_whole_characters
+
 MAX_HEADER_BYTES = 8 * 1024
 # A prompt carries its images in base64; gateways refuse far less than this.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
@@ -139,7 +141,7 @@ class Reader:
 def read_message(body: bytes) -> Call | Bad | None:
     """What one frame says. `None` is an answer: we ask the editor nothing, so nothing waits for one."""
     try:
-        message = _decode_message(body)
+        message = _read(body)
     except msgspec.ValidationError as error:
         said = "A batch is not supported" if body.lstrip()[:1] == b"[" else f"Not a JSON-RPC message: {error}"
         return Bad(Fault(INVALID_REQUEST, f"{said}."), _find_id(body))
@@ -150,6 +152,15 @@ def read_message(body: bytes) -> Call | Bad | None:
     if message.method is None:
         return None
     return Call(message.method, message.params, message.id)
+
+
+def _read(body: bytes) -> _Message:
+    try:
+        return _decode_message(body)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return _decode_message(with_whole_characters(body))
 
 
 def encode_result(call_id: Id, result: Any) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any, assert_never
 import msgspec
 
 from tollbridge.core.events import (
+    Corrected,
     Data,
     Event,
     Failed,
@@ -79,7 +80,7 @@ class ModelParts:
                 }
                 known = {name: value for name, value in said.items() if value is not None}
                 return [*self._closed(), {"type": "error", "error": known}]
-            case Data():
+            case Data() | Corrected():
                 return []  # no model says such a thing
             case _:
                 assert_never(event)

@@ -43,9 +43,12 @@ class Door:
         self._service.arrivals.add(arrival)
         try:
             response = await self._answer(request, handler)
-        except (asyncio.CancelledError, ConnectionError):
+        except asyncio.CancelledError:
             self._service.arrivals.note_hang_up(arrival)
             raise
+        except ConnectionError:  # gone while we were writing: nothing that anyone need be told
+            self._service.arrivals.note_hang_up(arrival)
+            return web.Response()
         else:
             arrival.status = response.status
             return response

@@ -23,6 +23,10 @@ class Decoder(Protocol):
     @property
     def over(self) -> bool: ...
 
+    @property
+    def unknown(self) -> Mapping[str, int]:
+        """How often there came what we do not know, by its name."""
+
     def feed(self, chunk: bytes) -> list[Event]: ...
 
     def close(self) -> list[Event]: ...
@@ -67,6 +71,10 @@ class AnyDecoder:
     @property
     def over(self) -> bool:
         return self._decoder is not None and self._decoder.over
+
+    @property
+    def unknown(self) -> Mapping[str, int]:
+        return {} if self._decoder is None else self._decoder.unknown
 
     def feed(self, chunk: bytes) -> list[Event]:
         if self._decoder is not None:

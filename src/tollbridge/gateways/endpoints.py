@@ -74,7 +74,8 @@ def enriched(model: Model, endpoints: Endpoints) -> Model:
 
 def has_gaps(model: Model) -> bool:
     """Whether the list left out what one needs to know to talk to a model."""
-    return model.is_chat_model and not (model.context_window and model.max_output_tokens and model.prices)
+    known = model.context_window and model.max_output_tokens and model.prices and model.parameters
+    return model.is_chat_model and not known
 
 
 def _dearest(prices: list[Prices]) -> Prices | None:

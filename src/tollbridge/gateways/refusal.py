@@ -300,6 +300,7 @@ class RefusalDecoder:
     """Reads the body of an answer with an error status. Belongs to one answer, as every decoder does."""
 
     over = False
+    unknown: Mapping[str, int] = {}
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
         self._status = status

@@ -19,6 +19,7 @@ _NAMED = re.compile(rb"(?m)^event: ?([^\n]*)\ndata: ?([^\n]*)\n\n")
 _PLAIN = re.compile(rb"(?m)^()data: ?([^\n]*)\n\n")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+_OTHER_FIELDS = (b"", b"id", b"retry")  # the first is a comment's
 
 
 # The name and the data of one event. Most frames have no name: theirs is empty.
@@ -35,6 +36,11 @@ class SseDecoder:
         self._by_line = False  # for good, from the first CR on
         self._held: list[bytes] = []  # the bytes of a frame that is not complete yet
         self._held_size = 0
+
+    @property
+    def strange(self) -> bool:
+        """Whether there was a line that no event stream has. Readers skip it."""
+        return self._lines.strange
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """The frames that these bytes complete."""
@@ -121,6 +127,7 @@ class _LineDecoder:
 
     def __init__(self, limit: int) -> None:
         self.error: StreamError | None = None
+        self.strange = False
         self.started = False  # a BOM is one only at the very start
         self._limit = limit
         self._size = 0  # of the frame being read, a line end counted as one byte
@@ -180,6 +187,8 @@ class _LineDecoder:
             self._data.append(value)
         elif field == b"event":
             self._event = value
+        elif field not in _OTHER_FIELDS:
+            self.strange = True
 
     def _check_size(self) -> bool:
         if self._size + self._partial_size > self._limit:

@@ -30,22 +30,27 @@ class Lessons(Protocol):
 
 
 class RememberedLessons:
-    """In memory. `profile` is asked once for each model: what a file knows of its server."""
+    """In memory. `profile` says what is known of a model's server: where that has changed since, because a
+    file was written or a list was read, what was learned begins anew from it."""
 
     def __init__(self, profile: Callable[[str, str], Quirks | None] | None = None) -> None:
         self._profile = profile
-        self._known: dict[tuple[str, str], Learned] = {}
+        self._known: dict[tuple[str, str], tuple[Quirks | None, Learned]] = {}
 
     def recall(self, base_url: str, model: str) -> Learned:
-        known = self._known.get((base_url, model))
-        if known is None:
-            told = self._profile(base_url, model) if self._profile is not None else None
-            known = Learned(told or Quirks())
-            self.learn(base_url, model, known)
-        return known
+        told = self._profile(base_url, model) if self._profile is not None else None
+        before, learned = self._known.get((base_url, model), (None, None))
+        if learned is None or before != told:
+            learned = Learned(told or Quirks())
+            self._keep(base_url, model, told, learned)
+        return learned
 
     def learn(self, base_url: str, model: str, learned: Learned) -> None:
+        told, _ = self._known.get((base_url, model), (None, None))
+        self._keep(base_url, model, told, learned)
+
+    def _keep(self, base_url: str, model: str, told: Quirks | None, learned: Learned) -> None:
         self._known.pop((base_url, model), None)
         while len(self._known) >= MODEL_LIMIT:
             self._known.pop(next(iter(self._known)))
-        self._known[(base_url, model)] = learned
+        self._known[(base_url, model)] = told, learned

@@ -1,10 +1,9 @@
-"""One streaming HTTP client on aiohttp. Low-level failures become errors of ours here, and nowhere else."""
+"""One streaming HTTP client on aiohttp."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -16,17 +15,10 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import msgspec
 import truststore
-from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from tollbridge.core.errors import (
-    BridgeError,
-    Disconnected,
-    NetworkFailed,
-    RequestError,
-    StreamError,
-    TimedOut,
-)
+from tollbridge.core.errors import NetworkFailed, RequestError, StreamError
+from tollbridge.io.failures import lasting, translated
 
 REDIRECT_LIMIT = 3
 # Read from the socket at once; large reads are what makes a fast stream cheap.
@@ -41,7 +33,8 @@ CONNECTION_LIMIT = 200
 
 class Timeouts(msgspec.Struct, frozen=True):
     """Seconds. `idle` is how long a gateway may be silent, before its first byte or between two; models that
-    reason may be silent for minutes. `total` bounds the whole answer; `None` is no bound."""
+    reason may be silent for minutes. `total` bounds the whole answer, with every attempt at it; `None` is no
+    bound."""
 
     connect: float = 15.0
     idle: float | None = 300.0
@@ -59,7 +52,7 @@ class Reply:
     async def chunks(self) -> AsyncGenerator[bytes]:
         """The body as it arrives, one piece a network read."""
         last = 0.0
-        with _translated(str(self._response.url.host)):
+        with translated(str(self._response.url.host)):
             async for chunk in self._response.content.iter_any():
                 yield chunk
                 now = time.monotonic()
@@ -124,33 +117,60 @@ class HttpClient:
         if session is not None:
             await session.close()
 
+    def deadline(self) -> float | None:
+        """When an answer that is asked for now must have ended, by `time.monotonic()`."""
+        total = self._timeouts.total
+        return None if total is None else time.monotonic() + total
+
     @asynccontextmanager
     async def send(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        until: float | None = None,
     ) -> AsyncIterator[Reply]:
-        """The reply to one request. Redirects are followed within one origin only, so no key leaves it."""
+        """The reply to one request. Redirects are followed within one origin only, so no key leaves it.
+
+        `until` is the deadline where this is not the first attempt."""
         target = check_url(url, allow_http=self._allow_http)
+        until = self.deadline() if until is None else until
         for _ in range(REDIRECT_LIMIT + 1):
-            async with self._one(method, target, headers, body) as response:
+            async with self._one(method, target, headers, body, self._left(until)) as response:
                 moved = _moved(response, method, target)
                 if moved is None:
                     yield Reply(response)
                     return
                 target = moved
-        raise NetworkFailed(f"{target.host} redirected the request more than {REDIRECT_LIMIT} times.")
+        raise lasting(
+            NetworkFailed(f"{target.host} redirected the request more than {REDIRECT_LIMIT} times.")
+        )
+
+    def _left(self, until: float | None) -> aiohttp.ClientTimeout:
+        times = self._timeouts
+        left = None if until is None else max(0.001, until - time.monotonic())  # 0 would be no bound
+        return aiohttp.ClientTimeout(total=left, connect=times.connect, sock_read=times.idle)
 
     @asynccontextmanager
     async def _one(
-        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        times: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         _check_headers(headers)
-        with _translated(url.host or ""):
+        with translated(url.host or ""):
             response = await self._opened().request(
                 method,
                 url,
                 headers=headers,
                 data=body,
                 allow_redirects=False,
+                timeout=times,
                 proxy=self._proxy_for(url),
             )
         try:
@@ -166,12 +186,10 @@ class HttpClient:
         if self._closed:
             raise RequestError("This client is closed. Make a new one for new requests.")
         if self._session is None:
-            times = self._timeouts
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     ssl=truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT), limit=CONNECTION_LIMIT
                 ),
-                timeout=aiohttp.ClientTimeout(total=times.total, connect=times.connect, sock_read=times.idle),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=READ_SIZE,
                 auto_decompress=True,
@@ -245,9 +263,11 @@ def _moved(response: aiohttp.ClientResponse, method: str, asked: URL) -> URL | N
         return target
     else:  # by these, a question would lose its body
         why = f"to {target.path} with HTTP {status}, by which the question would be lost"
-    raise NetworkFailed(
-        f"{asked.host} redirected the request {why}. Set the base URL to where the gateway really is.",
-        status=status,
+    raise lasting(
+        NetworkFailed(
+            f"{asked.host} redirected the request {why}. Set the base URL to where the gateway really is.",
+            status=status,
+        )
     )
 
 
@@ -257,67 +277,3 @@ def _joined(asked: URL, location: str) -> URL | None:
         return target if location and target.origin() else None
     except ValueError:
         return None
-
-
-class _translated:
-    """Turns what aiohttp and the operating system raise into errors of ours."""
-
-    def __init__(self, host: str) -> None:
-        self._host = host
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, aiohttp.ClientResponseError):
-            # It holds the request's headers, and so the key.
-            error.args, error.request_info = (), _without_headers(error.request_info)
-        if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError, UnicodeError)):
-            raise self._named(error) from error
-
-    def _named(self, error: Exception) -> BridgeError:
-        host = self._host
-        match error:
-            case aiohttp.ConnectionTimeoutError():
-                return TimedOut(f"{host} did not accept a connection in time.")
-            case aiohttp.SocketTimeoutError():
-                return TimedOut(f"{host} went silent: nothing came for the whole idle time.")
-            case TimeoutError():
-                return TimedOut(f"The answer of {host} took longer than the time it was given.")
-            case aiohttp.ClientConnectorCertificateError():
-                return NetworkFailed(
-                    f"{host} could not prove who it is: its TLS certificate is not trusted "
-                    f"({getattr(error.certificate_error, 'verify_message', '') or 'it does not match'})."
-                )
-            case aiohttp.ClientSSLError():
-                return NetworkFailed(f"{host} does not speak TLS as it should. Is it an http:// address?")
-            case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-                return NetworkFailed(f"The proxy on the way to {host} could not be used.")
-            case aiohttp.ClientConnectorDNSError() | UnicodeError():  # a name too long, or with two dots
-                return NetworkFailed(f"The name {host} could not be found.")
-            case aiohttp.ClientConnectorError():
-                return NetworkFailed(f"No connection to {host} could be made: {_reason(error)}.")
-            case aiohttp.ClientPayloadError() if "content-encoding" in str(error):
-                return StreamError(f"{host} sent a compressed answer that cannot be unpacked.")
-            case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError() | ConnectionError():
-                return Disconnected(f"{host} closed the connection before the answer was complete.")
-            case aiohttp.ClientResponseError():
-                return StreamError(f"{host} did not answer in HTTP.")
-            case _:
-                return NetworkFailed(f"The connection to {host} failed: {_reason(error)}.")
-
-
-def _without_headers(request: aiohttp.RequestInfo) -> aiohttp.RequestInfo:
-    nothing: CIMultiDict[str] = CIMultiDict()
-    return aiohttp.RequestInfo(request.url, request.method, CIMultiDictProxy(nothing), request.real_url)
-
-
-def _reason(error: Exception) -> str:
-    """The system's own word for it ("connection refused"); asyncio's says which call failed."""
-    cause = getattr(error, "os_error", error)
-    number = getattr(cause, "errno", None)
-    if isinstance(number, int) and number > 0:
-        return os.strerror(number).lower()
-    return (getattr(cause, "strerror", None) or type(cause).__name__).lower()

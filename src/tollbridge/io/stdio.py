@@ -29,6 +29,17 @@ class Stdio:
                 rest = rest[os.write(self._write_fd, rest) :]
 
 
+def _fill_stderr() -> None:
+    """Where standard error is closed, the next file opened would take its place, and its words."""
+    try:
+        os.fstat(2)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        if nowhere != 2:
+            os.dup2(nowhere, 2)
+            os.close(nowhere)
+
+
 def claim_stdio() -> Stdio:
     """Takes standard input and output for the protocol.
 
@@ -36,6 +47,7 @@ def claim_stdio() -> Stdio:
     inherits neither end.
     """
     sys.stdout.flush()
+    _fill_stderr()
     read_fd, write_fd = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

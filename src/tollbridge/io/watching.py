@@ -1,8 +1,10 @@
-"""One who sees what travels: every request, every answer, every byte as it came."""
+"""One who sees what travels: every request, every answer, every byte as it came, and every failed attempt."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from tollbridge.core.errors import BridgeError
 
 
 class Watch:
@@ -17,5 +19,5 @@ class Watch:
     def received(self, chunk: bytes) -> None:
         """A piece of the answer's body, unpacked, as one read gave it."""
 
-
-NOBODY = Watch()
+    def waiting(self, error: BridgeError, seconds: float) -> None:
+        """An attempt failed, and after so long the next one is made."""

@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from tollbridge.core.errors import RequestError
+from tollbridge.core.places import data_folder
 from tollbridge.core.quirks import Quirks
-from tollbridge.profiles.profile import OF_SERVERS, Profile
+from tollbridge.profiles.profile import Profile
 
 
 class UnreadableProfile(RequestError):
@@ -24,13 +25,8 @@ class UnreadableProfile(RequestError):
 
 
 def profile_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Beside what else was measured and learned: `TOLLBRIDGE_DATA_DIR`, or the system's place for data."""
-    chosen = environment.get("TOLLBRIDGE_DATA_DIR")
-    if chosen:
-        return Path(chosen) / "profiles"
-    import platformdirs
-
-    return platformdirs.user_data_path("tollbridge", appauthor=False) / "profiles"
+    """Beside what else was measured and learned."""
+    return data_folder(environment) / "profiles"
 
 
 def profile_file(base_url: str, folder: Path | None = None) -> Path:
@@ -67,7 +63,7 @@ def keep_profile(
     with contextlib.suppress(UnreadableProfile):
         before = kept_profile(base_url, folder)
         earlier = before.models if before is not None else {}
-    text = _text(base_url, Profile(found.quirks, {**earlier, **found.models}), comments)
+    text = _text(base_url, msgspec.structs.replace(found, models={**earlier, **found.models}), comments)
     path.parent.mkdir(parents=True, exist_ok=True)
     # In one step: an editor may be reading it.
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
@@ -79,7 +75,7 @@ def keep_profile(
 def _read(found: dict[str, Any]) -> Profile:
     found.pop("base_url", None)
     models = msgspec.convert(found.pop("models", {}), dict[str, dict[str, Any]])
-    profile = Profile(msgspec.convert(found, Quirks), models)
+    profile = Profile(msgspec.convert(found, Quirks), models, frozenset(found))
     for model in models:
         profile.of(model)  # checked when it is read, and not when it is used
     return profile
@@ -90,11 +86,7 @@ def _normal(base_url: str) -> str:
 
 
 def _text(base_url: str, profile: Profile, comments: Iterable[str]) -> str:
-    server = {
-        name: value
-        for name, value in msgspec.structs.asdict(profile.quirks).items()
-        if name in OF_SERVERS or name == "without"
-    }
+    server = {name: getattr(profile.quirks, name) for name in profile.said}
     lines = [f"# {' '.join(comment.split())}" for comment in comments]
     lines.append(f"base_url = {_value(_normal(base_url))}")
     lines += _lines(server)

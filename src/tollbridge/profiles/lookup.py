@@ -1,7 +1,8 @@
-"""The quirks of a server: what was measured there, else what is known of servers like it."""
+"""The quirks of a server: what was measured there, laid over what is known of servers like it."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from tollbridge.core.quirks import Quirks
@@ -9,10 +10,14 @@ from tollbridge.profiles.kept import kept_profile
 from tollbridge.profiles.shipped import known_server
 
 
-def find_quirks(base_url: str, model: str, folder: Path | None = None) -> Quirks | None:
-    """`None` where nothing is known. Raises `UnreadableProfile` where a file is not what it should be."""
+def find_quirks(
+    base_url: str, model: str, folder: Path | None = None, *, owners: Collection[str] = ()
+) -> Quirks | None:
+    """`None` where nothing is known. `owners` are those that the server's list of models names.
+
+    Raises `UnreadableProfile` where a file is not what it should be.
+    """
+    known = known_server(base_url, owners=owners)
+    quirks = known.quirks if known else None
     kept = kept_profile(base_url, folder)
-    if kept is not None:
-        return kept.of(model)
-    known = known_server(base_url)
-    return known.quirks if known else None
+    return quirks if kept is None else kept.of(model, quirks)

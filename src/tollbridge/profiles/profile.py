@@ -16,10 +16,11 @@ REFUSED_BY_SERVERS = frozenset({"store"})
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """`models` holds, by model, the quirks that are its own."""
+    """`models` holds, by model, the quirks that are its own; `said` names those that are said of them all."""
 
     quirks: Quirks = Quirks()
     models: Mapping[str, Mapping[str, Any]] = {}
+    said: frozenset[str] = frozenset(Quirks.__struct_fields__)
 
     @classmethod
     def measured(cls, model: str, quirks: Quirks) -> Profile:
@@ -29,15 +30,16 @@ class Profile(msgspec.Struct, frozen=True):
         own = {name: value for name, value in fields.items() if name not in OF_SERVERS}
         server["without"] = quirks.without & REFUSED_BY_SERVERS
         own["without"] = quirks.without - REFUSED_BY_SERVERS
-        return cls(Quirks(**server), {model: own})
+        return cls(Quirks(**server), {model: own}, frozenset(server))
 
-    def of(self, model: str) -> Quirks:
-        """The quirks for one model. What either leaves out is left out."""
-        own = self.models.get(model)
-        if not own:
-            return self.quirks
-        without = self.quirks.without.union(own.get("without", ()))
-        return learned(self.quirks, {**own, "without": without})
+    def of(self, model: str, known: Quirks | None = None) -> Quirks:
+        """The quirks for one model. What either leaves out is left out; what neither speaks of is as it is
+        `known` to be with such servers."""
+        known, own = known or Quirks(), self.models.get(model, {})
+        said = {name: getattr(self.quirks, name) for name in self.said}
+        server = self.quirks.without
+        without = server.union(own["without"]) if "without" in own else server | known.without
+        return learned(known, {**said, **own, "without": without})
 
 
 def learned(quirks: Quirks, fields: Mapping[str, Any]) -> Quirks:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import time
 from pathlib import Path
 
 from tollbridge.core.messages import ChatRequest
+from tollbridge.recorder.reading import is_recording
 from tollbridge.recorder.tape import Tape
 
 log = logging.getLogger(__name__)
@@ -17,6 +19,8 @@ log = logging.getLogger(__name__)
 FILE_LIMIT = 500
 SIZE_LIMIT = 512 * 1024 * 1024
 SUFFIX = ".jsonl"
+# The names that are given here. The folder is the person's, and other files in it are theirs.
+_OURS = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}\.jsonl")
 
 
 class Recorder:
@@ -47,11 +51,10 @@ class Recorder:
             log.warning("the turn could not be recorded in %s: %s", self._folder, error.strerror)
 
     def _trim(self) -> None:
-        files = sorted(
-            self._folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime_ns, reverse=True
-        )
+        ours = [path for path in self._folder.iterdir() if _OURS.fullmatch(path.name)]
+        files = sorted(ours, key=lambda path: path.stat().st_mtime_ns, reverse=True)
         size = 0
         for place, path in enumerate(files):
             size += path.stat().st_size
-            if place and (place >= FILE_LIMIT or size > SIZE_LIMIT):
+            if place and (place >= FILE_LIMIT or size > SIZE_LIMIT) and is_recording(path):
                 path.unlink(missing_ok=True)

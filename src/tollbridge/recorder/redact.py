@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tollbridge.core.json import read_json, write_json
 
 Hides = Callable[[bytes], bool]
 
 # Strings under such names are secrets whatever they look like: a provider's own key may be in a request.
-SECRET = re.compile(rb"api_?key|secret|token$|password|credential|authorization|cookie|private_?key", re.I)
+SECRET = re.compile(
+    rb"(api|access|account|auth|private|signing|subscription)[-_]?key|byok|secret|token$|passw|passphrase"
+    rb"|credential|authorization|(^|[-_.])auth$|bearer|cookie",
+    re.I,
+)
 # Strings under these names say how a turn went, and not what was said in it.
 STRUCTURE = frozenset(
     b"type id item_id call_id response_id previous_response_id role status object model name mime kind code "
@@ -44,6 +51,11 @@ def hide_keys(data: bytes, keys: Iterable[str]) -> bytes:
 def hide_secrets(data: bytes) -> bytes:
     """JSON with the strings under secret names blotted out."""
     return _Mask(lambda name: bool(SECRET.search(name))).line(data)
+
+
+def without_secrets(value: object, name: str = "") -> Any:
+    """A value as plain JSON, likewise; `name` is what it stands under."""
+    return read_json(hide_secrets(write_json({name: value}).encode()))[name]
 
 
 def hide_content(data: bytes) -> bytes:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tollbridge.core.errors import BridgeError
-from tollbridge.core.json import read_json, write_json
+from tollbridge.core.json import write_json
 from tollbridge.core.messages import ChatRequest, Part, TextPart, ThinkingPart, ToolCallPart
 from tollbridge.core.usage import Usage
 from tollbridge.core.version import VERSION
@@ -51,7 +51,8 @@ class Tape(Watch):
         self._redacted = redacted
         self._keys = {key for key in keys if key}
         self._clock = time.monotonic()
-        begun = Begun(0.0, FORMAT, VERSION, time.time(), _plain(request), _plain(said), redacted)
+        asked, told = redact.without_secrets(request), redact.without_secrets(said)
+        begun = Begun(0.0, FORMAT, VERSION, time.time(), asked, told, redacted)
         self._lines: list[Line] = [begun]
         self._kept = 0
         self._full = False
@@ -119,10 +120,6 @@ def _spoken(lines: list[Line]) -> str:
     thoughts = "".join(part.text for part in parts if isinstance(part, ThinkingPart))
     calls = "".join(write_json(part.input) for part in parts if isinstance(part, ToolCallPart))
     return f"{texts}\n{thoughts}\n{calls}"
-
-
-def _plain(value: object) -> Any:
-    return None if value is None else read_json(redact.hide_secrets(write_json(value).encode()))
 
 
 def _outcome(error: BaseException | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,9 +11,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tollbridge.core.addresses import NO_USERINFO, has_userinfo
 from tollbridge.core.errors import RequestError
 from tollbridge.core.json import write_json
 from tollbridge.settings.model import Account, ModelSettings, Settings
+from tollbridge.settings.presets import about_preset
 
 Table = Mapping[str, Any]
 # From a setting's name to where it stands: `the file /…/config.toml, line 3`.
@@ -76,10 +79,10 @@ def _meant(name: str, shape: type[Any], path: str) -> str:
 
 def _complaints(settings: Settings) -> list[tuple[str, str]]:
     found: list[tuple[str, str | None]] = [
-        ("base_url", _about_url(settings.base_url)),
+        ("base_url", _about_gateway(settings.base_url)),
         ("proxy", _about_url(settings.proxy)),
         *(
-            (f"timeouts.{name}", "a time cannot be less than 0" if seconds < 0 else None)
+            (f"timeouts.{name}", None if 0 <= seconds < math.inf else "a time is a number not less than 0")
             for name, seconds in msgspec.structs.asdict(settings.timeouts).items()
         ),
         *(item for name, account in settings.accounts.items() for item in _about_account(name, account)),
@@ -94,7 +97,7 @@ def _about_account(name: str, account: Account) -> list[tuple[str, str | None]]:
         # What stands there may be the key itself, so it is not repeated.
         source = "it says where the key comes from: auto, keyring, none or environment:NAME; never the key"
     prefix = f"accounts.{quoted(name)}"
-    return [(f"{prefix}.base_url", _about_url(account.base_url)), (f"{prefix}.key", source)]
+    return [(f"{prefix}.base_url", _about_gateway(account.base_url)), (f"{prefix}.key", source)]
 
 
 def _about_model(name: str, model: ModelSettings) -> list[tuple[str, str | None]]:
@@ -111,7 +114,16 @@ def _about_model(name: str, model: ModelSettings) -> list[tuple[str, str | None]
             if n is not None and n < 1
         ),
         *((place, _about_json(value)) for place, value in objects.items()),
+        *(
+            (f"{prefix}.parameters.{quoted(parameter)}", about_preset(parameter, value))
+            for parameter, value in model.parameters.items()
+        ),
     ]
+
+
+def _about_gateway(url: str | None) -> str | None:
+    """A proxy may want a password in its address; a gateway's is written down in many places."""
+    return NO_USERINFO if url is not None and has_userinfo(url) else _about_url(url)
 
 
 def _about_url(url: str | None) -> str | None:

@@ -32,7 +32,7 @@ class SettingsFile:
         while name:
             if name in self._lines:
                 return f"the file {self.path}, line {self._lines[name]}"
-            name = ".".join(split_name(name)[:-1])
+            name = _joined(split_name(name)[:-1])
         return f"the file {self.path}"
 
 

@@ -12,6 +12,7 @@ import msgspec
 from tollbridge.core.errors import RequestError
 from tollbridge.settings import vault
 from tollbridge.settings.accounts import Chosen
+from tollbridge.settings.expiry import is_expired
 
 OWN = "TOLLBRIDGE_API_KEY"
 OIDC = "VERCEL_OIDC_TOKEN"
@@ -48,6 +49,8 @@ def find_key(account: Chosen, environ: Mapping[str, str] = os.environ) -> Key | 
     if account.key == "keyring":
         return _from_keyring(account)
     found = _from_environment(environ, variables_for(account))
+    if found is not None and has_expired(found) and _host(account) != VERCEL_HOST:
+        found = None  # only Vercel knows what to do with it, and a server on this machine may need no key
     if found is None and vault.entry(account) in vault.logins():
         found = _from_keyring(account)
     return found
@@ -56,7 +59,7 @@ def find_key(account: Chosen, environ: Mapping[str, str] = os.environ) -> Key | 
 def variables_for(account: Chosen) -> tuple[str, ...]:
     """The variables that may hold the account's key, the first that is set counts."""
     own = f"{OWN}_{re.sub('[^A-Z0-9]', '_', account.name.upper())}"
-    host = urlsplit(account.base_url).hostname or ""
+    host = _host(account)
     shared = VERCELS if host == VERCEL_HOST or _HERE.fullmatch(host) else ()
     return own, *((OWN,) if account.selected else ()), *(shared if account.selected else ())
 
@@ -67,7 +70,15 @@ def describe_key(account: Chosen, environ: Mapping[str, str] = os.environ) -> st
         key = find_key(account, environ)
     except RequestError as error:
         return f"not set: {error.message}"
+    token = _from_environment(environ, variables_for(account)) if key is None else key
+    if token is not None and account.key != "none" and has_expired(token):
+        return f"expired ({token.source})"
     return "not set" if key is None else f"set ({key.source})"
+
+
+def has_expired(key: Key) -> bool:
+    """Whether it is a token of Vercel's whose time is over."""
+    return key.source == f"environment {OIDC}" and is_expired(key.value)
 
 
 def clean_key(text: str, source: str) -> str:
@@ -76,6 +87,10 @@ def clean_key(text: str, source: str) -> str:
     if not key.isascii() or not key.isprintable() or " " in key:
         raise RequestError(f"{source} holds characters that no key has. Copy the key into it again.")
     return key
+
+
+def _host(account: Chosen) -> str:
+    return urlsplit(account.base_url).hostname or ""
 
 
 def _from_environment(environ: Mapping[str, str], names: tuple[str, ...]) -> Key | None:

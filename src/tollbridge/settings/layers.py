@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from tollbridge.core.places import config_file
 from tollbridge.settings import environment as variables
 from tollbridge.settings.checking import Table, check, quoted
 from tollbridge.settings.file import read_file, split_name
 from tollbridge.settings.model import Settings
-from tollbridge.settings.places import config_file
 
 Rank = Literal["flags", "environment", "file", "editor", "defaults"]
 # The strongest first.
@@ -57,7 +57,7 @@ def load(
 ) -> Loaded:
     """The settings in force. Raises `SettingsError` for what cannot be, naming the setting and the place."""
     path = config_file(environ)
-    file = read_file(path, required="TOLLBRIDGE_CONFIG" in environ)
+    file = read_file(path, required=bool(environ.get("TOLLBRIDGE_CONFIG")))
     layers = [
         Layer("editor", editor or {}, lambda _: "editor"),
         Layer("file", file.table, file.locate) if file else None,

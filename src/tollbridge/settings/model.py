@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -70,9 +71,14 @@ class Settings(Shape, frozen=True, kw_only=True):
     allow_http: bool = False
     # Anthropic's context editing, for Claude models on Vercel's gateway.
     context_management: bool = True
-    # Where recordings of turns go; none are made where it is not set.
+    # Where recordings of turns go; none are made where it is not set, or empty.
     record: str | None = None
     record_redact: bool = False
     timeouts: Timeouts = Timeouts()
     accounts: Mapping[str, Account] = {}
     models: Mapping[str, ModelSettings] = {}
+
+    @property
+    def record_folder(self) -> Path | None:
+        """`~` is the person's home, as a shell would have it."""
+        return Path(self.record).expanduser() if self.record else None

@@ -1,4 +1,4 @@
-"""Vercel's OIDC tokens: when they expire, and a new one from the login of the Vercel CLI.
+"""Vercel's OIDC tokens: a new one, where one has expired, from the login of the Vercel CLI.
 
 As the packages `@vercel/oidc` 4.0 and `@vercel/cli-config` 0.3 have it: the CLI keeps its login in
 `com.vercel.cli/auth.json` in the place for data (`token`, `expiresAt` in seconds), a linked project has
@@ -7,8 +7,6 @@ As the packages `@vercel/oidc` 4.0 and `@vercel/cli-config` 0.3 have it: the CLI
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 import sys
 import time
@@ -19,30 +17,11 @@ from urllib.parse import quote, urlencode
 
 from tollbridge.core.errors import BridgeError, NotAuthenticated
 from tollbridge.core.json import read_json
-from tollbridge.settings.keys import OIDC, Key
+from tollbridge.settings.expiry import MARGIN, is_expired
+from tollbridge.settings.keys import OIDC, Key, has_expired
 
 API = "https://api.vercel.com"
-# A token that expires within this many seconds is not worth sending.
-MARGIN = 60.0
 _WHAT_TO_DO = "Run `vercel env pull` and load the new token, or set AI_GATEWAY_API_KEY."
-
-
-def expiry(token: str) -> float | None:
-    """When a token expires, in seconds since 1970; `None` where it does not say, or is no JWT."""
-    pieces = token.split(".")
-    if len(pieces) != 3:
-        return None
-    try:
-        payload = read_json(base64.urlsafe_b64decode(pieces[1] + "=" * (-len(pieces[1]) % 4)))
-    except (ValueError, binascii.Error):
-        return None
-    when = payload.get("exp") if isinstance(payload, dict) else None
-    return float(when) if isinstance(when, int | float) and not isinstance(when, bool) else None
-
-
-def is_expired(token: str, now: float | None = None) -> bool:
-    when = expiry(token)
-    return when is not None and when < (time.time() if now is None else now) + MARGIN
 
 
 class TokenRefresher:
@@ -61,7 +40,7 @@ class TokenRefresher:
 
     async def good(self, key: Key | None) -> Key | None:
         """The key, or a new one where it is a token that has expired."""
-        if key is None or key.source != f"environment {OIDC}" or not is_expired(key.value):
+        if key is None or not has_expired(key):
             return key
         if self._fresh is None or is_expired(self._fresh.value):
             self._fresh = await self._refreshed()

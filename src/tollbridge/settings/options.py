@@ -14,15 +14,10 @@ from tollbridge.core.messages import ChatRequest
 from tollbridge.settings.keys import VERCEL_HOST
 from tollbridge.settings.model import Settings
 from tollbridge.settings.patterns import matching
+from tollbridge.settings.presets import PRESETS, about_preset
 
 Json = dict[str, Any]
 PROVIDER_OPTIONS = "providerOptions"
-# Fields of a request that a person may preset; the messages and tools are the editor's.
-_PRESETS = (
-    "max_output_tokens metadata parallel_tool_calls reasoning_effort reasoning_summary temperature top_p"
-)
-PRESETS = frozenset(_PRESETS.split())
-_NEVER = frozenset({"model", "messages", "input", "tools", "stream"})
 # Anthropic's context editing. Thinking comes first and only where the model thinks: it is refused otherwise.
 CLEAR_THINKING: Json = {"type": "clear_thinking_20251015"}
 CLEAR_TOOL_USES: Json = {"type": "clear_tool_uses_20250919"}
@@ -32,7 +27,7 @@ def with_settings(request: ChatRequest, settings: Settings, base_url: str) -> Ch
     """The request as the settings want it. What the editor itself asked for stays as it is."""
     preset, extra = _presets(settings, request.model)
     missing = {name: value for name, value in preset.items() if getattr(request, name) is None}
-    request = _replaced(request, missing) if missing else request
+    request = msgspec.structs.replace(request, **missing)
     given = dict(request.extra or {})
     extra = {**extra, **given}
     options = merged(provider_options(request, settings, base_url), _objects(given.get(PROVIDER_OPTIONS)))
@@ -75,21 +70,12 @@ def _presets(settings: Settings, model: str) -> tuple[Json, Json]:
     given: Json = {}
     for found in matching(settings.models, model):
         given |= found.parameters
-    wrong = _NEVER & given.keys()
-    if wrong:
-        raise RequestError(f"The parameter {min(wrong)} for {model} cannot be preset: it is the editor's.")
+    for name, value in given.items():
+        complaint = about_preset(name, value)
+        if complaint:
+            raise RequestError(f"The parameter {name} for {model}: {complaint}.")
     known = {name: value for name, value in given.items() if name in PRESETS}
     return known, {name: value for name, value in given.items() if name not in PRESETS}
-
-
-def _replaced(request: ChatRequest, preset: Json) -> ChatRequest:
-    fields = {field.name: field.type for field in msgspec.structs.fields(ChatRequest)}
-    for name, value in preset.items():
-        try:
-            msgspec.convert(value, fields[name])
-        except msgspec.ValidationError as error:
-            raise RequestError(f"The parameter {name} for {request.model}: {error}.") from None
-    return msgspec.structs.replace(request, **preset)
 
 
 def _objects(value: object) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tollbridge.core.errors import RequestError
 from tollbridge.core.json import read_json, write_json
-from tollbridge.settings.places import data_folder
+from tollbridge.core.places import data_folder
 
 if TYPE_CHECKING:
     from tollbridge.settings.accounts import Chosen

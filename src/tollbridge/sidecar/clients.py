@@ -10,6 +10,7 @@ import msgspec
 from tollbridge.clients.choice import open_client
 from tollbridge.clients.gateway import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.core.places import config_file
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.settings import Settings, load
 from tollbridge.settings.network import http_timeouts
@@ -28,11 +29,12 @@ class Gateway(msgspec.Struct, frozen=True):
 
 
 class Clients:
-    """Made when they are first needed, with the settings of that moment."""
+    """Made when they are first needed, with the settings of that moment; anew when the file has changed."""
 
     def __init__(self, settings: wire.Settings, estimator: HybridTokenEstimator) -> None:
         self._told = settings
         self._loaded: Settings | None = None  # once they could be read
+        self._stamp: tuple[int, int] | None = None  # of the file, as it was then
         self._estimator = estimator
         self._gateways: dict[tuple[str, str], Gateway] = {}
         self._retired: list[Gateway] = []
@@ -42,6 +44,7 @@ class Clients:
     def settings(self) -> Settings:
         """Those in force. Read again while they cannot be: a file that is mended counts at once."""
         if self._loaded is None:
+            self._stamp = _stamp()
             self._loaded = load(editor=editor_layer(self._told)).settings
         return self._loaded
 
@@ -50,6 +53,8 @@ class Clients:
         """What is used is not closed, whatever settings come meanwhile."""
         self._users += 1
         try:
+            if self._loaded is not None and self._stamp != _stamp():
+                self._begin_anew()
             yield self._gateway(account)
         finally:
             self._users -= 1
@@ -57,14 +62,18 @@ class Clients:
 
     async def change_settings(self, settings: wire.Settings) -> None:
         """For the requests that come after; those under way end as they began."""
-        self._told, self._loaded = settings, None
-        self._retired += self._gateways.values()
-        self._gateways = {}
+        self._told = settings
+        self._begin_anew()
         await self._close_retired()
 
     async def aclose(self) -> None:
         for gateway in (*self._gateways.values(), *self._retired):
             await gateway.aclose()
+
+    def _begin_anew(self) -> None:
+        self._loaded = None
+        self._retired += self._gateways.values()
+        self._gateways = {}
 
     def _gateway(self, account: wire.Account) -> Gateway:
         name = account.backend, account.base_url
@@ -88,3 +97,12 @@ class Clients:
             retired, self._retired = self._retired, []
             for gateway in retired:
                 await gateway.aclose()
+
+
+def _stamp() -> tuple[int, int] | None:
+    """By what a settings file is known to be another than before; `None` where there is none."""
+    try:
+        found = config_file().stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tollbridge.editors.vscode import wire
-    from tollbridge.sidecar.estimator import SharedEstimator
+    from tollbridge.estimator import HybridTokenEstimator
 
 
 class Counting:
@@ -15,20 +15,20 @@ class Counting:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._estimator: SharedEstimator | None = None
+        self._estimator: HybridTokenEstimator | None = None
 
     @property
     def loaded(self) -> bool:
         return self._estimator is not None
 
-    def estimator(self) -> SharedEstimator:
+    def estimator(self) -> HybridTokenEstimator:
         # A guess made while it loads would be remembered by the editor: whoever asks waits instead.
         with self._lock:
             if self._estimator is None:
-                from tollbridge.settings.places import database_file
-                from tollbridge.sidecar.estimator import SharedEstimator
+                from tollbridge.core.places import database_file
+                from tollbridge.estimator import HybridTokenEstimator
 
-                self._estimator = SharedEstimator(database_file())
+                self._estimator = HybridTokenEstimator(database_file())
             return self._estimator
 
     def warm(self) -> None:

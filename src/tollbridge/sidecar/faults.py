@@ -7,6 +7,7 @@ import msgspec
 from tollbridge.core.errors import BridgeError, Cancelled, RequestError
 from tollbridge.editors import jsonrpc
 from tollbridge.editors.jsonrpc import Fault
+from tollbridge.editors.vscode.parameters import NotText
 
 # The bridge could not be crossed; `data.kind` says why.
 BRIDGE_FAILED = -32001
@@ -30,6 +31,8 @@ def encode_fault(error: BaseException) -> Fault:
         return Fault(
             jsonrpc.INVALID_PARAMS, f"The parameters do not fit: {error}.", {"kind": "invalid_request"}
         )
+    if isinstance(error, NotText):
+        return Fault(jsonrpc.PARSE_ERROR, "The parameters are not UTF-8.", {"kind": "invalid_request"})
     name = type(error).__name__
     return Fault(
         jsonrpc.INTERNAL_ERROR,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Literal
 
 Level = Literal["debug", "info", "warning", "error"]
 
 
 def log(level: Level, message: str) -> None:
-    sys.stderr.write(f"[{level}] {message}\n")
-    sys.stderr.flush()
+    """Where nobody listens any more, nothing is said."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            sys.stderr.write(f"[{level}] {message}\n")
+            sys.stderr.flush()
 
 
 def log_failure(what: str, error: BaseException) -> None:

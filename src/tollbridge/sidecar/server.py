@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -19,6 +19,7 @@ from tollbridge.core.version import VERSION
 from tollbridge.editors import jsonrpc
 from tollbridge.editors.jsonrpc import Bad, Call, Fault, Id
 from tollbridge.editors.vscode import wire as vscode
+from tollbridge.editors.vscode.parameters import read_parameters
 from tollbridge.io.stdio import Stdio
 from tollbridge.sidecar import wire
 from tollbridge.sidecar.counting import Counting
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from tollbridge.sidecar.turns import Turns
 
 SERVER = wire.Server("tollbridge", VERSION)
-
-Shape = TypeVar("Shape")
 
 EXIT_WELL, EXIT_UNASKED, EXIT_LOST = 0, 1, 2
 
@@ -82,6 +81,8 @@ class Server:
             return
         refusal = self._refusal(found)
         if refusal is not None:
+            if found.id is None:  # nobody else is told
+                log("warning", refusal.message)
             self._answer(found, None, refusal)
         elif found.method in self._answered_here:
             with _Edge(self, found) as edge:
@@ -129,8 +130,6 @@ class Server:
 
     def _answer(self, call: Call, result: Any, fault: Fault | None) -> None:
         if call.id is None:  # a notification gets none
-            if fault is not None:
-                log("warning", fault.message)
             return
         answer = jsonrpc.encode_result(call.id, result) if fault is None else None
         self._write(answer or jsonrpc.encode_fault(call.id, fault or CANCELLED))
@@ -141,7 +140,7 @@ class Server:
     # Answered here
 
     def _initialize(self, raw: msgspec.Raw) -> wire.Initialized:
-        params = _decode(raw, wire.Initialize)
+        params = read_parameters(raw, wire.Initialize)
         if self._settings is not None:
             raise RequestError("`initialize` came twice.")
         if params.protocol_version != wire.PROTOCOL_VERSION:
@@ -153,7 +152,7 @@ class Server:
         return wire.Initialized(wire.PROTOCOL_VERSION, SERVER, jsonrpc.MAX_FRAME_BYTES)
 
     def _count(self, raw: msgspec.Raw) -> wire.Counts:
-        params = _decode(raw, wire.Count)
+        params = read_parameters(raw, wire.Count)
         return wire.Counts(self._counting.count(params.model, params.items))
 
     def _status(self, _: msgspec.Raw) -> wire.Status:
@@ -168,7 +167,7 @@ class Server:
         )
 
     def _change_settings(self, raw: msgspec.Raw) -> None:
-        settings = _decode(raw, wire.Settings)
+        settings = read_parameters(raw, wire.Settings)
         self._settings = settings
         self._engine.submit(
             _SETTINGS,
@@ -177,7 +176,7 @@ class Server:
         )
 
     def _cancel(self, raw: msgspec.Raw) -> None:
-        self._engine.cancel(_decode(raw, wire.Cancel).id)
+        self._engine.cancel(read_parameters(raw, wire.Cancel).id)
 
     def _shutdown(self, _: msgspec.Raw) -> None:
         self._shut_down = True
@@ -189,11 +188,11 @@ class Server:
     # Answered by the engine
 
     def _models(self, _: Id, raw: msgspec.Raw) -> Work:
-        params = _decode(raw, wire.Models)
+        params = read_parameters(raw, wire.Models)
         return lambda turns: turns.models(params)
 
     def _chat(self, call_id: Id, raw: msgspec.Raw) -> Work:
-        params = _decode(raw, wire.Chat)
+        params = read_parameters(raw, wire.Chat)
         token = call_id if params.progress_token is None else params.progress_token
 
         def report(parts: list[vscode.Part]) -> None:
@@ -243,7 +242,3 @@ class _Edge:
         fault = None if error is None else self._server._fault(self._call, error)
         self._server._answer(self._call, self.result, fault)
         return True
-
-
-def _decode(raw: msgspec.Raw, shape: type[Shape]) -> Shape:
-    return msgspec.json.decode(raw, type=shape)

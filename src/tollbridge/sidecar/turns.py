@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from pathlib import Path
 
 import msgspec
 
@@ -14,18 +13,18 @@ from tollbridge.catalogue.choosing import corrected
 from tollbridge.clients.gateway import GatewayClient
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.models import Model
+from tollbridge.core.places import catalogue_folder, database_file
 from tollbridge.core.quirks import Quirks
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
+from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.healing import RememberedLessons
 from tollbridge.profiles import UnreadableProfile, find_quirks
 from tollbridge.recorder import Recorder, Tape
 from tollbridge.settings import with_settings
-from tollbridge.settings.places import catalogue_folder, database_file
 from tollbridge.sidecar import wire
 from tollbridge.sidecar.clients import Clients
-from tollbridge.sidecar.estimator import SharedEstimator
 from tollbridge.sidecar.log import log
 from tollbridge.usage import Payer, open_tracker
 
@@ -39,13 +38,13 @@ class Turns:
     """
 
     def __init__(
-        self, settings: wire.Settings, estimator: SharedEstimator, changed: Callable[[str], object]
+        self, settings: wire.Settings, estimator: HybridTokenEstimator, changed: Callable[[str], object]
     ) -> None:
         self._estimator = estimator
         self._clients = Clients(settings, estimator)
         self._tracker = open_tracker(database_file())
         self._catalogue = Catalogue(catalogue_folder(), changed)
-        self._lessons = RememberedLessons(_quirks)
+        self._lessons = RememberedLessons(self._quirks)
 
     async def change_settings(self, settings: wire.Settings) -> None:
         await self._clients.change_settings(settings)
@@ -103,12 +102,21 @@ class Turns:
         model = self._catalogue.find(client, name, api_key=key)
         return None if model is None else corrected(model, self._clients.settings)
 
+    def _quirks(self, base_url: str, model: str) -> Quirks | None:
+        """How the server wants to be talked to. A file that makes no sense stops nobody from chatting."""
+        try:
+            return find_quirks(base_url, model, owners=self._catalogue.owners(base_url))
+        except UnreadableProfile as error:
+            log("warning", error.message)
+            return None
+
     def _tape(self, request: ChatRequest, params: wire.Chat) -> AbstractAsyncContextManager[Tape | None]:
         """A tape for the turn, where turns are recorded. What the editor sent is on it without its key."""
         settings = self._clients.settings
-        if settings.record is None:
+        folder = settings.record_folder
+        if folder is None:
             return nullcontext()
-        recorder = Recorder(Path(settings.record), redacted=settings.record_redact)
+        recorder = Recorder(folder, redacted=settings.record_redact)
         said = msgspec.structs.replace(params, account=msgspec.structs.replace(params.account, api_key=None))
         return recorder.tape(request, said=said, keys=(params.account.api_key or "",))
 
@@ -139,12 +147,3 @@ def _reporting(report: Report, model: str) -> Callable[[list[Part]], None]:
 
 def _listed(dropped: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {name}" for name, count in dropped.items())
-
-
-def _quirks(base_url: str, model: str) -> Quirks | None:
-    """How the server wants to be talked to. A file that makes no sense stops nobody from chatting."""
-    try:
-        return find_quirks(base_url, model)
-    except UnreadableProfile as error:
-        log("warning", error.message)
-        return None

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
+import random
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tollbridge.core.errors import BridgeError
 from tollbridge.store.schema import STEPS
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 # How long to wait for another process that writes. A write takes a millisecond or two.
 PATIENCE = 10.0
+# How long one statement waits for it, with our own lock held: whoever is patient tries again.
+_MOMENT = 0.02
 # A log larger than this is cut back when it has been carried over into the file.
 _LOG_LIMIT = 4_000_000
 
@@ -26,8 +31,30 @@ class StoreUnusable(BridgeError):
     """The file cannot be read or written: no space, no permission, a disk that failed."""
 
 
+class StoreBusy(StoreUnusable):
+    """Another process is writing, and has been for a while. It will end."""
+
+
+def patiently(act: Callable[[], T]) -> T:
+    """Do it, and again as long as another process is in the way: `StoreBusy` only after `PATIENCE`.
+
+    Between the tries no lock is held. Never on a thread that others wait for.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return act()
+        except StoreBusy:
+            if time.monotonic() > end:
+                raise
+        time.sleep(random.uniform(0.001, 0.01))  # noqa: S311
+
+
 class Database:
-    """A connection that threads may share. Every statement is one transaction, unless inside `writing`."""
+    """A connection that threads may share. Every statement is one transaction, unless inside `writing`.
+
+    What another process is in the way of raises `StoreBusy` after a moment; `patiently` waits for it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,7 +108,9 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreUnusable(f"the store {path} cannot be used: {error}") from error
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        kind = StoreBusy if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) else StoreUnusable
+        raise kind(f"the store {path} cannot be used: {error}") from error
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -115,18 +144,19 @@ def _set_aside(path: Path) -> Path:
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     try:
-        _patiently(connection, "PRAGMA journal_mode = WAL")
+        _insist(connection, "PRAGMA journal_mode = WAL")
         # A power cut may lose the last writes but not the file; a killed process loses nothing committed.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT}")
         _bring_up_to_date(connection)
+        connection.execute(f"PRAGMA busy_timeout = {_MOMENT * 1000:.0f}")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _patiently(connection: sqlite3.Connection, statement: str) -> None:
+def _insist(connection: sqlite3.Connection, statement: str) -> None:
     """Changing the journal's mode does not wait for other connections by itself."""
     end = time.monotonic() + PATIENCE
     while True:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
 
 from tollbridge.core.usage import Usage
 from tollbridge.store.alive import Sign, is_alive
-from tollbridge.store.database import Database
+from tollbridge.store.database import Database, StoreBusy, patiently
 
 # Rows kept; the oldest go. At some 150 bytes each, 30 MB.
 ROW_LIMIT = 200_000
@@ -34,7 +35,10 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageTable:
-    """Writes rows for one process, and reads everybody's. Owns the database it is given."""
+    """Writes rows for one process, and reads everybody's. Owns the database it is given.
+
+    A write waits for another process that writes, and may take its time.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -43,6 +47,9 @@ class UsageTable:
 
     def settle(self) -> None:
         """Rows whose process has died without ending them are marked as interrupted."""
+        patiently(self._settle)
+
+    def _settle(self) -> None:
         with self._database.writing():
             for (session,) in self._database.rows(
                 "SELECT DISTINCT session FROM usage WHERE outcome = 'running'"
@@ -58,10 +65,13 @@ class UsageTable:
         if self._sign is None:
             # Before the first row: whoever sees the row must see that we live.
             self._sign = Sign(self._database.path)
-        row = self._database.rows(
-            "INSERT INTO usage (session, started, model, account, base_url, outcome) "
-            "VALUES (?, ?, ?, ?, ?, 'running') RETURNING id",
-            (self._sign.name, started, model, account, base_url),
+        values = (self._sign.name, started, model, account, base_url)
+        row = patiently(
+            lambda: self._database.rows(
+                "INSERT INTO usage (session, started, model, account, base_url, outcome) "
+                "VALUES (?, ?, ?, ?, ?, 'running') RETURNING id",
+                values,
+            )
         )
         self._trim_sometimes()
         return int(row[0][0])
@@ -80,10 +90,13 @@ class UsageTable:
         """Only a row that is running ends: none does so twice."""
         tokens = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
         parts = (usage.cached_tokens, usage.reasoning_tokens)
-        self._database.run(
-            "UPDATE usage SET outcome = ?, input = ?, output = ?, total = ?, cached = ?, reasoning = ?, "
-            "duration = ?, first = ?, finish_reason = ?, error = ? WHERE id = ? AND outcome = 'running'",
-            (outcome, *tokens, *parts, duration, first, finish_reason, error, row),
+        values = (outcome, *tokens, *parts, duration, first, finish_reason, error, row)
+        patiently(
+            lambda: self._database.run(
+                "UPDATE usage SET outcome = ?, input = ?, output = ?, total = ?, cached = ?, reasoning = ?, "
+                "duration = ?, first = ?, finish_reason = ?, error = ? WHERE id = ? AND outcome = 'running'",
+                values,
+            )
         )
 
     def since(self, started: float) -> list[UsageRow]:
@@ -102,10 +115,11 @@ class UsageTable:
 
     def _trim_sometimes(self) -> None:
         if self._writes % _OFTEN == 0:
-            self._database.run(
-                "DELETE FROM usage WHERE id <= (SELECT id FROM usage ORDER BY id DESC LIMIT 1 OFFSET ?)",
-                (ROW_LIMIT,),
-            )
+            with suppress(StoreBusy):  # another time
+                self._database.run(
+                    "DELETE FROM usage WHERE id <= (SELECT id FROM usage ORDER BY id DESC LIMIT 1 OFFSET ?)",
+                    (ROW_LIMIT,),
+                )
         self._writes += 1
 
 

@@ -26,6 +26,9 @@ from tollbridge.tokens.texts import Texts
 
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 
+# Characters that are counted in a millisecond or so.
+_LONG = 10_000
+
 
 class Content(msgspec.Struct, frozen=True):
     """One message: its text, what its other parts cost by formula, its calls and results, its thinking."""
@@ -93,6 +96,14 @@ def _texts(part: Part) -> Iterator[str]:
                 yield from _texts(inner)
         case DataPart():
             if (text := text_of(part)) is not None:
+                yield text
+
+
+def long_texts(message: Message) -> Iterator[str]:
+    """Those that take a while to count."""
+    for part in message.parts:
+        for text in (part.text,) if isinstance(part, ThinkingPart) else _texts(part):
+            if len(text) > _LONG:
                 yield text
 
 

@@ -43,6 +43,7 @@ _GOOGLE = Overheads(base=1, message=2, tools_scale=0.8, tools_present=0, tool=2)
 _CHATML = Overheads(base=3, message=4, tools_scale=1.0, tools_present=140, tool=20)
 _MISTRAL = Overheads(base=1, message=2, tools_scale=1.0, tools_present=60, tool=20)
 _GROK = Overheads(base=155, message=4, tools_scale=1.0, tools_present=60, tool=10)
+_LLAMA_3 = Family("llama-3", "llama3", overheads=_CHATML)
 
 # The first pattern found in the model's id (lower case, without its creator) decides. Where a creator's
 # newest models are not known to keep the vocabulary of the older ones, they still start from it: the
@@ -59,15 +60,16 @@ _TABLE: tuple[tuple[str, Family], ...] = (
     (r"gemma-?2", Family("gemma-2", "gemma2", overheads=_GOOGLE)),
     (r"gemini|gemma", Family("gemini", "gemma4", overheads=_GOOGLE)),
     (
-        r"qwen-?3[.-][5-9]|qwen-?[4-9]",
+        r"qwen-?3\.[5-9]|qwen-?(3-)?[4-9](?!\d*b)",  # qwen3-8b is eight billion, not version 3.8
         Family("qwen-3.5", like=("qwen36",), doubt=0.1, overheads=_CHATML),
     ),
     (r"qwen|qwq|qvq", Family("qwen", "qwen3", overheads=_CHATML)),
+    (r"distill-llama", _LLAMA_3),
     (r"deepseek", Family("deepseek", "deepseek_v3", overheads=_CHATML)),
     (r"llama-?4", Family("llama-4", like=("llama4",), doubt=0.1, overheads=_CHATML)),
     (r"llama-?2|tinyllama|vicuna", Family("llama-2", "llama2", overheads=_CHATML)),
     (r"code-?llama", Family("codellama", "codellama", overheads=_CHATML)),
-    (r"llama-?3|llama-guard|hermes-?[34]", Family("llama-3", "llama3", overheads=_CHATML)),
+    (r"llama-?3|llama-guard|hermes-?[34]", _LLAMA_3),
     (r"mistral-7b|mixtral", Family("mistral-spm", "mistral_v2", overheads=_MISTRAL)),
     (r"\w+stral", Family("mistral", "mistral_v3", overheads=_MISTRAL)),
     (r"kimi-?k3", Family("kimi-k3", "kimi_k3", overheads=_CHATML)),
@@ -77,6 +79,7 @@ _TABLE: tuple[tuple[str, Family], ...] = (
     (r"phi-?4", Family("phi-4", "phi4", overheads=_CHATML)),
     (r"olmo", Family("olmo", "olmo2", overheads=_CHATML)),
     (r"command", Family("command", like=("commandr",), doubt=0.2, overheads=_CHATML)),
+    (r"smollm", Family("smollm", like=("smollm2",), doubt=0.1, overheads=_CHATML)),
     (r"grok", Family("grok", overheads=_GROK)),
 )
 

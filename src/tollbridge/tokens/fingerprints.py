@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.core.messages import ChatRequest, Message, Part, TextPart, ToolCallPart
+from tollbridge.core.messages import ChatRequest, Part, TextPart, ToolCallPart
 
 # Raise it when the same value starts to be sent in other words: what was measured of the old is forgotten.
 VERSION = b"1"
@@ -71,22 +71,3 @@ def chain(model: str, messages: Sequence[bytes]) -> list[bytes]:
         link = sha256(link + message).digest()[:SIZE]
         links.append(link)
     return links
-
-
-class Fingerprints:
-    """Fingerprints of messages, remembered for objects that are asked about again."""
-
-    def __init__(self, most: int = 4096) -> None:
-        self._most = most
-        # The message is held, so that its identity is not given to another.
-        self._known: dict[int, tuple[Message, bytes]] = {}
-
-    def of(self, message: Message) -> bytes:
-        known = self._known.get(id(message))
-        if known is not None and known[0] is message:
-            return known[1]
-        digest = fingerprint(message)
-        if len(self._known) >= self._most:
-            self._known.clear()
-        self._known[id(message)] = message, digest
-        return digest

@@ -52,10 +52,14 @@ class Gate:
     def __init__(self) -> None:
         self._refused: dict[str, list[float]] = {}
 
+    def believes(self, tokens: int, expected: float, seen: int) -> bool:
+        """Whether a number is near enough to what was expected, after `seen` reports of the model."""
+        return _within(tokens, expected, FIRST if seen < NEW else USUAL)
+
     def judge(self, model: str, tokens: int, expected: float, seen: int) -> Verdict:
         """Whether to believe `tokens`, after `seen` reports of this model were believed."""
         refused = self._refused.setdefault(model, [])
-        if _within(tokens, expected, FIRST if seen < NEW else USUAL):
+        if self.believes(tokens, expected, seen):
             refused.clear()
             return Verdict.BELIEVED
         refused.append(tokens / max(expected, 1.0))

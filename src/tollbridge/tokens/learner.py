@@ -27,6 +27,10 @@ _DOUBT = 1.5
 _WIDEST = 0.1
 # A bundled vocabulary is believed until the learned scale of its counts is this far from 1.
 _BELIEF = 0.02
+# What no weights explain of a text's count: its standard deviation as a share, and a variance for each token.
+# Measured for the weighted categories; a bundled vocabulary is off where servers join texts, and hardly else.
+_EXACT = 0.005, 0.0
+_WEIGHTED = 0.03, 0.4
 
 
 class Extra(IntEnum):
@@ -50,7 +54,7 @@ _SPREAD = {
     Extra.TOOLS: 8.0,
     Extra.TOOLS_PRESENT: 150.0,
     Extra.MESSAGES: 2.0,
-    Extra.BASE: 20.0,
+    Extra.BASE: 15.0,
     Extra.MEDIA: 0.25,
     Extra.REASONING_LOOP: 0.4,
     Extra.REASONING_PAST: 0.3,
@@ -152,16 +156,24 @@ class Weights:
         self.text = text
         self.extra = extra
 
+    def noise(self, tokens: float) -> float:
+        """The variance in a text's count that no weights explain: short texts vary most."""
+        share, each = _EXACT if len(self.text.weights) == 1 else _WEIGHTED
+        return (share * tokens) ** 2 + each * max(0.0, tokens)
+
     @property
-    def noise(self) -> float:
-        """The share of a text's count that no weights explain."""
-        return 0.005 if len(self.text.weights) == 1 else 0.03
+    def exact(self) -> bool:
+        """Whether the vocabulary is bundled and not refuted."""
+        return len(self.text.weights) == 1 and abs(self.text.weights[0] - 1.0) <= _BELIEF
+
+    @property
+    def text_prices(self) -> tuple[float, ...]:
+        """What decides how a text alone counts: another tuple whenever it may count otherwise."""
+        return () if self.exact else tuple(self.text.weights)
 
     def text_tokens(self, vector: Features) -> float:
-        """What a text alone counts: exact where the vocabulary is bundled and not refuted."""
-        if len(self.text.weights) == 1 and abs(self.text.weights[0] - 1.0) <= _BELIEF:
-            return sum([amount for _, amount in vector])
-        return self.text.predict(vector)
+        """What a text alone counts."""
+        return sum([amount for _, amount in vector]) if self.exact else self.text.predict(vector)
 
     def variance(self, text: list[tuple[int, float]], extra: list[tuple[int, float]]) -> float:
         return self.text.spread(text)[1] + self.extra.spread(extra)[1]
@@ -170,7 +182,7 @@ class Weights:
         """`tokens` is what these features really cost."""
         along_text, text_variance = self.text.spread(text)
         along_extra, extra_variance = self.extra.spread(extra)
-        variance = text_variance + extra_variance + (self.noise * max(tokens, 1.0)) ** 2 + 4.0
+        variance = text_variance + extra_variance + self.noise(max(tokens, 1.0)) + 4.0
         surprise = tokens - self.text.predict(text) - self.extra.predict(extra)
         bound = _CLIP * sqrt(variance)
         clipped = abs(surprise) > bound

@@ -10,6 +10,7 @@ import msgspec
 from tollbridge.core.messages import ChatRequest, Message, Part, Role
 from tollbridge.core.usage import Usage
 from tollbridge.tokens.accuracy import Accuracy, HitRates, summarise
+from tollbridge.tokens.estimate import long_texts
 from tollbridge.tokens.families import family_of
 from tollbridge.tokens.fingerprints import answer_fingerprint, message_key
 from tollbridge.tokens.gate import Gate, Verdict, prompt_tokens
@@ -35,6 +36,8 @@ Method = Literal["actual", "hybrid", "estimated"]
 _MUCH, _SOME = 1.5, 20
 # A surprise is spread over new messages only when it changes none of them by more than this.
 _LEAST, _MOST = 0.7, 1.4
+# Refused prompts whose length nobody said, as many as are remembered.
+_FLOORS = 1000
 
 
 class EstimationResult(msgspec.Struct, frozen=True):
@@ -64,10 +67,11 @@ class Ledger:
         self._blank = Pricer(Memory(), self._school)
         self._gate = Gate()
         self._rates: HitRates | None = None
+        self._floors: dict[tuple[bytes, bytes], int] = {}  # by prefix and tool set
 
     @property
     def lesson(self) -> int:
-        """Another number whenever the same text may have come to be priced otherwise."""
+        """Another number whenever the same text may count otherwise than before."""
         return self._school.lesson
 
     @property
@@ -78,6 +82,15 @@ class Ledger:
 
     def accuracy(self) -> list[Accuracy]:
         return summarise(self._store.outcomes())
+
+    def read_text(self, model: str, text: str) -> None:
+        """Count a text, so that pricing it is quick. Needs no lock, unlike everything else here."""
+        self._reader.texts.vector(family_of(model), text)
+
+    def read_texts(self, model: str, message: Message) -> None:
+        """The same for the long texts of a message."""
+        for text in long_texts(message):
+            self.read_text(model, text)
 
     def text_tokens(self, model: str, text: str) -> int:
         """What a text alone costs."""
@@ -100,19 +113,17 @@ class Ledger:
         weights = self._school.weights(prompt.model)
         best = self._pricer.price(prompt, weights)
         method = _method(prompt, best.anchor)
-        tokens = _shown(best)
-        return EstimationResult(
-            tokens,
-            method,
-            self.rates.rate(prompt.model, method),
-            shares(best, weights, tokens),
-        )
+        tokens, parts = best.shown, shares(best, weights)
+        short = 0 if method == "actual" else self._floor(prompt) - tokens
+        if short > 0:
+            tokens, parts = tokens + short, (*parts, Share("refused before", short))
+        return EstimationResult(tokens, method, self.rates.rate(prompt.model, method), parts)
 
     def record(self, request: ChatRequest, usage: Usage, *, surely: bool = False) -> bool:
         """Take what the gateway says this prompt came to; whether it was believed.
 
-        `surely` is for numbers that are about this prompt and no other: a count that was asked for, or a
-        refusal that names them. Such numbers are not held against the estimate.
+        `surely` is for the numbers of a refusal, which are about this prompt and no other: they are not held
+        against the estimate.
         """
         if not request.messages:
             return False
@@ -135,6 +146,36 @@ class Ledger:
             self._note(prompt, best, tokens)
             self._learn(prompt, weights, best, tokens)
         return True
+
+    def record_count(self, request: ChatRequest, tokens: int) -> bool:
+        """Take a count that was asked for; whether it was believed.
+
+        It says nothing of how right the estimate was: the usage that follows does.
+        """
+        if not request.messages or tokens <= 0:
+            return False
+        prompt = self._reader.read(request)
+        with self._store.writing():
+            self._school.refresh()
+            weights = self._school.weights(prompt.model)
+            best = self._pricer.price(prompt, weights)
+            if not self._gate.believes(tokens, best.tokens, self.rates.seen(prompt.model)):
+                return False
+            self._learn(prompt, weights, best, tokens)
+        return True
+
+    def record_floor(self, request: ChatRequest, tokens: int) -> None:
+        """This prompt, and whatever begins with it, has at least so many tokens: nobody said how many."""
+        prompt = self._reader.read(request)
+        if prompt.links:
+            if len(self._floors) >= _FLOORS:
+                self._floors.clear()
+            self._floors[prompt.links[-1], prompt.toolset_key] = tokens
+
+    def _floor(self, prompt: Prompt) -> int:
+        if not self._floors:
+            return 0
+        return max((self._floors.get((link, prompt.toolset_key), 0) for link in prompt.links), default=0)
 
     def record_answer(self, model: str, parts: Iterable[Part], usage: Usage) -> bool:
         """Know this answer by its reported output tokens when it comes back as history."""
@@ -161,14 +202,15 @@ class Ledger:
             self._store.clear()
         self._school.refresh(force=True)
         self._rates = None
+        self._floors.clear()
 
     def _note(self, prompt: Prompt, best: Sum, tokens: int) -> None:
         plain = self._blank.sum(prompt, self._school.prior(prompt.model), NOTHING)
         outcome: Outcome = (
             prompt.model,
             _method(prompt, best.anchor),
-            _shown(plain),
-            _shown(best),
+            plain.shown,
+            best.shown,
             tokens,
         )
         self.rates.add(outcome)
@@ -199,10 +241,6 @@ class Ledger:
             return
         factor = 1 + left / total
         self._store.put_measured([(key, max(0, round(tokens * factor)), 0) for key, tokens in new.items()])
-
-
-def _shown(best: Sum) -> int:
-    return max(0, round(best.tokens + best.margin))
 
 
 def _method(prompt: Prompt, anchor: Anchor) -> Method:

@@ -26,7 +26,8 @@ _BYTES_OF_A_SECOND = 16_000
 # A PDF keeps its pages in plain sight or inside compressed objects; these many bytes are a usual page then.
 _BYTES_OF_A_PAGE = 50_000
 _PAGE = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
-_COUNT = re.compile(rb"/Count\s+(\d{1,6})")
+# The root of the pages says how many there are; an outline's /Count is about bookmarks.
+_PAGES = re.compile(rb"/Type\s*/Pages\b[^<>]*?/Count\s+(\d{1,6})|/Count\s+(\d{1,6})[^<>]*?/Type\s*/Pages\b")
 
 TEXTS = ("text/", "application/json", "application/xml", "application/javascript", "image/svg")
 
@@ -59,7 +60,7 @@ def _rate(table: tuple[tuple[str, int], ...], model: str) -> int:
 def pages(pdf: bytes) -> int:
     """The pages of a PDF, at least one."""
     named = len(_PAGE.findall(pdf))
-    counted = max((int(count) for count in _COUNT.findall(pdf)), default=0)
+    counted = max((int(before or after) for before, after in _PAGES.findall(pdf)), default=0)
     return max(named, counted) or max(1, len(pdf) // _BYTES_OF_A_PAGE)
 
 

@@ -33,7 +33,7 @@ class Anchor(msgspec.Struct, frozen=True):
 NOTHING = Anchor()
 
 # The margin, in standard deviations of the estimate, and the most it may be as a share of it.
-_CAUTION = 0.5
+_CAUTION = 0.6
 _WIDEST = 0.05
 
 
@@ -42,6 +42,7 @@ class Sum(msgspec.Struct, frozen=True):
 
     anchor: Anchor
     tally: Tally
+    text: float
     tokens: float
     variance: float
     loop: float
@@ -50,6 +51,12 @@ class Sum(msgspec.Struct, frozen=True):
     def margin(self) -> float:
         """Added for safety: a prompt counted too low is refused, one too high is cut a little early."""
         return min(_CAUTION * sqrt(self.variance), _WIDEST * max(0.0, self.tokens))
+
+    @property
+    def shown(self) -> int:
+        """What is told: with the margin, and never less than the text alone where nothing was counted yet."""
+        least = 0.0 if self.anchor.length else self.text + self.tally.known
+        return round(max(least, self.tokens + self.margin, 0.0))
 
 
 def content_tokens(line: Line, weights: Weights) -> float:
@@ -137,8 +144,9 @@ class Pricer:
         return Sum(
             anchor=anchor,
             tally=tally,
+            text=text,
             tokens=anchor.tokens + tally.known + text + weights.extra.predict(extras),
-            variance=weights.variance(texts, extras) + (weights.noise * text) ** 2,
+            variance=weights.variance(texts, extras) + weights.noise(text),
             loop=loop,
         )
 

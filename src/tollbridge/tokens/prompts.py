@@ -10,9 +10,9 @@ from tollbridge.core.messages import ChatRequest, Message, Role
 from tollbridge.tokens.estimate import Content, Toolset, last_word_of_user, read_message, read_toolset
 from tollbridge.tokens.families import Family, family_of
 from tollbridge.tokens.fingerprints import (
-    Fingerprints,
     answer_fingerprint,
     chain,
+    fingerprint,
     message_key,
     toolset_fingerprint,
 )
@@ -45,13 +45,12 @@ class Reader:
 
     def __init__(self) -> None:
         self.texts = Texts()
-        self._fingerprints = Fingerprints()
         self._lines: Recent[tuple[str, bytes], Line] = Recent(20_000)
         self._toolsets: Recent[tuple[str, bytes], Toolset] = Recent(200)
 
     def read(self, request: ChatRequest) -> Prompt:
         model, family = request.model, family_of(request.model)
-        digests = [self._fingerprints.of(message) for message in request.messages]
+        digests = [fingerprint(message) for message in request.messages]
         toolset_key = toolset_fingerprint(request)
         toolset = self._toolsets.get((family.name, toolset_key))
         if toolset is None:
@@ -71,7 +70,7 @@ class Reader:
         )
 
     def read_line(self, model: str, message: Message) -> Line:
-        return self._line(model, family_of(model), message, self._fingerprints.of(message))
+        return self._line(model, family_of(model), message, fingerprint(message))
 
     def _line(self, model: str, family: Family, message: Message, digest: bytes) -> Line:
         line = self._lines.get((model, digest))

@@ -19,15 +19,23 @@ class School:
         self._changes = store.changes()
         self._weights: dict[str, Weights] = {}
         self._priors: dict[str, Weights] = {}
-        # Counts up with every change of any weights, so that others know when to forget a sum.
+        self._stored: dict[str, bytes | None] = {}  # as last read or written, by name
+        self._prices: dict[str, tuple[float, ...]] = {}  # of a text, by family
+        # Counts up whenever a text may count otherwise than before, so that others know when to forget.
         self.lesson = 0
 
     def refresh(self, *, force: bool = False) -> None:
+        """Others write into the store all the time, and rarely what prices anything: that is compared."""
         changes = self._store.changes()
-        if force or changes != self._changes:
-            self._changes = changes
+        if not force and changes == self._changes:
+            return
+        self._changes = changes
+        if force or any(self._store.learned(name) != data for name, data in self._stored.items()):
+            models = list(self._weights)
             self._weights.clear()
-            self.lesson += 1
+            self._stored.clear()
+            for model in models:
+                self.weights(model)
 
     def weights(self, model: str) -> Weights:
         found = self._weights.get(model)
@@ -45,21 +53,33 @@ class School:
         return found
 
     def _load(self, model: str) -> Weights:
-        family, prior = family_of(model), self.prior(model)
-        text = self._store.learned(f"text {family.name}")
-        extra = self._store.learned(f"extra {model}")
-        return Weights(
+        family, prior = family_of(model).name, self.prior(model)
+        text, extra = (self._read(name) for name in (f"text {family}", f"extra {model}"))
+        weights = Weights(
             (text and Block.unpack(text, len(prior.text.weights))) or prior.text.copy(),
             (extra and Block.unpack(extra, len(Extra))) or prior.extra.copy(),
         )
+        self._compare(family, weights)
+        return weights
+
+    def _read(self, name: str) -> bytes | None:
+        found = self._stored[name] = self._store.learned(name)
+        return found
+
+    def _compare(self, family: str, weights: Weights) -> None:
+        prices = weights.text_prices
+        if self._prices.setdefault(family, prices) != prices:
+            self._prices[family] = prices
+            self.lesson += 1
 
     def keep(self, model: str, weights: Weights) -> None:
         family = family_of(model).name
-        self._store.put_learned(f"text {family}", weights.text.pack())
-        self._store.put_learned(f"extra {model}", weights.extra.pack())
+        for name, block in ((f"text {family}", weights.text), (f"extra {model}", weights.extra)):
+            data = self._stored[name] = block.pack()
+            self._store.put_learned(name, data)
         # Other models of the family read the text's weights anew.
         self._weights = {model: weights}
-        self.lesson += 1
+        self._compare(family, weights)
 
     def forget(self, model: str) -> Weights:
         """Start this model, and its family, from the prior again."""

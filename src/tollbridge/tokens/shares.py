@@ -27,22 +27,25 @@ class Share(msgspec.Struct, frozen=True):
     tokens: int
 
 
-def shares(best: Sum, weights: Weights, total: int) -> tuple[Share, ...]:
-    """The parts of `total`, largest first; what rounding leaves over goes to the largest."""
+def shares(best: Sum, weights: Weights) -> tuple[Share, ...]:
+    """The parts of what is told, largest first.
+
+    What rounding leaves over goes to the largest; so does an overhead learned to be less than nothing.
+    """
     amounts: dict[str, float] = {
         "counted before": float(best.anchor.tokens),
         "known before": best.tally.known,
-        "text": weights.text.predict(best.tally.texts()),
+        "text": best.text,
         "margin": best.margin,
     }
     for feature, amount in best.tally.extras():
         label = _LABELS[Extra(feature)]
         amounts[label] = amounts.get(label, 0.0) + amount * weights.extra.weights[feature]
     found = sorted(
-        (Share(label, round(amount)) for label, amount in amounts.items() if round(amount)),
+        (Share(label, round(amount)) for label, amount in amounts.items() if round(amount) > 0),
         key=lambda share: -share.tokens,
     )
     if found:
-        left = total - sum(share.tokens for share in found)
+        left = best.shown - sum(share.tokens for share in found)
         found[0] = Share(found[0].label, found[0].tokens + left)
     return tuple(found)

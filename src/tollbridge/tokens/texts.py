@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from threading import Lock
 
 from tollbridge.tokens.categories import Vector
 from tollbridge.tokens.characters import character_vector
@@ -17,20 +18,26 @@ _MOST = 4_000_000
 
 
 class Texts:
-    """Vectors of texts. A family with a bundled vocabulary has one feature, the count itself."""
+    """Vectors of texts. A family with a bundled vocabulary has one feature, the count itself.
+
+    Threads may share it, and count at the same time.
+    """
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._recent: dict[str | None, Recent[str | bytes, Vector]] = {}
 
     def vector(self, family: Family, text: str) -> Vector:
         if not text:
             return ()
-        recent = self._recent.setdefault(family.vocabulary, Recent(_MOST))
         key = text if len(text) <= _KEPT else sha256(text.encode("utf-8", "surrogatepass")).digest()
-        found = recent.get(key)
+        with self._lock:
+            recent = self._recent.setdefault(family.vocabulary, Recent(_MOST))
+            found = recent.get(key)
         if found is None:
             found = _exact(family.vocabulary, text) if family.vocabulary else _categories(text)
-            recent.put(key, found, min(len(text), _KEPT) + 100)
+            with self._lock:
+                recent.put(key, found, min(len(text), _KEPT) + 100)
         return found
 
 

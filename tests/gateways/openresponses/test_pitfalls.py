@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from tests.recorded import events_of, openresponses
 
+from tollbridge.cli.summary import summarise
 from tollbridge.core.errors import StreamError
 from tollbridge.core.events import (
+    Corrected,
     Event,
     Failed,
     Finished,
@@ -81,6 +83,12 @@ def told(*events: Json | str) -> list[Event]:
 
 def said(events: list[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def kept(events: list[Event]) -> tuple[str, str]:
+    """The text and the reasoning, as they are written down."""
+    summary = summarise(events)
+    return summary.text, summary.reasoning
 
 
 def calls(events: list[Event]) -> list[ToolCall]:
@@ -176,6 +184,43 @@ def test_pitfall_04_done_replaces_and_never_appends() -> None:
     assert calls(events) == [OSLO]
 
 
+@pytest.mark.parametrize(
+    ("name", "of", "place"),
+    [
+        ("output_text", "text", "content_index"),
+        ("reasoning_text", "reasoning", "content_index"),
+        ("reasoning_summary_text", "reasoning", "summary_index"),
+    ],
+)
+def test_pitfall_04_done_corrects_what_was_told_otherwise(name: str, of: Any, place: str) -> None:
+    at = {"output_index": 0, "item_id": "i_1", place: 0}
+    told_so = (
+        {"type": f"response.{name}.delta", **at, "delta": "He"},
+        {"type": f"response.{name}.delta", **at, "delta": "lo"},
+    )
+    full = {"type": f"response.{name}.done", **at, "text": "Hello"}
+    last: Json = {"type": "message", "id": "i_1", "content": [{"type": "output_text", "text": "Hello"}]}
+    if of == "reasoning":
+        last = {"type": "reasoning", "id": "i_1", "summary": [{"type": "summary_text", "text": "Hello"}]}
+    whole = kept(told(*told_so, full, full, done(last, 0), completed(last)))
+    assert whole == ("Hello" if of == "text" else "", "Hello" if of == "reasoning" else "")
+    assert Corrected("Hello", 4, of, None if of == "text" else "i_1") in told(*told_so, full)
+    assert kept(told(*told_so, COMPLETED))[of == "reasoning"] == "Helo"
+
+
+def test_pitfall_04_only_what_was_told_last_and_is_named_can_be_corrected() -> None:
+    full = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "Other"}
+    after = text("More", output_index=1, item_id="msg_2")
+    assert kept(told(text("Hello"), after, full, COMPLETED)) == ("HelloMore", "")
+    second = text("More", content_index=1)
+    assert kept(told(text("Hello"), second, full, COMPLETED)) == ("HelloMore", "")
+    right = {**full, "content_index": 1, "text": "Moor"}
+    assert kept(told(text("Hello"), second, right, COMPLETED)) == ("HelloMoor", "")
+    unnamed = {"type": "response.output_text.done", "output_index": 0, "text": "Other"}
+    assert kept(told(text("Hello"), unnamed, COMPLETED)) == ("Hello", "")
+    assert kept(told(text("Hello"), {**full, "text": ""}, COMPLETED)) == ("Hello", "")
+
+
 def test_pitfall_05_argument_deltas_are_cipher_text() -> None:
     events = told(added(OPENED), arguments("q8Zk", obfuscation="x"), arguments("0vPe"), done(CALL), COMPLETED)
     assert calls(events) == [OSLO]
@@ -208,6 +253,26 @@ def test_pitfall_09_a_failed_response_is_always_an_error(error: Json | None) -> 
     assert isinstance(last, Failed)
     assert last.error.kind == "server"
     assert last.error.message
+
+
+MESSAGE = {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "Hi there"}]}
+
+
+@pytest.mark.parametrize("streamed", [(), (text("Hi"),)], ids=["nothing", "a beginning"])
+def test_pitfall_09_what_a_failed_response_holds_is_kept_and_its_calls_are_withheld(
+    streamed: tuple[Json, ...],
+) -> None:
+    response = {
+        "status": "failed",
+        "error": {"code": "server_error", "message": "boom"},
+        "output": [MESSAGE, CALL],
+    }
+    events = told(*streamed, {"type": "response.failed", "response": response})
+    assert said(events) == "Hi there"
+    assert calls(events) == [ToolCall("call_1", "weather", {"city": "Oslo"}, offered=False)]
+    assert [type(event) for event in events[-2:]] == [ToolCall, Failed]
+    if not streamed:
+        assert events_of(StreamDecoder(), [json.dumps(response).encode()]) == events
 
 
 @pytest.mark.parametrize(
@@ -502,6 +567,18 @@ def test_pitfall_30_a_call_of_a_broken_answer_is_never_offered(end: list[Json | 
         done(CALL, 1), added(other, 2), arguments('{"path":"/"}', item_id="fc_2", output_index=2), *end
     )
     assert [(call.name, call.offered) for call in calls(events)] == [("weather", True), ("delete", False)]
+
+
+def test_a_custom_call_whose_item_is_never_closed_is_text_all_the_same() -> None:
+    opened = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "patch", "input": ""}
+    place = {"output_index": 1, "item_id": "ctc_1"}
+    whole = {"type": "response.custom_tool_call_input.done", **place, "input": "*** Begin"}
+    pieces = {"type": "response.custom_tool_call_input.delta", **place, "delta": "*** Begin"}
+    for said_ in (whole, pieces):
+        assert told(added(opened), said_, COMPLETED) == [
+            ToolCall("c1", "patch", "*** Begin"),
+            Finished("tool-calls"),
+        ]
 
 
 def test_a_call_whose_arguments_make_no_sense_is_told_and_not_offered() -> None:

@@ -25,7 +25,7 @@ _SOURCES: dict[object, Literal["url", "document"]] = {
 
 
 def take(turn: Turn, chunk: wire.Chunk) -> None:
-    """Let one chunk act. What is in no table does nothing, and `on_unknown` is told."""
+    """Let one chunk act. What is in no table does nothing; it is counted, and `on_unknown` is told."""
     if turn.over:
         return
     kind = chunk.get("type")
@@ -36,11 +36,15 @@ def take(turn: Turn, chunk: wire.Chunk) -> None:
         kind = "error"  # the bare body of an error
     act = _ACTS.get(kind)
     if act is not None:
+        turn.known = True
         act(turn, chunk)
     elif kind.startswith("data-"):
+        turn.known = True
         turn.emit(Data(kind.removeprefix("data-"), chunk.get("data"), wire.first_text(chunk, "id")))
-    elif turn.on_unknown is not None:
-        turn.on_unknown(chunk)
+    else:
+        turn.unknown.note(kind)
+        if turn.on_unknown is not None:
+            turn.on_unknown(chunk)
 
 
 def is_known(kind: str) -> bool:

@@ -22,6 +22,7 @@ from tollbridge.gateways.aisdk.chunks import take
 from tollbridge.gateways.aisdk.lines import LineDecoder
 from tollbridge.gateways.aisdk.turn import Turn
 from tollbridge.gateways.sse import SseDecoder
+from tollbridge.gateways.unknown import Unknown
 
 _DELTA = msgspec.json.Decoder(wire.Delta)
 _STRING = msgspec.json.Decoder(str)
@@ -37,6 +38,11 @@ class _TurnDecoder:
     def over(self) -> bool:
         """Whether the stream said that it has ended. It may stay open; nothing more will come."""
         return self._turn.over
+
+    @property
+    def unknown(self) -> Unknown:
+        """Chunks that were not understood, by name."""
+        return self._turn.unknown
 
     def take(self, chunk: object) -> list[Event]:
         """A chunk that somebody else has already parsed."""
@@ -61,6 +67,7 @@ class _ChunkDecoder(_TurnDecoder):
                 if turn.over:
                     return
                 continue
+            turn.known = True
             if delta.__class__ is wire.TextDelta:
                 said = delta.delta or delta.text or delta.textDelta
                 if said:
@@ -91,10 +98,14 @@ class _ChunkDecoder(_TurnDecoder):
             else:
                 self._turn.fail(StreamError("The stream holds a chunk that is not an object."))
 
-    def _end(self, rest: list[bytes], error: StreamError | None) -> list[Event]:
-        """The last text may be cut in its middle: then that it is cut is all there is to say."""
+    def _end(self, rest: list[bytes], error: StreamError | None, *, strange: bool) -> list[Event]:
+        """The last text may be cut in its middle: then that it is cut is all there is to say.
+
+        `strange`: there was something that no stream of this kind has."""
         if error is not None:
             self._turn.fail(error)
+        elif strange and not self._turn.known:
+            self._turn.not_ours()
         self._read([text for text in rest if _is_json(text)])
         self._turn.end()
         return self._turn.drain()
@@ -116,7 +127,8 @@ class UiDecoder(_ChunkDecoder):
         return self._turn.drain()
 
     def close(self) -> list[Event]:
-        return self._end([data for _, data in self._sse.close()], self._sse.error)
+        rest = [data for _, data in self._sse.close()]
+        return self._end(rest, self._sse.error, strange=self._sse.strange)
 
 
 class ModelDecoder(UiDecoder):
@@ -136,7 +148,9 @@ class FullDecoder(_ChunkDecoder):
         return self._turn.drain()
 
     def close(self) -> list[Event]:
-        return self._end(self._lines.close(), self._lines.error)
+        rest = self._lines.close()
+        strange = any(line.strip() and line.lstrip()[:1] not in b"{[" for line in rest)
+        return self._end(rest, self._lines.error, strange=strange)
 
 
 class DataDecoder(_TurnDecoder):
@@ -179,6 +193,7 @@ class DataDecoder(_TurnDecoder):
         except ValueError:
             self._turn.fail(StreamError("The stream holds a line that is not a code and JSON."))
             return
+        self._turn.known = True  # by its form alone
         kind = wire.CODES.get(code)
         if kind is None:
             take(self._turn, {"type": f"code {code.decode('latin-1')}", "value": value})

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tollbridge.core.errors import BridgeError, Disconnected
+from tollbridge.core.errors import BridgeError, Disconnected, StreamError
 from tollbridge.core.events import Event, Failed, Finished, FinishReason, ReasoningEnded
 from tollbridge.gateways.aisdk import wire
 from tollbridge.gateways.aisdk.calls import Calls
 from tollbridge.gateways.aisdk.deltas import Deltas
 from tollbridge.gateways.aisdk.toll import Toll
+from tollbridge.gateways.unknown import Unknown
 
 ERROR_LIMIT = 16  # a stream that does nothing but fail is not repeated word for word
 
@@ -31,6 +32,8 @@ class Turn:
         self.deltas = Deltas(self.calls)
         self.toll = Toll()
         self.approvals: dict[str, str] = {}  # the call each one is about
+        self.unknown = Unknown()
+        self.known = False  # whether anything was understood
         self.finished = False
         self.aborted = False
         self.over = False
@@ -66,6 +69,7 @@ class Turn:
 
     def finish(self) -> None:
         """The stream's own mark of its end: a right end even where no `finish` was sent."""
+        self._check_known()
         self.finished = self.finished or not (self._errors or self.aborted)
         self.end()
 
@@ -74,6 +78,7 @@ class Turn:
         if self.over:
             return
         self.over = True
+        self._check_known()
         self.deltas.flush()
         if self.finished and not self.aborted:
             for error in self.calls.end_turn(self.reason):
@@ -84,6 +89,13 @@ class Turn:
         for block in [block for block, metadata in self._blocks.items() if metadata]:
             self.end_reasoning(block)
         self._say_the_end()
+
+    def not_ours(self) -> None:
+        self.fail(StreamError("The gateway's answer is not an AI SDK stream."))
+
+    def _check_known(self) -> None:
+        if self.unknown and not self.known:
+            self.not_ours()
 
     def _say_the_end(self) -> None:
         ended, usage = self.finished or self.aborted, self.toll.total()

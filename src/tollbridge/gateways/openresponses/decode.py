@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from operator import attrgetter
 
 import msgspec
@@ -14,6 +13,7 @@ from tollbridge.gateways.openresponses import wire
 from tollbridge.gateways.openresponses.turn import Turn
 from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.sse import FRAME_LIMIT, Frame, SseDecoder, too_large
+from tollbridge.gateways.unknown import Unknown
 
 # What deltas of one run have in common, each looked at on its own: that is cheaper than tuples.
 _PLACE = (type, attrgetter("output_index"), attrgetter("item_id"), attrgetter("part"))
@@ -49,7 +49,7 @@ class StreamDecoder:
         return self._turn.over
 
     @property
-    def unknown(self) -> Counter[str]:
+    def unknown(self) -> Unknown:
         """Events that were not understood, by name."""
         return self._turn.unknown
 
@@ -76,10 +76,12 @@ class StreamDecoder:
             return []
         if not self._streamed:
             return self._answer(b"".join(self._body))
+        garbled = self._garbled
         found = self._checked(self._read(self._sse.close()))
         if self._turn.over:
             return found
-        if self._size and not self._understood:
+        self._garbled = garbled  # a last frame that breaks off was cut, and is not to blame
+        if not self._understood and (self._sse.strange or self._garbled):
             return [*found, *self._fail("The gateway's answer is not an event stream.")]
         if self._garbled:
             return [

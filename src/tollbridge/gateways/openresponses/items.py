@@ -28,9 +28,12 @@ class Said:
 
     __slots__ = ("checksum", "length")
 
-    def __init__(self) -> None:
-        self.length = 0
-        self.checksum = 0
+    def __init__(self, length: int = 0, checksum: int = 0) -> None:
+        self.length = length
+        self.checksum = checksum
+
+    def copy(self) -> Said:
+        return Said(self.length, self.checksum)
 
     def add(self, text: str) -> None:
         self.length += len(text)
@@ -38,9 +41,11 @@ class Said:
 
     def rest(self, full: str) -> str:
         """What `full` has beyond what was told: nothing, where it is another text altogether."""
-        if len(full) <= self.length or _checksum(full[: self.length]) != self.checksum:
-            return ""
-        return full[self.length :]
+        return full[self.length :] if self.begins(full) else ""
+
+    def begins(self, full: str) -> bool:
+        """Whether what was told is `full`, or its beginning."""
+        return len(full) >= self.length and _checksum(full[: self.length]) == self.checksum
 
 
 def _checksum(text: str, start: int = 0) -> int:
@@ -50,8 +55,10 @@ def _checksum(text: str, start: int = 0) -> int:
 class Item:
     __slots__ = (
         "arguments",
+        "before",
         "call_id",
         "closed",
+        "custom",
         "final_arguments",
         "id",
         "index",
@@ -69,8 +76,10 @@ class Item:
         self.id = id
         self.said = Said()
         self.parts: dict[int, Said] = {}
+        self.before: dict[int, Said] = {}  # what had been told of the item when each part began
         self.call_id: str | None = None
         self.name: str | None = None
+        self.custom = False  # a call of a tool whose input is text and not JSON
         self.arguments: list[str] = []  # as they stream
         self.final_arguments: str | None = None  # as `.done` gives them
         self.proof: dict[str, object] | None = None  # what the model needs to know its call again
@@ -78,8 +87,24 @@ class Item:
         self.matched = False  # found again in the final answer
 
     def tell(self, text: str, part: int) -> None:
+        if part not in self.parts:
+            self.parts[part], self.before[part] = Said(), self.said.copy()
         self.said.add(text)
-        self.parts.setdefault(part, Said()).add(text)
+        self.parts[part].add(text)
+
+    def correct(self, full: str, part: int) -> int:
+        """How many of the last characters that were told `full` replaces: all of its part, where that was
+        told otherwise. None where other parts came after it."""
+        said = self.parts.get(part)
+        if not full or said is None or said.begins(full):
+            return 0
+        void = said.length
+        if self.before[part].length + void != self.said.length:
+            return 0
+        self.parts[part], self.said = Said(), self.before[part].copy()
+        self.parts[part].add(full)
+        self.said.add(full)
+        return void
 
 
 class Items:

@@ -6,31 +6,30 @@ told is never told again, and what a fuller copy adds is told when it comes.
 
 from __future__ import annotations
 
-import binascii
-from base64 import b64decode
-from collections import Counter
 from typing import Any, Literal, assert_never
+
+import msgspec
 
 from tollbridge.core.errors import BridgeError, BrokenCall, Disconnected, ServerFailed, StreamError
 from tollbridge.core.events import (
+    Corrected,
     Event,
     Failed,
-    File,
     Finished,
     FinishReason,
     ReasoningDelta,
     ReasoningEnded,
-    Source,
     TextDelta,
     ToolCall,
 )
 from tollbridge.core.json import read_json
-from tollbridge.core.media import true_mime
 from tollbridge.core.usage import Usage
 from tollbridge.gateways.openresponses import wire
+from tollbridge.gateways.openresponses.extras import Extras
 from tollbridge.gateways.openresponses.items import KINDS, Item, Items
 from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.refusal import error_from
+from tollbridge.gateways.unknown import Unknown
 
 INCOMPLETE: dict[str, FinishReason] = {
     "content_filter": "content-filter",
@@ -47,44 +46,42 @@ ENDINGS: dict[str, Literal["finish", "incomplete", "abort"]] = {
 }
 STATUSES = {*ENDINGS, "failed"}
 
-# Names of unknown events that are kept apart; a server that makes up more is counted under "…".
-UNKNOWN_LIMIT = 100
-
 
 class Turn:
     """Belongs to one answer. Once `over`, nothing more is said."""
 
     def __init__(self) -> None:
         self.over = False
-        self.unknown: Counter[str] = Counter()
+        self.unknown = Unknown()
+        self._known = False  # whether anything was understood
         self._items = Items()
+        self._last: dict[str, Item] = {}  # what was told last of text, and of reasoning
         self._calls: set[str] = set()
-        self._sources: set[tuple[str | None, ...]] = set()
-        self._files: set[str] = set()
         self._reasoning_ended: set[int] = set()
         self._broken: list[BridgeError] = []  # calls that make no sense, told after everything else
-        self._error: BridgeError | None = (
-            None  # an error without a word, while `response.failed` may explain it
-        )
+        self._extras = Extras(self._broken)
+        # An error without a word, while `response.failed` may explain it.
+        self._error: BridgeError | None = None
 
     def say(
         self, kind: str, index: int | None, item_id: str | None, part: int | None, text: str
     ) -> list[Event]:
         """A piece of text, reasoning or arguments."""
+        self._known = True
         if kind == "arguments":
             self._items.at("call", index, item_id).arguments.append(text)
             return []
         if not text:
             return []
         item = self._items.at("message" if kind == "text" else "reasoning", index, item_id)
-        item.tell(text, part or 0)
-        return [TextDelta(text) if kind == "text" else ReasoningDelta(text, _block(item, part))]
+        return self._tell(kind, item, part, text)
 
     def take(self, event: Fields) -> list[Event]:
         """Any event of the wire."""
         if self.over:
             return []
         meaning = wire.meaning(event)
+        self._known = self._known or meaning is not None
         index, item_id = event.number("output_index"), event.text("item_id") or event.text("id")
         match meaning:
             case "text" | "reasoning" | "arguments":
@@ -92,20 +89,21 @@ class Turn:
                 return self.say(meaning, index, item_id, part, event.text("delta") or "")
             case "text done":
                 full = event.text("text") or event.text("refusal") or ""
-                return self._part(index, item_id, event.number("content_index") or 0, full)
+                return self._part(index, item_id, event.number("content_index"), full)
             case "part done":
                 part_ = event.inner("part")
                 if part_.text("type") == "reasoning_text":
                     return []
-                said = self._part(index, item_id, event.number("content_index") or 0, wire.texts([part_]))
-                return said + self._cited([part_])
+                said = self._part(index, item_id, event.number("content_index"), wire.texts([part_]))
+                return said + self._extras.cited([part_])
             case "reasoning done":
                 item = self._items.at("reasoning", index, item_id)
-                full = event.text("text") or ""
-                number = event.number("summary_index") or 0
-                rest = full if number not in item.parts and not item.said.length else ""
-                rest = rest or (item.parts[number].rest(full) if number in item.parts else "")
-                return self.say("reasoning", index, item_id, number, rest)
+                full, number = event.text("text") or "", event.number("summary_index")
+                if number is None and event.number("content_index") == 0:
+                    number = 0  # raw reasoning has one part, whatever its deltas count
+                if (number or 0) in item.parts:
+                    return self._done("reasoning", item, number, full)
+                return self._tell("reasoning", item, number, "" if item.said.length else full)
             case "arguments done":
                 full = wire.as_text(event.raw.get("arguments")) or event.text("input") or ""
                 self._items.at("call", index, item_id).final_arguments = full
@@ -116,7 +114,7 @@ class Turn:
             case "item done":
                 return self._item(event.inner("item"), index)
             case "annotation":
-                return self._cite(event.inner("annotation"))
+                return self._extras.cite(event.inner("annotation"))
             case "ended":
                 return self._end(event)
             case "error":
@@ -124,7 +122,7 @@ class Turn:
             case "ignored":
                 return []
             case None:
-                self._count(event.text("type") or "no type")
+                self.unknown.note(event.text("type") or "no type")
                 return []
             case _:
                 assert_never(meaning)
@@ -133,6 +131,8 @@ class Turn:
         """The bytes have ended. An answer that was not ended by its gateway was cut off."""
         if self.over:
             return []
+        if self.unknown and not self._known:
+            return self.cut(StreamError("The gateway's answer is not an OpenResponses stream."))
         return self.cut(Disconnected("The gateway closed the stream before the answer was complete."))
 
     def cut(self, error: BridgeError) -> list[Event]:
@@ -161,6 +161,7 @@ class Turn:
         call_id = item.text("call_id") if kind == "call" else None
         opened = self._items.open(kind, index, item.text("id"), call_id)
         opened.name = opened.name or item.text("name")
+        opened.custom = item.text("type") == "custom_tool_call"
         if kind == "call" and not opened.arguments:
             given = wire.as_text(item.raw.get("arguments")) or item.text("input")
             if given:
@@ -171,7 +172,7 @@ class Turn:
         type_ = item.text("type") or ""
         kind = KINDS.get(type_)
         if kind is None:
-            return self._image(item) if type_ == "image_generation_call" else []
+            return self._extras.image(item) if type_ == "image_generation_call" else []
         id_, call_id = item.text("id"), item.text("call_id")
         if position is not None:
             known = self._items.match(kind, position, id_, call_id)
@@ -181,26 +182,47 @@ class Turn:
             rest = known.said.rest(wire.texts(item.list("content")))
             known.said.add(rest)
             known.closed = True
-            return ([TextDelta(rest)] if rest else []) + self._cited(item.list("content"))
+            return ([TextDelta(rest)] if rest else []) + self._extras.cited(item.list("content"))
         if kind == "reasoning":
             return self._reasoning(known, item)
         known.name = known.name or item.text("name")
         known.proof = {name: item.raw[name] for name in wire.CALL_PROOFS if item.raw.get(name)} or known.proof
-        custom = type_ == "custom_tool_call"
-        given = item.text("input") if custom else wire.as_text(item.raw.get("arguments"))
+        known.custom = type_ == "custom_tool_call"
+        given = item.text("input") if known.custom else wire.as_text(item.raw.get("arguments"))
         if item.text("status") in ("in_progress", "incomplete"):
             known.final_arguments = given or known.final_arguments
             return []
-        if position is None and not (custom or given or known.final_arguments or known.arguments):
+        if position is None and not (known.custom or given or known.final_arguments or known.arguments):
             return []  # left open: there are servers that give the arguments only in the final answer
         known.closed = True
-        return self._call(known, given, custom=custom)
+        return self._call(known, given)
 
-    def _part(self, index: int | None, item_id: str | None, part: int, full: str) -> list[Event]:
+    def _tell(self, kind: str, item: Item, part: int | None, text: str) -> list[Event]:
+        if not text:
+            return []
+        item.tell(text, part or 0)
+        self._last[kind] = item
+        return [TextDelta(text) if kind == "text" else ReasoningDelta(text, _block(item, part))]
+
+    def _part(self, index: int | None, item_id: str | None, part: int | None, full: str) -> list[Event]:
         item = self._items.at("message", index, item_id)
-        said = item.parts.get(part)
-        rest = said.rest(full) if said else full
-        return self.say("text", index, item_id, part, rest)
+        if (part or 0) in item.parts:
+            return self._done("text", item, part, full)
+        return self._tell("text", item, part, full)
+
+    def _done(
+        self, kind: Literal["text", "reasoning"], item: Item, part: int | None, full: str
+    ) -> list[Event]:
+        """A part in full, of which something was told: its rest, or what it should have been.
+
+        Only the part that was told last can be corrected, and only where the event names it: of a server that
+        numbers nothing, it may be the end of a longer text."""
+        rest = item.parts[part or 0].rest(full)
+        if rest or part is None or self._last.get(kind) is not item:
+            return self._tell(kind, item, part, rest)
+        void = item.correct(full, part)
+        block = _block(item, part) if kind == "reasoning" else None
+        return [Corrected(full, void, kind, block)] if void else []
 
     def _reasoning(self, known: Item, item: Fields) -> list[Event]:
         """One server streams as summary what it then gives as content: either may copy what was told."""
@@ -220,7 +242,7 @@ class Turn:
         known.closed = True
         return found
 
-    def _call(self, item: Item, given: str | None, *, custom: bool = False) -> list[Event]:
+    def _call(self, item: Item, given: str | None) -> list[Event]:
         """A complete call: the item's own arguments before those of `.done`, and those before the deltas."""
         call_id = item.call_id or item.id or f"call_{len(self._calls) + 1}"
         if call_id in self._calls:
@@ -230,7 +252,7 @@ class Turn:
         copies = [given, item.final_arguments, "".join(item.arguments)]
         item.arguments.clear()
         text = next((copy for copy in copies if copy and copy.strip()), "")
-        if custom:
+        if item.custom:
             return [ToolCall(call_id, name, text, metadata=item.proof)]
         for copy in filter(None, copies):
             value = _object(copy)
@@ -243,34 +265,6 @@ class Turn:
         )
         self._broken.append(BrokenCall.of(f"The model called {problem}. Ask it to try again.", call_id))
         return [ToolCall(call_id, name, text, offered=False, metadata=item.proof)]
-
-    def _image(self, item: Fields) -> list[Event]:
-        encoded = item.text("result") or ""
-        name = item.text("id") or str(len(self._files))
-        if not encoded or name in self._files:
-            return []
-        self._files.add(name)
-        try:
-            data = b64decode(encoded.partition(";base64,")[2] or encoded)
-        except (binascii.Error, ValueError):
-            self._broken.append(StreamError("The gateway sent an image that is not valid base64."))
-            return []
-        label = f"image/{item.text('output_format') or 'png'}"
-        return [File(true_mime(data, label), data)]
-
-    def _cited(self, parts: list[Fields]) -> list[Event]:
-        return [event for part in parts for note in part.list("annotations") for event in self._cite(note)]
-
-    def _cite(self, note: Fields) -> list[Event]:
-        url, title = note.text("url"), note.text("title")
-        filename, file_id = note.text("filename"), note.text("file_id")
-        key = (url, title, filename, file_id)
-        if key in self._sources or not (url or filename or file_id):
-            return []
-        self._sources.add(key)
-        if url:
-            return [Source("url", url=url, title=title)]
-        return [Source("document", id=file_id, title=title or filename, filename=filename)]
 
     # Endings
 
@@ -285,10 +279,8 @@ class Turn:
             problem = response.raw.get("error")
             error = error_from(problem) if problem else None
             error = error or self._error or ServerFailed("The gateway reported a failure and gave no reason.")
-            return self._unfinished() + self._fail(error, usage)
-        found: list[Event] = []
-        for position, item in enumerate(response.list("output")):
-            found += self._item(item, None, position)
+            return [*map(_withheld, self._output(response)), *self._unfinished(), *self._fail(error, usage)]
+        found = self._output(response)
         found += self._unfinished(complete=status == "completed")
         reason: FinishReason = "tool-calls" if self._calls else "stop"
         if status == "incomplete":
@@ -306,6 +298,11 @@ class Turn:
             )
         )
         return found + [Failed(error) for error in self._broken]
+
+    def _output(self, response: Fields) -> list[Event]:
+        """What the final answer has beyond what was told."""
+        items = enumerate(response.list("output"))
+        return [event for position, item in items for event in self._item(item, None, position)]
 
     def _unfinished(self, *, complete: bool = False) -> list[Event]:
         """Calls that were never closed. Only an answer that is complete vouches for them."""
@@ -327,8 +324,10 @@ class Turn:
         self.over = True
         return [*(Failed(broken) for broken in self._broken), Failed(error, usage)]
 
-    def _count(self, name: str) -> None:
-        self.unknown[name if name in self.unknown or len(self.unknown) < UNKNOWN_LIMIT else "…"] += 1
+
+def _withheld(event: Event) -> Event:
+    """A call of an answer that failed is not for anyone to run."""
+    return msgspec.structs.replace(event, offered=False) if isinstance(event, ToolCall) else event
 
 
 def _block(item: Item, part: int | None) -> str | None:
