@@ -65,7 +65,9 @@ def count_text(estimator: HybridTokenEstimator, model: str, text: str) -> TextCo
     raw = sum(number for _, number in Texts().vector(family, text))
     parts = [Share(f"tokens of {vocabulary}", raw)]
     if tokens != raw:
-        parts.append(Share(f"more or less for {family.name}", tokens - raw))
+        parts.append(
+            Share("added for this model" if tokens > raw else "taken off for this model", tokens - raw)
+        )
     exact = family.vocabulary is not None and tokens == raw and pieces(text)[1] == 1
     return TextCount(model, tokens, "exact" if exact else "weighted", vocabulary, tuple(parts))
 
