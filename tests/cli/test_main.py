@@ -56,7 +56,8 @@ async def test_without_a_command_it_shows_help() -> None:
 async def test_an_unknown_command_is_told_with_exit_code_2() -> None:
     result = await tollbridge("chta")
     assert result.code == 2
-    assert "No such command 'chta'" in result.err
+    assert "Error: There is no command 'chta'. Did you mean chat?" in result.err
+    assert "Did you mean" not in (await tollbridge("xyzzy")).err
 
 
 async def test_a_reader_that_goes_away_is_no_drama() -> None:
