@@ -11,8 +11,8 @@ from tests.cli.driving import tollbridge
 from tests.tokens.talk import PROSE, assistant, request, system, user
 
 from tollbridge.cli.accuracy import plot
-from tollbridge.cli.ask import PROMPT_LIMIT
 from tollbridge.cli.count import count_text
+from tollbridge.cli.options import PROMPT_LIMIT
 from tollbridge.cli.written import read_request
 from tollbridge.core.errors import RequestError
 from tollbridge.core.messages import DataPart, Role, TextPart, ToolCallPart, ToolResultPart
@@ -236,7 +236,11 @@ async def test_what_has_no_end_is_not_counted_replayed_or_asked() -> None:
     counted = await tollbridge("count", str(endless), "-m", GPT)
     replayed = await tollbridge("replay", str(endless))
     asked = await tollbridge("ask", "-", stdin=b"a" * (PROMPT_LIMIT + 1))
-    assert (counted.code, replayed.code, asked.code) == (1, 1, 2)
+    async with Gateway() as gateway:
+        where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
+        chatted = await tollbridge("chat", *where, stdin=b"a" * (PROMPT_LIMIT + 1))
+    assert (counted.code, replayed.code, asked.code, chatted.code) == (1, 1, 2, 2)
+    assert "Error: A line of standard input is longer than 16 MiB" in chatted.err
     assert counted.err == "Error: /dev/zero is longer than 256 MiB, the most that is counted.\n"
     assert replayed.err == "Error: /dev/zero is longer than 512 MiB, the most that is replayed.\n"
     assert "Error: Standard input is longer than 16 MiB, the most that is asked at once." in asked.err

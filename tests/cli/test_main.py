@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from tests.cli.driving import PROGRAM, environment, tollbridge
 
 from tollbridge.cli import COMMANDS
+from tollbridge.cli.warnings import Sentences
 from tollbridge.gateway import Gateway
 
 
@@ -135,3 +137,18 @@ def test_without_a_key_a_url_and_the_local_extra_it_says_what_it_uses() -> None:
     result = subprocess.run(run, capture_output=True, text=True, env=environment(), check=True)
     assert result.stderr.startswith("No key and no --base-url: using the embedded demo, no real model.\n")
     assert result.stdout.startswith("You said “hello”.")
+
+
+@pytest.mark.parametrize(
+    ("logged", "said"),
+    [
+        ("the turn could not be recorded.", "Note: The turn could not be recorded.\n"),
+        ("a/b.db was damaged", "Note: a/b.db was damaged.\n"),
+        ("two\nlines\x1b[31m", "Note: Two lines�[31m.\n"),
+    ],
+)
+def test_what_the_parts_warn_of_is_a_sentence(
+    logged: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Sentences().handle(logging.LogRecord("tollbridge", logging.WARNING, "", 0, logged, (), None))
+    assert capsys.readouterr().err == said

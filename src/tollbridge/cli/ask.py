@@ -14,6 +14,7 @@ from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener, show_changes
 from tollbridge.cli.options import (
+    PROMPT_LIMIT,
     Where,
     Wishes,
     record_options,
@@ -28,9 +29,6 @@ from tollbridge.core.messages import Message, Role, TextPart
 from tollbridge.core.places import database_file
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.usage import open_tracker
-
-# No window takes more: at a token for every four bytes, four million tokens.
-PROMPT_LIMIT = 16 * 1024 * 1024
 
 
 @click.command()

@@ -17,6 +17,7 @@ from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
 from tollbridge.cli.listening import Listener, show_changes
 from tollbridge.cli.options import (
+    PROMPT_LIMIT,
     Where,
     Wishes,
     record_options,
@@ -66,9 +67,19 @@ def _read_line() -> str:
             import readline  # noqa: F401 (its import gives `input` editing and history)
         return input(PROMPT)
     click.echo(PROMPT, err=True, nl=False)  # the answers go elsewhere, the prompt must not
-    line = sys.stdin.readline()
+    line = _piped_line()
     if not line:
         raise EOFError
+    return line
+
+
+def _piped_line() -> str:
+    line = sys.stdin.readline(PROMPT_LIMIT + 1)
+    if len(line) > PROMPT_LIMIT:
+        most = f"{PROMPT_LIMIT >> 20} MiB"
+        raise click.UsageError(
+            f"A line of standard input is longer than {most}, the most that is asked at once."
+        )
     return line
 
 
@@ -117,7 +128,7 @@ class _Chat:
     def _next_line(self) -> str | None:
         """What the person typed, or `None` when they left."""
         if not self._by_hand:
-            return sys.stdin.readline() or None
+            return _piped_line() or None
         while True:
             try:
                 return _read_line()

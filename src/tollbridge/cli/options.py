@@ -20,6 +20,8 @@ from tollbridge.core.messages import DataPart
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 EXAMPLE_URL = "https://ai-gateway.vercel.sh/v1"
+# No window takes more: at a token for every four bytes, four million tokens.
+PROMPT_LIMIT = 16 * 1024 * 1024
 IMAGE_LIMIT = 20 * 1024 * 1024
 
 Command = Callable[..., int | None]

@@ -13,7 +13,10 @@ from tollbridge.cli.terminal import folded, one_line
 class Sentences(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         said = one_line(record.getMessage()).rstrip(".")
-        click.echo(folded(f"Note: {said[:1].upper()}{said[1:]}.", sys.stderr), err=True)
+        first, _, _ = said.partition(" ")
+        if first.isalpha():  # a word, and not the path of a file
+            said = said[0].upper() + said[1:]
+        click.echo(folded(f"Note: {said}.", sys.stderr), err=True)
 
 
 def speak_plainly() -> None:
