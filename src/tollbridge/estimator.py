@@ -173,6 +173,10 @@ class HybridTokenEstimator:
             return True
         return False
 
+    def seen(self, model: str) -> int:
+        """How many requests of a model were learned from."""
+        return self._reading(lambda ledger: ledger.rates.seen(model))
+
     def accuracy(self) -> list[Accuracy]:
         """How right the estimates were, by model."""
         return self._reading(lambda ledger: ledger.accuracy())

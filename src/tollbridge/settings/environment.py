@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tollbridge.core.errors import RequestError
+from tollbridge.settings.checking import SettingsUnusable
 
 _BOOLEANS = {
     "1": True,
@@ -48,6 +48,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "TOLLBRIDGE_PROXY": ("proxy", str),
     "TOLLBRIDGE_ALLOW_HTTP": ("allow_http", _boolean),
     "TOLLBRIDGE_CONTEXT_MANAGEMENT": ("context_management", _boolean),
+    "TOLLBRIDGE_COUNT_AT_GATEWAY": ("count_at_gateway", _boolean),
     "TOLLBRIDGE_RECORD": ("record", str),
     "TOLLBRIDGE_RECORD_REDACT": ("record_redact", _boolean),
     "TOLLBRIDGE_TIMEOUT_CONNECT": ("timeouts.connect", _seconds),
@@ -69,7 +70,7 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         try:
             inside[name] = read(text)
         except ValueError as error:
-            raise RequestError(f"{variable}: {error}.") from None
+            raise SettingsUnusable(f"{variable}: {error}.") from None
     return table
 
 
