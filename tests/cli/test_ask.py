@@ -55,6 +55,30 @@ async def test_the_wishes_reach_the_gateway(tmp_path: Path) -> None:
     assert "The user said “hello”." in result.err  # thinking is shown beside the answer
 
 
+async def test_what_the_settings_say_a_model_cannot_do_is_not_asked_of_it_and_told(tmp_path: Path) -> None:
+    (tmp_path / "picture.png").write_bytes(draw_png())
+    (tmp_path / "config.toml").write_text("[models.demo]\ncapabilities = { images = false }\n")
+    config = str(tmp_path / "config.toml")
+    image = ("--image", str(tmp_path / "picture.png"))
+    async with Gateway() as gateway:
+        result = await ask(gateway, "hello", *image, TOLLBRIDGE_CONFIG=config)
+        said = json.loads((await ask(gateway, "hello", *image, "--json", TOLLBRIDGE_CONFIG=config)).out)
+        bodies = [json.dumps(each.body) for each in gateway.requests]
+    told = "was left out: the model takes no images."
+    assert [("data:image" in body, "left out" in body) for body in bodies] == [(False, True)] * 2
+    assert f"{told}]\n" in result.err
+    assert told not in result.out
+    assert [change.endswith(told) for change in said["changes"]] == [True]
+    assert said["counts"] == {"image": 1}
+
+
+async def test_what_was_healed_is_told() -> None:
+    async with Gateway(scenario="reject-effort") as gateway:
+        result = await ask(gateway, "hello", "--reasoning", "low")
+    assert result.code == 0
+    assert "[Sent without reasoning: the server does not take it.]" in result.err
+
+
 async def test_json_is_one_object_with_everything() -> None:
     async with Gateway() as gateway:
         result = await ask(gateway, "think and cite", "--json")

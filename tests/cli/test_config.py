@@ -61,6 +61,17 @@ async def test_the_table_for_people_shows_no_secret(tmp_path: Path) -> None:
     assert KEY not in result.out
 
 
+async def test_what_is_wrong_with_the_settings_is_not_blamed_on_the_options(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("model = ")
+    env = {"TOLLBRIDGE_CONFIG": str(path)}
+    result = await tollbridge("models", env=env)
+    assert result.err.endswith(" Correct it, or name another with TOLLBRIDGE_CONFIG.\n")
+    path.write_text("")
+    result = await tollbridge("models", "--account", "nobody", env=env)
+    assert result.err == f"Error: There is no account “nobody” in {path}. None is set up.\n"
+
+
 async def test_a_mistake_in_the_file_is_one_line_that_names_it(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("\n[timeouts]\nidel = 3\n")

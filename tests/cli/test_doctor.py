@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
-from tests.cli.driving import terminal, tollbridge
+from tests.cli.driving import environment, terminal, tollbridge
 
 from tollbridge.doctor import STEPS
 from tollbridge.gateway import Gateway
@@ -86,6 +88,28 @@ async def test_a_profile_that_cannot_be_written_is_an_error_of_one_sentence(tmp_
         )
     assert result.code == 1
     assert "The profile cannot be written" in result.err
+
+
+async def test_the_model_of_the_settings_is_examined_and_what_it_cost_is_in_the_ledger(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "config.toml").write_text('model = "tollbridge/plain"')
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CONFIG": str(tmp_path / "config.toml")}
+    async with Gateway() as gateway:
+        result = await tollbridge("doctor", "--json", "--base-url", gateway.url, env=env)
+    assert json.loads(result.out)["model"] == "tollbridge/plain"
+    used = await tollbridge("usage", "--json", env=env)
+    assert '"tollbridge/plain"' in used.out
+
+
+def test_a_server_that_ends_with_the_command_gets_no_profile(tmp_path: Path) -> None:
+    """The embedded demo, which is used where there is no key and no local model, has a port by chance."""
+    hidden = "import sys; sys.modules['xllamacpp'] = None; from tollbridge.cli import main; main()"
+    run = [sys.executable, "-c", hidden, "doctor"]
+    env = environment({"TOLLBRIDGE_DATA_DIR": str(tmp_path)})
+    result = subprocess.run(run, capture_output=True, text=True, env=env, check=True)
+    assert "No profile was written: the server ends with this command." in result.stdout
+    assert not list(tmp_path.rglob("*.toml"))
 
 
 async def test_doctor_is_for_openresponses_alone() -> None:

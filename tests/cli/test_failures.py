@@ -16,6 +16,7 @@ from tollbridge.core.errors import (
     StreamError,
 )
 from tollbridge.local import LocalModelFailed
+from tollbridge.settings import SettingsUnusable
 
 
 def test_every_kind_of_error_says_what_to_do() -> None:
@@ -43,6 +44,11 @@ def test_every_kind_of_error_says_what_to_do() -> None:
             RequestError("There is no name"),
             "There is no name. Check what was given: --help says what each option takes.",
         ),
+        (
+            SettingsUnusable("There is no account “x”. None is set up."),
+            "There is no account “x”. None is set up.",
+        ),
+        (SettingsUnusable("It is not TOML.", "Correct it."), "It is not TOML. Correct it."),
         (
             ServerFailed(""),
             "The gateway failed (server). Try again; if it goes on, the gateway's operator must look at it.",

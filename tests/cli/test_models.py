@@ -82,6 +82,31 @@ async def test_the_settings_choose_and_order_the_models(tmp_path: Path) -> None:
     assert asked.code == 0  # with the favourite, as nobody named a model
 
 
+async def test_why_nothing_is_shown_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    async with Gateway() as gateway:
+        env = {"TOLLBRIDGE_CONFIG": str(path), "TOLLBRIDGE_BASE_URL": gateway.url}
+        path.write_text('deny = ["*"]')
+        hidden = await tollbridge("models", env=env)
+        path.write_text("")
+        searched = await tollbridge("models", "--search", "nothing of the kind", env=env)
+        every = await tollbridge("models", "--all", "--search", "nothing of the kind", env=env)
+    assert hidden.err.startswith("Your settings hide all 3 models of the gateway: `tollbridge config` ")
+    assert searched.err == "There are no such models. The gateway has 3; --all shows every type.\n"
+    assert every.err == "There are no such models. The gateway has 3.\n"
+
+
+async def test_what_the_settings_say_a_model_can_do_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("[models.demo]\ncapabilities = { images = false, files = false, reasoning = true }\n")
+    async with Gateway() as gateway:
+        env = {"TOLLBRIDGE_CONFIG": str(path), "COLUMNS": "200"}
+        table = await tollbridge("models", "--search", "demo", "--base-url", gateway.url, env=env)
+    assert "vision" not in table.out
+    assert "file-input" not in table.out
+    assert "reasoning" in table.out
+
+
 async def test_a_gateway_that_is_gone_leaves_its_list(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path)}
     async with Gateway() as gateway:

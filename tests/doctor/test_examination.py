@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from tollbridge.gateway import SCENARIOS, Gateway, Settings
 from tollbridge.healing import RememberedLessons
 from tollbridge.io.retry import RetryPolicy
 from tollbridge.profiles import learned
+from tollbridge.usage import Payer, UsageTracker
 
 KEY = "tb-doctor-key-0123456789"
 MODEL = "tollbridge/demo"
@@ -188,6 +190,41 @@ async def test_a_wrong_key_is_told_and_never_shown() -> None:
     assert "The API key is wrong" in finding.sentence
     assert "TOLLBRIDGE_API_KEY" in finding.remedy
     assert wrong not in str(examination.steps)
+
+
+@pytest.mark.parametrize(("key", "sent"), [(None, "No key"), ("tb-wrong-key-9876543210", "The key")])
+async def test_a_key_that_is_missing_or_wrong_is_told_without_a_model_too(key: str | None, sent: str) -> None:
+    """Against a server that shows its list to nobody without a key."""
+    async with Gateway(api_key=KEY) as gateway:
+        found = findings(await examined(gateway, key=key))
+    assert "TOLLBRIDGE_API_KEY" in found["models"].remedy
+    assert found["key"].verdict == "amiss"
+    assert found["key"].sentence.startswith(f"{sent} was sent, and the server says: ")
+    assert "TOLLBRIDGE_API_KEY" in found["key"].remedy
+
+
+async def test_an_address_without_its_end_is_told() -> None:
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url.removesuffix("/v1")) as client:
+        examination = Examination(client)
+        async for _ in examination.run():
+            pass
+    assert "usually ends in /v1" in findings(examination)["models"].remedy
+
+
+async def test_every_question_is_in_the_ledger_with_what_it_came_to() -> None:
+    tracker, payer = UsageTracker(), Payer("work", "http://h/v1")
+    async with Gateway(scenario="no-calls") as gateway:
+        async with OpenResponsesClient(gateway.url) as client:
+            examination = Examination(client, MODEL, tracker=tracker, payer=payer)
+            async for _ in examination.run():
+                pass
+        asked = [each for each in gateway.requests if each.path.endswith("/responses")]
+    outcomes = Counter(record.outcome for record in tracker.records)
+    assert sum(outcomes.values()) == len(asked)
+    assert outcomes["cancelled"] == 1  # the answer that was hung up on
+    assert outcomes["failed"] == sum(each.status == 400 for each in asked) > 0
+    assert {(record.model, record.payer) for record in tracker.records} == {(MODEL, payer)}
+    assert all(record.usage for record in tracker.records if record.outcome == "completed")
 
 
 async def test_where_nobody_listens_the_examination_ends_at_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tollbridge.core.json import write_json
@@ -21,7 +21,7 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.core.reasoning import CARRIED, Block, Carried, Origin, bind
+from tollbridge.core.reasoning import CARRIED, Block, Carried, Origin, bind, is_marker, read_carried
 from tollbridge.gateway.pictures import draw_png
 
 MODEL = "tollbridge/demo"
@@ -71,9 +71,13 @@ _MIMES = (
 class Maker:
     """The same seed makes the same histories. No two texts are alike, so that each can be looked for."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, here: Origin = HERE, answer: Sequence[Part] = ()) -> None:
+        """`answer` holds reasoning that the reader, at `here`, really did and can prove: its parts and a pack
+        of them. Without one, reasoning is made up; with one, none is made up in the reader's name."""
         self._random = random.Random(seed)
         self._serial = 0
+        self._here = here
+        self._thoughts = [part for part in answer if isinstance(part, ThinkingPart) or is_marker(part)]
 
     def request(self) -> ChatRequest:
         pick = self._random
@@ -121,7 +125,9 @@ class Maker:
         )
 
     def _thinking(self) -> ThinkingPart | DataPart:
-        text, origin = self._mark("thought"), self._random.choice([HERE, AWAY])
+        text, origin = self._mark("thought"), self._random.choice([self._here, AWAY])
+        if self._thoughts and origin is self._here:
+            return self._genuine()
         proof = self._random.choice([None, {"encrypted_content": f"sealed-{text}"}, {"signature": text}])
         if self._random.random() < 0.2:
             block = Block(text, "rs_1", proof, self._random.choice([None, "call_0"]))
@@ -132,6 +138,16 @@ class Maker:
         return ThinkingPart(
             self._random.choice(["", text]), self._random.choice([None, "rs_1", "rs_2:1"]), bound
         )
+
+    def _genuine(self) -> ThinkingPart | DataPart:
+        """A whole thought of the answer: an editor keeps its streamed pieces as one."""
+        pack = next(part for part in self._thoughts if isinstance(part, DataPart))
+        if self._random.random() < 0.3:
+            return pack
+        carried = read_carried(pack.data)
+        assert carried is not None
+        block = self._random.choice(carried.blocks)
+        return ThinkingPart(block.text, block.id, bind(self._here, block.proof))
 
     def _call(self) -> ToolCallPart:
         given: list[Any] = [

@@ -8,14 +8,24 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.history.histories import HERE, Maker
+from tests.history.histories import HERE, MODEL, Maker
+from tests.history.laws import check_order, check_reasoning, check_results, is_text, texts, urls
 
 from tollbridge.bridge import Bridge
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.json import read_json, write_json
+from tollbridge.core.json import write_json
 from tollbridge.core.media import true_mime
-from tollbridge.core.messages import ChatRequest, DataPart, Part, TextPart, ToolCallPart, ToolResultPart
-from tollbridge.core.reasoning import CARRIED
+from tollbridge.core.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from tollbridge.core.reasoning import CARRIED, Origin
 from tollbridge.core.texts import mended
 from tollbridge.gateway import Gateway
 from tollbridge.gateway.strict import check_laws, check_schema
@@ -35,8 +45,8 @@ TARGETS = (
 )
 
 
-def requests(seed: int, count: int) -> list[ChatRequest]:
-    maker = Maker(seed)
+def requests(seed: int, count: int, maker: Maker | None = None) -> list[ChatRequest]:
+    maker = maker or Maker(seed)
     return [maker.request() for _ in range(count)]
 
 
@@ -53,6 +63,10 @@ def test_any_history_becomes_a_request_that_a_strict_server_accepts(seed: int) -
         items = read_input(body["input"])
         check_conversation(items, [f"input[{n}]" for n in range(len(items))])
         check_nothing_lost(request, target, made, body)
+        check_order(request, body["input"])
+        check_reasoning(request, target, body["input"], HERE)
+        if target.calls:
+            check_results(request, body["input"], made.names)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -102,14 +116,6 @@ def check_input(given: Any, said: str) -> None:
         assert mended(given) in said or write_json(mended(given))[1:-1] in said
 
 
-def is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def parts(request: ChatRequest) -> Iterable[Part]:
     for message in request.messages:
         for part in message.parts:
@@ -118,40 +124,25 @@ def parts(request: ChatRequest) -> Iterable[Part]:
                 yield from part.parts
 
 
-def texts(items: list[dict[str, Any]]) -> Iterable[str]:
-    """Every text a model will read of the input, arguments with their JSON taken apart."""
-    for item in items:
-        content = item.get("content") or item.get("output") or ""
-        yield from [content] if isinstance(content, str) else [part.get("text") or "" for part in content]
-        if item["type"] == "function_call":
-            yield item["name"]
-            yield from strings(read_json(item["arguments"]))
-
-
-def strings(value: Any) -> Iterable[str]:
-    match value:
-        case str():
-            yield value
-        case dict():
-            for each in value.values():
-                yield from strings(each)
-
-
-def urls(items: list[dict[str, Any]]) -> Iterable[str]:
-    for item in items:
-        content = item.get("content") or item.get("output") or ""
-        for part in content if isinstance(content, list) else ():
-            yield part.get("image_url") or part.get("file_data") or ""
-
-
 async def test_hundreds_of_histories_cross_the_bridge_to_a_strict_gateway_over_a_socket() -> None:
+    """Some of the reasoning in them is the gateway's own, which it takes back as it gave it or not at all."""
     parts: list[Part] = []
     async with Gateway(strict=True) as gateway, OpenResponsesClient(gateway.url) as client:
         bridge = Bridge(client, lessons=RememberedLessons())
-        for request in requests(7, SENT):
+        question = ChatRequest(
+            model=MODEL, messages=(Message(Role.USER, "Think about it."),), reasoning_effort="low"
+        )
+        answer: list[Part] = []
+        await bridge.answer(question, answer.extend)
+        maker = Maker(7, Origin.of(MODEL, gateway.url), answer)
+        asked = len(gateway.requests)
+        for request in requests(7, SENT, maker):
             # A tool that must be called would be called; the rest is any request.
-            asked = msgspec.structs.replace(request, tool_choice=None, max_output_tokens=16)
-            await bridge.answer(asked, parts.extend)
-        answered = [arrival for arrival in gateway.requests if arrival.status == 200]
-    assert len(answered) == len(gateway.requests)
+            plain = msgspec.structs.replace(request, tool_choice=None, max_output_tokens=16)
+            await bridge.answer(plain, parts.extend)
+        arrived = list(gateway.requests)[asked:]
+    assert len(arrived) == SENT
+    assert [arrival.status for arrival in arrived] == [200] * SENT
     assert parts
+    sealed = [item for each in arrived for item in each.body["input"] if item.get("encrypted_content")]
+    assert len(sealed) > 20

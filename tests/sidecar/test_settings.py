@@ -105,6 +105,18 @@ async def test_a_file_that_is_changed_counts_from_the_next_request_on(env: dict[
             await editor.ask("chat", question(gateway.url))[1]
 
 
+async def test_what_was_mended_is_counted_for_the_editor(env: dict[str, str]) -> None:
+    write_config(env)
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet()
+        asked = question(gateway.url)
+        orphan = {"type": "toolResult", "callId": "c", "content": [{"type": "text", "value": "42"}]}
+        asked["messages"].append({"role": 1, "content": [orphan]})
+        result = await editor.ask("chat", asked)[1]
+    assert result["counts"]["orphan"] == 1
+    assert result["changes"] == ["A tool result without its call was kept as text."]
+
+
 async def test_a_profile_that_doctor_writes_counts_from_the_next_request_on(env: dict[str, str]) -> None:
     write_config(env)
     async with Gateway() as gateway, Editor(env=env) as editor:

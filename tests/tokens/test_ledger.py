@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from tests.tokens.talk import (
@@ -54,6 +55,29 @@ def test_nothing_known_is_an_estimate() -> None:
     assert estimate.method == "estimated"
     assert estimate.confidence == 0.5
     assert estimate.tokens > 0
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"providerOptions": {"anthropic": {"contextManagement": {"edits": [{"type": "clear_tool_uses"}]}}}},
+        {"context_management": [{"type": "compaction"}]},
+        {"truncation": "auto"},
+    ],
+)
+def test_a_prompt_of_which_the_model_reads_less_shares_no_truth_with_one_it_reads_whole(
+    extra: dict[str, object],
+) -> None:
+    ledger, whole = Ledger(), request(START)
+    edited = msgspec.structs.replace(whole, extra=extra)
+    assert ledger.record(edited, Usage(hidden_count(edited) // 2), surely=True)
+    assert ledger.estimate(edited).method == "actual"
+    assert ledger.estimate(whole).method == "estimated"
+    longer = request([*START, assistant("Done."), user("And now?")])
+    assert ledger.estimate(longer).method == "estimated"
+    # Options that change nothing of what is read cost no truth.
+    routed = msgspec.structs.replace(edited, extra={**extra, "service_tier": "flex"})
+    assert ledger.estimate(routed).method == "hybrid"
 
 
 def test_a_prompt_that_was_counted_is_that_count() -> None:

@@ -12,7 +12,7 @@ import msgspec
 from tollbridge.cli.connection import connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
-from tollbridge.cli.listening import Listener
+from tollbridge.cli.listening import Listener, show_changes
 from tollbridge.cli.options import (
     Where,
     Wishes,
@@ -64,7 +64,9 @@ async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -
     if as_json:
         click.echo(to_json(_as_json(listener, model)))
     elif listener.error is None:
-        Screen(sys.stdout, sys.stderr).note(toll_line(listener.usage, listener.timing))
+        screen = Screen(sys.stdout, sys.stderr)
+        show_changes(listener.changes, screen)
+        screen.note(toll_line(listener.usage, listener.timing))
     if listener.error is not None:
         tell(listener.error, way)
     with contextlib.closing(HybridTokenEstimator(database_file())) as estimator:
@@ -77,6 +79,8 @@ def _as_json(listener: Listener, model: str) -> dict[str, object]:
     return {
         "model": model,
         **msgspec.to_builtins(summarise(listener.events)),
+        "changes": list(listener.changes),
+        "counts": dict(listener.counts),
         "timing": {
             "first_token_seconds": timing.first_token,
             "total_seconds": timing.total,

@@ -15,7 +15,7 @@ import click
 from tollbridge.cli.connection import Connection, connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
-from tollbridge.cli.listening import Listener
+from tollbridge.cli.listening import Listener, show_changes
 from tollbridge.cli.options import (
     Where,
     Wishes,
@@ -88,6 +88,7 @@ class _Chat:
         self._estimator = estimator
         self._conversation = conversation
         self._waiting = images  # shown to the model with the next question
+        self._told: set[str] = set()  # changes that the person knows of
         self._failed = False
         self._by_hand = sys.stdin.isatty()
         self._commands: dict[str, Callable[[str], None]] = {
@@ -139,6 +140,9 @@ class _Chat:
         if self._conversation.add(question, listener.parts):
             self._waiting = ()
         if listener.error is None:
+            # The history is mended anew with every question; what was told once is not told again.
+            show_changes([each for each in listener.changes if each not in self._told], screen)
+            self._told.update(listener.changes)
             screen.note(toll_line(listener.usage, listener.timing))
         else:
             self._failed = True

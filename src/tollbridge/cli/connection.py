@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from tollbridge.catalogue import Catalogue, Listing, choose_models, is_favourite
+from tollbridge.catalogue.choosing import corrected
 from tollbridge.cli.failures import Explained, Way
 from tollbridge.cli.options import Where
 from tollbridge.cli.progress import FetchBar
@@ -21,6 +22,7 @@ from tollbridge.clients.gateway import GatewayClient
 from tollbridge.clients.openresponses import VERCEL, OpenResponsesClient
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest
+from tollbridge.core.models import Capabilities, Model
 from tollbridge.core.places import catalogue_folder
 from tollbridge.core.quirks import Quirks
 from tollbridge.healing import RememberedLessons
@@ -94,6 +96,17 @@ class Connection(msgspec.Struct, frozen=True):
     def prepared(self, request: ChatRequest) -> ChatRequest:
         """The request with what the settings add to it."""
         return with_settings(request, self.settings, self.client.base_url)
+
+    def abilities(self, model: str) -> Capabilities | None:
+        """What a model can do, by the last list and by the settings. `None` where neither says anything:
+        then everything is tried, and a refusal tells."""
+        catalogue = Catalogue(catalogue_folder() if self.lasting else None)
+        found = catalogue.find(self.client, model, account=self.account)
+        if found is None or not found.tags | found.parameters:
+            found = Model(id=model, told={"tools": True, "images": True, "files": True, "reasoning": False})
+            told = corrected(found, self.settings)
+            return None if told.told == found.told else told.capabilities
+        return corrected(found, self.settings).capabilities
 
     async def list_models(self, *, refresh: bool = False) -> Listing:
         """The models of the gateway; a list on disk that is stale is served where the gateway is slow."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import sys
 from pathlib import Path
@@ -16,9 +17,10 @@ from tollbridge.cli.options import Where, where_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import counted, folded, one_line
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.errors import RequestError
+from tollbridge.core.places import database_file
 from tollbridge.doctor import ABOUT, Examination
 from tollbridge.profiles import keep_profile
+from tollbridge.usage import open_tracker
 
 
 @click.command()
@@ -42,11 +44,21 @@ async def _doctor(where: Where, model: str | None, as_json: bool) -> int:
             raise click.UsageError("doctor examines servers that speak OpenResponses. Leave out --backend.")
         told = f"Examining {client.base_url} with about {ABOUT} small requests, which may cost a little."
         click.echo(folded(told, sys.stderr), err=True)
-        examination = Examination(client, model or connection.model)
-        with Checklist(quiet=as_json) as checklist:
+        with (
+            contextlib.closing(open_tracker(database_file())) as tracker,
+            Checklist(quiet=as_json) as checklist,
+        ):
+            examination = Examination(
+                client,
+                model or connection.model or connection.settings.model,
+                tracker=tracker,
+                payer=connection.payer,
+            )
             async for step in examination.run():
                 checklist.show(step)
-        path = _keep(examination, client.base_url) if examination.can_chat else None
+        # A server that ends with this command needs no profile: the next is at another address.
+        kept = examination.can_chat and connection.lasting
+        path = _keep(examination, client.base_url) if kept else None
         if as_json:
             click.echo(to_json(_as_json(examination, client.base_url, path)))
         else:
@@ -69,7 +81,7 @@ def _keep(examination: Examination, base_url: str) -> Path:
     try:
         return keep_profile(base_url, examination.model or "", examination.quirks, comments)
     except OSError as error:
-        raise RequestError(
+        raise click.ClickException(
             f"The profile cannot be written: {error.strerror or error} ({error.filename}). "
             "Point TOLLBRIDGE_DATA_DIR at a folder that can be written to."
         ) from error
@@ -77,10 +89,11 @@ def _keep(examination: Examination, base_url: str) -> Path:
 
 def _conclusion(examination: Examination, path: Path | None) -> str:
     asked = counted(examination.requests, "request")
-    if path is None:
+    if not examination.can_chat:
         return f"A chat is not possible ({asked}). No profile was written."
     server = f" with {examination.server.name}" if examination.server else ""
-    return f"A chat is possible{server} ({asked}). Its profile: {path}"
+    profile = f"Its profile: {path}" if path else "No profile was written: the server ends with this command."
+    return f"A chat is possible{server} ({asked}). {profile}"
 
 
 def _as_json(examination: Examination, base_url: str, path: Path | None) -> dict[str, object]:

@@ -10,7 +10,7 @@ import click
 from tollbridge.cli.terminal import folded, one_line
 from tollbridge.core.errors import BridgeError, Kind, RequestError
 from tollbridge.local import LocalModelFailed
-from tollbridge.settings import SettingsError
+from tollbridge.settings import SettingsError, SettingsUnusable
 from tollbridge.settings.vault import KeyringUnusable
 
 # How the gateway was asked; what helps depends on it.
@@ -92,7 +92,7 @@ def tell(error: BridgeError, way: Way = "openresponses") -> None:
 
 
 def _advice(error: BridgeError, way: Way) -> str:
-    if isinstance(error, LocalModelFailed):
+    if isinstance(error, LocalModelFailed | SettingsUnusable):
         return error.advice
     if isinstance(error, SettingsError):
         return "Correct it there; `tollbridge config` shows what is in force."

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import assert_never
 
-from tollbridge.bridge import Bridge, Gateway
+from tollbridge.bridge import Bridge, Gateway, Turn
 from tollbridge.cli.connection import Connection
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.toll import Timing
@@ -35,6 +35,8 @@ from tollbridge.usage import UsageTracker
 
 # Seconds from which on a person wonders why nothing happens.
 LONG_WAIT = 1.0
+# Changes that are told after one answer.
+MOST_CHANGES = 5
 
 
 class Listener:
@@ -61,7 +63,7 @@ class Listener:
         self._first: float | None = None
         self._ended: float | None = None
         self._sent: ChatRequest | None = None
-        self._context: Usage | None = None
+        self._turn: Turn | None = None
 
     async def listen(self, request: ChatRequest, tracker: UsageTracker | None = None) -> None:
         """Until the answer ends. A failure is kept, and is not raised."""
@@ -69,7 +71,7 @@ class Listener:
         recorder = self._connection.recorder
         try:
             if recorder is None:
-                self._context = (await self._bridge(tracker).answer(request, self.parts.extend)).context
+                self._turn = await self._answer(request, self.parts.extend, tracker)
             else:
                 await self._recorded(request, recorder, tracker)
         except BridgeError as error:
@@ -80,14 +82,17 @@ class Listener:
             if self._screen is not None:
                 self._screen.end()
 
-    def _bridge(self, tracker: UsageTracker | None) -> Bridge:
-        return Bridge(self, tracker, account=self._connection.payer, lessons=self._connection.lessons)
+    async def _answer(
+        self, request: ChatRequest, report: Callable[[list[Part]], object], tracker: UsageTracker | None
+    ) -> Turn:
+        connection = self._connection
+        bridge = Bridge(self, tracker, account=connection.payer, lessons=connection.lessons)
+        return await bridge.answer(request, report, abilities=connection.abilities(request.model))
 
     async def _recorded(self, request: ChatRequest, recorder: Recorder, tracker: UsageTracker | None) -> None:
         async with recorder.tape(request) as tape:
             self._gateway = self._client.watched(tape)
-            turn = await self._bridge(tracker).answer(request, tape.heard(self.parts.extend))
-            self._context = turn.context
+            self._turn = turn = await self._answer(request, tape.heard(self.parts.extend), tracker)
             tape.finished(turn.finish_reason, turn.usage)
 
     @property
@@ -111,9 +116,18 @@ class Listener:
             return
         if isinstance(self.error, ContextTooLong):
             estimator.refused(self._sent, self.error)
-        elif self._context is not None:
+        elif self._turn is not None and self._turn.context is not None:
             said = (part for part in self.parts if not is_marker(part))
-            estimator.calibrate_request(self._sent, self._context, said)
+            estimator.calibrate_request(self._sent, self._turn.context, said)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What was changed on the way of an answer that came, in words; `counts` has how often, by kind."""
+        return self._turn.changes if self._turn else ()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return self._turn.counts if self._turn else {}
 
     @property
     def timing(self) -> Timing:
@@ -144,6 +158,15 @@ class _Patience(Watch):
             return
         said = f"The gateway answered {error.status}" if error.status else error.message.rstrip(".")
         self._screen.note(f"[{said}; trying again in {seconds:.0f} s]")
+
+
+def show_changes(changes: Iterable[str], screen: Screen) -> None:
+    """What was sent otherwise than it was written: the first of it, one a line."""
+    told = list(changes)
+    for change in told[:MOST_CHANGES]:
+        screen.note(f"[{change}]")
+    if len(told) > MOST_CHANGES:
+        screen.note(f"[and {len(told) - MOST_CHANGES} changes more; --json has them all]")
 
 
 def show(event: Event, screen: Screen) -> None:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from tollbridge.catalogue import choose_models, is_favourite
-from tollbridge.cli.connection import Connection, connect
+from tollbridge.cli.connection import connect
 from tollbridge.cli.options import Command, Where, where_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
@@ -20,6 +20,8 @@ from tollbridge.settings import Settings
 
 _MILLION = 1_000_000
 _PRICES = Prices.__struct_fields__
+# How gateways call what a model can do.
+_TAGS = {"tools": "tool-use", "images": "vision", "files": "file-input", "reasoning": "reasoning"}
 COLUMNS = (
     Column("model", least=28),
     Column("window", right=True),
@@ -97,7 +99,7 @@ def models(
     as_json: bool,
 ) -> None:
     """List the models of a gateway: those your settings allow, favourites first."""
-    listed, settings = asyncio.run(_listed(where, refresh))
+    listed, hidden, settings = asyncio.run(_listed(where, refresh))
     found = [model for model in listed if Filter(words, tags, max_price, every_type).takes(model)]
     if as_json:
         for model in found:
@@ -105,21 +107,28 @@ def models(
     elif found:
         _show(found, settings)
     else:
-        left = f" The gateway has {len(listed)}; --all shows every type." if listed else ""
-        click.echo(f"There are no such models.{left}" if listed else "The gateway lists no models.", err=True)
+        click.echo(_nothing(len(listed), hidden, every_type), err=True)
 
 
-async def _listed(where: Where, refresh: bool) -> tuple[list[Model], Settings]:
+def _nothing(listed: int, hidden: int, every_type: bool) -> str:
+    """Why nothing is shown."""
+    if listed:
+        types = "" if every_type else "; --all shows every type"
+        return f"There are no such models. The gateway has {listed}{types}."
+    if hidden:
+        told = f"Your settings hide all {hidden} models of the gateway"
+        return f"{told}: `tollbridge config` shows what `allow` and `deny` say."
+    return "The gateway lists no models."
+
+
+async def _listed(where: Where, refresh: bool) -> tuple[list[Model], int, Settings]:
+    """The models the settings allow, and how many they hide. That a list is old is told, and hides none."""
     async with connect(where) as connection:
-        return await list_models(connection, refresh=refresh), connection.settings
-
-
-async def list_models(connection: Connection, *, refresh: bool = False) -> list[Model]:
-    """The models the settings allow. That a list is old is told, and does not hide it."""
-    listing = await connection.list_models(refresh=refresh)
-    if listing.error is not None:
-        click.echo(f"This is an older list: {one_line(listing.error.message)}", err=True)
-    return choose_models(listing.models, connection.settings)
+        listing = await connection.list_models(refresh=refresh)
+        if listing.error is not None:
+            click.echo(f"This is an older list: {one_line(listing.error.message)}", err=True)
+        chosen = choose_models(listing.models, connection.settings)
+        return chosen, len(listing.models) - len(chosen), connection.settings
 
 
 def _as_json(model: Model, settings: Settings) -> dict[str, Any]:
@@ -161,10 +170,17 @@ def _show(listed: list[Model], settings: Settings) -> None:
             _price(prices.input),
             _price(prices.output),
             prices.category or "",
-            ", ".join([*kind, *sorted(model.tags)]),
+            ", ".join([*kind, *_can(model)]),
         )
         rows.append(Row(cells))
     show_table(COLUMNS, rows)
+
+
+def _can(model: Model) -> list[str]:
+    """What a model can do, in the gateway's words, as corrected by the settings."""
+    said = {_TAGS[name] for name, can in model.told.items() if can}
+    denied = {_TAGS[name] for name, can in model.told.items() if not can}
+    return sorted(model.tags - denied | said)
 
 
 def _count(tokens: int | None) -> str:

@@ -121,9 +121,7 @@ def _sum(day: str, model: str, rows: list[UsageRow], price_of: PriceOf) -> Sum:
         total += row.usage
         outcomes[row.outcome] = outcomes.get(row.outcome, 0) + 1
     costs = [
-        cost
-        for row in rows
-        if (prices := price_of(row)) and (cost := prices.cost(row.usage)) is not None
+        cost for row in rows if (prices := price_of(row)) and (cost := prices.cost(row.usage)) is not None
     ]
     return Sum(
         day=day,

@@ -19,11 +19,13 @@ from tollbridge.core.models import Model
 from tollbridge.core.quirks import Quirks
 from tollbridge.core.reasoning import Origin
 from tollbridge.crossing import Crossing
+from tollbridge.doctor.bill import Bill
 from tollbridge.gateways.dialects import decoder_for
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.sse import SseDecoder
 from tollbridge.healing import Learned, RememberedLessons, find_cure
+from tollbridge.usage import Payer, UsageTracker
 
 if TYPE_CHECKING:
     from tollbridge.doctor.opening import Opening
@@ -107,8 +109,15 @@ class Bench:
     """Belongs to one examination. `quirks` are what is known of the server so far."""
 
     def __init__(
-        self, client: OpenResponsesClient, model: str | None = None, bounds: Bounds | None = None
+        self,
+        client: OpenResponsesClient,
+        model: str | None = None,
+        bounds: Bounds | None = None,
+        tracker: UsageTracker | None = None,
+        payer: Payer | None = None,
     ) -> None:
+        self._tracker = tracker or UsageTracker()
+        self._payer = payer or Payer()
         self.bounds = bounds or Bounds()
         self.client = client
         self.model = model
@@ -180,12 +189,26 @@ class Bench:
         if self.requests >= self.bounds.requests or left <= 0:
             return Heard(error=TimedOut("The examination has used up its time or its requests."))
         self.requests += 1
+        if path != "/responses":
+            return await self._bounded(method, path, body, min(self.bounds.answer, left))
+        bill = self.bill()
+        try:
+            heard = await self._bounded(method, path, body, min(self.bounds.answer, left))
+            bill.close("completed" if heard.error is None else "failed", heard.finished, heard.error)
+            return heard
+        finally:
+            bill.close("cancelled")
+
+    def bill(self) -> Bill:
+        """For a question that is about to be put to the model."""
+        return Bill(self._tracker, self._payer, self.model or "")
+
+    async def _bounded(self, method: str, path: str, body: bytes | None, seconds: float) -> Heard:
         began = time.monotonic()
         try:
-            async with asyncio.timeout(min(self.bounds.answer, left)):
+            async with asyncio.timeout(seconds):
                 return await self._heard(method, path, body, began)
         except TimeoutError:
-            seconds = min(self.bounds.answer, left)
             return Heard(error=TimedOut(f"No whole answer came within {seconds:.0f} s."), seconds=seconds)
         except BridgeError as error:
             return Heard(error=self.client.told(error), seconds=time.monotonic() - began)

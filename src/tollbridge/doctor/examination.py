@@ -13,6 +13,7 @@ from tollbridge.doctor import answers, contents, extras, thoughts, tools, way
 from tollbridge.doctor.bench import Bench, Bounds
 from tollbridge.doctor.findings import Finding, unknown
 from tollbridge.profiles import Known, learned
+from tollbridge.usage import Payer, UsageTracker
 
 Check = Callable[[Bench], Awaitable[Finding]]
 
@@ -59,9 +60,16 @@ class Examination:
     """Examines one server with one model. Afterwards `quirks` are what Tollbridge should know of it."""
 
     def __init__(
-        self, client: OpenResponsesClient, model: str | None = None, bounds: Bounds | None = None
+        self,
+        client: OpenResponsesClient,
+        model: str | None = None,
+        bounds: Bounds | None = None,
+        *,
+        tracker: UsageTracker | None = None,
+        payer: Payer | None = None,
     ) -> None:
-        self._bench = Bench(client, model, bounds)
+        """What is asked is written down in `tracker`, on the account of `payer`."""
+        self._bench = Bench(client, model, bounds, tracker, payer)
         self._learned: dict[str, object] = {}
         self.steps: list[Step] = []
 

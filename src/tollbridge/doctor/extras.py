@@ -57,10 +57,14 @@ async def _hang_up(bench: Bench) -> int:
     request = bench.question(_MANY, max_output_tokens=400)
     body = bench.body(request)
     bench.requests += 1
-    async with (
-        bench.client.send("POST", "/responses", body, headers=ALONE) as reply,
-        aclosing(reply.chunks()) as chunks,
-    ):
-        async for chunk in chunks:
-            return len(chunk)
-    return 0
+    bill = bench.bill()
+    try:
+        async with (
+            bench.client.send("POST", "/responses", body, headers=ALONE) as reply,
+            aclosing(reply.chunks()) as chunks,
+        ):
+            async for chunk in chunks:
+                return len(chunk)
+        return 0
+    finally:
+        bill.close("cancelled")

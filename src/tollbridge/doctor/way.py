@@ -13,6 +13,9 @@ from tollbridge.gateways.catalog import read_models
 from tollbridge.profiles import Known, known_server
 
 _KEY = "Set TOLLBRIDGE_API_KEY (or AI_GATEWAY_API_KEY) to a key that this gateway accepts."
+_ADDRESS = "Check the base URL: an address usually ends in /v1. Or say which model to use with --model."
+# Where the list of models is refused and no model was named.
+_REMEDIES = {"authentication": _KEY, "permission": _KEY, "not_found": _ADDRESS}
 # What the first request says of the way, where it fails; anything else is the server's own word.
 _NO_WAY = frozenset({"network", "timeout", "disconnected"})
 
@@ -45,8 +48,10 @@ async def models(bench: Bench) -> Finding:
     chosen = f"; examined with {bench.model}" if bench.model and not asked else ""
     if error is not None or not chat:
         why = reason(error) if error is not None else "The list of models is empty."
-        remedy = "Models must be named by hand." if bench.model else "Say which model to use with --model."
-        return amiss(why, remedy)
+        if bench.model:
+            return amiss(why, "Models must be named by hand.")
+        kind = error.kind if error is not None else ""
+        return amiss(why, _REMEDIES.get(kind, "Say which model to use with --model."))
     if asked and asked not in [model.id for model in found]:
         return unknown(f"{len(found)} listed, and {asked} is not among them.", "It is asked all the same.")
     windows = sum(model.context_window is not None for model in chat)
@@ -56,10 +61,14 @@ async def models(bench: Bench) -> Finding:
 
 async def key(bench: Bench) -> Finding:
     """The list of models is often open to anyone: only an answer shows what a key is worth."""
+    sent = "The key" if bench.client.has_key else "No key"
     if bench.model is None:
-        return unknown("Could not be seen without a model.")
-    bench.opening = await opening(bench)
-    heard, sent = bench.opening.heard, "The key" if bench.client.has_key else "No key"
+        heard = bench.listed or Heard()
+        if heard.error is None or heard.error.kind not in ("authentication", "permission"):
+            return unknown("Could not be seen without a model.")
+    else:
+        bench.opening = await opening(bench)
+        heard = bench.opening.heard
     if heard.error is None:
         return well(f"{sent} was sent, and that is accepted.")
     if heard.error.kind in ("authentication", "permission"):

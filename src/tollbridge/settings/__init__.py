@@ -1,7 +1,7 @@
 """What Tollbridge was told: settings, accounts, and where their keys come from."""
 
 from tollbridge.settings.accounts import Chosen, all_accounts, chosen_account, named_account
-from tollbridge.settings.checking import SettingsError
+from tollbridge.settings.checking import SettingsError, SettingsUnusable
 from tollbridge.settings.keys import Key, describe_key, find_key
 from tollbridge.settings.layers import Loaded, load
 from tollbridge.settings.model import Settings
@@ -13,6 +13,7 @@ __all__ = [
     "Loaded",
     "Settings",
     "SettingsError",
+    "SettingsUnusable",
     "all_accounts",
     "chosen_account",
     "describe_key",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tollbridge.core.errors import RequestError
+from tollbridge.settings.checking import SettingsUnusable
 from tollbridge.settings.layers import Loaded
 from tollbridge.settings.model import DEFAULT_ACCOUNT, VERCEL, Account, Backend
 
@@ -26,7 +26,7 @@ def chosen_account(loaded: Loaded) -> Chosen:
     settings = loaded.settings
     if settings.base_url and settings.account:
         if loaded.rank("base_url") == loaded.rank("account"):
-            raise RequestError(
+            raise SettingsUnusable(
                 f"{loaded.origin('base_url')} and {loaded.origin('account')} name two gateways. "
                 "Leave one of them out."
             )
@@ -46,7 +46,7 @@ def named_account(loaded: Loaded, name: str) -> Chosen:
     if name == DEFAULT_ACCOUNT:
         return _vercel(loaded)
     known = f"Known are: {', '.join(accounts)}." if accounts else "None is set up."
-    raise RequestError(f"There is no account “{name}” in {loaded.path}. {known}")
+    raise SettingsUnusable(f"There is no account “{name}” in {loaded.path}. {known}")
 
 
 def all_accounts(loaded: Loaded) -> list[Chosen]:
@@ -64,7 +64,7 @@ def _only(loaded: Loaded) -> str | None:
         return DEFAULT_ACCOUNT
     if len(accounts) > 1:
         names = ", ".join(accounts)
-        raise RequestError(
+        raise SettingsUnusable(
             f"There are several accounts ({names}). Choose one with --account, or set `account`."
         )
     return next(iter(accounts), None)

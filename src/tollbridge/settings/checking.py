@@ -27,6 +27,15 @@ _ENTRIES: dict[str, type[Account | ModelSettings]] = {"accounts": Account, "mode
 _KEY_SOURCE = re.compile(r"auto|keyring|none|environment:[A-Za-z_][A-Za-z0-9_]*")
 
 
+class SettingsUnusable(RequestError):
+    """Settings that make no sense as a whole: a file, a variable, an account. `advice` is what is left to say
+    where the message does not say what to do."""
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(message)
+        self.advice = advice
+
+
 class SettingsError(RequestError):
     """A setting that cannot be; `setting` is its name."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tollbridge.core.errors import RequestError
+from tollbridge.settings.checking import SettingsUnusable
 
 _BOOLEANS = {
     "1": True,
@@ -70,7 +70,7 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         try:
             inside[name] = read(text)
         except ValueError as error:
-            raise RequestError(f"{variable}: {error}.") from None
+            raise SettingsUnusable(f"{variable}: {error}.") from None
     return table
 
 

@@ -6,8 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from tollbridge.core.errors import RequestError
-from tollbridge.settings.checking import quoted
+from tollbridge.settings.checking import SettingsUnusable, quoted
 
 # A settings file of a person is a page or two.
 SIZE_LIMIT = 1024 * 1024
@@ -21,9 +20,9 @@ class SettingsFile:
         try:
             self.table: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise RequestError(f"The settings file {path} is not TOML: {error}.") from None
+            raise _unusable(path, f"is not TOML: {error}") from None
         except RecursionError:
-            raise RequestError(f"The settings file {path} is nested too deeply.") from None
+            raise _unusable(path, "is nested too deeply") from None
         self._lines = find_lines(text)
 
     def locate(self, setting: str) -> str:
@@ -43,16 +42,22 @@ def read_file(path: Path, *, required: bool = False) -> SettingsFile | None:
             data = file.read(SIZE_LIMIT + 1)
     except FileNotFoundError:
         if required:
-            raise RequestError(f"There is no settings file {path}.") from None
+            advice = "Make it, or name another with TOLLBRIDGE_CONFIG."
+            raise SettingsUnusable(f"There is no settings file {path}.", advice) from None
         return None
     except OSError as error:
-        raise RequestError(f"The settings file {path} cannot be read: {error.strerror}.") from None
+        raise _unusable(path, f"cannot be read: {error.strerror}") from None
     if len(data) > SIZE_LIMIT:
-        raise RequestError(f"The settings file {path} is larger than {SIZE_LIMIT >> 20} MiB.")
+        raise _unusable(path, f"is larger than {SIZE_LIMIT >> 20} MiB")
     try:
         return SettingsFile(path, data.decode())
     except UnicodeDecodeError as error:
-        raise RequestError(f"The settings file {path} is not UTF-8 text (byte {error.start}).") from None
+        raise _unusable(path, f"is not UTF-8 text (byte {error.start})") from None
+
+
+def _unusable(path: Path, why: str) -> SettingsUnusable:
+    advice = "Correct it, or name another with TOLLBRIDGE_CONFIG."
+    return SettingsUnusable(f"The settings file {path} {why}.", advice)
 
 
 def find_lines(text: str) -> dict[str, int]:

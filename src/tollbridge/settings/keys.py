@@ -12,6 +12,7 @@ import msgspec
 from tollbridge.core.errors import RequestError
 from tollbridge.settings import vault
 from tollbridge.settings.accounts import Chosen
+from tollbridge.settings.checking import SettingsUnusable
 from tollbridge.settings.expiry import is_expired
 
 OWN = "TOLLBRIDGE_API_KEY"
@@ -42,8 +43,9 @@ def find_key(account: Chosen, environ: Mapping[str, str] = os.environ) -> Key | 
     if variable:
         found = _from_environment(environ, (variable,))
         if found is None:
-            raise RequestError(
-                f"The account “{account.name}” takes its key from {variable}, which is not set."
+            raise SettingsUnusable(
+                f"The account “{account.name}” takes its key from {variable}, which is not set.",
+                "Set it, or change the account's `key`.",
             )
         return found
     if account.key == "keyring":
@@ -85,7 +87,7 @@ def clean_key(text: str, source: str) -> str:
     """The key without the blanks around it. It is never shown, so a bad one is named by its source."""
     key = text.strip()
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise RequestError(f"{source} holds characters that no key has. Copy the key into it again.")
+        raise SettingsUnusable(f"{source} holds characters that no key has. Copy the key into it again.")
     return key
 
 

@@ -103,6 +103,7 @@ class Turns:
             response_id=turn.response_id,
             dropped=decoded.dropped,
             changes=turn.changes,
+            counts=turn.counts,
             warning=turn.preflight.warning if turn.preflight else None,
             first_seconds=turn.first,
             seconds=turn.duration,

@@ -120,6 +120,7 @@ class ChatResult(Shape, frozen=True):
     response_id: str | None = None
     dropped: Mapping[str, int] = {}
     changes: tuple[str, ...] = ()
+    counts: Mapping[str, int] = {}
     warning: str | None = None
     first_seconds: float | None = None
     seconds: float | None = None

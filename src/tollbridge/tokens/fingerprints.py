@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -13,6 +13,8 @@ from tollbridge.core.messages import ChatRequest, Part, TextPart, ToolCallPart
 # Raise it when the same value starts to be sent in other words: what was measured of the old is forgotten.
 VERSION = b"1"
 SIZE = 16
+# Options of a request, wherever they stand in it, that take away from what a model reads of the messages.
+_EDITS = frozenset({"context_management", "contextManagement", "truncation"})
 
 # Keys in order: an editor may give the arguments of a call back in another one.
 _encoder = msgspec.msgpack.Encoder(enc_hook=repr, order="deterministic")
@@ -63,9 +65,24 @@ def message_key(model: str, message: bytes) -> bytes:
     return sha256(b"message" + VERSION + model.encode("utf-8", "surrogatepass") + message).digest()[:SIZE]
 
 
-def chain(model: str, messages: Sequence[bytes]) -> list[bytes]:
-    """One fingerprint for every prefix of the messages, the shortest first."""
-    link = sha256(VERSION + model.encode("utf-8", "surrogatepass")).digest()[:SIZE]
+def editing_fingerprint(request: ChatRequest) -> bytes:
+    """Of the options by which a model reads less than it is sent; empty where it reads everything."""
+    found = list(_editing(request.extra))
+    return fingerprint(found) if found else b""
+
+
+def _editing(value: object) -> Iterator[tuple[str, Any]]:
+    for name, each in value.items() if isinstance(value, Mapping) else ():
+        if name in _EDITS:
+            yield name, each
+        else:
+            yield from _editing(each)
+
+
+def chain(model: str, messages: Sequence[bytes], editing: bytes = b"") -> list[bytes]:
+    """One fingerprint for every prefix of the messages, the shortest first. What a prefix came to holds for
+    one model, and for one way of `editing` it."""
+    link = sha256(VERSION + model.encode("utf-8", "surrogatepass") + editing).digest()[:SIZE]
     links = []
     for message in messages:
         link = sha256(link + message).digest()[:SIZE]

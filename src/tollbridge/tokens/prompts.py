@@ -12,6 +12,7 @@ from tollbridge.tokens.families import Family, family_of
 from tollbridge.tokens.fingerprints import (
     answer_fingerprint,
     chain,
+    editing_fingerprint,
     fingerprint,
     message_key,
     toolset_fingerprint,
@@ -63,7 +64,7 @@ class Reader:
                 self._line(model, family, message, digest)
                 for message, digest in zip(request.messages, digests, strict=True)
             ],
-            links=chain(model, digests),
+            links=chain(model, digests, editing_fingerprint(request)),
             toolset_key=toolset_key,
             toolset=toolset,
             spoken=last_word_of_user(request.messages),

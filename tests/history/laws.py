@@ -1,0 +1,219 @@
+"""What must hold of any history and the request that was made of it. No two marks in a history are alike."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tollbridge.core.arguments import legal_input
+from tollbridge.core.json import read_json, write_json
+from tollbridge.core.media import true_mime
+from tollbridge.core.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from tollbridge.core.reasoning import CARRIED, Origin, is_marker, read_carried, unbind
+from tollbridge.history import Target
+from tollbridge.history.names import Names
+from tollbridge.history.pairing import MISSING
+
+Item = dict[str, Any]
+_MARK = re.compile(r"(?:text|data|thought|input|raw)\d+z[0-9a-f]{8}")
+_DATA_URL = re.compile(r"data:[^;,]*;base64,(.*)", re.DOTALL)
+
+
+def check_order(request: ChatRequest, items: Sequence[Item]) -> None:
+    """What was said is said once, and in its order: the system prompt first, results with their calls."""
+    system = [
+        mark
+        for message, part in _said(request)
+        if message.role is Role.SYSTEM and _is_words(part)
+        for mark in _marks(part)
+    ]
+    others = [mark for _, part in _said(request) for mark in _marks(part) if mark not in system]
+    expected = system + others
+    counted = Counter(mark for item in items for mark in marks_of(item) if not mark.startswith("thought"))
+    assert set(counted.values()) <= {1}
+    told = [item for item in items if item["type"] != "function_call_output"]
+    found = [mark for item in told for mark in marks_of(item) if mark in set(expected)]
+    assert found == [mark for mark in expected if mark in set(found)]
+
+
+def check_results(request: ChatRequest, items: Sequence[Item], names: Names) -> None:
+    """Each call is the next of the history, and its result is one that was given for it. No result stands
+    alone while a call of its id has none."""
+    made = [item for item in items if item["type"] == "function_call"]
+    calls = [part for message in request.messages for part in _once(message)]
+    assert [item["name"] for item in made] == [names.out(call.name) for call in calls]
+    outputs = {item["call_id"]: item for item in items if item["type"] == "function_call_output"}
+    results = [part for message in request.messages for part in message.parts]
+    given = [part for part in results if isinstance(part, ToolResultPart)]
+    answered: Counter[str] = Counter()
+    for item, call in zip(made, calls, strict=True):
+        output = outputs[item["call_id"]]
+        marks = set(marks_of(output))
+        own = [result for result in given if result.call_id == call.call_id]
+        assert not marks or any(marks <= set(_marks(result)) for result in own)
+        answered[call.call_id] += MISSING not in write_json(output)
+    wanted = Counter(call.call_id for call in calls)
+    for call_id, count in Counter(result.call_id for result in given).items():
+        assert answered[call_id] == min(count, wanted[call_id])
+
+
+def check_reasoning(request: ChatRequest, target: Target, items: Sequence[Item], here: Origin) -> None:
+    """The reader's own reasoning, with its proof, goes back before what it led to; nobody else's does."""
+    sent = [item for item in items if item["type"] == "reasoning"]
+    if not target.reasoning:
+        assert sent == []
+        return
+    proofs = {value for item in sent for value in _values(item)}
+    if target.origin is not None:
+        assert proofs <= {value for value, origin in _proofs(request) if origin == target.origin}
+    if target.calls:  # told as text, a call needs no reasoning before it
+        for message in request.messages:
+            for proof, led_to in _led(message, here):
+                assert proof in proofs
+                _check_precedes(items, proof, led_to)
+
+
+def _check_precedes(items: Sequence[Item], proof: str, mark: str | None) -> None:
+    """Reasoning stands right before what it led to, but for other reasoning."""
+    places = [at for at, item in enumerate(items) if proof in set(_values(item))]
+    after = [next(item for item in items[at:] if item["type"] != "reasoning") for at in places]
+    assert any(mark in marks_of(item) if mark else item["type"] == "function_call" for item in after)
+
+
+def _led(message: Message, here: Origin) -> Iterable[tuple[str, str | None]]:
+    """The proofs that are the reader's, each with the mark of the words after it; a call has none."""
+    parts = list(message.parts)
+    if message.role is not Role.ASSISTANT or any(map(is_marker, parts)):
+        return  # what is packed up takes the place of what the editor kept: it has a test of its own
+    calls = _once(message)
+    for at, part in enumerate(parts):
+        if not isinstance(part, ThinkingPart):
+            continue
+        bound, proof = unbind(part.metadata)
+        after = next((each for each in parts[at:] if not isinstance(each, ThinkingPart)), None)
+        if bound is None or bound.origin != here or bound.call is not None or not proof:
+            continue
+        if isinstance(after, TextPart) and _MARK.search(after.text):
+            yield from ((value, _marks(after)[0]) for value in _strings(proof))
+        elif isinstance(after, ToolCallPart) and any(after is call for call in calls):
+            yield from ((value, None) for value in _strings(proof))
+
+
+def _proofs(request: ChatRequest) -> Iterable[tuple[str, Origin | None]]:
+    for message in request.messages:
+        for part in message.parts:
+            if isinstance(part, ThinkingPart):
+                bound, proof = unbind(part.metadata)
+                yield from ((value, bound.origin if bound else None) for value in _strings(proof))
+            elif isinstance(part, DataPart) and part.mime == CARRIED:
+                carried = read_carried(part.data)
+                assert carried is not None
+                for block in carried.blocks:
+                    yield from ((value, carried.origin) for value in _strings(block.proof))
+
+
+def _values(item: Item) -> Iterable[str]:
+    return (item[name] for name in ("encrypted_content", "signature") if name in item)
+
+
+def _said(request: ChatRequest) -> Iterable[tuple[Message, Part]]:
+    """What stands in its own place: not results, which follow their calls, and not reasoning."""
+    for message in request.messages:
+        calls = _once(message)
+        for part in message.parts:
+            if isinstance(part, ToolCallPart) and not any(part is call for call in calls):
+                continue
+            if not isinstance(part, ToolResultPart | ThinkingPart) and not is_marker(part):
+                yield message, part
+
+
+def _once(message: Message) -> list[ToolCallPart]:
+    """The calls of a message; one that is told twice, word for word, is one."""
+    found: dict[tuple[str, str, str], ToolCallPart] = {}
+    for part in message.parts:
+        if isinstance(part, ToolCallPart):
+            given = write_json(legal_input(part.input)[0])
+            found.setdefault((part.call_id, part.name, given), part)
+    return list(found.values())
+
+
+def _is_words(part: Part) -> bool:
+    if isinstance(part, DataPart):
+        mime = true_mime(part.data, part.mime)
+        return mime.startswith(("text/", "application/json")) and is_text(part.data)
+    return isinstance(part, TextPart)
+
+
+def is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _marks(part: Part) -> list[str]:
+    match part:
+        case TextPart(text):
+            return _MARK.findall(text)
+        case DataPart(data):
+            return _MARK.findall(data.decode("latin-1"))
+        case ToolResultPart(_, parts):
+            return [mark for each in parts for mark in _marks(each)]
+        case ToolCallPart(_, _, given):
+            return [mark for text in _strings(given) for mark in _MARK.findall(text)]
+        case _:
+            return []
+
+
+def marks_of(item: Item) -> list[str]:
+    """In the order in which a model reads them; those of files too."""
+    content = item.get("content") or item.get("output") or item.get("arguments") or ""
+    if isinstance(content, str):
+        return _MARK.findall(content)
+    return [mark for part in content for value in part.values() for mark in _marks_in(value)]
+
+
+def _marks_in(value: object) -> list[str]:
+    text = value if isinstance(value, str) else ""
+    data = _DATA_URL.match(text)
+    return _MARK.findall(b64decode(data[1]).decode("latin-1") if data else text)
+
+
+def _strings(value: Any) -> Iterable[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for each in value.values():
+                yield from _strings(each)
+
+
+def texts(items: Sequence[Item]) -> Iterable[str]:
+    """Every text a model will read of the input, arguments with their JSON taken apart."""
+    for item in items:
+        content = item.get("content") or item.get("output") or ""
+        yield from [content] if isinstance(content, str) else [part.get("text") or "" for part in content]
+        if item["type"] == "function_call":
+            yield item["name"]
+            yield from _strings(read_json(item["arguments"]))
+
+
+def urls(items: Sequence[Item]) -> Iterable[str]:
+    for item in items:
+        content = item.get("content") or item.get("output") or ""
+        for part in content if isinstance(content, list) else ():
+            yield part.get("image_url") or part.get("file_data") or ""
