@@ -69,7 +69,8 @@ class Toll:
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
-        await asyncio.to_thread(self._learner.shutdown)
+        await self._learn(lambda: None)  # which comes last
+        self._learner.shutdown(wait=False)
 
     async def _learn(self, act: Callable[[], object]) -> None:
         """Usually it is done when this returns; a store that another process holds delays nobody for long."""
