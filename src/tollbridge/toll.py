@@ -53,11 +53,17 @@ class Toll:
             task.add_done_callback(self._asking.discard)
         return preflight
 
-    async def after(self, request: ChatRequest, usage: Usage | None, answer: Iterable[Part]) -> None:
+    async def after(
+        self,
+        request: ChatRequest,
+        usage: Usage | None,
+        answer: Iterable[Part],
+        preflight: Preflight | None = None,
+    ) -> None:
         """`usage` is that of the last step: the one whose input was this request."""
         if usage is not None:
-            parts = tuple(answer)
-            await self._learn(lambda: self.estimator.calibrate_request(request, usage, parts))
+            parts, told = tuple(answer), preflight.estimate if preflight else None
+            await self._learn(lambda: self.estimator.calibrate_request(request, usage, parts, told))
 
     async def refused(self, request: ChatRequest, error: BridgeError) -> None:
         """“Too long” teaches: the numbers in it are the truth for this prompt."""
