@@ -36,6 +36,8 @@ class Sent(Line, frozen=True):
     url: str
     headers: Mapping[str, str]
     body: str
+    # Bytes of the body, where they were too many to keep; then `body` is empty.
+    left_out: int = 0
 
 
 class Answered(Line, frozen=True):

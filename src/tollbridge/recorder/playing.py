@@ -36,6 +36,8 @@ async def play(recording: Recording) -> Played:
 
 async def _play(begun: Begun, attempts: list[Attempt]) -> Played:
     played = Played()
+    if begun.request is None:
+        raise RequestError("The request was larger than what a recording keeps, and cannot be played.")
     try:
         request = msgspec.convert(begun.request, ChatRequest)
     except msgspec.ValidationError as error:
@@ -108,7 +110,7 @@ async def with_parts_again(lines: Sequence[Line]) -> list[Line]:
     """The lines with the parts that their bytes make now, where their content was blotted out."""
     begun = lines[0]
     assert isinstance(begun, Begun)  # noqa: S101 - every tape begins so
-    reports = (await _play(begun, attempts_of(lines))).reports
+    reports = (await _play(begun, attempts_of(lines))).reports if begun.request is not None else []
     kept = [line for line in lines if not isinstance(line, Parts)]
     made: list[Line] = [Parts(at, parts) for at, parts in reports]
     # Sorting keeps the order of lines of one time: bytes come before the parts they make.
