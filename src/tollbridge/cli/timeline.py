@@ -18,6 +18,7 @@ from tollbridge.recorder.playing import Played, difference, play
 from tollbridge.recorder.reading import Recording, read_recording
 
 INTERRUPTED = "interrupted"  # as the ledger calls it
+_MOST = 20  # differences of one request that are shown
 _LONGEST = 100  # of a part, on the line that shows it
 
 
@@ -28,12 +29,13 @@ def replay_turn(path: Path, diff: bool, as_json: bool) -> bool:
     parts = recording.parts
     # Of a turn that was cut, the last bytes may be there without the parts they made.
     differences = difference(parts, played.parts if recording.ended else played.parts[: len(parts)])
-    same = not differences and _same_ending(recording, played)
+    same = not differences and not any(played.requests) and _same_ending(recording, played)
     if as_json:
         click.echo(to_json(_as_json(path, recording, played, same)))
     else:
         _show(path, recording, played)
         if diff:
+            _show_requests(played)
             _show_difference(differences, same, len(played.parts))
     return same or not diff
 
@@ -59,6 +61,10 @@ def _as_json(path: Path, recording: Recording, played: Played, same: bool) -> di
         "finish_reason": played.turn.finish_reason if played.turn else None,
         "usage": played.turn.usage if played.turn else None,
         "changes": played.turn.changes if played.turn else (),
+        "requests": [
+            [{"place": place, "then": then, "now": now} for place, then, now in found]
+            for found in played.requests
+        ],
         "parts": [_plain(part) for part in played.parts],
     }
 
@@ -132,8 +138,20 @@ def _show_difference(differences: list[tuple[int, str | None, str | None]], same
         click.echo(f"The same {counted(count, 'part')} as then.")
         return
     for place, before, after in differences:
-        click.echo(f"part {place}")
-        click.echo(f"  - {one_line(before) if before is not None else '(none)'}")
-        click.echo(f"  + {one_line(after) if after is not None else '(none)'}")
+        _show_both(f"part {place}", before, after)
     if not differences:
-        click.echo("The same parts, and another ending.")
+        click.echo("The same parts as then, and something else is otherwise.")
+
+
+def _show_requests(played: Played) -> None:
+    for number, found in enumerate(played.requests, 1):
+        for place, before, after in found[:_MOST]:
+            _show_both(f"request {number}, {one_line(place)}", before, after)
+        if len(found) > _MOST:
+            click.echo(f"request {number} differs in {len(found) - _MOST} places more")
+
+
+def _show_both(what: str, before: str | None, after: str | None) -> None:
+    click.echo(what)
+    click.echo(f"  - {one_line(before) if before is not None else '(none)'}")
+    click.echo(f"  + {one_line(after) if after is not None else '(none)'}")

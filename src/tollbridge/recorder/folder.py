@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 
 from tollbridge.core.messages import ChatRequest
+from tollbridge.core.models import Capabilities
+from tollbridge.healing import Learned
 from tollbridge.recorder.file import RecordingFile
 from tollbridge.recorder.reading import is_recording
-from tollbridge.recorder.tape import Tape
+from tollbridge.recorder.tape import Tape, Told
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +30,20 @@ class Recorder:
         self._redacted = redacted
         self.last: Path | None = None
 
-    def tape(self, request: ChatRequest, *, said: object = None, keys: tuple[str, ...] = ()) -> Tape:
-        """`keys` are hidden wherever they turn up; one that is sent with the request need not be named."""
+    def tape(
+        self,
+        request: ChatRequest,
+        *,
+        said: object = None,
+        keys: tuple[str, ...] = (),
+        learned: Learned | None = None,
+        abilities: Capabilities | None = None,
+    ) -> Tape:
+        """`keys` are hidden wherever they turn up; one that is sent with the request need not be named. With
+        what was `learned` of the server, and the model's `abilities`, the request can be put anew later."""
         file = RecordingFile(self._folder)
-        return Tape(request, file, self._ended, said=said, redacted=self._redacted, keys=keys)
+        told = Told(said, learned, abilities)
+        return Tape(request, file, self._ended, told, redacted=self._redacted, keys=keys)
 
     def _ended(self, file: RecordingFile) -> None:
         if file.failed:

@@ -19,7 +19,11 @@ class Line(msgspec.Struct, frozen=True, tag_field="line", tag=str.lower, omit_de
 
 
 class Begun(Line, frozen=True):
-    """`request` is what goes into the bridge, `said` what the editor sent where that is something else."""
+    """`request` is what goes into the bridge, `said` what the editor sent where that is something else.
+
+    `learned` is what was known of the server then, and `abilities` what of the model: the request was put
+    accordingly. What came too large is `None`.
+    """
 
     format: int
     tollbridge: str
@@ -27,6 +31,8 @@ class Begun(Line, frozen=True):
     request: Any
     said: Any = None
     redacted: bool = False
+    learned: Any = None
+    abilities: Any = None
 
 
 class Sent(Line, frozen=True):

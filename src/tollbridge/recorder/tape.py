@@ -8,11 +8,15 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.messages import ChatRequest, Part, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.core.models import Capabilities
 from tollbridge.core.usage import Usage
 from tollbridge.core.version import VERSION
+from tollbridge.healing import Learned
 from tollbridge.io.watching import Watch
 from tollbridge.recorder import redact
 from tollbridge.recorder.cleaning import cleaned
@@ -37,6 +41,14 @@ TAPE_LIMIT = 32 * 1024 * 1024
 Report = Callable[[list[Part]], object]
 
 
+class Told(msgspec.Struct, frozen=True):
+    """What else there is to say of a turn: what the editor `said`, and by what its request was put."""
+
+    said: object = None
+    learned: Learned | None = None
+    abilities: Capabilities | None = None
+
+
 class Tape(Watch):
     """Used around a turn. What is on it goes into the file, without any key that was sent: as it comes, and
     anew at the end where only the whole shows what must go. `ended` is told of the file then."""
@@ -46,8 +58,8 @@ class Tape(Watch):
         request: ChatRequest,
         file: RecordingFile,
         ended: Callable[[RecordingFile], object],
+        told: Told | None = None,
         *,
-        said: object = None,
         redacted: bool = False,
         keys: tuple[str, ...] = (),
     ) -> None:
@@ -61,8 +73,10 @@ class Tape(Watch):
         self._asked = 0
         self._kept = 0
         self._full = False
-        asked, told = self._plain(request), self._plain(said)
-        self._add(Begun(0.0, FORMAT, VERSION, time.time(), asked, told, redacted))
+        told = told or Told()
+        kept = [self._plain(each) for each in (request, told.said, told.learned, told.abilities)]
+        asked, said, learned, abilities = kept
+        self._add(Begun(0.0, FORMAT, VERSION, time.time(), asked, said, redacted, learned, abilities))
         self._ending: tuple[str | None, Usage | None] = (None, None)
 
     async def __aenter__(self) -> Self:
