@@ -17,6 +17,7 @@ from tollbridge.core.errors import ContextTooLong
 from tollbridge.core.messages import ChatRequest, DataPart, Message, Role, TextPart
 from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.gateways.refusal import error_from
 from tollbridge.store import Database
 
 MESSAGES = (system(PROSE * 10), user(PROSE))
@@ -89,6 +90,18 @@ def test_a_refusal_that_names_only_the_limit_is_a_lower_bound_and_no_measurement
     truth = hidden_count(asked)
     assert estimator.calibrate_request(asked, Usage(truth))
     assert estimator.estimate_request(asked).tokens == truth
+
+
+def test_a_limit_that_was_passed_only_with_the_answer_teaches_nothing_of_the_prompt() -> None:
+    sentence = (
+        "This model's maximum context length is 4096 tokens. However, you requested 9000 output tokens and "
+        "your prompt contains at least 1 input tokens, for a total of at least 9001 tokens."
+    )
+    error = error_from({"error": {"message": sentence}}, status=400)
+    assert isinstance(error, ContextTooLong)
+    estimator = HybridTokenEstimator()
+    assert not estimator.refused(request(MESSAGES), error)
+    assert estimator.estimate_request(request(MESSAGES)).tokens < 4096
 
 
 def test_a_count_that_was_asked_for_is_believed_where_it_can_be() -> None:

@@ -6,6 +6,7 @@ import type { Message } from "./protocol.ts";
 export const REMEMBERED = 20_000;
 // Longer texts are remembered by their digest.
 const KEY_LENGTH = 200;
+const MESSAGE = "message";
 
 type Item = string | Message;
 type Ask = (model: string, items: Item[]) => Promise<number[]>;
@@ -19,7 +20,7 @@ export class TokenCounter {
   private readonly limit: number;
   private readonly foreseen = new Set<string>(); // by model
   private readonly known = new Map<string, number | Promise<number>>();
-  private lesson: number | undefined;
+  private lesson: number | undefined = 0; // as in an engine that has just started
   private readonly waiting = new Map<string, Waiting>();
 
   constructor(ask: Ask, foresee: Foresee = () => [], limit = REMEMBERED) {
@@ -41,9 +42,10 @@ export class TokenCounter {
     return found;
   }
 
-  /** What was counted before the engine learned something is counted again. */
+  /** After a turn, messages may count otherwise; texts only if the engine has learned something of them. */
   learned(lesson: number | undefined): void {
     if (lesson !== this.lesson) this.forget();
+    else for (const key of this.known.keys()) if (key.startsWith(MESSAGE)) this.known.delete(key);
     this.lesson = lesson;
   }
 
@@ -89,15 +91,13 @@ export class TokenCounter {
   private remember(key: string, count: Promise<number>): void {
     this.known.set(key, count);
     if (this.known.size <= this.limit) return;
-    for (const oldest of this.known.keys()) {
-      this.known.delete(oldest);
-      break;
-    }
+    const [oldest = ""] = this.known.keys();
+    this.known.delete(oldest);
   }
 }
 
 function keyOf(model: string, item: Item): string {
-  const text = typeof item === "string" ? `s${item}` : `m${JSON.stringify(item)}`;
-  if (text.length <= KEY_LENGTH) return `${model}\0${text}`;
-  return `${model}\0${createHash("sha256").update(text).digest("base64")}`;
+  const [kind, text] = typeof item === "string" ? ["text", item] : [MESSAGE, JSON.stringify(item)];
+  const short = text.length <= KEY_LENGTH ? `=${text}` : createHash("sha256").update(text).digest("base64");
+  return `${kind} ${model}\0${short}`;
 }

@@ -6,7 +6,7 @@ import { TokenCounter } from "./counter.ts";
 import { asFailure } from "./failure.ts";
 import { StatusMeter } from "./meter.ts";
 import { Models } from "./models.ts";
-import type { Account, ModelInfo, Settings, Usage } from "./protocol.ts";
+import type { ModelInfo, Settings, Usage } from "./protocol.ts";
 import { Provider } from "./provider.ts";
 import { textsOf } from "./schema.ts";
 import { Sidecar } from "./sidecar.ts";
@@ -26,15 +26,17 @@ export function activate(context: vscode.ExtensionContext): void {
     candidates: () => findCandidates(context),
     greeting: () => ({ client: { name: vscode.env.appName, version: vscode.version }, settings: readSettings() }),
     log,
+    modelsChanged: () => models.refresh(false),
   });
   sidecar = engine;
   const usage = () => engine.request<Usage>("usage", {});
   const models = new Models({
-    fetch: async (account) =>
-      (await engine.request<{ models: ModelInfo[] }>("models", { account, refresh: true })).models,
+    fetch: async (account, refresh) =>
+      (await engine.request<{ models: ModelInfo[] }>("models", { account, refresh })).models,
     memory: context.globalState,
     changed: () => changed.fire(),
-    failed: (account, error) => tellFailure(log, account, error),
+    failed: ({ baseUrl }, error) =>
+      void tell(log, `Tollbridge could not list the models of ${baseUrl}. ${asFailure(error).message}`),
   });
   const counter = new TokenCounter(
     async (model, items) => (await engine.request<{ counts: number[] }>("count", { model, items })).counts,
@@ -91,10 +93,6 @@ async function tell(log: vscode.LogOutputChannel, sentence: string): Promise<voi
   if (chosen) log.show();
 }
 
-function tellFailure(log: vscode.LogOutputChannel, account: Account, error: unknown): void {
-  void tell(log, `Tollbridge could not list the models of ${account.baseUrl}. ${asFailure(error).message}`);
-}
-
 function applySettings(event: vscode.ConfigurationChangeEvent, engine: Sidecar): void {
   if (PROGRAM.some((name) => event.affectsConfiguration(name))) void engine.restart().catch(() => undefined);
   else if (event.affectsConfiguration("tollbridge") || event.affectsConfiguration("http.proxy")) {
@@ -105,12 +103,12 @@ function applySettings(event: vscode.ConfigurationChangeEvent, engine: Sidecar):
 function readSettings(): Settings {
   const ours = vscode.workspace.getConfiguration("tollbridge");
   const proxy = ours.get<string>("proxy") || vscode.workspace.getConfiguration("http").get<string>("proxy");
-  const record = ours.get<string>("record");
   return {
     allowHttp: ours.get<boolean>("allowHttp", false),
+    countAtGateway: ours.get<boolean>("countAtGateway", true),
     timeouts: ours.get<Settings["timeouts"]>("timeouts", {}),
-    ...(proxy ? { proxy } : {}),
-    ...(record ? { record } : {}),
+    proxy: proxy || undefined,
+    record: ours.get<string>("record") || undefined,
     recordRedact: ours.get<boolean>("recordRedact", false),
   };
 }

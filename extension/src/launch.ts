@@ -28,9 +28,7 @@ export interface Greeting {
   readonly settings: Settings;
 }
 
-interface Hello {
-  readonly server: { readonly version: string };
-}
+type Hello = { readonly server: { readonly version: string } };
 
 export interface Engine {
   readonly connection: MessageConnection;

@@ -5,6 +5,8 @@ import type { Account, ModelInfo } from "./protocol.ts";
 export const REFRESH_AFTER_MS = 3_000;
 // The host may ask many times a second; a gateway that failed is asked again only after this.
 export const RETRY_AFTER_MS = 5_000;
+// The engine is asked again whether its list is still the last; it answers at once, and looks behind.
+export const AGAIN_AFTER_MS = 300_000;
 
 export interface Memory {
   get<T>(key: string): T | undefined;
@@ -12,7 +14,8 @@ export interface Memory {
 }
 
 export interface Source {
-  readonly fetch: (account: Account) => Promise<ModelInfo[]>;
+  /** Who insists gets what the gateway says now, or its failure; who does not, the last list known. */
+  readonly fetch: (account: Account, insist: boolean) => Promise<ModelInfo[]>;
   /** On disk. */
   readonly memory: Memory;
   /** The list of some account has changed: the host should ask again. */
@@ -28,6 +31,8 @@ export class Models {
   private readonly failures = new Map<string, string>(); // told already
   // Not while VS Code is starting: the engine is a process of its own.
   private patience = REFRESH_AFTER_MS;
+  private insist = true;
+  private readonly asked = new Map<string, number>(); // when
 
   constructor(source: Source) {
     this.source = source;
@@ -35,23 +40,37 @@ export class Models {
 
   list(account: Account): Promise<ModelInfo[]> {
     const fetched = this.fetched.get(nameOf(account));
-    if (fetched) return fetched;
+    if (fetched) {
+      this.nudge(account);
+      return fetched;
+    }
     const known = this.known(account);
     if (!known) return this.fetch(account);
     this.later(this.patience, () => this.fetch(account));
     return Promise.resolve(known);
   }
 
-  /** Every account is asked anew, when the host asks for it; what is known is shown meanwhile. */
-  refresh(): void {
+  /**
+   * Every account is asked for anew, when the host asks; what is known is shown meanwhile. Without insisting,
+   * what the engine has fetched behind is taken.
+   */
+  refresh(insist = true): void {
+    if (insist) this.failures.clear();
+    this.insist = insist;
     this.patience = 0;
     this.fetched.clear();
-    this.failures.clear();
     this.source.changed();
   }
 
   dispose(): void {
     for (const timer of this.timers) clearTimeout(timer);
+  }
+
+  private nudge(account: Account): void {
+    const name = nameOf(account);
+    if (Date.now() - (this.asked.get(name) ?? 0) < AGAIN_AFTER_MS) return;
+    this.asked.set(name, Date.now());
+    this.source.fetch(account, false).catch(() => undefined);
   }
 
   private fetch(account: Account): Promise<ModelInfo[]> {
@@ -65,8 +84,9 @@ export class Models {
   private async ask(account: Account): Promise<ModelInfo[]> {
     const known = this.known(account);
     const name = nameOf(account);
+    this.asked.set(name, Date.now());
     try {
-      const models = await this.source.fetch(account);
+      const models = await this.source.fetch(account, this.insist);
       this.failures.delete(name);
       await this.source.memory.update(keyOf(account), models);
       if (known && JSON.stringify(known) !== JSON.stringify(models)) this.source.changed();
@@ -97,9 +117,9 @@ export class Models {
 
 // The key leaves no trace on disk: accounts of one gateway share a list until each has been asked for.
 function keyOf(account: Account): string {
-  return `models ${account.baseUrl}`;
+  return `models ${account.baseUrl} ${account.backend ?? ""}`.trim();
 }
 
 function nameOf(account: Account): string {
-  return `${account.baseUrl} ${account.apiKey ?? ""}`;
+  return JSON.stringify(account);
 }

@@ -5,13 +5,12 @@ import type { Message, Part } from "./protocol.ts";
 import { isErrorResult, isThinking, makeThinking } from "./unofficial.ts";
 
 export function encodeMessage(message: vscode.LanguageModelChatRequestMessage): Message {
-  const content = message.content.map(encodePart);
-  return message.name ? { role: message.role, content, name: message.name } : { role: message.role, content };
+  return { role: message.role, content: message.content.map(encodePart), name: message.name || undefined };
 }
 
 export function encodePart(part: unknown): Part {
   if (part instanceof vscode.LanguageModelTextPart) return { type: "text", value: part.value };
-  if (isThinking(part)) return encodeThinking(part);
+  if (isThinking(part)) return { type: "thinking", value: part.value, id: part.id, metadata: part.metadata };
   if (part instanceof vscode.LanguageModelToolCallPart) {
     return { type: "toolCall", callId: part.callId, name: part.name, input: part.input };
   }
@@ -24,15 +23,6 @@ export function encodePart(part: unknown): Part {
   }
   if (part instanceof vscode.LanguageModelPromptTsxPart) return { type: "promptTsx", value: part.value };
   return { type: "unknown", name: (part as object | null)?.constructor?.name ?? typeof part };
-}
-
-function encodeThinking(part: { value: string | string[]; id?: string; metadata?: Record<string, unknown> }): Part {
-  return {
-    type: "thinking",
-    value: part.value,
-    ...(part.id ? { id: part.id } : {}),
-    ...(part.metadata ? { metadata: part.metadata } : {}),
-  };
 }
 
 /** Nothing for a part the host has no word for. */

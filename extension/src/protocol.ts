@@ -5,24 +5,27 @@ export const PROTOCOL_VERSION = 1;
 export interface Account {
   readonly baseUrl: string;
   readonly apiKey?: string;
+  readonly backend?: string;
 }
 
 export interface Settings {
-  readonly proxy?: string;
+  readonly proxy?: string | undefined;
   readonly allowHttp: boolean;
   readonly timeouts: { readonly connect?: number; readonly idle?: number; readonly total?: number };
-  readonly record?: string;
+  readonly countAtGateway?: boolean;
+  readonly record?: string | undefined;
   readonly recordRedact?: boolean;
+}
+
+export interface Thinking {
+  readonly value: string | string[];
+  readonly id?: string | undefined;
+  readonly metadata?: Record<string, unknown> | undefined;
 }
 
 export type Part =
   | { readonly type: "text"; readonly value: string }
-  | {
-      readonly type: "thinking";
-      readonly value: string | string[];
-      readonly id?: string;
-      readonly metadata?: Record<string, unknown>;
-    }
+  | ({ readonly type: "thinking" } & Thinking)
   | { readonly type: "toolCall"; readonly callId: string; readonly name: string; readonly input: object }
   | { readonly type: "toolResult"; readonly callId: string; readonly content: Part[]; readonly isError?: boolean }
   | { readonly type: "data"; readonly mimeType: string; readonly data: string }
@@ -31,7 +34,7 @@ export type Part =
 
 export interface Message {
   readonly role: number;
-  readonly name?: string;
+  readonly name?: string | undefined;
   readonly content: Part[];
 }
 
@@ -39,26 +42,22 @@ export interface Chat {
   readonly account: Account;
   readonly model: string;
   readonly messages: Message[];
-  readonly tools: { readonly name: string; readonly description: string; readonly inputSchema?: object }[];
+  readonly tools: { readonly name: string; readonly description: string; readonly inputSchema?: object | undefined }[];
   readonly toolMode: number;
   readonly modelOptions: Readonly<Record<string, unknown>>;
   readonly modelConfiguration: Readonly<Record<string, unknown>>;
 }
 
-export interface Tokens {
-  readonly inputTokens?: number;
-  readonly outputTokens?: number;
-  readonly totalTokens?: number;
-  readonly cachedTokens?: number;
-  readonly reasoningTokens?: number;
-}
+type Count = "inputTokens" | "outputTokens" | "totalTokens" | "cachedTokens" | "reasoningTokens";
+/** Unknown is left out: it is not zero. */
+export type Tokens = { readonly [name in Count]?: number };
 
 export interface ChatResult {
   readonly finishReason?: string;
-  readonly usage?: Tokens;
+  readonly usage?: Tokens; // what the turn cost
+  readonly context?: Tokens; // what now fills the window
   readonly firstSeconds?: number;
   readonly seconds?: number;
-  readonly changes?: string[];
   readonly warning?: string;
   readonly lesson?: number;
 }
@@ -86,14 +85,9 @@ export interface ModelTotals {
   readonly usage: Tokens;
 }
 
-export interface Accuracy {
-  readonly model: string;
-  readonly requests: number;
-  readonly exact: number;
-  readonly median: number;
-  readonly p95: number;
-  readonly worstUnder: number;
-}
+type Figure = "requests" | "exact" | "median" | "p95" | "worstUnder" | "plainMedian" | "plainP95";
+/** Errors as shares of the truth; the plain ones had there been nothing learned. */
+export type Accuracy = { readonly model: string } & { readonly [name in Figure]: number };
 
 export interface Usage {
   readonly models: ModelTotals[];

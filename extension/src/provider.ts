@@ -3,7 +3,7 @@
 import * as vscode from "vscode";
 import { Coalescer } from "./coalescer.ts";
 import type { TokenCounter } from "./counter.ts";
-import { asFailure, Failure, isCancelled } from "./failure.ts";
+import { asFailure, Failure } from "./failure.ts";
 import type { Models } from "./models.ts";
 import { decodePart, encodeMessage } from "./parts.ts";
 import type { Account, Chat, ChatResult, ModelInfo } from "./protocol.ts";
@@ -71,10 +71,13 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
       result = await this.sidecar.request<ChatResult>("chat", chat, token, (parts) => coalescer.add(parts));
       this.counter.learned(result.lesson);
     } catch (error) {
-      if (isCancelled(error) || token.isCancellationRequested) return;
+      if (token.isCancellationRequested) return;
+      const failure = asFailure(error);
+      if (failure.lesson !== undefined) this.counter.learned(failure.lesson);
+      if (failure.code === "context_too_long") result = { warning: failure.message };
       coalescer.flush();
       await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
-      throw asFailure(error);
+      throw failure;
     } finally {
       coalescer.flush();
       this.meter.end(model, result);
@@ -103,11 +106,7 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
       account,
       model: model.model,
       messages: messages.map(encodeMessage),
-      tools: (options.tools ?? []).map(({ name, description, inputSchema }) => ({
-        name,
-        description,
-        ...(inputSchema ? { inputSchema } : {}),
-      })),
+      tools: (options.tools ?? []).map(({ name, description, inputSchema }) => ({ name, description, inputSchema })),
       toolMode: options.toolMode,
       modelOptions: options.modelOptions ?? {},
       modelConfiguration: modelConfigurationOf(options),

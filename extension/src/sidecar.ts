@@ -9,6 +9,7 @@ import type { Part } from "./protocol.ts";
 export const STARTS_PER_MINUTE = 5;
 export const FIRST_WAIT_MS = 250;
 const MINUTE_MS = 60_000;
+const CANCELLED = -32800;
 
 export const STOPPED = "Tollbridge's engine stopped; what was said so far is kept. Try again.";
 export const GAVE_UP =
@@ -20,6 +21,7 @@ export interface Options {
   readonly candidates: () => Promise<Candidate[]>;
   readonly greeting: () => Greeting;
   readonly log: Log;
+  readonly modelsChanged?: () => void; // the engine has fetched another list than the one it gave
   readonly now?: () => number;
 }
 
@@ -112,12 +114,13 @@ export class Sidecar {
     for (const candidate of candidates) {
       try {
         const engine = await launch(candidate, this.options.greeting(), this.options.log);
+        engine.connection.onNotification("models/changed", () => this.options.modelsChanged?.());
         this.options.log.info(`engine ${engine.version}, started with ${candidate.what} (${candidate.command})`);
         return engine;
       } catch (error) {
         const said = `${candidate.what} (${candidate.command}): ${asFailure(error).message}`;
         this.options.log.warn(said);
-        if (candidates.length === 1) reason = `Tollbridge could not start its engine with ${said}`;
+        reason = `Tollbridge could not start its engine with ${said}`;
       }
     }
     throw new Failure(reason, "sidecar");
@@ -131,8 +134,9 @@ export class Sidecar {
   }
 }
 
-/** What is no answer: the pipe broke, or the connection was closed under the question. */
+/** What is no answer: the pipe broke, or the connection was closed under the question, or the engine was stopped. */
 const UNANSWERED: readonly number[] = [
+  CANCELLED,
   ErrorCodes.MessageWriteError,
   ErrorCodes.MessageReadError,
   ErrorCodes.PendingResponseRejected,

@@ -2,7 +2,8 @@
 
 import type { Accuracy, ChatResult, ModelInfo, ModelTotals, Tokens, Usage } from "./protocol.ts";
 
-export const NEAR_THE_LIMIT = 0.85;
+// The engine warns of prompts from here on, as a share of what fits into one.
+export const NEAR_THE_LIMIT = 0.9;
 const BAR_CELLS = 8;
 
 export interface Toll {
@@ -20,19 +21,21 @@ export interface Shown {
 export function show(toll: Toll | undefined, streaming: number, session: Usage): Shown {
   const icon = streaming > 0 ? "$(loading~spin)" : "$(milestone)";
   const usage = toll?.result.usage;
+  const warning = toll?.result.warning !== undefined;
   if (!toll || !usage) {
     const name = toll ? ` ${toll.model.name}` : " Tollbridge";
-    return { text: icon + name, tooltip: hover(toll, session), warning: false };
+    return { text: icon + name, tooltip: hover(toll, session), warning };
   }
-  const used = contextUsed(usage);
+  const context = toll.result.context ?? usage;
+  const used = contextUsed(context);
   const share = used / toll.model.contextWindow;
   const flow = [`↑${short(usage.inputTokens)}`, `↓${short(usage.outputTokens)}`];
   if (usage.cachedTokens) flow.push(`⟲${short(usage.cachedTokens)}`);
-  const context = `${short(used)}/${short(toll.model.contextWindow)}`;
+  const fill = `${short(used)}/${short(toll.model.contextWindow)}`;
   return {
-    text: `${icon} ${toll.model.name} ${context} ${bar(share)} ${flow.join(" ")}`,
+    text: `${icon} ${toll.model.name} ${fill} ${bar(share)} ${flow.join(" ")}`,
     tooltip: hover(toll, session),
-    warning: share >= NEAR_THE_LIMIT,
+    warning: warning || (context.inputTokens ?? 0) >= NEAR_THE_LIMIT * toll.model.maxInputTokens,
   };
 }
 
@@ -66,11 +69,12 @@ function hover(toll: Toll | undefined, session: Usage): string {
 }
 
 function lastAnswer({ model, result }: Toll): string[] {
-  const usage = result.usage;
-  if (!usage) return [`${model.name}: the gateway reported no usage.`];
-  const percent = ((100 * contextUsed(usage)) / model.contextWindow).toFixed(1);
+  const { usage, context = usage, warning } = result;
+  const warned = warning ? [`**${warning}**`] : [];
+  if (!usage || !context) return warning ? warned : [`${model.name}: the gateway reported no usage.`];
+  const used = contextUsed(context);
   const rows = [
-    `| context | ${number(contextUsed(usage))} of ${number(model.contextWindow)} (${percent} %) |`,
+    `| context | ${number(used)} of ${number(model.contextWindow)} (${((100 * used) / model.contextWindow).toFixed(1)} %) |`,
     `| input | ${number(usage.inputTokens)} |`,
     `| of it cached | ${number(usage.cachedTokens)} |`,
     `| output | ${number(usage.outputTokens)} |`,
@@ -79,7 +83,7 @@ function lastAnswer({ model, result }: Toll): string[] {
   if (result.firstSeconds !== undefined && result.seconds !== undefined) {
     rows.push(`| time | ${result.firstSeconds.toFixed(2)} s to the first word, ${result.seconds.toFixed(2)} s in all |`);
   }
-  return [[`| ${model.name} | last answer |`, "|:--|:--|", ...rows].join("\n")];
+  return [...warned, [`| ${model.name} | last answer |`, "|:--|:--|", ...rows].join("\n")];
 }
 
 export function totalsTable(totals: readonly ModelTotals[]): string {
@@ -93,10 +97,11 @@ export function totalsTable(totals: readonly ModelTotals[]): string {
 }
 
 /** How far the counts told in advance were from what the gateway counted. */
-export function accuracyLine({ requests, exact, median, p95, worstUnder }: Accuracy): string {
+export function accuracyLine({ requests, exact, median, p95, worstUnder, plainMedian, plainP95 }: Accuracy): string {
   const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
   const under = worstUnder < 0 ? `, never more than ${percent(-worstUnder)} under` : ", never under";
-  return `Estimates of ${requests} prompts: ${exact} exact, median error ${percent(median)}, 95 % within ${percent(p95)}${under}.`;
+  const told = `Estimates of ${requests} prompts: ${exact} exact, median error ${percent(median)}, 95 % within ${percent(p95)}${under}.`;
+  return `${told} Had nothing been learned: median ${percent(plainMedian)}, 95 % within ${percent(plainP95)}.`;
 }
 
 export function usagePage({ models, accuracy }: Usage): string {

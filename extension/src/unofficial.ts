@@ -2,34 +2,29 @@
 // before it is used, and nothing breaks without it. An extension that asked for it by name could not be published.
 
 import * as vscode from "vscode";
-import type { Account } from "./protocol.ts";
+import type { Account, Thinking } from "./protocol.ts";
 
-export interface ThinkingPart {
-  readonly value: string | string[];
-  readonly id?: string;
-  readonly metadata?: Record<string, unknown>;
-}
+type ThinkingPartClass = new (value: string | string[], id?: string, metadata?: Record<string, unknown>) => Thinking;
 
-type ThinkingPartClass = new (value: string | string[], id?: string, metadata?: Record<string, unknown>) => ThinkingPart;
+const ThinkingPart = (vscode as { LanguageModelThinkingPart?: ThinkingPartClass }).LanguageModelThinkingPart;
 
-const Thinking = (vscode as { LanguageModelThinkingPart?: ThinkingPartClass }).LanguageModelThinkingPart;
-
-export function isThinking(part: unknown): part is ThinkingPart {
-  return Thinking !== undefined && part instanceof Thinking;
+export function isThinking(part: unknown): part is Thinking {
+  return ThinkingPart !== undefined && part instanceof ThinkingPart;
 }
 
 /** Without the class a model's thoughts are not shown: as text they would become part of its answer. */
-export function makeThinking(part: ThinkingPart): vscode.LanguageModelResponsePart | undefined {
-  return Thinking && (new Thinking(part.value, part.id, part.metadata) as unknown as vscode.LanguageModelResponsePart);
+export function makeThinking(part: Thinking): vscode.LanguageModelResponsePart | undefined {
+  return ThinkingPart && (new ThinkingPart(part.value, part.id, part.metadata) as unknown as vscode.LanguageModelResponsePart);
 }
 
 /** The account of the group that models are asked for, as set up in Manage Language Models. */
 export function accountOf(options: vscode.PrepareLanguageModelChatModelOptions): Account | undefined {
-  const given = (options as { configuration?: { baseUrl?: unknown; apiKey?: unknown } }).configuration;
-  const baseUrl = typeof given?.baseUrl === "string" ? given.baseUrl.trim() : "";
-  if (!baseUrl) return undefined;
-  const apiKey = typeof given?.apiKey === "string" ? given.apiKey.trim() : "";
-  return apiKey ? { baseUrl, apiKey } : { baseUrl };
+  const given = (options as { configuration?: Record<string, unknown> }).configuration ?? {};
+  const [baseUrl, apiKey, backend] = ["baseUrl", "apiKey", "backend"].map((name) => {
+    const value = given[name];
+    return typeof value === "string" ? value.trim() : "";
+  });
+  return baseUrl ? { baseUrl, ...(apiKey ? { apiKey } : {}), ...(backend ? { backend } : {}) } : undefined;
 }
 
 /** What the user chose beside the model's name in the chat, such as the thinking effort. */

@@ -45,7 +45,8 @@ test("an agent's turn is counted quickly, and again in no time", async (t) => {
   // The engine and its tokenizer are there; nothing has been counted.
   await ask("openai/gpt-5", ["warm"]);
   const calls = recorded.calls.slice(0, recorded.first);
-  const best = { cold: Number.POSITIVE_INFINITY, warm: Number.POSITIVE_INFINITY, trips: 0 };
+  const never = Number.POSITIVE_INFINITY;
+  const best = { cold: never, warm: never, next: never, learned: never, trips: 0 };
   for (const salt of ["a", "b", "c", "d", "e"]) {
     const texts = textsOf(salt);
     const counter = new TokenCounter(ask, () => recorded.foreseen.map((index) => texts[index] ?? ""));
@@ -59,12 +60,20 @@ test("an agent's turn is counted quickly, and again in no time", async (t) => {
     best.cold = Math.min(best.cold, await pass());
     best.trips = trips;
     best.warm = Math.min(best.warm, await pass());
+    trips = 0;
+    counter.learned(0); // a turn that taught nothing of texts
+    best.next = Math.min(best.next, await pass());
+    assert.equal(trips, 0);
+    counter.learned(1); // one that did: everything is counted again
+    best.learned = Math.min(best.learned, await pass());
+    assert.ok(trips > 0);
   }
-  t.diagnostic(`${calls.length} counts: ${best.cold.toFixed(1)} ms cold (${best.trips} calls), ${best.warm.toFixed(1)} ms warm`);
+  t.diagnostic(`${calls.length} counts: ${best.cold.toFixed(1)} ms cold (${best.trips} calls), ${best.warm.toFixed(1)} ms warm, ${best.next.toFixed(1)} ms after a turn, ${best.learned.toFixed(1)} ms after a lesson`);
   assert.ok(best.trips <= MOST_TRIPS, `${best.trips} calls`);
   const slow = await slowness();
   assert.ok(best.cold <= COLD_MS * slow, `cold ${best.cold}, on a machine ${slow} times slower`);
-  assert.ok(best.warm <= WARM_MS * slow, `warm ${best.warm}, on a machine ${slow} times slower`);
+  for (const warm of [best.warm, best.next]) assert.ok(warm <= WARM_MS * slow, `warm ${warm}, on a machine ${slow} times slower`);
+  assert.ok(best.learned <= COLD_MS * slow, `after a lesson ${best.learned}, on a machine ${slow} times slower`);
 });
 
 /** How much slower than alone this machine is just now: others may be using it. */

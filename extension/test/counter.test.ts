@@ -97,3 +97,16 @@ test("what the engine has learned since is counted again", async () => {
   await counter.count("m", "a");
   assert.equal(asked.length, 2);
 });
+
+test("after a turn messages are counted again, and texts when something was learned of them", async () => {
+  const { asked, counter } = start();
+  const message = { role: 1, content: [{ type: "text" as const, value: "a" }] };
+  const ask = () => Promise.all([counter.count("m", "a"), counter.count("m", "b".repeat(500)), counter.count("m", message)]);
+  counter.learned(1);
+  await ask();
+  counter.learned(1);
+  await ask();
+  counter.learned(2);
+  await ask();
+  assert.deepEqual(asked.map(({ items }) => items.length), [3, 1, 3]);
+});

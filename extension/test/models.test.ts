@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { Models, REFRESH_AFTER_MS, RETRY_AFTER_MS } from "../src/models.ts";
+import { AGAIN_AFTER_MS, Models, REFRESH_AFTER_MS, RETRY_AFTER_MS } from "../src/models.ts";
 import type { Account, ModelInfo } from "../src/protocol.ts";
 
 const ACCOUNT: Account = { baseUrl: "https://gateway.example/v1", apiKey: "sk-secret" };
@@ -9,12 +9,13 @@ const settle = async () => {
   for (let n = 0; n < 20; n++) await Promise.resolve();
 };
 
-function start(answer: (account: Account) => Promise<ModelInfo[]>, disk = new Map<string, unknown>()) {
-  const seen = { asked: [] as Account[], changed: 0, failed: [] as unknown[] };
+function start(answer: (account: Account, insist: boolean) => Promise<ModelInfo[]>, disk = new Map<string, unknown>()) {
+  const seen = { asked: [] as Account[], insisted: [] as boolean[], changed: 0, failed: [] as unknown[] };
   const models = new Models({
-    fetch: (account) => {
+    fetch: (account, insist) => {
       seen.asked.push(account);
-      return answer(account);
+      seen.insisted.push(insist);
+      return answer(account, insist);
     },
     memory: {
       get: <T>(key: string) => disk.get(key) as T | undefined,
@@ -107,4 +108,35 @@ test("another key is another account, and no key is written down", async () => {
   assert.equal(JSON.stringify([...disk]).includes("sk-"), false);
   assert.equal(seen.asked.length, 1); // the other key's list comes behind the remembered one
   mock.reset();
+});
+
+test("a list that the engine fetched behind is taken, without asking the gateway again", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let list = [model("old")];
+  const { models, seen } = start(async () => list);
+  await models.list(ACCOUNT);
+  list = [model("new")];
+  models.refresh(false); // as when the engine says so
+  assert.deepEqual(await models.list(ACCOUNT), [model("old")]);
+  t.mock.timers.tick(1);
+  await settle();
+  assert.equal(seen.changed, 2); // the host is to ask, and to ask again
+  assert.deepEqual(await models.list(ACCOUNT), [model("new")]);
+  assert.deepEqual(seen.insisted, [true, false]);
+});
+
+test("now and then the engine is asked whether its list is still the last", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const { models, seen } = await first();
+  await models.list(ACCOUNT);
+  t.mock.timers.tick(AGAIN_AFTER_MS);
+  await models.list(ACCOUNT);
+  await models.list(ACCOUNT);
+  assert.deepEqual(seen.insisted, [true, false]);
+});
+
+test("another protocol is another account", async () => {
+  const { disk, models } = await first();
+  await models.list({ ...ACCOUNT, backend: "ai-sdk" });
+  assert.equal(disk.size, 2);
 });

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import type { ChatResult, ModelInfo } from "../src/protocol.ts";
 import { bar, short, show, totalsTable, usagePage } from "../src/toll.ts";
 
-const model = { id: "m", name: "Demo", contextWindow: 128_000 } as ModelInfo;
+const model = { id: "m", name: "Demo", contextWindow: 128_000, maxInputTokens: 64_000 } as ModelInfo;
 const NONE = { models: [], accuracy: [] };
 const result = (inputTokens: number, outputTokens: number, cachedTokens?: number): ChatResult => ({
   usage: { inputTokens, outputTokens, ...(cachedTokens === undefined ? {} : { cachedTokens }) },
@@ -28,10 +28,32 @@ test("the status bar shows the model, the context and the last answer's tokens",
   assert.match(shown.tooltip, /0\.41 s to the first word/);
 });
 
-test("it spins while an answer comes in and warns near the limit", () => {
-  const shown = show({ model, result: result(120_000, 1_000) }, 1, NONE);
-  assert.match(shown.text, /^\$\(loading~spin\)/);
-  assert.equal(shown.warning, true);
+test("it spins while an answer comes in", () => {
+  assert.match(show({ model, result: result(10, 1) }, 1, NONE).text, /^\$\(loading~spin\)/);
+});
+
+test("it warns near what fits into a prompt, which is less than the window", () => {
+  const warned = [57_599, 57_600].map((input) => show({ model, result: result(input, 100) }, 0, NONE).warning);
+  assert.deepEqual(warned, [false, true]);
+});
+
+test("what the engine warned of is shown, and so is a prompt that was refused", () => {
+  const warning = "The prompt is about 60,000 tokens, 94% of the 64,000 that fit.";
+  const near = show({ model, result: { ...result(10, 1), warning } }, 0, NONE);
+  assert.equal(near.warning, true);
+  assert.ok(near.tooltip.includes(warning));
+  const refused = show({ model, result: { warning: "The prompt is too long." } }, 0, NONE);
+  assert.deepEqual([refused.text, refused.warning], ["$(milestone) Demo", true]);
+  assert.match(refused.tooltip, /The prompt is too long\./);
+  assert.doesNotMatch(refused.tooltip, /no usage/);
+});
+
+test("the context is what fills the window, and not the sum of several steps", () => {
+  const steps = { usage: { inputTokens: 70_000, outputTokens: 300 }, context: { inputTokens: 9_000, outputTokens: 100 } };
+  const shown = show({ model, result: steps }, 0, NONE);
+  assert.equal(shown.text, "$(milestone) Demo 9.1K/128K ▰▱▱▱▱▱▱▱ ↑70K ↓300");
+  assert.equal(shown.warning, false);
+  assert.match(shown.tooltip, /9,100 of 128,000 \(7\.1 %\)/);
 });
 
 test("before the first answer, and without usage, it makes nothing up", () => {
@@ -48,9 +70,9 @@ test("the session is a table", () => {
 });
 
 test("it shows how right its estimates were", () => {
-  const measured = { model: "x/demo", requests: 20, exact: 5, median: 0.004, p95: 0.021, worstUnder: -0.013 };
+  const measured = { model: "x/demo", requests: 20, exact: 5, median: 0.004, p95: 0.021, worstUnder: -0.013, plainMedian: 0.08, plainP95: 0.2 };
   const usage = { models: [{ model: "x/demo", requests: 20, failures: 0, usage: {} }], accuracy: [measured] };
-  const line = /Estimates of 20 prompts: 5 exact, median error 0\.4 %, 95 % within 2\.1 %, never more than 1\.3 % under\./;
+  const line = /Estimates of 20 prompts: 5 exact, median error 0\.4 %, 95 % within 2\.1 %, never more than 1\.3 % under\. Had nothing been learned: median 8\.0 %, 95 % within 20\.0 %\./;
   assert.match(usagePage(usage), line);
   const known = { model: { ...model, model: "x/demo" }, result: result(10, 1) };
   assert.match(show(known, 0, usage).tooltip, line);

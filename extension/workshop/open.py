@@ -23,7 +23,8 @@ WELCOME = """# Tollbridge
 2. Close the list of models and ask the agent on the right: `use the tool list_dir on {workspace}`
 
 It is a scripted model that answers; `think`, `draw`, `slow long 500` and `fault:rate-limit` show more of it.
-The local model is real and small: its window holds a question in *Ask* mode, and not what an agent is told.
+The local model is real and small: ask it in *Ask* mode. What an agent is told fits into its window, and takes
+it a while to read.
 """
 
 

@@ -166,12 +166,16 @@ class HybridTokenEstimator:
         if error.tokens:
             told = Usage(input_tokens=error.tokens)
             return self._writing(lambda ledger: ledger.record(request, told, surely=True))
-        if error.limit and self.estimate_request(request).tokens <= error.limit:
+        if error.limit and not error.shared and self.estimate_request(request).tokens <= error.limit:
             # Nobody said how long it is, but it is longer than this.
             longer = error.limit + 1
             self._reading(lambda ledger: ledger.record_floor(request, longer))
             return True
         return False
+
+    def seen(self, model: str) -> int:
+        """How many requests of a model were learned from."""
+        return self._reading(lambda ledger: ledger.rates.seen(model))
 
     def accuracy(self) -> list[Accuracy]:
         """How right the estimates were, by model."""

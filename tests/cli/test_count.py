@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -10,14 +11,18 @@ from tests.cli.driving import tollbridge
 from tests.tokens.talk import PROSE, assistant, request, system, user
 
 from tollbridge.cli.accuracy import plot
-from tollbridge.cli.count import read_request
+from tollbridge.cli.count import count_text
+from tollbridge.cli.written import read_request
 from tollbridge.core.errors import RequestError
-from tollbridge.core.messages import Role, TextPart, ToolCallPart, ToolResultPart
+from tollbridge.core.messages import DataPart, Role, TextPart, ToolCallPart, ToolResultPart
 from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.gateway import Gateway
 
 GPT = "openai/gpt-5"
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 TALK = {
     "messages": [
         {"role": "developer", "content": "You are kind."},
@@ -36,9 +41,40 @@ TALK = {
 async def test_a_text_is_counted_from_a_file_and_from_standard_input(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello world")
     result = await tollbridge("count", str(tmp_path / "text"), "--model", GPT)
-    assert (result.code, result.out, result.err) == (0, "2 tokens\n", "")
+    said = f"2 tokens for {GPT} (exact, vocabulary o200k_base)\n"
+    assert (result.code, result.out, result.err) == (0, said, "")
     result = await tollbridge("count", "-", "--model", GPT, "--json", stdin=b"hello world")
-    assert json.loads(result.out) == {"model": GPT, "tokens": 2}
+    assert json.loads(result.out) == {
+        "model": GPT,
+        "tokens": 2,
+        "method": "exact",
+        "vocabulary": "o200k_base",
+        "parts": [{"label": "tokens of o200k_base", "tokens": 2}],
+    }
+
+
+async def test_a_text_without_a_vocabulary_of_its_own_is_weighted_and_says_so(tmp_path: Path) -> None:
+    new = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
+    asked = ("count", "-", "-m", "anthropic/claude-sonnet-4.5")
+    found = json.loads((await tollbridge(*asked, "--json", env=new, stdin=PROSE.encode())).out)
+    assert (found["method"], found["vocabulary"]) == ("weighted", "o200k_base")
+    plain, weighted = (part["tokens"] for part in found["parts"])
+    assert plain + weighted == found["tokens"]
+    told = await tollbridge(*asked, env=new, stdin=PROSE.encode())
+    assert told.out.splitlines()[1].split() == [str(plain), "tokens", "of", "o200k_base"]
+
+
+def test_a_text_too_long_to_read_whole_is_not_called_exact() -> None:
+    found = count_text(HybridTokenEstimator(), GPT, "word and\n" * 500_000)
+    assert found.method == "weighted"
+    assert found.tokens == pytest.approx(1_500_000, rel=0.01)
+
+
+def test_without_a_vocabulary_characters_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tollbridge.tokens.tokenizers._loaded", {"o200k_base": None})
+    found = count_text(HybridTokenEstimator(), GPT, "hello world")
+    assert (found.method, found.vocabulary) == ("characters", None)
+    assert found.tokens > 0
 
 
 async def test_bytes_that_are_no_text_are_counted_all_the_same() -> None:
@@ -123,6 +159,33 @@ def test_conversations_are_read_as_people_write_them() -> None:
     assert read.tools[0].name == "read"
 
 
+def test_a_byte_order_mark_and_a_name_are_read() -> None:
+    data = b"\xef\xbb\xbf" + json.dumps([{"role": "user", "content": "Hi", "name": "ada"}]).encode()
+    (message,) = read_request(GPT, data).messages
+    assert (message.parts, message.name) == ((TextPart("Hi"),), "ada")
+
+
+def test_images_files_and_sound_are_read_as_apis_spell_them() -> None:
+    bytes_ = base64.b64encode(PIXEL).decode()
+    content = [
+        {"type": "text", "text": "Look:"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{bytes_}", "detail": "low"}},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{bytes_}"},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+        {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERg=="}},
+        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+    ]
+    (message,) = read_request(GPT, json.dumps([{"role": "user", "content": content}]).encode()).messages
+    assert message.parts == (
+        TextPart("Look:"),
+        DataPart(PIXEL, "image/png"),
+        DataPart(PIXEL, "image/png"),
+        DataPart(b"", "image/png"),  # what is elsewhere is counted, and not fetched
+        DataPart(b"%PDF", "application/pdf"),
+        DataPart(b"RIFF", "audio/wav"),
+    )
+
+
 def test_our_own_shape_is_read_whole() -> None:
     own = [
         {"role": "user", "parts": [{"type": "tool_result", "call_id": "c", "parts": [], "is_error": True}]}
@@ -140,7 +203,16 @@ def test_our_own_shape_is_read_whole() -> None:
         ("[1]", r"messages\[0\].role"),
         ('[{"role": "user", "content": "a"}, {"role": "robot"}]', r"messages\[1\].role"),
         ('[{"role": "user"}]', r"messages\[0\].content"),
-        ('[{"role": "user", "content": [{"image": 1}]}]', r"messages\[0\].content"),
+        ('[{"role": "user", "content": [{"image": 1}]}]', r"messages\[0\].content\[0\]"),
+        ('[{"role": "user", "content": [{"text": 5}]}]', r"messages\[0\].content\[0\]"),
+        ('[{"role": "user", "content": 5}]', r"messages\[0\].content"),
+        ('[{"role": ["user"], "content": "a"}]', r"messages\[0\].role"),
+        ('[{"role": "user", "content": "a", "name": 5}]', r"messages\[0\].name"),
+        ('[{"role": "assistant", "content": "a", "tool_calls": 5}]', r"messages\[0\].tool_calls is not"),
+        ('{"messages": [], "tools": 5}', "tools is not a list"),
+        ('[{"role": "user", "content": [{"image_url": {"url": "file:///etc/passwd"}}]}]', "not fetched"),
+        ('[{"role": "user", "content": [{"image_url": {"url": "data:image/png;base64,***"}}]}]', "base64"),
+        ('[{"role": "user", "content": [{"input_audio": 5}]}]', "base64"),
         ('[{"role": "user", "parts": [{"type": "smell"}]}]', r"messages\[0\]"),
         ('[{"role": "assistant", "tool_calls": [1]}]', r"messages\[0\].tool_calls\[0\]"),
         ('{"messages": [], "tools": [{}]}', r"tools\[0\]"),

@@ -9,6 +9,7 @@ import pytest
 
 from tollbridge.core.errors import StreamError
 from tollbridge.core.events import (
+    Corrected,
     Data,
     Event,
     Failed,
@@ -25,6 +26,7 @@ from tollbridge.core.usage import Usage
 EVENTS: tuple[Event, ...] = (
     TextDelta("Hi"),
     ReasoningDelta("Hm", "rs_1"),
+    Corrected("Hello", 4),
     ReasoningEnded("rs_1", {"encrypted_content": "abc"}),
     ToolCall("call_1", "weather", {"city": "Oslo"}),
     File("image/png", b"\x89PNG"),
@@ -48,7 +50,9 @@ def test_an_event_cannot_be_changed(event: Any) -> None:
 
 def test_events_written_as_json_are_told_apart_by_their_tags() -> None:
     told = tuple(type(event) for event in EVENTS)
-    union: Any = TextDelta | ReasoningDelta | ReasoningEnded | ToolCall | File | Source | Data | Finished
+    union: Any = (
+        TextDelta | ReasoningDelta | Corrected | ReasoningEnded | ToolCall | File | Source | Data | Finished
+    )
     read = msgspec.json.decode(msgspec.json.encode(EVENTS), type=tuple[union, ...])
     assert (tuple(map(type, read)), read) == (told, EVENTS)
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from tollbridge.core.errors import RequestError
 from tollbridge.core.messages import (
     ChatRequest,
     DataPart,
@@ -40,9 +41,37 @@ def test_any_iterable_of_parts_becomes_a_tuple_that_can_be_read_twice(given: Any
     assert message.parts == message.parts == (TextPart("a"), TextPart("b"))
 
 
-def test_what_is_no_collection_of_parts_is_refused() -> None:
-    with pytest.raises(TypeError):
-        Message(Role.USER, cast(Any, TextPart("a")))
+def test_any_of_the_parts_may_be_a_string() -> None:
+    assert Message(Role.USER, ("Hello", DataPart(b"x", "image/png"))).parts == (
+        TextPart("Hello"),
+        DataPart(b"x", "image/png"),
+    )
+    assert Message("user", ["Hello"]).parts == (TextPart("Hello"),)
+    assert ToolResultPart("c", ("sun", TextPart("shine"))).parts == (TextPart("sun"), TextPart("shine"))
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (TextPart("a"), "TextPart"),
+        (None, "NoneType"),
+        (b"bytes", "bytes"),
+        ({"type": "text"}, "dict"),
+        ((TextPart("a"), None), "NoneType"),
+        ([{"type": "text", "text": "a"}], "dict"),
+        ((Message("user", "a"),), "Message"),
+    ],
+)
+def test_what_is_no_part_is_refused_by_name(given: Any, named: str) -> None:
+    with pytest.raises(RequestError, match=f"Message.* no {named}"):
+        Message(Role.USER, given)
+    with pytest.raises(RequestError, match=f"ToolResultPart.* no {named}"):
+        ToolResultPart("c", given)
+
+
+def test_a_tool_s_result_holds_no_calls() -> None:
+    with pytest.raises(RequestError, match="no ToolCallPart"):
+        ToolResultPart("c", cast(Any, (ToolCallPart("d", "f", {}),)))
 
 
 def test_a_role_may_be_given_by_its_name() -> None:

@@ -139,6 +139,13 @@ def test_answers_to_nobodys_question_are_passed_over() -> None:
     assert read(frame({"jsonrpc": "2.0", "id": 1, "result": 3})) == []
 
 
+def test_half_a_character_is_written_as_its_escape() -> None:
+    call = jsonrpc.encode_notification("$/progress", {"text": "a\ud800"})
+    head, _, body = call.partition(b"\r\n\r\n")
+    assert head == b"Content-Length: %d" % len(body)
+    assert json.loads(body)["params"] == {"text": "a\ud800"}
+
+
 def test_what_is_written_is_framed_by_its_length_in_bytes() -> None:
     assert (
         jsonrpc.encode_result(1, "é")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import aiohttp
@@ -47,6 +48,55 @@ async def test_a_whole_answer_has_everything_a_streamed_one_has() -> None:
     assert answer["content"][0]["providerMetadata"]["scripted"]["encrypted_content"]
     assert answer["finishReason"] == {"unified": "stop", "raw": "stop"}
     assert answer["usage"]["inputTokens"]["total"] > 0
+
+
+async def streamed(gateway: Gateway, text: str, scenario: str = "demo") -> bytes:
+    url = gateway.url.removesuffix("/v1") + "/v4/ai/language-model"
+    named = {**headers(stream=True), **({"x-tollbridge-scenario": scenario} if scenario != "demo" else {})}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url, json=prompt(text), headers=named) as reply,
+    ):
+        assert (reply.status, reply.content_type) == (200, "text/event-stream")
+        return await reply.read()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "shown"),
+    [
+        ("demo", lambda body: body.endswith(b"}\n\n") and b"\r" not in body and b"event:" not in body),
+        ("crlf", lambda body: body.count(b"\r\n") == body.count(b"\n") > 0),
+        ("cr", lambda body: b"\r\r" in body and b"\n" not in body),
+        ("no-space", lambda body: b"data:{" in body and b"data: " not in body),
+        ("multi-line", lambda body: b"data: {\ndata:" in body),
+        ("unterminated", lambda body: body.endswith(b"}")),
+        ("byte-order-mark", lambda body: body.startswith(b"\xef\xbb\xbfdata: {")),
+        ("keep-alive", lambda body: body.startswith(b": keep-alive\n\ndata: {")),
+        ("odd-lines", lambda body: b"retry: 3000\n" in body and b"id: 1\n" in body),
+        ("garbage", lambda body: b"\x00\xff\xfe" in body and body.endswith(b"data: <html>\n\n")),
+        ("no-terminal", lambda body: b'"finish"' not in body and b'"error"' not in body),
+    ],
+)
+@pytest.mark.parametrize("by", ["header", "question"])
+async def test_faults_of_the_bytes_are_in_the_bytes(
+    scenario: str, shown: Callable[[bytes], bool], by: str
+) -> None:
+    async with Gateway() as gateway:
+        if by == "header":
+            body = await streamed(gateway, "Hello", scenario)
+        else:
+            body = await streamed(gateway, f"Hello fault:{scenario}")
+    assert shown(body), body[:500]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("disconnect", aiohttp.ClientError), ("garbage", ValueError), ("no-terminal", ValueError)],
+)
+async def test_a_whole_answer_fails_as_a_streamed_one_does(name: str, kind: type[Exception]) -> None:
+    async with Gateway(scenario=name) as gateway:
+        with pytest.raises(kind):
+            await post(gateway, prompt("Hello"))
 
 
 async def test_settings_the_model_does_not_know_are_warned_of() -> None:

@@ -151,6 +151,20 @@ def test_a_code_alone_says_what_kind_it_is(code: str) -> None:
     assert type(error_from({"error": {"type": code.upper(), "message": "No."}})) is BY_CODE[code]
 
 
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("invalid_prompt", InvalidRequest),
+        ("invalid_image_format", InvalidRequest),
+        ("image_too_large", InvalidRequest),
+        ("image_content_policy_violation", ContentFiltered),
+        ("vector_store_timeout", TimedOut),
+    ],
+)
+def test_the_codes_of_a_failed_response_are_known(code: str, kind: type[BridgeError]) -> None:
+    assert type(error_from({"code": code, "message": "No."})) is kind
+
+
 def test_a_particular_code_knows_better_than_the_status() -> None:
     filtered = {"error": {"message": "No.", "code": "content_filter"}}
     assert type(refuse(400, filtered)) is ContentFiltered
@@ -173,7 +187,7 @@ def test_an_error_that_says_nothing_of_its_kind_is_the_gateways() -> None:
 # Sentences as the servers write them.
 TOO_LONG: list[tuple[str, int | None, int | None]] = [
     ("This model's maximum context length is 8192 tokens. However, your messages resulted in 9031 tokens. Please reduce the length of the messages.", 9031, 8192),  # noqa: E501
-    ("This model's maximum context length is 8,192 tokens. However, you requested 10,000 tokens (9000 in the messages, 1000 in the completion).", 10000, 8192),  # noqa: E501
+    ("This model's maximum context length is 8,192 tokens. However, you requested 10,000 tokens (9000 in the messages, 1000 in the completion).", 9000, 8192),  # noqa: E501
     ("Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 285012 tokens. Please reduce the length of the messages.", 285012, 272000),  # noqa: E501
     ("Your input exceeds the context window of this model. Please adjust your input and try again.", None, None),  # noqa: E501
     ("prompt is too long: 210194 tokens > 200000 maximum", 210194, 200000),
@@ -187,9 +201,16 @@ TOO_LONG: list[tuple[str, int | None, int | None]] = [
     ("the request exceeds the available context size, try increasing it", None, None),
     ("litellm.ContextWindowExceededError: litellm.BadRequestError: OpenAIException - This model's maximum context length is 128000 tokens. However, your messages resulted in 131072 tokens.\nmodel=x", 131072, 128000),  # noqa: E501
     ("This model's maximum prompt length is 131072 but the request contains 537812 tokens.", 537812, 131072),
-    ("This endpoint's maximum context length is 40960 tokens. However, you requested about 50000 tokens (45000 of text input, 5000 in the output).", 50000, 40960),  # noqa: E501
+    ("This endpoint's maximum context length is 40960 tokens. However, you requested about 50000 tokens (45000 of text input, 5000 in the output).", 45000, 40960),  # noqa: E501
     ("Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length", 40000, 32768),  # noqa: E501
     ("Input is too long for requested model.", None, None),
+    # the answer's share is no part of the prompt
+    ("This model's maximum context length is 8192 tokens. However, you requested 14800 tokens (6800 in the messages, 8000 in the completion). Please reduce the length of the messages or completion.", 6800, 8192),  # noqa: E501
+    ("This model's maximum context length is 8,192 tokens. However, you requested 15,000 tokens (6,800 in the messages, 200 in the functions, and 8,000 in the completion).", 7000, 8192),  # noqa: E501
+    ("This model's maximum context length is 4097 tokens, however you requested 4353 tokens (4097 in your prompt; 256 for the completion). Please reduce your prompt; or completion length.", 4097, 4097),  # noqa: E501
+    ("This endpoint's maximum context length is 40960 tokens. However, you requested about 53000 tokens (45000 of text input, 3000 of tool input, 5000 in the output). Please reduce the length of either one.", 48000, 40960),  # noqa: E501
+    ("This model's maximum context length is 4096 tokens. However, you requested 9000 output tokens and your prompt contains at least 1 input tokens, for a total of at least 9001 tokens.", None, 4096),  # noqa: E501
+    ("This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.", None, 4096),
 ]  # fmt: skip
 
 

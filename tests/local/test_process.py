@@ -52,10 +52,16 @@ async def test_a_broken_model_is_an_error_of_one_sentence(tmp_path: Path) -> Non
     assert error.message == f"{tmp_path / 'broken.gguf'} is not a model that llama.cpp can load."
 
 
+def test_the_process_that_holds_the_model_starts_without_a_warning() -> None:
+    run = [sys.executable, "-W", "error", "-m", "tollbridge.local.server", "--help"]
+    result = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 async def test_without_the_extra_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     error = await failure(LocalModel())
-    assert error.advice == "Install it: pip install 'tollbridge[local]'"
+    assert error.advice == "Install it: pip install xllamacpp"
 
 
 @slow

@@ -194,6 +194,20 @@ async def test_stop_closes_the_socket_within_100_ms(editor: Editor, gateway: Gat
     assert await gateway.hung_up(5) - stopped < 0.1
 
 
+async def test_stop_does_not_wait_for_texts_that_are_counted(editor: Editor, gateway: Gateway) -> None:
+    token, answer = editor.ask("chat", question(gateway, "slow long 2000"))
+    await editor.until_part(token)
+    long = [f"{number} The quick brown fox jumps over the lazy dog. " * 60_000 for number in range(3)]
+    _, counting = editor.ask("count", {"model": "anthropic/claude-sonnet-4.5", "items": long})
+    editor.notify("$/cancelRequest", {"id": token})
+    with pytest.raises(Refusal) as refusal:
+        await answer
+    assert refusal.value.code == jsonrpc.REQUEST_CANCELLED
+    assert not counting.done()
+    async with asyncio.timeout(60):
+        assert all(count > 100_000 for count in (await counting)["counts"])
+
+
 async def test_two_chats_at_once_do_not_mix(editor: Editor, gateway: Gateway) -> None:
     asked = [editor.ask("chat", question(gateway, f"slow number {n}")) for n in range(5)]
     await asyncio.gather(*(answer for _, answer in asked))
@@ -289,6 +303,25 @@ async def test_usage_adds_up(editor: Editor, gateway: Gateway) -> None:
     assert totals["usage"]["inputTokens"] == first["usage"]["inputTokens"] + second["usage"]["inputTokens"]
 
 
+async def test_how_right_the_estimates_were_is_in_usage_and_status(editor: Editor, gateway: Gateway) -> None:
+    for ask in ("one", "two"):
+        await talk(editor, question(gateway, ask))
+    (accuracy,) = (await editor.request("usage"))["accuracy"]
+    assert (accuracy["model"], accuracy["requests"]) == ("tollbridge/demo", 2)
+    assert 0 <= accuracy["median"] <= accuracy["p95"]
+    assert 0 < accuracy["plainMedian"] <= accuracy["plainP95"]
+    assert (await editor.request("status"))["accuracy"] == [accuracy]
+
+
+async def test_a_turn_and_its_refusal_tell_the_lesson(editor: Editor, gateway: Gateway) -> None:
+    _, first = await talk(editor, question(gateway, "one"))
+    assert isinstance(first["lesson"], int)
+    assert first["context"] == first["usage"]
+    with pytest.raises(Refusal) as refusal:
+        await talk(editor, question(gateway, "fault:context-too-long"))
+    assert refusal.value.data["lesson"] > first["lesson"]
+
+
 async def test_usage_the_gateway_did_not_give_is_not_made_up(editor: Editor, gateway: Gateway) -> None:
     parts, result = await talk(editor, question(gateway, "fault:usage-null"))
     assert "usage" not in result
@@ -327,13 +360,34 @@ async def test_half_an_emoji_does_not_end_a_chat(editor: Editor, gateway: Gatewa
 
 
 async def test_what_doctor_wrote_of_a_server_is_heeded(tmp_path: Path) -> None:
-    quirks = Quirks(system="system", calls=False, files=False, without=frozenset({"include", "store"}))
+    refused = frozenset({"include", "store"})
+    quirks = Quirks(system="system", calls=False, files=False, input_tokens=False, without=refused)
     async with Gateway(scenario="picky") as gateway:
         keep_profile(gateway.url, "tollbridge/demo", quirks, folder=tmp_path / "profiles")
         async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
             await editor.greet()
             await talk(editor, question(gateway, "Hello", key=""))
         assert [arrival.status for arrival in gateway.requests] == [200]
+
+
+@pytest.mark.parametrize(("known", "wanted", "asked"), [(True, None, 1), (True, False, 0), (False, True, 0)])
+async def test_a_gateway_known_to_count_is_asked_how_long_a_new_conversation_is(
+    tmp_path: Path, known: bool, wanted: bool | None, asked: int
+) -> None:
+    """Not one nobody knows of, and never one twice; and the answer does not wait for it."""
+    async with Gateway() as gateway:
+        if known:
+            keep_profile(gateway.url, "tollbridge/demo", Quirks(), folder=tmp_path / "profiles")
+        async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
+            await editor.greet(**({} if wanted is None else {"countAtGateway": wanted}))
+            first = question(gateway, "Hello there, " * 50, key="")
+            parts, _ = await talk(editor, first)
+            again = [*first["messages"], {"role": 2, "content": parts[:-1]}, user(text("And then?"))]
+            await talk(editor, {**first, "messages": again})
+            (accuracy,) = (await editor.request("usage"))["accuracy"]
+        assert accuracy["requests"] == 2
+        counts = [arrival for arrival in gateway.requests if arrival.path.endswith("/input_tokens")]
+        assert len(counts) == asked
 
 
 async def test_a_profile_that_makes_no_sense_is_logged_and_stops_nobody(tmp_path: Path) -> None:

@@ -42,6 +42,13 @@ class Person:
         await self.page.keyboard.press("Enter")
         await widget.wait_for(state="hidden")
 
+    async def accepts(self, prompt: str) -> None:
+        """What is offered."""
+        widget = self.page.locator(".quick-input-widget", has_text=prompt)
+        await widget.wait_for()
+        await self.page.keyboard.press("Enter")
+        await widget.wait_for(state="hidden")
+
     def row(self, text: str) -> Locator:
         return self.page.locator(".models-widget .monaco-list-row", has_text=text)
 
@@ -70,6 +77,7 @@ class Person:
         await self.answers("Group Name", name)
         await self.answers(f"{name}: Base URL", url)
         await self.answers(f"{name}: API Key", key)
+        await self.accepts(f"{name}: Protocol")
 
     async def changes_key(self, name: str, key: str) -> None:
         await self.row(name).first.locator(".codicon-gear, .codicon-settings-gear").click()

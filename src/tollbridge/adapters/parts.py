@@ -21,6 +21,7 @@ from tollbridge.core.events import (
 from tollbridge.core.json import write_json
 from tollbridge.core.media import shown_mime
 from tollbridge.core.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.core.texts import mended
 
 CITATION = "application/vnd.vscode.citation+json"
 LINK = "text/uri-list"
@@ -62,7 +63,7 @@ def parts_of(events: Iterable[Event], *, reasoning: bool = True) -> list[Part]:
 def _file(file: File) -> DataPart:
     if file.data is not None:
         return DataPart(file.data, shown_mime(file.data, file.mime), file.name)
-    return DataPart((file.url or "").encode(), LINK, file.name)
+    return DataPart(mended(file.url or "").encode(), LINK, file.name)
 
 
 def _cited(source: Source) -> dict[str, object]:

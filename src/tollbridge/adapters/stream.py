@@ -12,6 +12,7 @@ from tollbridge.adapters.answer import AnswerParts
 from tollbridge.core.errors import BridgeError, BrokenCall, gravest
 from tollbridge.core.events import Event, Failed, Finished, FinishReason
 from tollbridge.core.messages import Part
+from tollbridge.core.texts import mended
 from tollbridge.core.usage import Usage
 
 
@@ -21,9 +22,14 @@ class Typed(Protocol):
     def model_dump(self) -> dict[str, Any]: ...
 
 
-# A stream of bytes as they come from a socket, of parsed chunks, typed or not, or of events of ours.
+# A stream of bytes as they come from a socket or of their text, of parsed chunks, typed or not, or of events
+# of ours.
 Streamed = (
-    AsyncIterable[bytes] | AsyncIterable[Mapping[str, Any]] | AsyncIterable[Typed] | AsyncIterable[Event]
+    AsyncIterable[bytes]
+    | AsyncIterable[str]
+    | AsyncIterable[Mapping[str, Any]]
+    | AsyncIterable[Typed]
+    | AsyncIterable[Event]
 )
 
 
@@ -129,7 +135,9 @@ class StreamAdapter:
 _EVENTS = get_args(Event)
 
 
-def _read(decoder: TurnDecoder, chunk: bytes | Mapping[str, Any] | Typed | Event) -> list[Event]:
+def _read(decoder: TurnDecoder, chunk: bytes | str | Mapping[str, Any] | Typed | Event) -> list[Event]:
+    if isinstance(chunk, str):
+        chunk = mended(chunk).encode()
     if isinstance(chunk, (bytes, bytearray, memoryview)):
         return decoder.feed(bytes(chunk))
     if isinstance(chunk, _EVENTS):

@@ -62,7 +62,9 @@ class _AnyDecoder:
         return self._decoder is not None and self._decoder.over
 
     def take(self, chunk: object) -> list[Event]:
-        return self._chosen("ai-sdk-full").take(chunk)
+        start, self._start = self._start, b""  # nothing that made sense, or it would be chosen by now
+        decoder = self._chosen("ai-sdk-full")
+        return (decoder.feed(start + b"\n") if start else []) + decoder.take(chunk)
 
     def feed(self, chunk: bytes) -> list[Event]:
         if self._decoder is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import os
 import sys
 import traceback
@@ -11,6 +10,7 @@ from types import TracebackType
 
 import click
 
+from tollbridge.cli.streams import claim_streams
 from tollbridge.core.errors import BridgeError
 
 # The commands: where each one lives, and what the list of commands says about it.
@@ -61,9 +61,7 @@ def tollbridge() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """The edge: whatever happens becomes a sentence and an exit code."""
     sys.excepthook = _last_words
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # half a character must not end the program
+    claim_streams()
     sys.exit(_run(arguments))
 
 

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Literal
 
 import click
 import msgspec
 
 from tollbridge.cli.summary import to_json
-from tollbridge.cli.terminal import one_line
-from tollbridge.core.errors import RequestError
-from tollbridge.core.json import read_json
-from tollbridge.core.messages import (
-    ChatRequest,
-    Message,
-    Part,
-    Role,
-    TextPart,
-    Tool,
-    ToolCallPart,
-    ToolResultPart,
-)
+from tollbridge.cli.terminal import counted, one_line
+from tollbridge.cli.written import read_request
 from tollbridge.core.places import database_file
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.tokens import EstimationResult
+from tollbridge.tokens import EstimationResult, Share
+from tollbridge.tokens.families import family_of
+from tollbridge.tokens.texts import Texts
+from tollbridge.tokens.tokenizers import BASE, pieces, tokenizer
 
-_ROLES = {
-    "system": Role.SYSTEM,
-    "developer": Role.SYSTEM,
-    "user": Role.USER,
-    "tool": Role.USER,
-    "assistant": Role.ASSISTANT,
-}
-_SHAPE = 'Give a list of {"role": …, "content": "…"}, or {"messages": […], "tools": […]}.'
+
+class TextCount(msgspec.Struct, frozen=True):
+    """`exact`: by the model's own vocabulary. `weighted`: by another's, or by samples, with what was learned.
+    `characters`: no vocabulary could be loaded."""
+
+    model: str
+    tokens: int
+    method: Literal["exact", "weighted", "characters"]
+    vocabulary: str | None
+    parts: tuple[Share, ...]
 
 
 @click.command()
@@ -53,81 +46,53 @@ def count(file: IO[bytes] | None, model: str, messages: IO[bytes] | None, as_jso
     estimator = HybridTokenEstimator(database_file())
     try:
         if messages is not None:
-            _show(model, estimator.estimate_request(read_request(model, messages.read())), as_json)
+            _show_conversation(
+                model, estimator.estimate_request(read_request(model, messages.read())), as_json
+            )
         elif file is not None:
-            tokens = estimator.estimate_text(model, file.read().decode("utf-8", "replace"))
-            click.echo(to_json({"model": model, "tokens": tokens}) if as_json else f"{tokens:,} tokens")
+            _show_text(count_text(estimator, model, file.read().decode("utf-8", "replace")), as_json)
     finally:
         estimator.close()
 
 
-def read_request(model: str, data: bytes) -> ChatRequest:
-    """A conversation as people write it down."""
-    try:
-        read = read_json(data)
-    except ValueError as error:
-        raise RequestError(f"The conversation is not JSON: {error}. {_SHAPE}") from error
-    given = {"messages": read} if isinstance(read, list) else read
-    if not isinstance(given, dict) or not isinstance(given.get("messages"), list):
-        raise RequestError(f"The conversation has no list of messages. {_SHAPE}")
-    return ChatRequest(
-        model=model,
-        messages=tuple(_message(place, message) for place, message in enumerate(given["messages"])),
-        tools=tuple(_tool(place, tool) for place, tool in enumerate(given.get("tools") or ())),
-    )
+def count_text(estimator: HybridTokenEstimator, model: str, text: str) -> TextCount:
+    """What a text comes to for a model, and how that is known."""
+    family = family_of(model)
+    tokens = estimator.estimate_text(model, text)
+    vocabulary = family.vocabulary or BASE
+    if tokenizer(vocabulary) is None:
+        return TextCount(model, tokens, "characters", None, (Share("by characters", tokens),))
+    raw = sum(number for _, number in Texts().vector(family, text))
+    parts = [Share(f"tokens of {vocabulary}", raw)]
+    if tokens != raw:
+        parts.append(
+            Share("added for this model" if tokens > raw else "taken off for this model", tokens - raw)
+        )
+    exact = family.vocabulary is not None and tokens == raw and pieces(text)[1] == 1
+    return TextCount(model, tokens, "exact" if exact else "weighted", vocabulary, tuple(parts))
 
 
-def _message(place: int, given: Any) -> Message:
-    if not isinstance(given, dict) or given.get("role") not in _ROLES:
-        known = ", ".join(_ROLES)
-        raise RequestError(f"messages[{place}].role is none of {known}. {_SHAPE}")
-    role = _ROLES[given["role"]]
-    if "parts" in given:  # our own shape, whole
-        try:
-            return msgspec.convert({**given, "role": role}, Message)
-        except msgspec.ValidationError as error:
-            raise RequestError(f"messages[{place}] cannot be read: {error}.") from error
-    parts: tuple[Part, ...] = (*_content(place, given), *_calls(place, given))
-    if given["role"] == "tool":
-        texts = tuple(part for part in parts if isinstance(part, TextPart))
-        return Message(role, (ToolResultPart(str(given.get("tool_call_id", "")), texts),))
-    return Message(role, parts)
+def _show_text(found: TextCount, as_json: bool) -> None:
+    if as_json:
+        click.echo(to_json(found))
+        return
+    by = f", vocabulary {found.vocabulary}" if found.vocabulary else ""
+    click.echo(f"{counted(found.tokens, 'token')} for {one_line(found.model)} ({found.method}{by})")
+    if len(found.parts) > 1:
+        _show_parts(found.parts)
 
 
-def _content(place: int, given: dict[str, Any]) -> Iterator[TextPart]:
-    content = given.get("content")
-    if isinstance(content, str):
-        yield TextPart(content)
-    elif isinstance(content, list) and all(isinstance(part, dict) and "text" in part for part in content):
-        yield from (TextPart(str(part["text"])) for part in content)
-    elif content is not None or not given.get("tool_calls"):
-        raise RequestError(f"messages[{place}].content is neither text nor a list of texts. {_SHAPE}")
-
-
-def _calls(place: int, given: dict[str, Any]) -> Iterator[ToolCallPart]:
-    """Calls as chat completions spell them."""
-    for number, call in enumerate(given.get("tool_calls") or ()):
-        called = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(called, dict) or not isinstance(called.get("name"), str):
-            raise RequestError(f"messages[{place}].tool_calls[{number}].function has no name.")
-        yield ToolCallPart(str(call.get("id", "")), called["name"], called.get("arguments", ""))
-
-
-def _tool(place: int, given: Any) -> Tool:
-    inner = given.get("function", given) if isinstance(given, dict) else given
-    try:
-        return msgspec.convert(inner, Tool)
-    except msgspec.ValidationError as error:
-        raise RequestError(f"tools[{place}] cannot be read: {error}. A tool has at least a name.") from error
-
-
-def _show(model: str, estimate: EstimationResult, as_json: bool) -> None:
+def _show_conversation(model: str, estimate: EstimationResult, as_json: bool) -> None:
     if as_json:
         click.echo(to_json({"model": model, **msgspec.to_builtins(estimate)}))
         return
     click.echo(
-        f"{estimate.tokens:,} tokens for {one_line(model)} "
+        f"{counted(estimate.tokens, 'token')} for {one_line(model)} "
         f"({estimate.method}, confidence {estimate.confidence:.0%})"
     )
-    for part in estimate.parts:
+    _show_parts(estimate.parts)
+
+
+def _show_parts(parts: tuple[Share, ...]) -> None:
+    for part in parts:
         click.echo(f"  {part.tokens:>9,}  {part.label}")

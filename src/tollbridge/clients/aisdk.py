@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tollbridge.clients.gateway import GatewayClient, Question
+from tollbridge.clients.gateway import GatewayClient, Question, encoded
 from tollbridge.core.errors import RequestError
-from tollbridge.core.json import write_json
-from tollbridge.core.messages import ChatRequest
+from tollbridge.core.messages import ChatRequest, Message, Role
 from tollbridge.core.models import Model
 from tollbridge.gateways.aisdk.request import TARGETS, Spec, encode_call, encode_headers
 from tollbridge.gateways.aisdk.ui_messages import encode_chat
@@ -68,24 +67,54 @@ class AiSdkClient(GatewayClient):
             if not isinstance(model, str):
                 raise RequestError("The request names no model.")
         headers = encode_headers(model, self._spec)
-        return Question(f"{self.base_url}/language-model", write_json(body).encode(), headers)
+        return Question(f"{self.base_url}/language-model", encoded(body), headers)
 
 
 class UiStreamClient(GatewayClient):
     """Posts a conversation to one URL, as the SDK's chat client does, and reads its UI message stream.
 
-    The endpoint has a model and tools of its own; of a request only the messages are sent, and `extra`.
+    The endpoint has a model and tools of its own; of a request only the messages are sent, and `extra`. A
+    conversation keeps its id for as long as it begins with the same words; `extra` may have another.
     """
 
     protocol = "auto"  # older backends answer with the data stream
     home = ""
+    forbidden = "#"
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeouts: Timeouts | None = None,
+        retries: RetryPolicy | None = None,
+        proxy: str | None = None,
+        allow_http: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            base_url,
+            api_key,
+            timeouts=timeouts,
+            retries=retries,
+            proxy=proxy,
+            allow_http=allow_http,
+            headers=headers,
+        )
+        # What stands after the path may be a key; it is sent, and no part of what others see and keep.
+        self.base_url, self._mark, self._query = (base_url or self.home).partition("?")
+        self._chats = uuid.uuid4()
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:  # noqa: ARG002
         """None to choose from: the endpoint has its own."""
         return []
 
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
-        body = request
         if isinstance(request, ChatRequest):
-            body = {**encode_chat(request.messages, uuid.uuid4().hex), **(request.extra or {})}
-        return Question(self.base_url, write_json(body).encode())
+            chat = encode_chat(request.messages, self._chat(request.messages))
+            request = {**chat, **(request.extra or {})}
+        return Question(self.base_url + self._mark + self._query, encoded(request))
+
+    def _chat(self, messages: Sequence[Message]) -> str:
+        first = next((message for message in messages if message.role is Role.USER), None)
+        return uuid.uuid5(self._chats, repr(first)).hex

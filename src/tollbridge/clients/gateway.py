@@ -19,6 +19,7 @@ import msgspec
 from tollbridge.core.addresses import NO_USERINFO, has_userinfo
 from tollbridge.core.errors import BridgeError, RequestError
 from tollbridge.core.events import Event, until_failure
+from tollbridge.core.json import write_whole
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
 from tollbridge.core.redaction import hide_key
@@ -50,6 +51,8 @@ class GatewayClient(ABC):
     protocol: ClassVar[str]
     # Where it talks to unless told otherwise.
     home: ClassVar[str]
+    # What its address must not hold, because paths are added to it.
+    forbidden: ClassVar[str] = "?#"
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class GatewayClient(ABC):
         allow_http: bool = False,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        if base_url is not None and (not base_url.strip() or set("?#") & set(base_url)):
+        if base_url is not None and (not base_url.strip() or set(self.forbidden) & set(base_url)):
             raise RequestError("A base URL is an address like https://host/v1, with nothing after the path.")
         if base_url is not None and has_userinfo(base_url):
             raise RequestError(NO_USERINFO)  # here, before it is written down anywhere
@@ -187,7 +190,7 @@ class GatewayClient(ABC):
     ) -> AsyncGenerator[list[Event]]:
         headers = {**self._request_headers(key), **question.headers}
         for watch in self._watches:
-            watch.asked(self.protocol, question.url, headers, question.body)
+            watch.asked(self.protocol, question.url.partition("?")[0], headers, question.body)
         async with self._opened().send("POST", question.url, headers, question.body, until=until) as reply:
             for watch in self._watches:
                 watch.answered(reply.status, reply.headers)
@@ -273,6 +276,14 @@ class GatewayClient(ABC):
                 raise RequestError("The API key contains characters that no key has. Was it pasted whole?")
             headers["authorization"] = f"Bearer {key}"
         return headers
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """A body as it is sent."""
+    try:
+        return write_whole(body).encode()
+    except ValueError as error:
+        raise RequestError(f"The request cannot be sent: {error}.") from None
 
 
 def _told(error: BridgeError, reply: Reply) -> BridgeError:

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from tollbridge.clients.gateway import GatewayClient, Question
-from tollbridge.core.errors import NotFound, RequestError, StreamError
+from tollbridge.clients.gateway import GatewayClient, Question, encoded
+from tollbridge.core.errors import NotFound, StreamError
 from tollbridge.core.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, until_failure
-from tollbridge.core.json import read_json, write_json
+from tollbridge.core.json import read_json
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
 from tollbridge.core.usage import Usage
@@ -51,7 +51,7 @@ class OpenResponsesClient(GatewayClient):
         return await self._call("GET", "/models", None, api_key, read_models)
 
     async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:
-        path = f"/models/{quote(model, safe='/')}/endpoints"
+        path = f"/models/{quote(model, safe='/', errors='replace')}/endpoints"
         return await self._call("GET", path, None, api_key, read_endpoints)
 
     async def input_tokens(
@@ -65,25 +65,18 @@ class OpenResponsesClient(GatewayClient):
             for name, value in _parsed(request).items()
             if name in ("model", "input", "tools", "tool_choice", "reasoning", "text", "instructions")
         }
-        return await self._call("POST", "/responses/input_tokens", _encoded(body), api_key, _count)
+        return await self._call("POST", "/responses/input_tokens", encoded(body), api_key, _count)
 
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
         return Question(f"{self.base_url}/responses", _body(request, stream=True))
 
 
 def _body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> bytes:
-    return _encoded({**_parsed(request), "stream": stream})
+    return encoded({**_parsed(request), "stream": stream})
 
 
 def _parsed(request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
     return encode_request(request) if isinstance(request, ChatRequest) else request
-
-
-def _encoded(body: Mapping[str, Any]) -> bytes:
-    try:
-        return write_json(body).encode()
-    except ValueError as error:
-        raise RequestError(f"The request cannot be sent: {error}.") from None
 
 
 def _count(data: bytes) -> int:

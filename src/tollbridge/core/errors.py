@@ -113,9 +113,12 @@ class RateLimited(GatewayError):
 
 
 class ContextTooLong(GatewayError):
-    """`tokens` is what the prompt came to, `limit` what the model takes; `None` where nobody said."""
+    """`tokens` is what the prompt came to, `limit` what the model takes; `None` where nobody said.
+
+    `shared`: the limit was passed together with the answer that was asked for; the prompt may be short."""
 
     kind = "context_too_long"
+    shared: bool = False
 
     def __init__(
         self,

@@ -52,6 +52,12 @@ def write_json(value: object) -> str:
         raise ValueError(str(error)) from None
 
 
+def write_whole(value: object) -> str:
+    """The same without halves: what is sent to servers, some of which are strict readers."""
+    text = write_json(value)
+    return with_whole_characters(text.encode()).decode() if "\\ud" in text else text
+
+
 def _plain(value: object) -> object:
     """Mappings of every make: read-only ones travel too."""
     if isinstance(value, Mapping):

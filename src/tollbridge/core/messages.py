@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
+from tollbridge.core.errors import RequestError
 from tollbridge.core.quirks import Quirks
 
 
@@ -48,7 +49,7 @@ class DataPart(msgspec.Struct, frozen=True, tag="data"):
 
 
 class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
-    """What a tool answered. A plain string may be given for `parts`."""
+    """What a tool answered. A plain string may be given for `parts`, and for any of them."""
 
     call_id: str
     parts: tuple[TextPart | DataPart, ...] = ()
@@ -57,18 +58,18 @@ class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
     if TYPE_CHECKING:
 
         def __init__(
-            self, call_id: str, parts: str | Iterable[TextPart | DataPart] = (), is_error: bool = False
+            self, call_id: str, parts: str | Iterable[TextPart | DataPart | str] = (), is_error: bool = False
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        _make_tuple(self)
+        _make_tuple(self, (TextPart, DataPart))
 
 
 Part = TextPart | ThinkingPart | ToolCallPart | ToolResultPart | DataPart
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One turn of one side. A plain string may be given for `parts`, and for `role`."""
+    """One turn of one side. A plain string may be given for `parts`, for any of them, and for `role`."""
 
     role: Role
     parts: tuple[Part, ...] = ()
@@ -77,21 +78,35 @@ class Message(msgspec.Struct, frozen=True):
     if TYPE_CHECKING:
 
         def __init__(
-            self, role: Role | str, parts: str | Iterable[Part] = (), name: str | None = None
+            self, role: Role | str, parts: str | Iterable[Part | str] = (), name: str | None = None
         ) -> None: ...
 
     def __post_init__(self) -> None:
         if not isinstance(self.role, Role):
             msgspec.structs.force_setattr(self, "role", Role(self.role))
-        _make_tuple(self)
+        _make_tuple(self, get_args(Part))
 
 
-def _make_tuple(owner: Message | ToolResultPart) -> None:
+def _make_tuple(owner: Message | ToolResultPart, kinds: tuple[type, ...]) -> None:
     given: Any = owner.parts
+    if type(given) is tuple and all(isinstance(part, kinds) for part in given):
+        return
     if isinstance(given, str):
-        msgspec.structs.force_setattr(owner, "parts", (TextPart(given),))
-    elif not isinstance(given, tuple):
-        msgspec.structs.force_setattr(owner, "parts", tuple(given))
+        given = (given,)
+    if not isinstance(given, Iterable) or isinstance(given, (bytes, Mapping)):
+        raise _no_part(owner, given)
+    parts = tuple(TextPart(part) if isinstance(part, str) else part for part in given)
+    for part in parts:
+        if not isinstance(part, kinds):
+            raise _no_part(owner, part)
+    msgspec.structs.force_setattr(owner, "parts", parts)
+
+
+def _no_part(owner: Message | ToolResultPart, given: object) -> RequestError:
+    name = type(owner).__name__
+    return RequestError(
+        f"The parts of a {name} are texts and parts it may hold, and no {type(given).__name__}."
+    )
 
 
 class Tool(msgspec.Struct, frozen=True):

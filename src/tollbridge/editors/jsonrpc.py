@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.core.json import with_whole_characters
+from tollbridge.core.json import with_whole_characters, write_json
 
 MAX_HEADER_BYTES = 8 * 1024
 # A prompt carries its images in base64; gateways refuse far less than this.
@@ -176,7 +176,10 @@ def encode_notification(method: str, params: Any) -> bytes:
 
 
 def _framed(message: dict[str, Any]) -> bytes:
-    body = _encode(message)
+    try:
+        body = _encode(message)
+    except UnicodeEncodeError:  # half a character of a model's: an editor takes its escape
+        body = write_json(message).encode()
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from tollbridge.core.events import Event
-from tollbridge.core.json import write_json
 from tollbridge.gateway.aisdk_parts import ModelParts
 from tollbridge.gateway.aisdk_prompt import UNSUPPORTED, read_call
 from tollbridge.gateway.catalog import MODELS
-from tollbridge.gateway.events import Pause
-from tollbridge.gateway.framing import Chunk, make_chunks
+from tollbridge.gateway.events import HangUp, Pause, Step
+from tollbridge.gateway.framing import make_chunks
 from tollbridge.gateway.refusals import Refused
-from tollbridge.gateway.routes import BODY, SCENARIO, SERVICE, Handler, send_json
-from tollbridge.gateway.sending import send_chunks
+from tollbridge.gateway.routes import BODY, SCENARIO, SERVICE, Handler, send_body, send_json
+from tollbridge.gateway.sending import hang_up, send_chunks
 from tollbridge.gateway.validation import read_json
 from tollbridge.gateways.openresponses.decode import StreamDecoder
 
@@ -41,11 +40,13 @@ async def ask_model(request: web.Request) -> web.StreamResponse:
     turn = service.accept(read_call(body, model))
     parts = ModelParts(spec, model)
     unsupported = [name for name in UNSUPPORTED if body.get(name) is not None]
-    chunks = scenario.chunks(make_chunks(service.steps(turn, scenario), scenario.framing))
-    said = _translated(chunks, parts, parts.start(unsupported))
-    if request.headers.get("ai-language-model-streaming") == "true":
-        return await send_chunks(request, map(_frame, said), "text/event-stream", scenario.encoding)
-    return await send_json(request, _whole([part for part in said if isinstance(part, dict)]))
+    steps = _translated(service.steps(turn, scenario), parts, parts.start(unsupported))
+    if request.headers.get("ai-language-model-streaming") == "true" or scenario.streams_anyway:
+        # Whatever the scenario: this protocol names no event and has no mark of its end.
+        framing = msgspec.structs.replace(scenario.framing, event_lines=False, done=False)
+        chunks = scenario.chunks(make_chunks(steps, framing))
+        return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
+    return await _send_whole(request, steps)
 
 
 async def list_models(request: web.Request) -> web.StreamResponse:
@@ -88,27 +89,43 @@ def _spec(request: web.Request, default: int | None = None) -> int:
     return int(given)
 
 
-def _translated(chunks: Iterable[Chunk], parts: ModelParts, start: list[Json]) -> Iterator[Json | Chunk]:
-    """The answer, read as any client reads it and told again in the other protocol. Pauses stay in place."""
-    yield from start
+def _translated(steps: Iterable[Step], parts: ModelParts, start: list[Json]) -> Iterator[Step]:
+    """The events, read as any client reads them and told again in the other protocol.
+
+    Everything else that a scenario puts among them stays in place, and what it left out is not supplied."""
     decoder = StreamDecoder()
-    for chunk in chunks:
-        if isinstance(chunk, bytes):
-            yield from parts.take(decoder.feed(chunk))
+    for step in steps:
+        if isinstance(step, dict):
+            yield from start
+            start = []
+            yield from parts.take(decoder.take(step))
         else:
-            yield chunk
-            if not isinstance(chunk, Pause):
-                return
-    rest: list[Event] = decoder.close()
-    yield from parts.take(rest)
+            yield step
 
 
-def _frame(part: Json | Chunk) -> Chunk:
-    return b"data: " + write_json(part).encode() + b"\n\n" if isinstance(part, dict) else part
+async def _send_whole(request: web.Request, steps: Iterable[Step]) -> web.StreamResponse:
+    """What the steps come to, in one body, for a client that does not stream."""
+    parts: list[Json] = []
+    raw = b""
+    for step in steps:
+        match step:
+            case Pause():
+                await asyncio.sleep(step.seconds)
+            case HangUp():
+                await hang_up(request, step.reset)
+                return web.Response()
+            case bytes():
+                raw += step
+            case _:
+                parts.append(step)
+    whole = _whole(parts)
+    if "finishReason" in whole:
+        return await send_json(request, whole)
+    # The scenario has no end to give: what is left of the answer is not JSON.
+    return await send_body(request, raw or b'{"content": [')
 
 
 def _whole(parts: list[Json]) -> Json:
-    """What the parts come to, for a client that does not stream."""
     content: list[Json] = []
     texts: dict[str, Json] = {}
     finish: Json = {}

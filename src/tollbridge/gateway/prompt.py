@@ -52,7 +52,7 @@ def wish(items: Sequence[Item]) -> str:
 
 
 def fault_name(given: Any) -> str | None:
-    """The scenario a request's `input` names, whether or not the rest of it is right."""
+    """The scenario a request's `input` or `prompt` names, whether or not the rest of it is right."""
     items = given if isinstance(given, list) else [{"role": "user", "content": given}]
     found = _FAULT.search(last_user_text([item for item in items if isinstance(item, Mapping)]))
     return found["name"] if found else None

@@ -91,15 +91,15 @@ async def _send_whole(request: web.Request, steps: Iterable[Step]) -> web.Stream
                 response = found
     if response is None:
         # The scenario has no end to give: what is left of the answer is not JSON.
-        return await _send_body(request, raw or b'{"id": "resp_')
+        return await send_body(request, raw or b'{"id": "resp_')
     return await send_json(request, response)
 
 
 async def send_json(request: web.Request, value: Any) -> web.StreamResponse:
-    return await _send_body(request, msgspec.json.encode(value))
+    return await send_body(request, msgspec.json.encode(value))
 
 
-async def _send_body(request: web.Request, body: bytes) -> web.StreamResponse:
+async def send_body(request: web.Request, body: bytes) -> web.StreamResponse:
     scenario = request[SCENARIO]
     if scenario.encoding is None and scenario.chunks is as_they_are:
         return web.Response(body=body, content_type="application/json")

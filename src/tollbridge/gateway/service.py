@@ -63,7 +63,9 @@ class Service:
     def choose_scenario(self, headers: Mapping[str, str], body: Any) -> str:
         """The header's, or that of the last user message, or the server's."""
         named = headers.get(SCENARIO_HEADER)
-        said = prompt.fault_name(body.get("input")) if isinstance(body, Mapping) else None
+        said = None
+        if isinstance(body, Mapping):  # `prompt` is the AI SDK's name for it
+            said = prompt.fault_name(body.get("input", body.get("prompt")))
         return named or said or self.scenario
 
     def is_first(self, *parts: str | bytes) -> bool:

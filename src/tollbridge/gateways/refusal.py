@@ -25,6 +25,7 @@ from tollbridge.core.errors import (
     TimedOut,
 )
 from tollbridge.core.events import Event, Failed
+from tollbridge.gateways.too_long import is_shared, is_too_long, read_numbers
 
 # Long enough for any sentence, too short for a prompt that a server quotes back.
 MESSAGE_LIMIT = 600
@@ -39,16 +40,25 @@ BY_CODE: dict[str, type[BridgeError]] = {
     "authentication_error": NotAuthenticated,
     "bad_request": InvalidRequest,
     "billing_error": NotPermitted,
+    "bio_policy": ContentFiltered,
     "content_filter": ContentFiltered,
     "content_filtered": ContentFiltered,
     "content_policy_violation": ContentFiltered,
     "context_length_exceeded": ContextTooLong,
     "context_window_exceeded": ContextTooLong,
     "deadline_exceeded": TimedOut,
+    "empty_image_file": InvalidRequest,
     "engine_overloaded": Overloaded,
     "exceed_context_size_error": ContextTooLong,
     "failed_dependency": ServerFailed,
+    "failed_to_download_image": InvalidRequest,
     "forbidden": NotPermitted,
+    "image_content_policy_violation": ContentFiltered,
+    "image_file_not_found": InvalidRequest,
+    "image_file_too_large": InvalidRequest,
+    "image_parse_error": InvalidRequest,
+    "image_too_large": InvalidRequest,
+    "image_too_small": InvalidRequest,
     "insufficient_quota": RateLimited,
     "internal": ServerFailed,
     "internal_error": ServerFailed,
@@ -56,6 +66,12 @@ BY_CODE: dict[str, type[BridgeError]] = {
     "invalid_api_key": NotAuthenticated,
     "invalid_argument": InvalidRequest,
     "invalid_authentication": NotAuthenticated,
+    "invalid_base64_image": InvalidRequest,
+    "invalid_image": InvalidRequest,
+    "invalid_image_format": InvalidRequest,
+    "invalid_image_mode": InvalidRequest,
+    "invalid_image_url": InvalidRequest,
+    "invalid_prompt": InvalidRequest,
     "invalid_request": InvalidRequest,
     "invalid_request_error": InvalidRequest,
     "model_error": ServerFailed,
@@ -82,6 +98,8 @@ BY_CODE: dict[str, type[BridgeError]] = {
     "unauthenticated": NotAuthenticated,
     "unauthorized": NotAuthenticated,
     "unavailable": Overloaded,
+    "unsupported_image_media_type": InvalidRequest,
+    "vector_store_timeout": TimedOut,
 }
 
 BY_STATUS: dict[int, type[BridgeError]] = {
@@ -101,34 +119,6 @@ BY_STATUS: dict[int, type[BridgeError]] = {
 
 # A code so general that a status, or the numbers in the message, may know better.
 _GENERAL = {InvalidRequest, ServerFailed}
-
-# Most servers have no code of their own for a prompt that does not fit. These are their sentences, and the
-# numbers in them: what the prompt came to, and what the model takes.
-_TOKENS, _LIMIT = r"(?P<tokens>\d[\d,]*)", r"(?P<limit>\d[\d,]*)"
-_TOO_LONG: tuple[re.Pattern[str], ...] = tuple(
-    re.compile(pattern, re.IGNORECASE | re.DOTALL)
-    for pattern in (
-        rf"request \({_TOKENS} tokens\) exceeds the available context size \({_LIMIT}",
-        rf"prompt is too long: {_TOKENS} tokens > {_LIMIT}",
-        rf"`?max_tokens`? exceed context limit: {_TOKENS} \+ [\d,]+ > {_LIMIT}",
-        rf"passed {_TOKENS} input tokens.*?context length is only {_LIMIT}",
-        rf"prompt \(length {_TOKENS}\) is longer than the maximum model length of {_LIMIT}",
-        rf"prompt contains {_TOKENS} tokens.*?too large for model with {_LIMIT}",
-        rf"(?:maximum (?:context|prompt) length is|configured limit of|context length of only) {_LIMIT}"
-        rf"(?:.*?(?:requested|resulted in|contains|request has|your (?:messages|prompt)[^\d]*)"
-        rf"(?: about| at least)? ?{_TOKENS})?",
-        rf"input token count \(?{_TOKENS}\)? exceeds the maximum[^\d]*{_LIMIT}",
-        rf"input token count exceeds the maximum[^\d]*{_LIMIT}",
-        rf"{_TOKENS} (?:input )?tokens?,? (?:but|which|and)[^\d]{{0,60}}(?:limit|maximum|window)"
-        rf"[^\d]{{0,30}}{_LIMIT}",
-        r"(?:input|prompt) is too long",
-        r"input length and `?max_tokens`? exceed context",
-        r"exceeds? (?:the|this|its) (?:available |model'?s? )?(?:maximum )?(?:context|prompt) "
-        r"(?:length|window|size)",
-        r"maximum context length",
-        r"context (?:length|window) (?:was )?exceeded",
-    )
-)
 
 # The type of the event around an error says nothing of the error.
 _NOT_CODES = {"", "error", "response.failed"}
@@ -163,7 +153,8 @@ def error_from(payload: object, *, status: int | None = None, now: datetime | No
     code = next((code for code in codes if not code.isdigit()), codes[0] if codes else None)
     error = kind(message, status=status, code=code, param=_text(fields.get("param")))
     if isinstance(error, ContextTooLong):
-        error.tokens, error.limit = _numbers(fields, message)
+        error.tokens, error.limit = read_numbers(fields, message)
+        error.shared = is_shared(message)
     error.request_id = _text(fields.get("request_id")) or _text(fields.get("generationId"))
     headers = fields.get("headers")  # of the provider behind the gateway
     if isinstance(headers, dict):
@@ -192,7 +183,7 @@ def _kind(codes: list[str], status: int | None, message: str) -> type[BridgeErro
     said = next((kind for kind in meant if kind not in _GENERAL), meant[0] if meant else None)
     if said is not None and said not in _GENERAL:
         return said
-    if status not in (401, 403, 404, 429) and any(pattern.search(message) for pattern in _TOO_LONG):
+    if status not in (401, 403, 404, 429) and is_too_long(message):
         return ContextTooLong
     if status in BY_STATUS:
         return BY_STATUS[status]
@@ -201,22 +192,6 @@ def _kind(codes: list[str], status: int | None, message: str) -> type[BridgeErro
     if status is None:
         return GatewayError
     return InvalidRequest if 400 <= status < 500 else ServerFailed
-
-
-def _numbers(fields: Mapping[str, Any], message: str) -> tuple[int | None, int | None]:
-    tokens, limit = fields.get("n_prompt_tokens"), fields.get("n_ctx")
-    if isinstance(tokens, int) and isinstance(limit, int):
-        return tokens, limit
-    for pattern in _TOO_LONG:
-        found = pattern.search(message)
-        if found and found.groupdict():
-            said = found.groupdict()
-            return _whole(said.get("tokens")), _whole(said.get("limit"))
-    return None, None
-
-
-def _whole(digits: str | None) -> int | None:
-    return int(digits.replace(",", "")) if digits else None
 
 
 def _payload(body: bytes) -> object:

@@ -14,10 +14,10 @@ from typing import IO, Self
 
 import msgspec
 
+from tollbridge.local.announcing import Announcement, Listening, NotListening
 from tollbridge.local.errors import LocalModelFailed
 from tollbridge.local.fetch import Progress, fetch
 from tollbridge.local.model import SMOLLM2
-from tollbridge.local.server import Announcement, Listening, NotListening
 from tollbridge.local.surroundings import without_keys
 
 DEFAULT_CONTEXT = 8192
@@ -26,7 +26,7 @@ _MAGIC = b"GGUF"
 _LOADING_TIMEOUT = 300.0  # a large model on a slow disk
 _ENDING_TIMEOUT = 5.0
 _LOG_TAIL = 4096
-_INSTALL = "Install it: pip install 'tollbridge[local]'"
+_INSTALL = "Install it: pip install xllamacpp"
 _GIVE = "Give the path of a GGUF file."
 _AGAIN = "Start it again, with a smaller --context or another --model if that does not help."
 

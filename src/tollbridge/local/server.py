@@ -14,16 +14,7 @@ import threading
 
 import msgspec
 
-
-class Listening(msgspec.Struct, frozen=True, tag="listening"):
-    address: str
-
-
-class NotListening(msgspec.Struct, frozen=True, tag="not_listening"):
-    reason: str
-
-
-Announcement = Listening | NotListening
+from tollbridge.local.announcing import Listening, NotListening
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from tollbridge.core.addresses import NO_USERINFO, has_userinfo
 from tollbridge.core.errors import RequestError
 from tollbridge.core.json import write_json
-from tollbridge.settings.model import Account, ModelSettings, Settings
+from tollbridge.settings.model import VERCEL, Account, ModelSettings, Settings
 from tollbridge.settings.presets import about_preset
 
 Table = Mapping[str, Any]
@@ -89,7 +89,7 @@ def _meant(name: str, shape: type[Any], path: str) -> str:
 def _complaints(settings: Settings) -> list[tuple[str, str]]:
     found: list[tuple[str, str | None]] = [
         ("base_url", _about_gateway(settings.base_url)),
-        ("proxy", _about_url(settings.proxy)),
+        ("proxy", _about_proxy(settings.proxy)),
         *(
             (f"timeouts.{name}", None if 0 <= seconds < math.inf else "a time is a number not less than 0")
             for name, seconds in msgspec.structs.asdict(settings.timeouts).items()
@@ -132,10 +132,17 @@ def _about_model(name: str, model: ModelSettings) -> list[tuple[str, str | None]
 
 def _about_gateway(url: str | None) -> str | None:
     """A proxy may want a password in its address; a gateway's is written down in many places."""
-    return NO_USERINFO if url is not None and has_userinfo(url) else _about_url(url)
+    return NO_USERINFO if url is not None and has_userinfo(url) else _about_url(url, VERCEL)
 
 
-def _about_url(url: str | None) -> str | None:
+def _about_proxy(url: str | None) -> str | None:
+    """The editor's own setting, `http.proxy`, may name one that only the editor can use."""
+    if url is not None and url.lower().startswith("socks"):
+        return "SOCKS proxies are not supported. Set one of http or https for Tollbridge alone (`proxy`)"
+    return _about_url(url, "http://proxy.example:3128")
+
+
+def _about_url(url: str | None, example: str) -> str | None:
     if url is None:
         return None
     try:
@@ -143,7 +150,7 @@ def _about_url(url: str | None) -> str | None:
     except ValueError:
         return "that is not a URL"
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        return f"that is not an http or https URL. For example: {'https://ai-gateway.vercel.sh/v1'}"
+        return f"that is not an http or https URL. For example: {example}"
     return None
 
 

@@ -48,6 +48,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "TOLLBRIDGE_PROXY": ("proxy", str),
     "TOLLBRIDGE_ALLOW_HTTP": ("allow_http", _boolean),
     "TOLLBRIDGE_CONTEXT_MANAGEMENT": ("context_management", _boolean),
+    "TOLLBRIDGE_COUNT_AT_GATEWAY": ("count_at_gateway", _boolean),
     "TOLLBRIDGE_RECORD": ("record", str),
     "TOLLBRIDGE_RECORD_REDACT": ("record_redact", _boolean),
     "TOLLBRIDGE_TIMEOUT_CONNECT": ("timeouts.connect", _seconds),

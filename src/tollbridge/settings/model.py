@@ -71,6 +71,8 @@ class Settings(Shape, frozen=True, kw_only=True):
     allow_http: bool = False
     # Anthropic's context editing, for Claude models on Vercel's gateway.
     context_management: bool = True
+    # Ask a gateway that is known to count tokens how long each new conversation is, in the background.
+    count_at_gateway: bool = True
     # Where recordings of turns go; none are made where it is not set, or empty.
     record: str | None = None
     record_redact: bool = False

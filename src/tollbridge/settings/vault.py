@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SERVICE = "tollbridge"
 NOT_INSTALLED = (
     "Keys can be kept in the system's keyring once the package `keyring` is there: "
-    "pip install 'tollbridge[keyring]'. Until then, set TOLLBRIDGE_API_KEY."
+    "pip install keyring. Until then, set TOLLBRIDGE_API_KEY."
 )
 NO_BACKEND = (
     "This machine has no keyring that can be used (a desktop's keyring must be running and unlocked). "

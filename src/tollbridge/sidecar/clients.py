@@ -20,11 +20,16 @@ from tollbridge.toll import Toll
 
 
 class Gateway(msgspec.Struct, frozen=True):
+    """`asking` also asks the gateway itself how long a conversation is, where that may be asked."""
+
     client: GatewayClient
     toll: Toll
+    asking: Toll | None = None
 
     async def aclose(self) -> None:
         await self.toll.aclose()
+        if self.asking is not None:
+            await self.asking.aclose()
         await self.client.aclose()
 
 
@@ -86,10 +91,10 @@ class Clients:
                 proxy=settings.proxy,
                 allow_http=settings.allow_http,
             )
-            toll = Toll(self._estimator)
-            if self._told.count_at_gateway and isinstance(client, OpenResponsesClient):
-                toll = Toll(self._estimator, client)
-            self._gateways[name] = Gateway(client, toll)
+            asking = None
+            if settings.count_at_gateway and isinstance(client, OpenResponsesClient):
+                asking = Toll(self._estimator, client)
+            self._gateways[name] = Gateway(client, Toll(self._estimator), asking)
         return self._gateways[name]
 
     async def _close_retired(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tollbridge.editors.vscode import wire
     from tollbridge.estimator import HybridTokenEstimator
+    from tollbridge.tokens import Accuracy
 
 
 class Counting:
@@ -30,6 +31,13 @@ class Counting:
 
                 self._estimator = HybridTokenEstimator(database_file())
             return self._estimator
+
+    @property
+    def lesson(self) -> int | None:
+        return None if self._estimator is None else self._estimator.lesson
+
+    def accuracy(self) -> list[Accuracy]:
+        return [] if self._estimator is None else self._estimator.accuracy()
 
     def warm(self) -> None:
         self.estimator().warm()

@@ -20,12 +20,14 @@ CODES: dict[type[BridgeError], int] = {
 CANCELLED = Fault(jsonrpc.REQUEST_CANCELLED, "The request was cancelled.", {"kind": "cancelled"})
 
 
-def encode_fault(error: BaseException) -> Fault:
+def encode_fault(error: BaseException, lesson: int | None = None) -> Fault:
     """A failure nobody foresaw gives its name and no more: its message might hold what was asked."""
     if isinstance(error, BridgeError):
         from tollbridge.editors.vscode.encode import encode_error
 
         sentence, facts = encode_error(error)
+        if lesson is not None:
+            facts["lesson"] = lesson
         return Fault(CODES.get(type(error), BRIDGE_FAILED), sentence, facts)
     if isinstance(error, msgspec.ValidationError | msgspec.DecodeError):
         return Fault(

@@ -1,6 +1,7 @@
 """The half of the sidecar that answers: reads the editor's messages and sees that each gets its answer.
 
-What needs no waiting is answered here and now, in the order it came; the rest is the engine's.
+What needs no waiting is answered here and now; counts in a thread of their own, in the order asked; the rest
+is the engine's.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tollbridge.sidecar.counting import Counting
 from tollbridge.sidecar.engine import Engine, Work
 from tollbridge.sidecar.faults import CANCELLED, encode_fault
 from tollbridge.sidecar.log import log, log_failure, take_over_logging
+from tollbridge.sidecar.worker import Worker
 
 if TYPE_CHECKING:
     from tollbridge.sidecar.turns import Turns
@@ -45,15 +47,16 @@ class Server:
         self._exit_code: int | None = None
         self._counting = Counting()
         self._engine = Engine(self._make_turns)
+        self._worker = Worker()
         self._answered_here: dict[str, Callable[[msgspec.Raw], Any]] = {
             "initialize": self._initialize,
-            "count": self._count,
             "status": self._status,
             "shutdown": self._shutdown,
             "exit": self._exit,
             "settings": self._change_settings,
             "$/cancelRequest": self._cancel,
         }
+        self._answered_apart: dict[str, Callable[[msgspec.Raw], Any]] = {"count": self._count}
         self._answered_later: dict[str, Callable[[Id, msgspec.Raw], Work]] = {
             "models": self._models,
             "chat": self._chat,
@@ -69,6 +72,7 @@ class Server:
         except BrokenPipeError:
             log("info", "the editor no longer reads")
         self._engine.stop()
+        self._worker.stop()
         self._counting.close()
         return EXIT_WELL if self._exit_code is None else self._exit_code
 
@@ -84,6 +88,8 @@ class Server:
             if found.id is None:  # nobody else is told
                 log("warning", refusal.message)
             self._answer(found, None, refusal)
+        elif found.method in self._answered_apart:
+            self._worker.do(lambda: self._answer_apart(found))
         elif found.method in self._answered_here:
             with _Edge(self, found) as edge:
                 edge.result = self._answered_here[found.method](found.params)
@@ -92,9 +98,22 @@ class Server:
         elif found.id is not None:
             self._hand_over(found, found.id)
 
+    def _answer_apart(self, call: Call) -> None:
+        """In the worker's thread."""
+        try:
+            with _Edge(self, call) as edge:
+                edge.result = self._answered_apart[call.method](call.params)
+        except BrokenPipeError:
+            self._unheard(call)
+            self._exit_code = EXIT_WELL
+
+    def _unheard(self, call: Call) -> None:
+        """An editor that is gone needs no answer."""
+        log("info", f"{call.method}: the editor no longer reads")
+
     def _refusal(self, call: Call) -> Fault | None:
-        known = call.method in self._answered_here or call.method in self._answered_later
-        if not known:
+        tables = (self._answered_here, self._answered_apart, self._answered_later)
+        if not any(call.method in table for table in tables):
             return Fault(jsonrpc.METHOD_NOT_FOUND, f"There is no method {call.method!r}.")
         if call.id is None and call.method in self._answered_later:
             return Fault(jsonrpc.INVALID_REQUEST, f"{call.method!r} is a request: it needs an id.")
@@ -110,7 +129,7 @@ class Server:
             self._engine.submit(call_id, work, lambda result, error: self._ended(call, result, error))
 
     def _ended(self, call: Call, result: Any, error: BaseException | None) -> None:
-        """In the engine's thread. An editor that is gone needs no answer."""
+        """In the engine's thread."""
         fault = None
         if error is not None:
             cancelled = type(error).__name__ == "CancelledError"
@@ -118,10 +137,11 @@ class Server:
         try:
             self._answer(call, result, fault)
         except BrokenPipeError:
-            log("info", f"{call.method}: the editor no longer reads")
+            self._unheard(call)
 
     def _fault(self, call: Call, error: BaseException) -> Fault:
-        fault = encode_fault(error)
+        # A refusal may have taught something.
+        fault = encode_fault(error, self._counting.lesson if call.method == "chat" else None)
         if fault.code == jsonrpc.INTERNAL_ERROR:
             log_failure(call.method, error)
         else:
@@ -164,6 +184,7 @@ class Server:
             uptime_seconds=round(time.monotonic() - self._started, 3),
             pending=self._engine.pending,
             counting=self._counting.loaded,
+            accuracy=tuple(wire.Accuracy.of(each) for each in self._counting.accuracy()),
         )
 
     def _change_settings(self, raw: msgspec.Raw) -> None:

@@ -11,7 +11,7 @@ from tollbridge.sidecar import wire
 # Settings that are spelled here as in the settings file. What an editor leaves out is nobody's choice.
 _SAME = (
     *("proxy", "allow_http", "allow", "deny", "favourites", "models"),
-    *("context_management", "record", "record_redact"),
+    *("context_management", "count_at_gateway", "record", "record_redact"),
 )
 
 

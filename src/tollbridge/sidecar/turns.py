@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 import msgspec
 
@@ -24,11 +24,15 @@ from tollbridge.profiles import UnreadableProfile, find_quirks
 from tollbridge.recorder import Recorder, Tape
 from tollbridge.settings import with_settings
 from tollbridge.sidecar import wire
-from tollbridge.sidecar.clients import Clients
+from tollbridge.sidecar.clients import Clients, Gateway
 from tollbridge.sidecar.log import log
+from tollbridge.toll import Toll
 from tollbridge.usage import Payer, open_tracker
 
 Report = Callable[[list[vscode.Part]], None]
+
+# Models whose vocabularies are loaded beforehand; each takes some 40 MB.
+WARMED = 3
 
 
 class Turns:
@@ -57,7 +61,13 @@ class Turns:
         if listing.error is not None and params.refresh:
             raise listing.error
         models = choose_models(listing.models, self._clients.settings)
+        self._warm([model.id for model in models])
         return wire.ModelList([encode_model(model) for model in models if model.is_chat_model])
+
+    def _warm(self, models: list[str]) -> None:
+        """Load the vocabularies of models that were talked to before: those of all would fill the memory."""
+        used = [model for model in models if self._estimator.seen(model)]
+        self._estimator.warm(*sorted(used, key=self._estimator.seen, reverse=True)[:WARMED])
 
     async def chat(self, params: wire.Chat, report: Report) -> wire.ChatResult:
         account = params.account
@@ -72,7 +82,8 @@ class Turns:
                 client = gateway.client if tape is None else gateway.client.watched(tape)
                 tell = _reporting(report, params.model)
                 payer = Payer("editor", client.base_url)
-                bridge = Bridge(client, self._tracker, gateway.toll, account=payer, lessons=self._lessons)
+                toll = self._toll(gateway, params.model)
+                bridge = Bridge(client, self._tracker, toll, account=payer, lessons=self._lessons)
                 turn = await bridge.answer(
                     request,
                     tell if tape is None else tape.heard(tell),
@@ -87,7 +98,8 @@ class Turns:
             report([usage])
         return wire.ChatResult(
             finish_reason=turn.finish_reason,
-            usage=wire.Tokens.of(turn.usage) if turn.usage and turn.usage.known else None,
+            usage=wire.Tokens.of(turn.usage),
+            context=wire.Tokens.of(turn.context),
             response_id=turn.response_id,
             dropped=decoded.dropped,
             changes=turn.changes,
@@ -102,6 +114,14 @@ class Turns:
         """What is known of a model, with what the settings say of it."""
         model = self._catalogue.find(client, name, api_key=key)
         return None if model is None else corrected(model, self._clients.settings)
+
+    def _toll(self, gateway: Gateway, model: str) -> Toll:
+        """One that asks, where the server is known to count."""
+        base_url, quirks = gateway.client.base_url, None
+        with suppress(UnreadableProfile):  # said already, when the turn's own quirks were read
+            quirks = find_quirks(base_url, model, owners=self._catalogue.owners(base_url))
+        asks = quirks is not None and quirks.input_tokens
+        return gateway.asking if asks and gateway.asking is not None else gateway.toll
 
     def _quirks(self, base_url: str, model: str) -> Quirks | None:
         """How the server wants to be talked to. A file that makes no sense stops nobody from chatting."""
@@ -137,7 +157,7 @@ class Turns:
                     model=model,
                     requests=self._tracker.requests(model),
                     failures=failed.count(model),
-                    usage=wire.Tokens.of(self._tracker.total(model)),
+                    usage=wire.Tokens.sum(self._tracker.total(model)),
                 )
                 for model in self._tracker.models()
             ],

@@ -36,8 +36,7 @@ class Settings(Shape, frozen=True):
     context_management: bool | None = None
     record: str | None = None
     record_redact: bool | None = None
-    # Ask the gateway itself how long each new conversation is, in the background.
-    count_at_gateway: bool = False
+    count_at_gateway: bool | None = None
 
 
 class Client(Shape, frozen=True):
@@ -97,7 +96,12 @@ class Tokens(Shape, frozen=True):
     reasoning_tokens: int | None = None
 
     @classmethod
-    def of(cls, usage: Usage) -> Tokens:
+    def of(cls, usage: Usage | None) -> Tokens | None:
+        return cls.sum(usage) if usage is not None and usage.known else None
+
+    @classmethod
+    def sum(cls, usage: Usage) -> Tokens:
+        """Also of nothing."""
         return cls(
             usage.input_tokens,
             usage.output_tokens,
@@ -108,8 +112,11 @@ class Tokens(Shape, frozen=True):
 
 
 class ChatResult(Shape, frozen=True):
+    """`usage` is what the turn cost; `context` what now fills the window: less, after several steps."""
+
     finish_reason: str | None
     usage: Tokens | None = None
+    context: Tokens | None = None
     response_id: str | None = None
     dropped: Mapping[str, int] = {}
     changes: tuple[str, ...] = ()
@@ -153,6 +160,9 @@ class Accuracy(Shape, frozen=True, kw_only=True):
     median: float
     p95: float
     worst_under: float
+    # The same, had nothing been learned.
+    plain_median: float
+    plain_p95: float
 
     @classmethod
     def of(cls, measured: Measured) -> Accuracy:
@@ -172,6 +182,7 @@ class Status(Shape, frozen=True):
     uptime_seconds: float
     pending: int
     counting: bool
+    accuracy: tuple[Accuracy, ...] = ()
 
 
 class Cancel(Shape, frozen=True):

@@ -125,7 +125,7 @@ def warm(*names: str) -> threading.Thread:
     def load() -> None:
         for name in names or (BASE,):
             if loaded := tokenizer(name):
-                loaded.vector(_SAMPLE)
+                (loaded.vector if name == BASE else loaded.count)(_SAMPLE)
 
     thread = threading.Thread(target=load, name="warm tokenizers", daemon=True)
     thread.start()

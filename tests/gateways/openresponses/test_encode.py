@@ -174,7 +174,9 @@ def test_calls_and_results_are_items_in_their_order() -> None:
         ("[1]", {"input": "[1]"}),
         ([1], {"input": [1]}),
         (0, {"input": 0}),
-        ({"odd": "\ud800"}, {"odd": "\ud800"}),
+        ({"odd": "\ud800"}, {"odd": "\ufffd"}),
+        ('{"odd": "\\uD800"}', {"odd": "\ufffd"}),
+        ('{"even": "\\uD83D\\uDE00"}', {"even": "😀"}),
     ],
 )
 def test_arguments_are_always_an_object_in_json(given: Any, arguments: Json) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 from tollbridge.core.errors import RequestError
-from tollbridge.core.json import read_json, write_json
+from tollbridge.core.json import read_json, write_whole
 from tollbridge.core.media import true_mime
 from tollbridge.core.messages import (
     ChatRequest,
@@ -187,14 +187,15 @@ def _arguments(given: Any) -> str:
     """An object in JSON, which is what servers parse; anything else is wrapped, as it was for the editor."""
     if isinstance(given, str):
         try:
-            if isinstance(read_json(given), dict):
-                return given
+            found = read_json(given)
+            if isinstance(found, dict):  # as it is, unless it may spell out half a character
+                return write_whole(found) if "\\ud" in given.lower() else given
         except ValueError:
             pass
     if given is None or given == "":
         given = {}
     try:
-        return write_json(given if isinstance(given, Mapping) else {"input": given})
+        return write_whole(given if isinstance(given, Mapping) else {"input": given})
     except ValueError as error:
         raise RequestError(f"The arguments of a tool call cannot be sent: {error}.") from None
 

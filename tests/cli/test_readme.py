@@ -1,0 +1,179 @@
+"""The README, done as a reader would do it: with the embedded gateway in the place of a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.cli.driving import environment
+
+from tollbridge.cli import COMMANDS
+from tollbridge.gateway import Gateway
+
+ROOT = Path(__file__).parent.parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+# What real models and places are replaced by.
+MODELS = ("anthropic/claude-sonnet-4.5", "openai/gpt-5.4")
+PLACES = ("https://ai-gateway.vercel.sh/v1", "http://127.0.0.1:8080/v1")
+DEMO = "tollbridge/demo"
+
+
+class Shown(NamedTuple):
+    """A command of the README, and what it says the command prints; `…` is anything."""
+
+    command: str
+    output: list[str]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+def commands() -> Iterator[Shown]:
+    for block in blocks("console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, *output = part.splitlines()
+            yield Shown(command.partition("   #")[0].strip(), output)
+
+
+def with_demo(text: str, url: str) -> str:
+    for place in PLACES:
+        text = text.replace(place, url)
+    for model in MODELS:
+        text = text.replace(model, DEMO)
+    return text
+
+
+def is_as_shown(printed: str, shown: list[str]) -> bool:
+    """A line of `…` alone is any lines, none too."""
+    lines = "".join(r"(.*\n)*" if line == "…" else _line(line) for line in shown)
+    return re.fullmatch(lines + r"\n*", printed) is not None
+
+
+def _line(line: str) -> str:
+    return ".*".join(re.escape(words) for words in line.split("…")) + r"\s*\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A place to do it in: with the command on the path, and the files that are spoken of."""
+    program = tmp_path / "bin" / "tollbridge"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tollbridge "$@"\n')
+    program.chmod(0o755)
+    (tmp_path / "plan.png").write_bytes(PIXEL)
+    for name in ("README.md", "tests"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def variables(home: Path, url: str) -> dict[str, str]:
+    extra = {
+        "PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "TOLLBRIDGE_BASE_URL": url,
+        "TOLLBRIDGE_DATA_DIR": str(home / "data"),
+        "AI_GATEWAY_API_KEY": "your-key",
+    }
+    return environment(extra)
+
+
+async def run(command: str, home: Path, env: dict[str, str]) -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", command),
+        cwd=home,
+        env=env,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(90):
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def first_line(command: str, home: Path, env: dict[str, str]) -> str:
+    """Of a server, which is stopped then."""
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", f"exec {command}"), cwd=home, env=env, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            return (await process.stdout.readline()).decode()
+    finally:
+        process.terminate()
+        await process.communicate()
+
+
+async def test_every_command_works_and_prints_what_is_shown(home: Path) -> None:
+    done = 0
+    async with Gateway() as gateway:
+        env = variables(home, gateway.url)
+        for command, output in commands():
+            asked = with_demo(command, gateway.url)
+            shown = [with_demo(line, gateway.url) for line in output]
+            if command.startswith("tollbridge count"):  # that asks nobody
+                asked, shown = command, output
+            if command.startswith("tollbridge gateway"):
+                asked = asked.replace("4010", "0")
+                printed = re.sub(r":\d+/", ":4010/", await first_line(asked, home, env))
+            else:
+                code, printed, err = await run(asked, home, env)
+                assert code == 0, (command, err)
+            if shown:
+                assert is_as_shown(printed, shown), (command, printed)
+            done += 1
+    assert done >= 12
+
+
+@pytest.mark.parametrize("program", blocks("python"))
+async def test_every_program_runs_as_it_stands(program: str, home: Path) -> None:
+    async with Gateway() as gateway:
+        (home / "program.py").write_text(with_demo(program, gateway.url), encoding="utf-8")
+        command = f'"{sys.executable}" -W error program.py'
+        code, out, err = await run(command, home, variables(home, gateway.url))
+    assert (code, err) == (0, "")
+    assert ("print" not in program) or "Hello!" in out
+
+
+def test_every_command_of_the_program_is_told() -> None:
+    for name in COMMANDS:
+        assert re.search(rf"`tollbridge {name}\b|`, `{name}`|, `{name}`", README), name
+
+
+def test_what_make_is_asked_for_is_there() -> None:
+    targets = set(re.findall(r"`make ([a-z]+)`|^\$ make ([a-z]+)", README, re.MULTILINE))
+    made = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    asked = {first or second for first, second in targets}
+    assert {"run", "test", "vscode", "vsix"} <= asked <= made
+
+
+def test_the_extras_to_install_are_there() -> None:
+    (extras,) = re.findall(r"pip install '\.\[([a-z,]+)\]'", README)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), link
+
+
+def test_a_line_of_dots_is_any_lines() -> None:
+    assert is_as_shown("a\nb\nc\nd\n", ["a", "…", "d"])
+    assert is_as_shown("a\nd\n", ["a", "…", "d"])
+    assert is_as_shown("3 tokens for m\n", ["… tokens for m"])
+    assert not is_as_shown("a\nb\n", ["a"])
+    assert not is_as_shown("3 tokens for n\n", ["… tokens for m"])

@@ -1,0 +1,87 @@
+"""Standard streams that are full or closed: a sentence and an exit code, and nothing is lost quietly."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.cli.driving import PROGRAM, environment
+
+from tollbridge.gateway import Gateway
+
+RECORDING = Path(__file__).parent.parent / "recordings" / "openresponses" / "litellm.parallel-stream.sse"
+FULL = Path("/dev/full")
+full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+NO_SPACE = "Error: Standard output cannot be written: No space left on device. The rest of it is lost.\n"
+
+
+class Run(NamedTuple):
+    code: int | None
+    out: str
+    err: str
+
+
+async def in_shell(redirection: str, *arguments: str, unbuffered: str = "") -> Run:
+    """Run the program as a shell does, with its streams redirected."""
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", f'"$@" {redirection}', "sh", *PROGRAM, *arguments),
+        env=environment({"PYTHONUNBUFFERED": unbuffered}),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    return Run(process.returncode, out.decode(), err.decode())
+
+
+@full
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("replay", str(RECORDING)),
+        ("replay", "--json", str(RECORDING)),
+        ("--help",),
+        ("config",),
+        ("gateway",),
+    ],
+)
+async def test_a_full_disk_is_told_as_such(arguments: tuple[str, ...], unbuffered: str) -> None:
+    assert await in_shell(">/dev/full", *arguments, unbuffered=unbuffered) == (1, "", NO_SPACE)
+
+
+@full
+async def test_an_answer_that_cannot_be_written_is_no_mistake_of_ours() -> None:
+    async with Gateway() as gateway:
+        asked = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
+        assert await in_shell(">/dev/full", *asked) == (1, "", NO_SPACE)
+
+
+@full
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
+async def test_notes_that_cannot_be_written_do_not_cost_the_answer(redirection: str) -> None:
+    async with Gateway() as gateway:
+        asked = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
+        run = await in_shell(redirection, *asked)
+    assert (run.code, run.err) == (0, "")
+    assert run.out.startswith("You said “hi”.")
+
+
+async def test_a_closed_output_is_told() -> None:
+    run = await in_shell(">&-", "config")
+    assert run.code == 1
+    assert run.err.startswith("Error: Standard output cannot be written: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(("ask", "-"), 2), (("chat",), 0), (("count", "-m", "m", "-"), 0)]
+)
+async def test_a_closed_input_is_an_empty_one(arguments: tuple[str, ...], code: int) -> None:
+    async with Gateway() as gateway:
+        where = () if "count" in arguments else ("--base-url", gateway.url, "--model", "tollbridge/demo")
+        run = await in_shell("<&-", *arguments, *where)
+    assert run.code == code
+    assert "Something is wrong" not in run.err

@@ -1,0 +1,73 @@
+"""The client for anyone's chat endpoint: one id a conversation, and any address."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.answering import answering, http
+from tests.recorded import RECORDINGS
+from tollbridge.clients.aisdk import UiStreamClient
+from tollbridge.core.errors import RequestError
+from tollbridge.core.events import Event, Finished
+from tollbridge.core.messages import ChatRequest, Message
+from tollbridge.io.watching import Watch
+
+STREAM = (Path(RECORDINGS) / "aisdk/7.0.169/plain-text.ui.sse").read_bytes()
+FIRST = (Message("system", "Be brief."), Message("user", "Hello"))
+SECOND = (*FIRST, Message("assistant", "Hi"), Message("user", "And now?"))
+
+
+class Sent(Watch):
+    def __init__(self) -> None:
+        self.urls: list[str] = []
+        self.ids: list[Any] = []
+
+    def asked(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        self.urls.append(url)
+        self.ids.append(json.loads(body)["id"])
+
+
+async def ask(client: UiStreamClient, *messages: Message, **extra: Any) -> list[Event]:
+    request = ChatRequest(model="", messages=messages, extra=extra or None)
+    return [event async for event in client.stream(request)]
+
+
+async def test_a_conversation_keeps_its_id_and_another_has_its_own() -> None:
+    sent = Sent()
+    async with (
+        answering(http(200, STREAM)) as server,
+        UiStreamClient(server.url) as client,
+        UiStreamClient(server.url) as other,
+    ):
+        for messages in (FIRST, SECOND, (Message("user", "Something else"),)):
+            await ask(client.watched(sent), *messages)  # watched anew for each turn, as programs do
+        await ask(other.watched(sent), *FIRST)
+        await ask(client.watched(sent), *FIRST, id="mine")
+    first, second, else_, others, mine = sent.ids
+    assert first == second
+    assert len({first, else_, others}) == 3
+    assert mine == "mine"
+
+
+async def test_an_address_with_a_query_is_asked_as_it_is_and_kept_without_it() -> None:
+    sent = Sent()
+    async with answering(http(200, STREAM)) as server:
+        base = server.url.removesuffix("/v1")
+        async with UiStreamClient(f"{base}/api/chat/?id=7&token=secret/") as client:
+            events = await ask(client.watched(sent), *FIRST)
+            assert client.base_url == f"{base}/api/chat/"
+            assert "secret" not in repr(client)
+    assert isinstance(events[-1], Finished)
+    assert server.heads[0].startswith("POST /api/chat/?id=7&token=secret/ HTTP/1.1\r\n")
+    assert sent.urls == [f"{base}/api/chat/"]
+
+
+@pytest.mark.parametrize("url", ["", " ", "https://host/chat#part"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(RequestError):
+        UiStreamClient(url)
