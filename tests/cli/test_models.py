@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from tests.cli.driving import tollbridge
 
 from tollbridge.gateway import Gateway
@@ -105,6 +106,28 @@ async def test_what_the_settings_say_a_model_can_do_is_shown(tmp_path: Path) -> 
     assert "vision" not in table.out
     assert "file-input" not in table.out
     assert "reasoning" in table.out
+
+
+async def test_two_accounts_at_one_gateway_see_their_own_models(tmp_path: Path) -> None:
+    async def list_models(request: web.Request) -> web.Response:
+        key = request.headers["authorization"].removeprefix("Bearer ")
+        return web.json_response({"data": [{"id": f"only/{key}"}]})
+
+    app = web.Application()
+    app.router.add_get("/v1/models", list_models)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    names = ("one", "two")
+    accounts = [f'[accounts.{name}]\nbase_url = "{url}"\nkey = "environment:K_{name}"\n' for name in names]
+    (tmp_path / "config.toml").write_text("".join(accounts))
+    env = {"TOLLBRIDGE_CONFIG": str(tmp_path / "config.toml"), "K_one": "tk-1", "K_two": "tk-2"}
+    try:
+        found = [await tollbridge("models", "--json", "--account", name, env=env) for name in (*names, "one")]
+    finally:
+        await runner.cleanup()
+    assert [json.loads(each.out)["id"] for each in found] == ["only/tk-1", "only/tk-2", "only/tk-1"]
 
 
 async def test_a_gateway_that_is_gone_leaves_its_list(tmp_path: Path) -> None:

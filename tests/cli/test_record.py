@@ -44,6 +44,16 @@ async def test_a_difference_is_shown_and_told_by_the_exit_code(tmp_path: Path) -
     assert (await tollbridge("replay", str(path))).code == 0  # nobody asked
 
 
+async def test_a_difference_in_the_request_is_shown_too(tmp_path: Path) -> None:
+    path = await recorded(tmp_path, question="hello")
+    path.write_text(path.read_text().replace('\\"stream\\":true', '\\"stream\\":false'))
+    result = await tollbridge("replay", "--diff", str(path))
+    assert result.code == 1
+    assert "request 1, stream\n  - false\n  + true\n" in result.out
+    found = json.loads((await tollbridge("replay", "--json", str(path))).out)
+    assert found["requests"] == [[{"place": "stream", "then": "false", "now": "true"}]]
+
+
 async def test_a_recording_is_json_for_programs(tmp_path: Path) -> None:
     path = await recorded(tmp_path, question="hello")
     found = json.loads((await tollbridge("replay", "--json", str(path))).out)

@@ -18,8 +18,12 @@ from tollbridge.clients.gateway import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError, RequestError
 from tollbridge.core.json import write_json
-from tollbridge.core.messages import ChatRequest, Message, Part, Role, Tool
+from tollbridge.core.messages import ChatRequest, DataPart, Message, Part, Role, Tool
+from tollbridge.core.models import Capabilities
+from tollbridge.core.quirks import Quirks
 from tollbridge.gateway import SCENARIOS, Gateway, Settings
+from tollbridge.gateway.pictures import draw_png
+from tollbridge.healing import Learned, RememberedLessons
 from tollbridge.io.retry import RetryPolicy
 from tollbridge.recorder import Recorder
 from tollbridge.recorder.lines import Cut, Received, Sent
@@ -44,7 +48,7 @@ async def record(
     parts: list[Part] = []
     failure: BridgeError | None = None
     try:
-        async with recorder.tape(asked) as tape:
+        async with recorder.tape(asked, learned=Learned()) as tape:
             turn = await Bridge(client.watched(tape)).answer(asked, tape.heard(parts.extend), api_key=KEY)
             tape.finished(turn.finish_reason, turn.usage)
     except BridgeError as error:
@@ -64,6 +68,8 @@ async def test_every_scenario_replays_to_the_same_parts_byte_for_byte(scenario: 
     played = await play(recording)
     assert [write_json(part) for part in recording.parts] == [write_json(part) for part in live]
     assert [write_json(part) for part in played.parts] == [write_json(part) for part in live]
+    assert len(played.requests) == len(recording.attempts)
+    assert not any(played.requests)
     assert (played.error is None) == (failure is None)
     if failure is not None and failure.status is not None and failure.kind != "network":
         assert played.error is not None
@@ -75,7 +81,49 @@ async def test_every_scenario_replays_to_the_same_parts_byte_for_byte(scenario: 
 async def test_each_backend_replays(backend: Any, question: str, tmp_path: Path) -> None:
     async with Gateway() as gateway, open_client(backend, gateway.url) as client:
         path, live, _ = await record(client, tmp_path, request(question, tools=(TOOL,)))
-    assert difference(live, (await play(read_recording(path))).parts) == []
+    played = await play(read_recording(path))
+    assert difference(live, played.parts) == []
+    assert played.requests == [[]]
+
+
+async def test_a_request_that_would_be_put_otherwise_today_is_found_out(tmp_path: Path) -> None:
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        asked = request("hello", tools=(TOOL,), temperature=0.5)
+        path, _, _ = await record(client, tmp_path, asked)
+    recording = read_recording(path)
+    (sent,) = [line for line in recording.lines if isinstance(line, Sent)]
+    body = msgspec.json.decode(sent.body)
+    del body["temperature"]
+    body["input"][0]["content"] = "goodbye"
+    body["tools"].append({"type": "function"})
+    other = msgspec.structs.replace(sent, body=write_json(body))
+    lines = tuple(other if line is sent else line for line in recording.lines)
+    played = await play(msgspec.structs.replace(recording, lines=lines))
+    (found,) = played.requests
+    assert sorted(found) == [
+        ("input[0].content", '"goodbye"', '"hello"'),
+        ("temperature", None, "0.5"),
+        ("tools[1]", '{"type":"function"}', None),
+    ]
+
+
+async def test_a_request_is_put_by_what_was_known_then(tmp_path: Path) -> None:
+    known = Learned(Quirks(system="system", text_as="array"))
+    abilities = Capabilities(tools=True, images=False, files=True, reasoning=False)
+    image = DataPart(draw_png(), "image/png")
+    messages = (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, (image,)))
+    asked = ChatRequest(model="tollbridge/demo", messages=messages)
+    lessons = RememberedLessons()
+    recorder = Recorder(tmp_path)
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        lessons.learn(client.base_url, asked.model, known)
+        async with recorder.tape(asked, learned=known, abilities=abilities) as tape:
+            bridge = Bridge(client.watched(tape), lessons=lessons)
+            await bridge.answer(asked, tape.heard(lambda parts: None), abilities=abilities)
+        roles = [item["role"] for item in gateway.requests[-1].body["input"]]
+    assert roles == ["system", "user"]
+    assert recorder.last is not None
+    assert (await play(read_recording(recorder.last))).requests == [[]]
 
 
 async def test_a_recording_has_the_request_the_bytes_and_the_times(tmp_path: Path) -> None:

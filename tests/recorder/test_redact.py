@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.gateways.dialects import decoder_for
-from tollbridge.recorder.redact import hide_content, hide_keys, hide_secrets, safe_headers, without_secrets
+from tollbridge.recorder.redact import (
+    ContentCover,
+    KeyCover,
+    hide_content,
+    hide_keys,
+    hide_secrets,
+    safe_headers,
+    without_secrets,
+)
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 STREAMS = sorted((RECORDINGS / "openresponses").glob("*.sse"))
@@ -54,6 +63,29 @@ def test_a_real_stream_keeps_its_shape_and_loses_its_words(path: Path) -> None:
 def events(body: bytes) -> list[Any]:
     decoder = decoder_for("openresponses", 200, {"content-type": "text/event-stream"})
     return decoder.feed(body) + decoder.close()
+
+
+def fed(cover: KeyCover | ContentCover, data: bytes, cuts: set[int]) -> bytes:
+    edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    pieces = [cover.feed(data[start:end]) for start, end in pairwise(edges)]
+    return b"".join([*pieces, cover.feed(b"", last=True)])
+
+
+CUTS = st.sets(st.integers(0, 2000))
+
+
+@given(CUTS)
+def test_where_an_answer_is_cut_changes_nothing_of_what_is_covered(cuts: set[int]) -> None:
+    for path in STREAMS[:4]:
+        data = path.read_bytes()
+        assert fed(ContentCover(), data, cuts) == hide_content(data)
+
+
+@given(st.lists(st.sampled_from([b"tk-1", b"key-22", b"tk-", b"k", b"x", b"1"]), max_size=60), CUTS)
+def test_a_key_is_covered_wherever_the_network_cuts_it(words: list[bytes], cuts: set[int]) -> None:
+    data = b"".join(words)
+    keys = ("tk-1", "key-22")
+    assert fed(KeyCover(keys), data, cuts) == hide_keys(data, keys)
 
 
 def test_arguments_inside_a_string_stay_json() -> None:

@@ -29,5 +29,5 @@ def test_the_table_of_variables_is_that_of_the_code() -> None:
 
 
 def test_the_documented_limits_are_the_real_ones() -> None:
-    assert f"keeps {TAPE_LIMIT >> 20} MiB of answers at most" in TEXT
+    assert f"keeps {TAPE_LIMIT >> 20} MiB of requests and as much of answers at most" in TEXT
     assert f"{FILE_LIMIT} recordings and {SIZE_LIMIT >> 20} MiB" in TEXT

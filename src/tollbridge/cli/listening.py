@@ -90,7 +90,10 @@ class Listener:
         return await bridge.answer(request, report, abilities=connection.abilities(request.model))
 
     async def _recorded(self, request: ChatRequest, recorder: Recorder, tracker: UsageTracker | None) -> None:
-        async with recorder.tape(request) as tape:
+        connection = self._connection
+        learned = connection.lessons.recall(self.base_url, request.model)
+        abilities = connection.abilities(request.model)
+        async with recorder.tape(request, learned=learned, abilities=abilities) as tape:
             self._gateway = self._client.watched(tape)
             self._turn = turn = await self._answer(request, tape.heard(self.parts.extend), tracker)
             tape.finished(turn.finish_reason, turn.usage)

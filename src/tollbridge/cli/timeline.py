@@ -17,6 +17,8 @@ from tollbridge.recorder.lines import Answered, AnyLine, Begun, Cut, Ended, Part
 from tollbridge.recorder.playing import Played, difference, play
 from tollbridge.recorder.reading import Recording, read_recording
 
+INTERRUPTED = "interrupted"  # as the ledger calls it
+_MOST = 20  # differences of one request that are shown
 _LONGEST = 100  # of a part, on the line that shows it
 
 
@@ -24,13 +26,16 @@ def replay_turn(path: Path, diff: bool, as_json: bool) -> bool:
     """Play it and show it. Whether nothing differs, where that was asked."""
     recording = read_recording(path)
     played = asyncio.run(play(recording))
-    differences = difference(recording.parts, played.parts)
-    same = not differences and _same_ending(recording, played)
+    parts = recording.parts
+    # Of a turn that was cut, the last bytes may be there without the parts they made.
+    differences = difference(parts, played.parts if recording.ended else played.parts[: len(parts)])
+    same = not differences and not any(played.requests) and _same_ending(recording, played)
     if as_json:
         click.echo(to_json(_as_json(path, recording, played, same)))
     else:
         _show(path, recording, played)
         if diff:
+            _show_requests(played)
             _show_difference(differences, same, len(played.parts))
     return same or not diff
 
@@ -51,11 +56,15 @@ def _as_json(path: Path, recording: Recording, played: Played, same: bool) -> di
     return {
         "file": str(path),
         "same": same,
-        "outcome": None if ended is None else ended.outcome,
+        "outcome": INTERRUPTED if ended is None else ended.outcome,
         "error": None if error is None else {"kind": error.kind, "message": error.message},
         "finish_reason": played.turn.finish_reason if played.turn else None,
         "usage": played.turn.usage if played.turn else None,
         "changes": played.turn.changes if played.turn else (),
+        "requests": [
+            [{"place": place, "then": then, "now": now} for place, then, now in found]
+            for found in played.requests
+        ],
         "parts": [_plain(part) for part in played.parts],
     }
 
@@ -74,6 +83,8 @@ def _show(path: Path, recording: Recording, played: Played) -> None:
         what, told = _told(line)
         when = f"{line.at:>9.3f} s  {what:<9}"
         click.echo(f"{paint.dim}{when}{paint.plain}{folded(one_line(told), sys.stdout, len(when))}")
+    if recording.ended is None:
+        click.echo(f"{paint.dim}{'':>11}  {INTERRUPTED}: the process ended before the turn did{paint.plain}")
     now = f"failed ({played.error.kind})" if played.error else "completed"
     click.echo(f"{paint.dim}{'today':>11}  {'':<9}{now}, {counted(len(played.parts), 'part')}{paint.plain}\n")
 
@@ -83,8 +94,9 @@ def _told(line: AnyLine) -> tuple[str, str]:
         case Begun(request=request):
             asked = request if isinstance(request, dict) else {}
             return "asked", f"{asked.get('model')}, {counted(len(asked.get('messages') or ()), 'message')}"
-        case Sent(protocol=protocol, url=url, body=body):
-            return "sent", f"{len(body.encode()):,} bytes to {url} ({protocol})"
+        case Sent(protocol=protocol, url=url, body=body, left_out=left_out):
+            kept = ", not kept: it was too large" if left_out else ""
+            return "sent", f"{left_out or len(body.encode()):,} bytes to {url} ({protocol}){kept}"
         case Answered(status=status, headers=headers):
             return "answered", f"{status} {headers.get('content-type', '')}"
         case Received(data=data):
@@ -126,8 +138,20 @@ def _show_difference(differences: list[tuple[int, str | None, str | None]], same
         click.echo(f"The same {counted(count, 'part')} as then.")
         return
     for place, before, after in differences:
-        click.echo(f"part {place}")
-        click.echo(f"  - {one_line(before) if before is not None else '(none)'}")
-        click.echo(f"  + {one_line(after) if after is not None else '(none)'}")
+        _show_both(f"part {place}", before, after)
     if not differences:
-        click.echo("The same parts, and another ending.")
+        click.echo("The same parts as then, and something else is otherwise.")
+
+
+def _show_requests(played: Played) -> None:
+    for number, found in enumerate(played.requests, 1):
+        for place, before, after in found[:_MOST]:
+            _show_both(f"request {number}, {one_line(place)}", before, after)
+        if len(found) > _MOST:
+            click.echo(f"request {number} differs in {len(found) - _MOST} places more")
+
+
+def _show_both(what: str, before: str | None, after: str | None) -> None:
+    click.echo(what)
+    click.echo(f"  - {one_line(before) if before is not None else '(none)'}")
+    click.echo(f"  + {one_line(after) if after is not None else '(none)'}")

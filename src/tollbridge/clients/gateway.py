@@ -154,6 +154,10 @@ class GatewayClient(ABC):
         sent = {**self._request_headers(self._key(api_key)), **(headers or {})}
         return self._opened().send(method, self.base_url + path, sent, body)
 
+    def worded(self, request: ChatRequest) -> bytes:
+        """The body in which a request would be sent."""
+        return self._question(request).body
+
     def told(self, error: BridgeError, reply: Reply | None = None) -> BridgeError:
         """The error with what its reply says of it, and without the key."""
         if reply is not None:

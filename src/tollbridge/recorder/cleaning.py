@@ -14,7 +14,7 @@ from tollbridge.recorder.lines import Begun, Ended, Line, Received, Sent
 
 def cleaned(lines: Sequence[Line], keys: Collection[str], *, redacted: bool) -> list[Line]:
     """The same lines, as many, clean."""
-    found = [_clean(line, keys, redacted=redacted) for line in lines]
+    found = [clean_line(line, keys, redacted=redacted) for line in lines]
     for places in _answers(lines):
         body = b"".join(_data(lines[place]) for place in places)
         # An answer is cleaned whole: what must go may have come in pieces.
@@ -44,7 +44,7 @@ def _data(line: Line) -> bytes:
     return line.data if isinstance(line, Received) else b""
 
 
-def _clean(line: Line, keys: Collection[str], *, redacted: bool) -> Line:
+def clean_line(line: Line, keys: Collection[str], *, redacted: bool) -> Line:
     """A line that is not of the answer's bytes."""
     if isinstance(line, Received):
         return line

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
-import secrets
-import time
 from pathlib import Path
 
 from tollbridge.core.messages import ChatRequest
+from tollbridge.core.models import Capabilities
+from tollbridge.healing import Learned
+from tollbridge.recorder.file import RecordingFile
 from tollbridge.recorder.reading import is_recording
-from tollbridge.recorder.tape import Tape
+from tollbridge.recorder.tape import Tape, Told
 
 log = logging.getLogger(__name__)
 
 # What a folder holds at most; the newest recording is always kept.
 FILE_LIMIT = 500
 SIZE_LIMIT = 512 * 1024 * 1024
-SUFFIX = ".jsonl"
-# The names that are given here. The folder is the person's, and other files in it are theirs.
+# The names that are given to recordings. The folder is the person's, and other files in it are theirs.
 _OURS = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}\.jsonl")
 
 
@@ -31,24 +30,29 @@ class Recorder:
         self._redacted = redacted
         self.last: Path | None = None
 
-    def tape(self, request: ChatRequest, *, said: object = None, keys: tuple[str, ...] = ()) -> Tape:
-        """`keys` are hidden wherever they turn up; one that is sent with the request need not be named."""
-        return Tape(request, self._keep, said=said, redacted=self._redacted, keys=keys)
+    def tape(
+        self,
+        request: ChatRequest,
+        *,
+        said: object = None,
+        keys: tuple[str, ...] = (),
+        learned: Learned | None = None,
+        abilities: Capabilities | None = None,
+    ) -> Tape:
+        """`keys` are hidden wherever they turn up; one that is sent with the request need not be named. With
+        what was `learned` of the server, and the model's `abilities`, the request can be put anew later."""
+        file = RecordingFile(self._folder)
+        told = Told(said, learned, abilities)
+        return Tape(request, file, self._ended, told, redacted=self._redacted, keys=keys)
 
-    def _keep(self, lines: list[str]) -> None:
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}{SUFFIX}"
+    def _ended(self, file: RecordingFile) -> None:
+        if file.failed:
+            return
+        self.last = file.path
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._folder / name
-            # For the eyes of its owner: there are prompts in it.
-            with os.fdopen(
-                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
-            ) as file:
-                file.writelines(lines)
-            self.last = path
             self._trim()
         except OSError as error:
-            log.warning("the turn could not be recorded in %s: %s", self._folder, error.strerror)
+            log.warning("old recordings could not be removed from %s: %s", self._folder, error.strerror)
 
     def _trim(self) -> None:
         ours = [path for path in self._folder.iterdir() if _OURS.fullmatch(path.name)]

@@ -19,7 +19,11 @@ class Line(msgspec.Struct, frozen=True, tag_field="line", tag=str.lower, omit_de
 
 
 class Begun(Line, frozen=True):
-    """`request` is what goes into the bridge, `said` what the editor sent where that is something else."""
+    """`request` is what goes into the bridge, `said` what the editor sent where that is something else.
+
+    `learned` is what was known of the server then, and `abilities` what of the model: the request was put
+    accordingly. What came too large is `None`.
+    """
 
     format: int
     tollbridge: str
@@ -27,6 +31,8 @@ class Begun(Line, frozen=True):
     request: Any
     said: Any = None
     redacted: bool = False
+    learned: Any = None
+    abilities: Any = None
 
 
 class Sent(Line, frozen=True):
@@ -36,6 +42,8 @@ class Sent(Line, frozen=True):
     url: str
     headers: Mapping[str, str]
     body: str
+    # Bytes of the body, where they were too many to keep; then `body` is empty.
+    left_out: int = 0
 
 
 class Answered(Line, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -11,9 +12,14 @@ from tollbridge.core.errors import BridgeError, Disconnected, RequestError
 from tollbridge.core.events import Event, until_failure
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import ChatRequest, Part
+from tollbridge.core.models import Capabilities
 from tollbridge.gateways.dialects import decoder_for
-from tollbridge.recorder.lines import Begun, Line, Parts, Sent
+from tollbridge.healing import Learned, RememberedLessons
+from tollbridge.recorder.lines import Begun, Line, Parts
 from tollbridge.recorder.reading import Attempt, Recording, attempts_of
+from tollbridge.recorder.wording import Difference, base_url_of, differences
+
+_Shape = TypeVar("_Shape")
 
 
 class Played:
@@ -21,6 +27,8 @@ class Played:
 
     def __init__(self) -> None:
         self.reports: list[tuple[float, tuple[Part, ...]]] = []
+        # For each request that can be compared, where the one of today differs from what was sent.
+        self.requests: list[list[Difference]] = []
         self.turn: Turn | None = None
         self.error: BridgeError | None = None
 
@@ -36,40 +44,61 @@ async def play(recording: Recording) -> Played:
 
 async def _play(begun: Begun, attempts: list[Attempt]) -> Played:
     played = Played()
-    try:
-        request = msgspec.convert(begun.request, ChatRequest)
-    except msgspec.ValidationError as error:
-        raise RequestError(f"The recorded request is not one that this Tollbridge knows: {error}.") from None
-    gateway = _Gateway(attempts)
+    if begun.request is None:
+        raise RequestError("The request was larger than what a recording keeps, and cannot be played.")
+    request = _read(begun.request, ChatRequest)
+    # How the request was put depended on what was known: where that is not recorded, or the content is
+    # blotted out, it cannot be put again.
+    compares = begun.learned is not None and not begun.redacted
+    gateway = _Gateway(attempts, played.requests if compares else None)
+    lessons = RememberedLessons()
+    if begun.learned is not None:
+        lessons.learn(gateway.base_url, request.model, _read(begun.learned, Learned))
+    abilities = None if begun.abilities is None else _read(begun.abilities, Capabilities)
 
     def report(parts: list[Part]) -> None:
         played.reports.append((gateway.at, tuple(parts)))
 
     try:
-        played.turn = await Bridge(gateway).answer(request, report)
+        bridge = Bridge(gateway, lessons=lessons)
+        played.turn = await bridge.answer(request, report, abilities=abilities)
     except BridgeError as error:
         played.error = error
     return played
 
 
-class _Gateway:
-    """Answers with the attempts of a recording, in their order. `at` is when what it last said had come."""
+def _read(recorded: object, shape: type[_Shape]) -> _Shape:
+    try:
+        return msgspec.convert(recorded, shape)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"The recorded request is not one that this Tollbridge knows: {error}.") from None
 
-    def __init__(self, attempts: list[Attempt]) -> None:
+
+class _Gateway:
+    """Answers with the attempts of a recording, in their order. `at` is when what it last said had come.
+
+    What differs in the requests is added to `compared`, if there is such a list.
+    """
+
+    def __init__(self, attempts: list[Attempt], compared: list[list[Difference]] | None = None) -> None:
         self._attempts = list(attempts)
-        self.base_url = _base_url(attempts[0].sent) if attempts else ""
+        self._compared = compared
+        self.base_url = base_url_of(attempts[0].sent) if attempts else ""
         self.at = 0.0
         self._failure: BridgeError = Disconnected("The recording ends here.")
 
     async def batches(
         self,
-        request: ChatRequest,  # noqa: ARG002
+        request: ChatRequest,
         *,
         api_key: str | None = None,  # noqa: ARG002
     ) -> AsyncGenerator[list[Event]]:
         while self._attempts:
             try:
-                for batch in self._events(self._attempts.pop(0)):
+                attempt = self._attempts.pop(0)
+                if self._compared is not None and not attempt.sent.left_out:
+                    self._compared.append(differences(attempt.sent, request))
+                for batch in self._events(attempt):
                     yield batch
                 return
             except BridgeError as error:
@@ -91,11 +120,6 @@ class _Gateway:
         yield from _or_raise(decoder.close())
 
 
-def _base_url(sent: Sent) -> str:
-    """Where the client talked to: the address of a chat endpoint, or a gateway's without the route."""
-    return sent.url if sent.protocol == "auto" else sent.url.rpartition("/")[0]
-
-
 def _or_raise(events: list[Event]) -> Iterator[list[Event]]:
     batch, failure = until_failure(events)
     if batch:
@@ -108,7 +132,7 @@ async def with_parts_again(lines: Sequence[Line]) -> list[Line]:
     """The lines with the parts that their bytes make now, where their content was blotted out."""
     begun = lines[0]
     assert isinstance(begun, Begun)  # noqa: S101 - every tape begins so
-    reports = (await _play(begun, attempts_of(lines))).reports
+    reports = (await _play(begun, attempts_of(lines))).reports if begun.request is not None else []
     kept = [line for line in lines if not isinstance(line, Parts)]
     made: list[Line] = [Parts(at, parts) for at, parts in reports]
     # Sorting keeps the order of lines of one time: bytes come before the parts they make.

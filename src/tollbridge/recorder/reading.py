@@ -48,6 +48,7 @@ class Recording(msgspec.Struct, frozen=True):
 
     @property
     def ended(self) -> Ended | None:
+        """`None` where the process was ended before the turn was."""
         return next((line for line in self.lines if isinstance(line, Ended)), None)
 
 
@@ -65,6 +66,8 @@ def read_recording(path: Path) -> Recording:
             try:
                 lines.append(read_line(text))
             except ValueError as error:
+                if lines and not text.endswith(b"\n"):
+                    break  # torn: whoever wrote it was ended in the middle of it
                 raise RequestError(f"{path}, line {number}, is not of a recording: {error}.") from None
     if not lines or not isinstance(lines[0], Begun):
         raise RequestError(f"{path} is not a recording: it does not begin with how the turn began.")

@@ -63,11 +63,42 @@ def hide_content(data: bytes) -> bytes:
 
     What is neither is blotted out whole.
     """
-    mask = _Mask(lambda name: name not in STRUCTURE)
-    whole = data.lstrip()[:1] in (b"{", b"[")
-    return b"".join(
-        (mask.line(line) if whole else _framed(line, mask)) + end for line, end in _LINES.findall(data)
-    )
+    return ContentCover().feed(data, last=True)
+
+
+class ContentCover:
+    """The same for what comes in pieces: lines are covered when they are whole. Belongs to one answer."""
+
+    def __init__(self) -> None:
+        self._mask = _Mask(lambda name: name not in STRUCTURE)
+        self._is_json: bool | None = None  # or a stream of it; not known yet
+        self._rest = b""
+
+    def feed(self, data: bytes, *, last: bool = False) -> bytes:
+        data = self._rest + data
+        if self._is_json is None and data.strip():
+            self._is_json = data.lstrip()[:1] in (b"{", b"[")
+        end = len(data) if last else max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        self._rest = data[end:]
+        return b"".join(self._line(line) + stop for line, stop in _LINES.findall(data[:end]))
+
+    def _line(self, line: bytes) -> bytes:
+        return self._mask.line(line) if self._is_json else _framed(line, self._mask)
+
+
+class KeyCover:
+    """Keys hidden in what comes in pieces: as much as may be the beginning of one is held back."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._keys = tuple(keys)
+        self._held = max((len(key.encode()) for key in self._keys), default=1) - 1
+        self._rest = b""
+
+    def feed(self, data: bytes, *, last: bool = False) -> bytes:
+        data = hide_keys(self._rest + data, self._keys)
+        end = len(data) if last else max(0, len(data) - self._held)
+        self._rest = data[end:]
+        return data[:end]
 
 
 def safe_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -72,8 +72,10 @@ def describe_key(account: Chosen, environ: Mapping[str, str] = os.environ) -> st
         key = find_key(account, environ)
     except RequestError as error:
         return f"not set: {error.message}"
-    token = _from_environment(environ, variables_for(account)) if key is None else key
-    if token is not None and account.key != "none" and has_expired(token):
+    token = key
+    if key is None and account.key == "auto":
+        token = _from_environment(environ, variables_for(account))
+    if token is not None and has_expired(token):
         return f"expired ({token.source})"
     return "not set" if key is None else f"set ({key.source})"
 

@@ -78,7 +78,7 @@ class Turns:
             if decoded.dropped:
                 log("info", f"not sent to {params.model}: {_listed(decoded.dropped)}")
             request = with_settings(decoded.request, self._clients.settings, account.base_url)
-            async with self._tape(request, params) as tape:
+            async with self._tape(request, params, gateway.client, model) as tape:
                 client = gateway.client if tape is None else gateway.client.watched(tape)
                 tell = _reporting(report, params.model)
                 payer = Payer("editor", client.base_url)
@@ -131,7 +131,9 @@ class Turns:
             log("warning", error.message)
             return None
 
-    def _tape(self, request: ChatRequest, params: wire.Chat) -> AbstractAsyncContextManager[Tape | None]:
+    def _tape(
+        self, request: ChatRequest, params: wire.Chat, client: GatewayClient, model: Model | None
+    ) -> AbstractAsyncContextManager[Tape | None]:
         """A tape for the turn, where turns are recorded. What the editor sent is on it without its key."""
         settings = self._clients.settings
         folder = settings.record_folder
@@ -139,7 +141,13 @@ class Turns:
             return nullcontext()
         recorder = Recorder(folder, redacted=settings.record_redact)
         said = msgspec.structs.replace(params, account=msgspec.structs.replace(params.account, api_key=None))
-        return recorder.tape(request, said=said, keys=(params.account.api_key or "",))
+        return recorder.tape(
+            request,
+            said=said,
+            keys=(params.account.api_key or "",),
+            learned=self._lessons.recall(client.base_url, request.model),
+            abilities=model.capabilities if model is not None else None,
+        )
 
     async def usage(self) -> wire.Totals:
         failed = [record.model for record in self._tracker.records if record.outcome == "failed"]
