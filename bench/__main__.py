@@ -1,4 +1,4 @@
-"""`make bench`, or `python -m bench streaming`: one table after the other."""
+"""`make bench`, or `python -m bench streaming`: one table after the other; it fails by its targets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def main(names: list[str]) -> None:
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         sys.exit(f"There is no bench {unknown[0]!r}. Known are: {', '.join(BENCHES)}.")
-    for name in names or BENCHES:
-        import_module(BENCHES[name]).main()
+    missed = [target for name in names or BENCHES for target in import_module(BENCHES[name]).main() or ()]
+    if missed:
+        sys.exit(f"Missed: {'; '.join(missed)}.")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,11 @@ def ours(url: str) -> Callable[[], int]:
     """The whole walk: socket, frames, events, parts."""
     from tollbridge import Bridge, ChatRequest, Message, OpenResponsesClient, Role, TextPart
     from tollbridge.core.messages import Part
+    from tollbridge.io.watching import Watch
+
+    class _Reads(Watch):
+        def received(self, _chunk: bytes) -> None:
+            _count_read()
 
     request = ChatRequest(model="bench", messages=(Message(Role.USER, (TextPart("go"),)),))
 
@@ -30,7 +35,7 @@ def ours(url: str) -> Callable[[], int]:
             said += sum(len(part.text) for part in parts if isinstance(part, TextPart))
 
         async with OpenResponsesClient(url) as client:
-            await Bridge(client).answer(request, report)
+            await Bridge(client.watched(_Reads())).answer(request, report)
         return said
 
     return lambda: asyncio.run(read())
@@ -63,6 +68,7 @@ def socket_only(url: str) -> Callable[[], int]:
             tail = b""
             while not tail.endswith(b"0\r\n\r\n"):
                 tail = connection.recv(65536)
+                _count_read()
                 _first()
         return 0
 
@@ -88,12 +94,18 @@ CLIENTS = {"ours": ours, "openai": openai, "socket": socket_only, "decode": deco
 
 _started = float(sys.argv[3]) if len(sys.argv) > 3 else time.time()
 _first_event: float | None = None
+_reads = 0
 
 
 def _first() -> None:
     global _first_event
     if _first_event is None:
         _first_event = time.time() - _started
+
+
+def _count_read() -> None:
+    global _reads
+    _reads += 1
 
 
 def main(name: str, url: str, events: int) -> None:
@@ -114,6 +126,7 @@ def main(name: str, url: str, events: int) -> None:
                 "first_ms": None if _first_event is None else _first_event * 1000,
                 "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
                 "said": said,
+                "events_read": events * ROUNDS / _reads if _reads else None,
             }
         )
     )

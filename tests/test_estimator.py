@@ -193,6 +193,7 @@ def test_what_others_write_is_no_lesson_unless_it_changes_a_count(tmp_path: Path
         each.close()
 
 
+@pytest.mark.timed
 def test_a_store_that_another_process_holds_costs_one_lesson_and_delays_no_estimate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,3 +89,17 @@ async def test_only_a_gateway_that_cannot_count_is_not_asked_again(scenario: str
             await asyncio.gather(*toll._asking)
         await toll.aclose()
         assert len(gateway.requests) == asked
+
+
+async def test_accuracy_is_about_what_was_told_before_and_not_what_was_counted_meanwhile() -> None:
+    toll = Toll(HybridTokenEstimator())
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        asked = request(QUESTION)
+        before = toll.before(asked, None)
+        truth = await client.input_tokens(asked)
+        assert toll.estimator.counted(asked, truth)
+        answer = await client.create(asked)
+        await toll.after(asked, answer.usage, [TextPart(answer.text)], before)
+    assert before.estimate.tokens != truth
+    [measured] = toll.estimator.accuracy()
+    assert (measured.requests, measured.exact) == (1, 0)

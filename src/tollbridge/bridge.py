@@ -120,7 +120,7 @@ class Bridge:
             await settled(account.close("failed"))  # whatever else happened, the editor's own errors too
         turn = account.turn(crossing.changes, crossing.counts, preflight)
         if self._toll is not None:
-            await self._toll.after(crossing.sent, turn.context, said)
+            await self._toll.after(crossing.sent, turn.context, said, preflight)
         return turn
 
     async def _cross(

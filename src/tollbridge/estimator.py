@@ -143,13 +143,20 @@ class HybridTokenEstimator:
         request = ChatRequest(model=model, messages=tuple(messages), tools=tuple(tools))
         return self.calibrate_request(request, usage, answer)
 
-    def calibrate_request(self, request: ChatRequest, usage: Usage, answer: Iterable[Part] = ()) -> bool:
+    def calibrate_request(
+        self,
+        request: ChatRequest,
+        usage: Usage,
+        answer: Iterable[Part] = (),
+        told: EstimationResult | None = None,
+    ) -> bool:
         """`usage` is that of the last step, the one whose input was this request; `answer` is what was
-        streamed, so that it is known by its output tokens when it comes back as history."""
+        streamed, so that it is known by its output tokens when it comes back as history; `told` is what was
+        estimated beforehand, if it may have become surer since."""
         parts = tuple(answer)
 
         def learn(ledger: Ledger) -> bool:
-            believed = ledger.record(request, usage)
+            believed = ledger.record(request, usage, told=told)
             if believed:
                 ledger.record_answer(request.model, parts, usage)
             return believed

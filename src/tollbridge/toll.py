@@ -53,11 +53,17 @@ class Toll:
             task.add_done_callback(self._asking.discard)
         return preflight
 
-    async def after(self, request: ChatRequest, usage: Usage | None, answer: Iterable[Part]) -> None:
+    async def after(
+        self,
+        request: ChatRequest,
+        usage: Usage | None,
+        answer: Iterable[Part],
+        preflight: Preflight | None = None,
+    ) -> None:
         """`usage` is that of the last step: the one whose input was this request."""
         if usage is not None:
-            parts = tuple(answer)
-            await self._learn(lambda: self.estimator.calibrate_request(request, usage, parts))
+            parts, told = tuple(answer), preflight.estimate if preflight else None
+            await self._learn(lambda: self.estimator.calibrate_request(request, usage, parts, told))
 
     async def refused(self, request: ChatRequest, error: BridgeError) -> None:
         """“Too long” teaches: the numbers in it are the truth for this prompt."""
@@ -69,7 +75,8 @@ class Toll:
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
-        await asyncio.to_thread(self._learner.shutdown)
+        await self._learn(lambda: None)  # which comes last
+        self._learner.shutdown(wait=False)
 
     async def _learn(self, act: Callable[[], object]) -> None:
         """Usually it is done when this returns; a store that another process holds delays nobody for long."""

@@ -11,6 +11,7 @@ from tests.cli.driving import tollbridge
 from tests.tokens.talk import PROSE, assistant, request, system, user
 
 from tollbridge.cli.accuracy import plot
+from tollbridge.cli.ask import PROMPT_LIMIT
 from tollbridge.cli.count import count_text
 from tollbridge.cli.written import read_request
 from tollbridge.core.errors import RequestError
@@ -226,3 +227,16 @@ def test_what_does_not_fit_is_named(given: str, named: str) -> None:
 def test_errors_are_drawn_by_their_size() -> None:
     assert plot((0.0, 0.001, -0.05, 0.10, -3.0)) == "▁▂▅██"
     assert plot(()) == ""
+
+
+async def test_what_has_no_end_is_not_counted_replayed_or_asked() -> None:
+    endless = Path("/dev/zero")
+    if not endless.exists():
+        pytest.skip("this system has no /dev/zero")
+    counted = await tollbridge("count", str(endless), "-m", GPT)
+    replayed = await tollbridge("replay", str(endless))
+    asked = await tollbridge("ask", "-", stdin=b"a" * (PROMPT_LIMIT + 1))
+    assert (counted.code, replayed.code, asked.code) == (1, 1, 2)
+    assert counted.err == "Error: /dev/zero is longer than 256 MiB, the most that is counted.\n"
+    assert replayed.err == "Error: /dev/zero is longer than 512 MiB, the most that is replayed.\n"
+    assert "Error: Standard input is longer than 16 MiB, the most that is asked at once." in asked.err

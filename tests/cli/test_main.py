@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from tests.cli.driving import PROGRAM, environment, tollbridge
@@ -56,7 +59,8 @@ async def test_without_a_command_it_shows_help() -> None:
 async def test_an_unknown_command_is_told_with_exit_code_2() -> None:
     result = await tollbridge("chta")
     assert result.code == 2
-    assert "No such command 'chta'" in result.err
+    assert "Error: There is no command 'chta'. Did you mean chat?" in result.err
+    assert "Did you mean" not in (await tollbridge("xyzzy")).err
 
 
 async def test_a_reader_that_goes_away_is_no_drama() -> None:
@@ -105,6 +109,24 @@ async def test_ctrl_c_ends_a_command_without_a_word() -> None:
         _, said = await process.communicate()
     assert process.returncode == 130
     assert said.strip() == b""
+
+
+async def test_ctrl_c_while_the_program_loads_ends_it_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
+    paths = [str(tmp_path), str(Path(__file__).parents[2] / "src")]
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM,
+        "usage",
+        env=environment({"PYTHONPATH": os.pathsep.join(paths)}),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"loading\n"
+    process.send_signal(signal.SIGINT)
+    _, said = await process.communicate()
+    assert (process.returncode, said) == (-signal.SIGINT, b"")
 
 
 def test_without_a_key_a_url_and_the_local_extra_it_says_what_it_uses() -> None:

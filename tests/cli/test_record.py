@@ -99,3 +99,12 @@ async def test_what_cannot_be_compared_or_read_is_told(tmp_path: Path) -> None:
         result = await tollbridge("replay", *arguments)
         assert (result.code, result.out) == (1, "")
         assert words in result.err
+
+
+async def test_a_folder_that_cannot_be_made_costs_the_recording_and_not_the_answer() -> None:
+    async with Gateway() as gateway:
+        asked = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
+        result = await tollbridge(*asked, "--record", "/dev/null/turns")
+    assert result.code == 0
+    assert result.out.startswith("You said “hi”.")
+    assert result.err.startswith("Note: The turn could not be recorded in /dev/null/turns: ")

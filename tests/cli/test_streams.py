@@ -70,6 +70,13 @@ async def test_notes_that_cannot_be_written_do_not_cost_the_answer(redirection: 
     assert run.out.startswith("You said “hi”.")
 
 
+async def test_a_reader_that_has_seen_enough_is_not_taken_for_a_recording_that_cannot_be_read() -> None:
+    files = [str(RECORDING)] * 2000
+    run = await in_shell("| head -n 1", "replay", "--json", *files)
+    assert (run.code, run.err) == (0, "")
+    assert run.out.count("\n") == 1
+
+
 async def test_a_closed_output_is_told() -> None:
     run = await in_shell(">&-", "config")
     assert run.code == 1

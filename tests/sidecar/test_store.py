@@ -45,6 +45,7 @@ def held(path: Path) -> Iterator[None]:
         holder.close()
 
 
+@pytest.mark.timed
 async def test_a_store_that_is_held_delays_neither_a_turn_nor_stop(tmp_path: Path, gateway: Gateway) -> None:
     path = tmp_path / "tollbridge.db"
     async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:

@@ -194,6 +194,7 @@ async def test_stop_closes_the_socket_within_100_ms(editor: Editor, gateway: Gat
     assert await gateway.hung_up(5) - stopped < 0.1
 
 
+@pytest.mark.timed
 async def test_stop_does_not_wait_for_texts_that_are_counted(editor: Editor, gateway: Gateway) -> None:
     token, answer = editor.ask("chat", question(gateway, "slow long 2000"))
     await editor.until_part(token)

@@ -27,3 +27,12 @@ def test_it_can_be_emptied() -> None:
     recent.put(1, "one")
     recent.clear()
     assert recent.get(1) is None
+
+
+def test_what_was_asked_for_again_keeps_its_weight() -> None:
+    recent: Recent[int, str] = Recent(10)
+    recent.put(1, "one", weight=6)
+    recent.put(2, "two", weight=6)  # one is old now
+    assert recent.get(1) == "one"  # and young again: two is old
+    recent.put(3, "three", weight=6)
+    assert recent.get(2) is None

@@ -230,8 +230,8 @@ test("the counts of one agent turn cost little, and next to nothing the second t
   const [cold, warm] = [await pass(), await pass()];
   // Every one of the 345 texts is a trip of its own here. The host is alone with its work and yet not the machine.
   const slow = await slowness();
-  assert.ok(cold <= 250 * slow, `cold ${cold} ms, on a machine ${slow} times slower`);
-  assert.ok(warm <= 20 * slow, `warm ${warm} ms, on a machine ${slow} times slower`);
+  assert.ok(cold <= 600 * slow, `cold ${cold} ms, on a machine ${slow} times slower`);
+  assert.ok(warm <= 40 * slow, `warm ${warm} ms, on a machine ${slow} times slower`);
   return { calls: first, cold, warm, slow };
 });
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -11,6 +12,7 @@ from types import TracebackType
 import click
 
 from tollbridge.cli.streams import claim_streams
+from tollbridge.cli.warnings import speak_plainly
 from tollbridge.core.errors import BridgeError
 
 # The commands: where each one lives, and what the list of commands says about it.
@@ -24,9 +26,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gateway": ("tollbridge.cli.serve", "Serve the embedded OpenResponses gateway, for tests."),
     "local": ("tollbridge.cli.serve", "Fetch a small model and serve it on this machine."),
     "login": ("tollbridge.cli.login", "Keep an account's key in the system's keyring."),
-    "logout": ("tollbridge.cli.login", "Take it out again."),
+    "logout": ("tollbridge.cli.login", "Take an account's key out of the keyring."),
     "models": ("tollbridge.cli.models", "List the models of a gateway."),
-    "replay": ("tollbridge.cli.replay", "Read recorded responses and say what they came to."),
+    "replay": ("tollbridge.cli.replay", "Run recorded turns and responses through the code of today."),
     "sidecar": ("tollbridge.cli.editor", "Serve an editor over standard input and output."),
     "usage": ("tollbridge.cli.usage", "Show what was used, by day and model, and what it cost."),
 }
@@ -41,6 +43,16 @@ class _Commands(click.Group):
             return None
         command: click.Command = getattr(importlib.import_module(COMMANDS[name][0]), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            close = difflib.get_close_matches(name, COMMANDS, 1)
+            meant = f" Did you mean {close[0]}?" if close else ""
+            ctx.fail(f"There is no command {name!r}.{meant}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -62,6 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The edge: whatever happens becomes a sentence and an exit code."""
     sys.excepthook = _last_words
     claim_streams()
+    speak_plainly()
     sys.exit(_run(arguments))
 
 

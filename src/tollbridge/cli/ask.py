@@ -29,6 +29,9 @@ from tollbridge.core.places import database_file
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.usage import open_tracker
 
+# No window takes more: at a token for every four bytes, four million tokens.
+PROMPT_LIMIT = 16 * 1024 * 1024
+
 
 @click.command()
 @click.argument("prompt")
@@ -46,7 +49,13 @@ def ask(prompt: str, wishes: Wishes, where: Where, as_json: bool) -> int:
 def _read(prompt: str) -> str:
     if prompt == "-":
         try:
-            prompt = sys.stdin.buffer.read().decode()
+            given = sys.stdin.buffer.read(PROMPT_LIMIT + 1)
+            if len(given) > PROMPT_LIMIT:
+                most = f"{PROMPT_LIMIT >> 20} MiB"
+                raise click.UsageError(
+                    f"Standard input is longer than {most}, the most that is asked at once."
+                )
+            prompt = given.decode()
         except UnicodeDecodeError as error:
             raise click.UsageError(f"Standard input is not UTF-8 text (byte {error.start}).") from error
     if not prompt.strip():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 import click
 
-from tollbridge.cli.terminal import has_style, one_line
+from tollbridge.cli.terminal import folded, has_style, one_line
 from tollbridge.doctor import STEPS, Step, Verdict
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Checklist:
         elif self._console is not None and not self._quiet:
             self._styled(step)
         elif not self._quiet:
-            click.echo(plain(step), file=self._out)
+            click.echo(folded(plain(step), self._out), file=self._out)
 
     def _styled(self, step: Step) -> None:
         from rich.table import Table

@@ -10,12 +10,15 @@ import msgspec
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import counted, one_line
 from tollbridge.cli.written import read_request
+from tollbridge.core.errors import RequestError
 from tollbridge.core.places import database_file
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.tokens import EstimationResult, Share
 from tollbridge.tokens.families import family_of
 from tollbridge.tokens.texts import Texts
 from tollbridge.tokens.tokenizers import BASE, pieces, tokenizer
+
+LIMIT = 256 * 1024 * 1024
 
 
 class TextCount(msgspec.Struct, frozen=True):
@@ -31,7 +34,13 @@ class TextCount(msgspec.Struct, frozen=True):
 
 @click.command()
 @click.argument("file", type=click.File("rb"), required=False)
-@click.option("--model", "-m", required=True, help="Whose tokens: openai/gpt-5, anthropic/claude-sonnet-4.5…")
+@click.option(
+    "--model",
+    "-m",
+    required=True,
+    metavar="NAME",
+    help="Whose tokens: openai/gpt-5, anthropic/claude-sonnet-4.5…",
+)
 @click.option(
     "--messages", type=click.File("rb"), metavar="FILE.json", help="A conversation instead of a text."
 )
@@ -46,13 +55,24 @@ def count(file: IO[bytes] | None, model: str, messages: IO[bytes] | None, as_jso
     estimator = HybridTokenEstimator(database_file())
     try:
         if messages is not None:
-            _show_conversation(
-                model, estimator.estimate_request(read_request(model, messages.read())), as_json
-            )
+            request = read_request(model, _read(messages))
+            _show_conversation(model, estimator.estimate_request(request), as_json)
         elif file is not None:
-            _show_text(count_text(estimator, model, file.read().decode("utf-8", "replace")), as_json)
+            _show_text(count_text(estimator, model, _read(file).decode("utf-8", "replace")), as_json)
+    except RequestError as error:
+        raise click.ClickException(one_line(error.message)) from error
     finally:
         estimator.close()
+
+
+def _read(file: IO[bytes]) -> bytes:
+    try:
+        data = file.read(LIMIT + 1)
+    except OSError as error:
+        raise RequestError(f"{file.name} cannot be read: {error.strerror or error}.") from error
+    if len(data) > LIMIT:
+        raise RequestError(f"{file.name} is longer than {LIMIT >> 20} MiB, the most that is counted.")
+    return data
 
 
 def count_text(estimator: HybridTokenEstimator, model: str, text: str) -> TextCount:

@@ -97,6 +97,8 @@ class Listener:
             self._gateway = self._client.watched(tape)
             self._turn = turn = await self._answer(request, tape.heard(self.parts.extend), tracker)
             tape.finished(turn.finish_reason, turn.usage)
+            if self._screen is not None:
+                self._screen.end()  # the tape may have something to say
 
     @property
     def base_url(self) -> str:

@@ -10,6 +10,9 @@ from pathlib import Path
 import brotli  # type: ignore[import-untyped]
 import msgspec
 
+from tollbridge.core.errors import RequestError
+
+LIMIT = 512 * 1024 * 1024
 _CHUNK = 1 << 16
 _STATUS = re.compile(r"HTTP/[\d.]+ (\d{3})\b")
 
@@ -22,8 +25,12 @@ class Recording(msgspec.Struct, frozen=True):
     headers: dict[str, str] = {}
 
     def chunks(self) -> Iterator[bytes]:
-        """The body in pieces, unpacked where it was kept as it travelled. Raises OSError."""
-        body = unpacked(self.path.read_bytes(), self.headers.get("content-encoding", ""))
+        """The body in pieces, unpacked where it was kept as it travelled. Raises OSError and RequestError."""
+        with self.path.open("rb") as file:
+            kept = file.read(LIMIT + 1)
+        if len(kept) > LIMIT:
+            raise RequestError(f"{self.path} is longer than {LIMIT >> 20} MiB, the most that is replayed.")
+        body = unpacked(kept, self.headers.get("content-encoding", ""))
         for start in range(0, len(body), _CHUNK):
             yield body[start : start + _CHUNK]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -9,10 +10,14 @@ import msgspec
 
 from tollbridge.cli.recordings import open_recording
 from tollbridge.cli.summary import Summary, summarise, to_json
-from tollbridge.cli.terminal import harmless, one_line
+from tollbridge.cli.tables import draw, room
+from tollbridge.cli.terminal import Paint, harmless, one_line
 from tollbridge.core.errors import RequestError
 from tollbridge.core.events import Event
 from tollbridge.gateways.dialects import DIALECTS, decoder_for
+
+# For programs no line is folded.
+_UNBOUNDED = 10_000_000
 
 
 @click.command()
@@ -38,6 +43,8 @@ def replay(files: tuple[Path, ...], protocol: str, diff: bool, as_json: bool) ->
     for path in files:
         try:
             failed |= not _replay(path, protocol, diff, as_json)
+        except BrokenPipeError:  # the reader of what we print has seen enough
+            raise
         except OSError as error:
             reason = error.strerror or type(error).__name__
             click.echo(f"Error: {path} cannot be read: {reason}. Give the path of a recording.", err=True)
@@ -69,7 +76,7 @@ def _replay(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
 
 
 def replayed(path: Path, protocol: str) -> list[Event]:
-    """The events of one recording. Raises OSError where it cannot be read, and nothing else."""
+    """The events of one recording. Raises OSError where it cannot be read, RequestError where too long."""
     recording = open_recording(path)
     decoder = decoder_for(protocol, recording.status, recording.headers)
     events: list[Event] = []
@@ -79,19 +86,18 @@ def replayed(path: Path, protocol: str) -> list[Event]:
 
 
 def _show(path: Path, summary: Summary) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _rows(summary):
         table.add_row(name, Text(value))
-    console = Console(highlight=False)
-    console.print(Text(one_line(str(path)), style="bold"))
-    console.print(table)
-    console.print()
+    paint = Paint(sys.stdout)
+    click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
+    draw(table, room() or _UNBOUNDED)
+    click.echo()
 
 
 def _rows(summary: Summary) -> list[tuple[str, str]]:

@@ -20,10 +20,13 @@ PORT = click.IntRange(0, 65535)
 @click.option(
     "--model", type=click.Path(path_type=Path), metavar="FILE.gguf", help="Serve this model instead."
 )
-@click.option("--port", type=PORT, default=0, help="Where to listen; a free port where none is given.")
+@click.option(
+    "--port", type=PORT, default=0, metavar="N", help="Where to listen; a free port where none is given."
+)
 @click.option(
     "--context",
     type=click.IntRange(min=256),
+    metavar="N",
     default=DEFAULT_CONTEXT,
     show_default=True,
     help="How many tokens a conversation may have.",
@@ -56,7 +59,9 @@ class _WithScenarios(click.Command):
 
 
 @click.command(cls=_WithScenarios)
-@click.option("--port", type=PORT, default=0, help="Where to listen; a free port where none is given.")
+@click.option(
+    "--port", type=PORT, default=0, metavar="N", help="Where to listen; a free port where none is given."
+)
 @click.option(
     "--scenario", default="demo", show_default=True, metavar="NAME", help="What it does; see below."
 )

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from tollbridge.cli.terminal import columns_of, one_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _GAP = 2
 
@@ -66,7 +70,6 @@ def show_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
     """Print it. What the cells say drives no terminal."""
     # Not at the top: it takes longer to load than most commands to run.
     from rich.cells import cell_len
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -91,6 +94,13 @@ def show_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
         )
     for row, cells in zip(rows, texts, strict=True):
         table.add_row(*(Text(cells[place]) for place in shown), style=row.style)
+    draw(table, width)
+
+
+def draw(table: Table, width: int) -> None:
+    """Print a table without the blanks that fill its last column."""
+    from rich.console import Console
+
     screen = Console(highlight=False, width=width)
     with screen.capture() as drawn:
         screen.print(table)

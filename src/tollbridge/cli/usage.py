@@ -54,6 +54,7 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--days",
     type=click.IntRange(1, 3650),
+    metavar="N",
     default=7,
     show_default=True,
     help="How many days back, with today.",

@@ -119,11 +119,19 @@ class Ledger:
             tokens, parts = tokens + short, (*parts, Share("refused before", short))
         return EstimationResult(tokens, method, self.rates.rate(prompt.model, method), parts)
 
-    def record(self, request: ChatRequest, usage: Usage, *, surely: bool = False) -> bool:
+    def record(
+        self,
+        request: ChatRequest,
+        usage: Usage,
+        *,
+        told: EstimationResult | None = None,
+        surely: bool = False,
+    ) -> bool:
         """Take what the gateway says this prompt came to; whether it was believed.
 
-        `surely` is for the numbers of a refusal, which are about this prompt and no other: they are not held
-        against the estimate.
+        `told` is the estimate that was given beforehand, where more was learned since then; how right it was
+        is what `accuracy` shows. `surely` is for the numbers of a refusal, which are about this prompt and no
+        other: they are not held against the estimate.
         """
         if not request.messages:
             return False
@@ -143,7 +151,9 @@ class Ledger:
                 if verdict is Verdict.NEW_TRUTH:
                     weights = self._school.forget(prompt.model)
                     best = self._blank.sum(prompt, weights, NOTHING)
-            self._note(prompt, best, tokens)
+            method = _method(prompt, best.anchor)
+            given = (told.method, told.tokens) if told else (method, best.shown)
+            self._note(prompt, *given, tokens)
             self._learn(prompt, weights, best, tokens)
         return True
 
@@ -204,15 +214,9 @@ class Ledger:
         self._rates = None
         self._floors.clear()
 
-    def _note(self, prompt: Prompt, best: Sum, tokens: int) -> None:
+    def _note(self, prompt: Prompt, method: Method, estimate: int, tokens: int) -> None:
         plain = self._blank.sum(prompt, self._school.prior(prompt.model), NOTHING)
-        outcome: Outcome = (
-            prompt.model,
-            _method(prompt, best.anchor),
-            plain.shown,
-            best.shown,
-            tokens,
-        )
+        outcome: Outcome = (prompt.model, method, plain.shown, estimate, tokens)
         self.rates.add(outcome)
         self._store.put_outcome(outcome)
 

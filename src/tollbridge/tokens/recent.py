@@ -17,21 +17,21 @@ class Recent(Generic[K, V]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._weight = 0
-        self._young: dict[K, V] = {}
-        self._old: dict[K, V] = {}
+        self._young: dict[K, tuple[V, int]] = {}
+        self._old: dict[K, tuple[V, int]] = {}
 
     def get(self, key: K) -> V | None:
         found = self._young.get(key)
         if found is None and (found := self._old.get(key)) is not None:
-            self.put(key, found)
-        return found
+            self.put(key, *found)
+        return found[0] if found else None
 
     def put(self, key: K, value: V, weight: int = 1) -> None:
         self._weight += weight
         if self._weight > self._most:
             self._old, self._young = self._young, {}
             self._weight = weight
-        self._young[key] = value
+        self._young[key] = value, weight
 
     def clear(self) -> None:
         self._young, self._old, self._weight = {}, {}, 0

@@ -1,0 +1,87 @@
+"""What the guides show is so: their programs run as they stand, and their files are read."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tollbridge import ChatRequest, ContextTooLong, Message, OpenResponsesClient, Role, TextPart, Tool, Usage
+from tollbridge.core.quirks import Quirks
+from tollbridge.gateway import Gateway
+from tollbridge.profiles import kept_profile, profile_file
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def block(page: str, language: str) -> str:
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
+    return str(found)
+
+
+async def run(program: str, **given: Any) -> dict[str, Any]:
+    """Run a program of a guide, which may wait for things, with the names it takes for granted."""
+    wrapped = f"async def _program():\n{textwrap.indent(program, '    ')}\n    return locals()"
+    exec(wrapped, given)
+    named: dict[str, Any] = await given["_program"]()
+    return named
+
+
+async def my_client(url: str) -> None:
+    async with OpenResponsesClient(url, "secret") as client:
+        await client.create({"model": "tollbridge/demo", "input": "Hello!"})
+
+
+async def test_the_program_with_the_embedded_gateway_runs() -> None:
+    await run(block("gateway.md", "python"), my_client=my_client)
+
+
+async def test_the_program_that_examines_a_server_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOLLBRIDGE_DATA_DIR", str(tmp_path))
+    async with Gateway(scenario="no-developer") as gateway:
+        program = block("doctor.md", "python").replace('"my-model"', '"tollbridge/demo"')
+        await run(program, base_url=gateway.url, key=None)
+        kept = kept_profile(gateway.url)
+    assert kept is not None
+    assert kept.quirks.system == "system"
+
+
+def test_the_profile_that_is_shown_is_one(tmp_path: Path) -> None:
+    shown = block("doctor.md", "toml")
+    profile_file("http://127.0.0.1:4000/v1", tmp_path).write_text(shown)
+    kept = kept_profile("http://127.0.0.1:4000/v1", tmp_path)
+    assert kept is not None
+    table = msgspec.toml.decode(shown, type=dict[str, Any])
+    server = {name for name in table if name not in ("base_url", "models")}
+    named = server | set(table["models"]["my-model"])
+    assert named <= set(Quirks.__struct_fields__)
+    quirks = kept.of("my-model")
+    for name in server - {"without"}:
+        assert getattr(quirks, name) == table[name]
+
+
+async def test_the_program_that_counts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    messages = (Message(Role.USER, "Hello there, my friend."),)
+    named = await run(
+        block("tokens.md", "python"),
+        model="openai/gpt-5",
+        messages=messages,
+        tools=(Tool("read", "Reads a file."),),
+        usage=Usage(100, 10, 110),
+        parts=(TextPart("Hello."),),
+        request=ChatRequest(model="openai/gpt-5", messages=messages),
+        error=ContextTooLong("too long", tokens=300_000, limit=272_000),
+        tokens=80,
+    )
+    estimator = named["estimator"]
+    assert named["before"].method == "estimated"
+    assert estimator.estimate_text("openai/gpt-5", "hello") == 1
+    estimator.close()
+    assert (tmp_path / "tokens.db").exists()
