@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cli.driving import environment, tollbridge
 
-from tollbridge.core.messages import ChatRequest, Message, Part, Role
+from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart
 from tollbridge.gateway import Gateway, Settings
 from tollbridge.recorder import Recorder
 from tollbridge.recorder.lines import Begun, Received, Sent
@@ -96,6 +96,27 @@ async def test_every_line_is_on_disk_before_the_next_bytes_come(tmp_path: Path) 
     assert len(kept) == 300  # all but the last, and the one before that a key may have begun in
     assert answer(read_recording(path)) == b"".join(b"%d" % number * 100 for number in range(5))
     assert os.listdir(tmp_path) == [path.name]
+
+
+async def test_a_key_that_only_the_server_spells_out_is_covered_meanwhile_too(tmp_path: Path) -> None:
+    """Nobody told it to the model, so that nothing is covered until it is whole."""
+    recorder = Recorder(tmp_path)
+    asked = ChatRequest(model="m", messages=(Message(Role.USER, "hello"),))
+    async with recorder.tape(asked) as tape:
+        tape.asked("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
+        tape.answered(200, {"content-type": "text/event-stream"})
+        hear = tape.heard(lambda parts: None)
+        for piece in ["Your key: ", *(KEY[at : at + 4] for at in range(0, len(KEY), 4)), ", and so on" * 9]:
+            delta = {"type": "response.output_text.delta", "item_id": "m", "output_index": 0, "delta": piece}
+            tape.received(b"data: %b\n\n" % json.dumps(delta).encode())
+            hear([TextPart(piece)])
+        (path,) = tmp_path.iterdir()
+        recording = read_recording(path)
+        spoken = "".join(getattr(part, "text", "") for part in (await play(recording)).parts)
+        assert "xx" in spoken
+        for piece in (KEY, KEY[:4], KEY[-4:]):
+            assert piece not in spoken
+    assert read_recording(path).begun.redacted
 
 
 async def test_a_request_that_is_too_large_is_left_out_and_the_answer_is_not(

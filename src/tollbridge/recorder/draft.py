@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from tollbridge.recorder.cleaning import clean_line
+from tollbridge.recorder.cleaning import clean_line, cleaned
 from tollbridge.recorder.file import RecordingFile
 from tollbridge.recorder.lines import Line, Parts, Received, write_line
 from tollbridge.recorder.redact import ContentCover, KeyCover, hide_keys
@@ -22,6 +22,7 @@ class Draft:
         self._key_cover = KeyCover(())
         self._content_cover: ContentCover | None = None
         self._clean = bytearray()  # bytes of the answer that may be written
+        self._stopped = False
 
     def add(self, line: Line) -> None:
         self._waiting.append(line)
@@ -36,6 +37,12 @@ class Draft:
         self._key_cover = KeyCover(keys)
         self._content_cover = ContentCover() if self._covered else None
 
+    def withdraw(self, lines: Sequence[Line]) -> None:
+        """What was written is covered, and nothing more is written: a key was spelled out."""
+        self._stopped = True
+        kept = [line for line in lines if not isinstance(line, Parts)]
+        self._file.rewrite(write_line(line) for line in cleaned(kept, self._keys, redacted=True))
+
     def finish(self) -> None:
         """All of it is there."""
         self._end_answer()
@@ -44,12 +51,12 @@ class Draft:
     @property
     def is_whole(self) -> bool:
         """Whether what it wrote is the recording."""
-        return not self._covered
+        return not self._covered and not self._stopped
 
     def flush(self) -> None:
         """Write what can be written."""
         ready: list[bytes] = []
-        while self._waiting:
+        while self._waiting and not self._stopped:
             line = self._waiting[0]
             if isinstance(line, Received):
                 if len(self._clean) < len(line.data):

@@ -70,6 +70,7 @@ class Tape(Watch):
         self._keys = {key for key in keys if key}
         self._clock = time.monotonic()
         self._lines: list[Line] = []
+        self._said: dict[type[Part], str] = {}  # the last words of each kind
         self._asked = 0
         self._kept = 0
         self._full = False
@@ -110,6 +111,8 @@ class Tape(Watch):
         def hear(parts: list[Part]) -> None:
             if not self._full:
                 self._add(Parts(self._now(), tuple(parts)))
+                if self._spells_now(parts) and self._draft.is_whole:
+                    self._draft.withdraw(self._lines)
             report(parts)
 
         return hear
@@ -160,6 +163,17 @@ class Tape(Watch):
     def _add(self, line: Line) -> None:
         self._lines.append(line)
         self._draft.add(line)
+
+    def _spells_now(self, parts: list[Part]) -> bool:
+        """Whether a key is spelled out with these: by the last words of the text, or of the thoughts."""
+        found = False
+        longest = max(map(len, self._keys), default=0)
+        for part in parts:
+            if isinstance(part, (TextPart, ThinkingPart)):
+                said = self._said.get(type(part), "") + part.text
+                found = found or any(key in said for key in self._keys)
+                self._said[type(part)] = said[-longest:] if longest else ""
+        return found
 
     def _is_spelled(self) -> bool:
         spoken = _spoken(self._lines)
