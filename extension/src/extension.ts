@@ -36,7 +36,7 @@ export function activate(context: vscode.ExtensionContext): void {
     memory: context.globalState,
     changed: () => changed.fire(),
     failed: ({ baseUrl }, error) =>
-      void tell(log, `Tollbridge could not list the models of ${baseUrl}. ${asFailure(error).message}`),
+      void tell(log, `Tollbridge could not list the models of ${baseUrl.replace(/\/\/.*@/, "//")}. ${asFailure(error).message}`),
   });
   const counter = new TokenCounter(
     async (model, items) => (await engine.request<{ counts: number[] }>("count", { model, items })).counts,
