@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.store.holding import held
 from tollbridge.bridge import Bridge
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.errors import BridgeError
@@ -127,3 +129,22 @@ async def test_a_file_that_breaks_under_way_does_not_stop_a_chat(tracker: UsageT
         await ask(gateway, tracker, "hello")
         await ask(gateway, tracker, "hello")
     assert tracker.requests() == 2
+
+
+@pytest.mark.timed
+async def test_a_file_that_another_process_holds_costs_its_rows_and_no_time(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracker = open_tracker(path)
+    async with Gateway() as gateway:
+        with held(path), caplog.at_level(logging.WARNING):
+            started = time.monotonic()
+            await ask(gateway, tracker, "hello")
+            await ask(gateway, tracker, "hello")
+            tracker.close()
+            assert time.monotonic() - started < 8
+    assert [record.getMessage().partition("; ")[2] for record in caplog.records] == [
+        "a request is not written down"
+    ] * 2
+    assert tracker.requests() == 2
+    assert rows(path) == []

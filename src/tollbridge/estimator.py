@@ -14,7 +14,7 @@ import msgspec
 from tollbridge.core.errors import ContextTooLong
 from tollbridge.core.messages import ChatRequest, Message, Part, Tool
 from tollbridge.core.usage import Usage
-from tollbridge.store import Database, LedgerTables, StoreBusy, StoreUnusable, patiently
+from tollbridge.store import Database, LedgerTables, StoreBusy, StoreUnusable
 from tollbridge.tokens import Accuracy, EstimationResult, Ledger, warm
 from tollbridge.tokens.families import family_of
 from tollbridge.tokens.recent import Recent
@@ -52,19 +52,20 @@ class HybridTokenEstimator:
     """Estimates improve with every `calibrate`. With a `path`, what is learned outlives the process and is
     shared with every other that uses the same file; without one it is kept in memory. Threads may share it.
 
-    Learning may wait for another process that writes; estimating waits for nobody.
+    Learning may wait for another process that writes, `patience` seconds at the most (10, if not said);
+    estimating waits for nobody.
     """
 
-    def __init__(self, path: str | PathLike[str] | None = None) -> None:
+    def __init__(self, path: str | PathLike[str] | None = None, *, patience: float | None = None) -> None:
         self._database: Database | None = None
-        self._ledger = self._open(Path(path)) if path is not None else Ledger()
+        self._ledger = self._open(Path(path), patience) if path is not None else Ledger()
         self._lesson = self._ledger.lesson
         self._counts: dict[str, Recent[str, int]] = {}
         self._lock = RLock()
 
-    def _open(self, path: Path) -> Ledger:
+    def _open(self, path: Path, patience: float | None) -> Ledger:
         try:
-            self._database = Database(path)
+            self._database = Database(path, patience)
             return Ledger(LedgerTables(self._database))
         except StoreUnusable as error:
             _log.warning("%s; what is learned now is lost at the end", error.message)
@@ -197,7 +198,9 @@ class HybridTokenEstimator:
     def _writing(self, act: Callable[[Ledger], T]) -> T:
         """Another process that writes is waited for; one that never ends costs this lesson and no more."""
         try:
-            return patiently(lambda: self._safely(act))
+            if self._database is None:
+                return self._safely(act)
+            return self._database.patiently(lambda: self._safely(act))
         except StoreBusy as error:
             _log.warning("%s; what this request taught is lost", error.message)
             return act(Ledger())

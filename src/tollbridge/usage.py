@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -13,6 +13,7 @@ import msgspec
 
 from tollbridge.core.usage import Usage
 from tollbridge.store.database import StoreBusy, StoreUnusable
+from tollbridge.store.writer import Writer
 
 if TYPE_CHECKING:
     from tollbridge.store import UsageTable
@@ -25,6 +26,8 @@ Ticket = Future[int | None]
 
 # Records kept in memory; sums go on beyond them.
 RECORD_LIMIT = 1000
+# How long the last writes may wait for another process, and all of them together may take.
+LAST_PATIENCE, LEAVING = 1.0, 1.5
 
 Outcome = Literal["completed", "failed", "cancelled"]
 
@@ -104,24 +107,25 @@ class StoredTracker(UsageTracker):
     def __init__(self, table: UsageTable, limit: int = RECORD_LIMIT) -> None:
         super().__init__(limit)
         self._table: UsageTable | None = table
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="usage")
+        self._writer = Writer("usage")
         self._write(lambda table: table.settle())
 
     def begin(self, model: str, payer: Payer, started: float) -> Ticket | None:
-        return self._write(lambda table: table.begin(model, payer.account, payer.base_url, started))
+        return self._write(lambda table: _begin(table, model, payer, started))
 
     def record(self, record: Record, ticket: Ticket | None = None) -> Future[None] | None:
         super().record(record)
         return self._write(lambda table: _end(table, record, ticket))
 
     def close(self) -> None:
-        """Everything is written before."""
-        self._writer.shutdown()
-        if self._table is not None:
-            self._table.close()
+        """Everything is written before; what another process is still in the way of is left out."""
+        if (table := self._table) is not None:
+            table.hurry(LAST_PATIENCE)
+        self._write(lambda table: table.close())
+        self._writer.close(LEAVING)
 
     def _write(self, act: Callable[[UsageTable], T]) -> Future[T | None]:
-        return self._writer.submit(self._safely, act)
+        return self._writer.submit(lambda: self._safely(act))
 
     def _safely(self, act: Callable[[UsageTable], T]) -> T | None:
         """In the writer's thread."""
@@ -135,6 +139,14 @@ class StoredTracker(UsageTracker):
             log.warning("%s; what is used from now on is not written down", error.message)
             self._table.close()
             self._table = None
+        return None
+
+
+def _begin(table: UsageTable, model: str, payer: Payer, started: float) -> int | None:
+    """Where another process is in the way nothing is lost yet: the row is begun when it ends."""
+    try:
+        return table.begin(model, payer.account, payer.base_url, started)
+    except StoreBusy:
         return None
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.sidecar.editor import Editor, Refusal
+from tests.store.holding import held
 
 from tollbridge.editors import jsonrpc
 from tollbridge.estimator import HybridTokenEstimator
@@ -31,18 +30,6 @@ def question(gateway: Gateway, text: str) -> dict[str, Any]:
         "model": "tollbridge/demo",
         "messages": [{"role": 1, "content": [{"type": "text", "value": text}]}],
     }
-
-
-@contextmanager
-def held(path: Path) -> Iterator[None]:
-    """As another window would hold it that writes for a long time."""
-    holder = sqlite3.connect(path, isolation_level=None)
-    try:
-        holder.execute("BEGIN IMMEDIATE")
-        yield
-        holder.execute("ROLLBACK")
-    finally:
-        holder.close()
 
 
 @pytest.mark.timed
@@ -86,6 +73,40 @@ async def test_a_store_that_is_held_from_the_start_is_used_once_it_is_free(
             async with asyncio.timeout(10):
                 await editor.greet()
                 await editor.request("chat", question(gateway, "while it is held"))
+        await editor.request("chat", question(gateway, "after"))
+    table = UsageTable(Database(path))
+    assert [row.outcome for row in table.since(0)] == ["completed", "completed"]
+    table.close()
+
+
+@pytest.mark.timed
+async def test_a_store_that_is_held_does_not_keep_the_sidecar_from_leaving(
+    tmp_path: Path, gateway: Gateway
+) -> None:
+    path = tmp_path / "tollbridge.db"
+    Database(path).close()
+    with held(path):
+        async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
+            await editor.greet()
+            for number in range(3):
+                await editor.request("chat", question(gateway, f"question {number}"))
+            left = time.monotonic()
+            editor.close_stdin()
+            assert await editor.exit_code() == 0
+            assert (
+                time.monotonic() - left < 8
+            )  # one wait of ten seconds would be too long, and there are nine
+
+
+@pytest.mark.timed
+async def test_a_new_store_that_is_held_delays_no_turn(tmp_path: Path, gateway: Gateway) -> None:
+    path = tmp_path / "tollbridge.db"
+    async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
+        with held(path, "EXCLUSIVE"):
+            started = time.monotonic()
+            await editor.greet()
+            await editor.request("chat", question(gateway, "while it is held"))
+            assert time.monotonic() - started < 9
         await editor.request("chat", question(gateway, "after"))
     table = UsageTable(Database(path))
     assert [row.outcome for row in table.since(0)] == ["completed", "completed"]

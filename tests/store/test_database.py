@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
 
-from tollbridge.store.database import Database, StoreUnusable
+from tests.store.holding import held
+from tollbridge.store.database import Database, StoreBusy, StoreUnusable
 from tollbridge.store.schema import STEPS
 
 
@@ -115,4 +117,55 @@ def test_a_step_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
     monkeypatch.undo()
     database = Database(path)
     assert database.rows("SELECT name FROM sqlite_master WHERE name = 'half'") == []
+    database.close()
+
+
+def test_a_process_that_is_waited_for_in_vain_is_not_waited_for_again(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    database, tries = Database(path, patience=0.2), list[float]()
+
+    def write() -> None:
+        tries.append(time.monotonic())
+        put(database, f"try {len(tries)}")
+
+    with held(path):
+        with pytest.raises(StoreBusy):
+            database.patiently(write)
+        assert len(tries) > 1
+        for _ in range(3):
+            tries.clear()
+            with pytest.raises(StoreBusy):
+                database.patiently(write)
+            assert len(tries) == 1
+    tries.clear()
+    database.patiently(write)
+    assert names(database) == ["try 1"]
+    # What could be written is reason to be patient again.
+    with held(path):
+        tries.clear()
+        with pytest.raises(StoreBusy):
+            database.patiently(write)
+        assert len(tries) > 1
+    database.close()
+
+
+def test_who_is_in_a_hurry_waits_no_longer_than_said(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    database = Database(path, patience=1000)
+    database.hurry(0.1)
+    with held(path), pytest.raises(StoreBusy):
+        database.patiently(lambda: put(database, "late"))
+    database.close()
+
+
+def test_a_new_file_that_another_process_holds_is_opened_once_it_lets_go(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with held(path, "EXCLUSIVE"):
+        database = Database(path)
+        with pytest.raises(StoreBusy):
+            put(database, "too early")
+        assert database.changes() == -1
+    put(database, "in time")
+    assert names(database) == ["in time"]
+    assert database.changes() >= 0
     database.close()

@@ -12,7 +12,7 @@ import msgspec
 from tollbridge.cli.connection import connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
-from tollbridge.cli.listening import Listener, show_changes
+from tollbridge.cli.listening import PATIENCE, Listener, show_changes
 from tollbridge.cli.options import (
     PROMPT_LIMIT,
     Where,
@@ -76,7 +76,7 @@ async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -
         screen.note(toll_line(listener.usage, listener.timing))
     if listener.error is not None:
         tell(listener.error, way)
-    with contextlib.closing(HybridTokenEstimator(database_file())) as estimator:
+    with contextlib.closing(HybridTokenEstimator(database_file(), patience=PATIENCE)) as estimator:
         listener.teach(estimator)
     return int(listener.error is not None)
 

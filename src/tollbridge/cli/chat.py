@@ -15,7 +15,7 @@ import click
 from tollbridge.cli.connection import Connection, connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
-from tollbridge.cli.listening import Listener, show_changes
+from tollbridge.cli.listening import PATIENCE, Listener, show_changes
 from tollbridge.cli.options import (
     PROMPT_LIMIT,
     Where,
@@ -57,7 +57,9 @@ def chat(wishes: Wishes, where: Where) -> int:
         model = runner.run(pick_model(connection, wishes.model))
         conversation = Conversation(model, wishes.system, wishes.effort)
         tracker = leaving.enter_context(contextlib.closing(open_tracker(database_file())))
-        estimator = leaving.enter_context(contextlib.closing(HybridTokenEstimator(database_file())))
+        estimator = leaving.enter_context(
+            contextlib.closing(HybridTokenEstimator(database_file(), patience=PATIENCE))
+        )
         return _Chat(runner, connection, conversation, wishes.images, tracker, estimator).talk()
 
 

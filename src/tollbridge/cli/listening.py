@@ -35,6 +35,8 @@ from tollbridge.usage import UsageTracker
 
 # Seconds from which on a person wonders why nothing happens.
 LONG_WAIT = 1.0
+# Seconds that learning may wait for another program which writes into the store: a person waits for it.
+PATIENCE = 1.0
 # Changes that are told after one answer.
 MOST_CHANGES = 5
 

@@ -1,7 +1,7 @@
 """What we remember: one SQLite file, shared safely by several windows."""
 
-from tollbridge.store.database import Database, StoreBusy, StoreUnusable, patiently
+from tollbridge.store.database import Database, StoreBusy, StoreUnusable
 from tollbridge.store.ledger import LedgerTables
 from tollbridge.store.usage import UsageRow, UsageTable
 
-__all__ = ["Database", "LedgerTables", "StoreBusy", "StoreUnusable", "UsageRow", "UsageTable", "patiently"]
+__all__ = ["Database", "LedgerTables", "StoreBusy", "StoreUnusable", "UsageRow", "UsageTable"]

@@ -9,7 +9,7 @@ import msgspec
 
 from tollbridge.core.usage import Usage
 from tollbridge.store.alive import Sign, is_alive
-from tollbridge.store.database import Database, StoreBusy, patiently
+from tollbridge.store.database import Database, StoreBusy
 
 # Rows kept; the oldest go. At some 150 bytes each, 30 MB.
 ROW_LIMIT = 200_000
@@ -46,11 +46,11 @@ class UsageTable:
         self._writes = 0
 
     def settle(self) -> None:
-        """Rows whose process has died without ending them are marked as interrupted."""
-        patiently(self._settle)
+        """Rows whose process has died without ending them are marked as interrupted.
 
-    def _settle(self) -> None:
-        with self._database.writing():
+        Nobody is waited for: what is not done now is done when the next process starts.
+        """
+        with suppress(StoreBusy), self._database.writing():
             for (session,) in self._database.rows(
                 "SELECT DISTINCT session FROM usage WHERE outcome = 'running'"
             ):
@@ -66,7 +66,7 @@ class UsageTable:
             # Before the first row: whoever sees the row must see that we live.
             self._sign = Sign(self._database.path)
         values = (self._sign.name, started, model, account, base_url)
-        row = patiently(
+        row = self._database.patiently(
             lambda: self._database.rows(
                 "INSERT INTO usage (session, started, model, account, base_url, outcome) "
                 "VALUES (?, ?, ?, ?, ?, 'running') RETURNING id",
@@ -91,7 +91,7 @@ class UsageTable:
         tokens = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
         parts = (usage.cached_tokens, usage.reasoning_tokens)
         values = (outcome, *tokens, *parts, duration, first, finish_reason, error, row)
-        patiently(
+        self._database.patiently(
             lambda: self._database.run(
                 "UPDATE usage SET outcome = ?, input = ?, output = ?, total = ?, cached = ?, reasoning = ?, "
                 "duration = ?, first = ?, finish_reason = ?, error = ? WHERE id = ? AND outcome = 'running'",
@@ -107,6 +107,10 @@ class UsageTable:
             (started,),
         )
         return [_row(*row) for row in rows]
+
+    def hurry(self, seconds: float) -> None:
+        """Writes still to come wait no longer than this."""
+        self._database.hurry(seconds)
 
     def close(self) -> None:
         self._database.close()
