@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 from tests.cli.driving import Result, tollbridge
+from tests.store.holding import held
 
 from tollbridge.gateway import Gateway
 from tollbridge.gateway.pictures import draw_png
+from tollbridge.store import Database
 
 KEY = "tk-0123456789-secret"
 
@@ -213,3 +216,16 @@ async def test_a_prompt_that_is_not_unicode_is_mended() -> None:
         result = await ask(gateway, b"h\xffi".decode(errors="surrogateescape"))
     assert result.code == 0
     assert "You said “h\ufffdi”." in result.out
+
+
+@pytest.mark.timed
+async def test_a_store_that_another_process_holds_delays_nobody(tmp_path: Path) -> None:
+    Database(tmp_path / "tollbridge.db").close()
+    async with Gateway() as gateway:
+        with held(tmp_path / "tollbridge.db"):
+            started = time.monotonic()
+            result = await ask(gateway, "hello", TOLLBRIDGE_DATA_DIR=str(tmp_path))
+            assert time.monotonic() - started < 10  # in which a single wait of its writes would not end
+    assert (result.code, result.out[:8]) == (0, "You said")
+    assert result.err.count("a request is not written down") == 1
+    assert result.err.count("what this request taught is lost") == 1

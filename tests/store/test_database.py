@@ -75,6 +75,56 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path: Path, damage:
     assert aside.read_bytes() == damage
 
 
+def spoil(path: Path) -> bytes:
+    """Damage everything but the first page, by which a file is known: it opens, and cannot be read."""
+    filled = Database(path)
+    for number in range(300):
+        put(filled, f"{number} " * 50)
+    filled.close()
+    data = path.read_bytes()
+    spoiled = data[:4096] + bytes((7 * place) % 256 for place in range(4096, len(data)))
+    path.write_bytes(spoiled)
+    return spoiled
+
+
+def test_damage_that_shows_later_is_set_aside_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "store.db"
+    spoiled = spoil(path)
+    database = Database(path)
+    assert not list(tmp_path.glob("store.db.damaged-*"))
+    put(database, "new")
+    assert names(database) == ["new"]
+    database.close()
+    (aside,) = tmp_path.glob("store.db.damaged-*")
+    assert aside.read_bytes() == spoiled
+    assert "was damaged" in caplog.text
+
+
+def test_a_block_in_which_the_damage_shows_is_done_again(tmp_path: Path) -> None:
+    spoil(tmp_path / "store.db")
+    database = Database(tmp_path / "store.db")
+
+    def write() -> None:
+        with database.writing():
+            put(database, "one")
+            put(database, "two")
+
+    database.patiently(write)
+    assert names(database) == ["one", "two"]
+    database.close()
+
+
+def test_who_finds_the_damage_second_keeps_what_the_first_has_begun(tmp_path: Path) -> None:
+    spoil(tmp_path / "store.db")
+    one, other = Database(tmp_path / "store.db"), Database(tmp_path / "store.db")
+    put(one, "first")
+    put(other, "second")
+    assert names(one) == names(other) == ["first", "second"]
+    assert len(list(tmp_path.glob("store.db.damaged-*"))) == 1
+    one.close()
+    other.close()
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreUnusable, match="file"):
