@@ -44,11 +44,15 @@ def environment(extra: Mapping[str, str] = {}) -> dict[str, str]:
 
 
 async def tollbridge(
-    *arguments: str, env: Mapping[str, str] = {}, stdin: bytes = b"", within: float = 60.0
+    *arguments: str,
+    env: Mapping[str, str] = {},
+    stdin: bytes = b"",
+    within: float = 60.0,
+    program: tuple[str, ...] = PROGRAM,
 ) -> Result:
     """Run the program to its end. Nothing it says may be a traceback."""
     process = await asyncio.create_subprocess_exec(
-        *(*PROGRAM, *arguments),
+        *(*program, *arguments),
         env=environment(env),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

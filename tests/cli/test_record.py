@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
-from tests.cli.driving import tollbridge
+import pytest
+from tests.cli.driving import PROGRAM, tollbridge
 
 from tollbridge.gateway import Gateway
 
@@ -108,3 +110,27 @@ async def test_a_folder_that_cannot_be_made_costs_the_recording_and_not_the_answ
     assert result.code == 0
     assert result.out.startswith("You said “hi”.")
     assert result.err.startswith("Note: The turn could not be recorded in /dev/null/turns: ")
+
+
+# Becomes the program on a disk that is full but for so many bytes.
+FULL = """
+import os, resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--record-redact",)])
+@pytest.mark.parametrize("room", [0, 200, 1500])
+async def test_a_disk_that_is_full_costs_the_recording_and_not_the_answer(
+    tmp_path: Path, options: tuple[str, ...], room: int
+) -> None:
+    async with Gateway() as gateway:
+        asked = ("ask", "hello", "--base-url", gateway.url, "--model", "tollbridge/demo")
+        recording = ("--record", str(tmp_path), *options)
+        full = (sys.executable, "-c", FULL, str(room), *PROGRAM)
+        result = await tollbridge(*asked, *recording, program=full)
+    assert (result.code, result.out[:8]) == (0, "You said")
+    assert result.err.count(f"The turn could not be recorded in {tmp_path}: File too large") == 1
+    assert not list(tmp_path.glob("*.part"))

@@ -7,6 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -45,18 +46,23 @@ class RecordingFile:
                 file.writelines(line.encode() for line in lines)
             draft.replace(self.path)
         except OSError as error:
+            with suppress(OSError):
+                draft.unlink()
             self._fail(error)
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError as error:
+                self._fail(error)
 
     def _fail(self, error: OSError) -> None:
         if not self.failed:
             log.warning("the turn could not be recorded in %s: %s", self._folder, error.strerror)
         self.failed = True
-        self.close()
-        self._file = None
+        self.close()  # which tries to write the rest, and fails again
 
 
 def _opened(path: Path) -> BinaryIO:
