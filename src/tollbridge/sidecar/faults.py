@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tollbridge.core.errors import BridgeError, Cancelled, RequestError
+from tollbridge.core.errors import BridgeError, Cancelled, GatewayError, RequestError, StreamError
 from tollbridge.editors import jsonrpc
 from tollbridge.editors.jsonrpc import Fault
 from tollbridge.editors.vscode.parameters import NotText
@@ -18,6 +18,17 @@ CODES: dict[type[BridgeError], int] = {
 }
 
 CANCELLED = Fault(jsonrpc.REQUEST_CANCELLED, "The request was cancelled.", {"kind": "cancelled"})
+
+# What the log has of a gateway's refusal, and how many characters of each: a gateway chose them.
+_FACTS, _FACT_LIMIT = ("kind", "status", "code", "requestId"), 100
+
+
+def describe(error: BaseException, fault: Fault) -> str:
+    """A fault as the log tells it: without what the gateway said, which may quote the prompt."""
+    if not isinstance(error, GatewayError | StreamError):
+        return fault.message
+    facts = fault.data or {}
+    return ", ".join(f"{name} {str(facts[name])[:_FACT_LIMIT]}" for name in _FACTS if name in facts)
 
 
 def encode_fault(error: BaseException, lesson: int | None = None) -> Fault:

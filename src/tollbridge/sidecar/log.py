@@ -13,16 +13,24 @@ def log(level: Level, message: str) -> None:
     """Where nobody listens any more, nothing is said."""
     if sys.stderr is not None:
         with suppress(OSError):
-            sys.stderr.write(f"[{level}] {message}\n")
+            sys.stderr.write(f"[{level}] {_one_line(message)}\n")
             sys.stderr.flush()
+
+
+def _one_line(message: str) -> str:
+    """What others said may hold line breaks, and so forge a record, or steer a terminal."""
+    if message.isprintable():
+        return message
+    return "".join(letter if letter.isprintable() else " " for letter in message)
 
 
 def log_failure(what: str, error: BaseException) -> None:
     """Where it happened, and not what was said: an exception's message may quote its input."""
     import traceback
 
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    log("error", f"{what}: {type(error).__name__}\n{frames}".rstrip())
+    frames = traceback.extract_tb(error.__traceback__)
+    where = ", ".join(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in reversed(frames))
+    log("error", f"{what}: {type(error).__name__} in {where}")
 
 
 def take_over_logging() -> None:

@@ -25,7 +25,7 @@ from tollbridge.io.stdio import Stdio
 from tollbridge.sidecar import wire
 from tollbridge.sidecar.counting import Counting
 from tollbridge.sidecar.engine import Engine, Work
-from tollbridge.sidecar.faults import CANCELLED, encode_fault
+from tollbridge.sidecar.faults import CANCELLED, describe, encode_fault
 from tollbridge.sidecar.log import log, log_failure, take_over_logging
 from tollbridge.sidecar.worker import Worker
 
@@ -145,7 +145,7 @@ class Server:
         if fault.code == jsonrpc.INTERNAL_ERROR:
             log_failure(call.method, error)
         else:
-            log("warning", f"{call.method}: {fault.message}")
+            log("warning", f"{call.method}: {describe(error, fault)}")
         return fault
 
     def _answer(self, call: Call, result: Any, fault: Fault | None) -> None:
