@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from threading import Event, Thread, current_thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 SERVER = wire.Server("tollbridge", VERSION)
 
 EXIT_WELL, EXIT_UNASKED, EXIT_LOST = 0, 1, 2
+# How long the last answers may take to be read.
+STOP_SECONDS = 1.0
 
 
 class Server:
@@ -48,6 +51,8 @@ class Server:
         self._counting = Counting()
         self._engine = Engine(self._make_turns)
         self._worker = Worker()
+        self._reading = Thread(target=self._read, name="stdin", daemon=True)
+        self._leaving = Event()
         self._answered_here: dict[str, Callable[[msgspec.Raw], Any]] = {
             "initialize": self._initialize,
             "status": self._status,
@@ -64,17 +69,29 @@ class Server:
         }
 
     def serve(self) -> int:
-        """Until the editor says `exit` or closes its end; the program's exit code."""
+        """Until the editor says `exit` or closes its end, either of them; the program's exit code."""
+        self._stdio.start(self._leaving.set)
+        self._reading.start()
+        self._leaving.wait()
+        self._stdio.hurry()
+        self._engine.stop()
+        self._worker.stop()
+        self._counting.close()
+        self._stdio.close(STOP_SECONDS)
+        return EXIT_WELL if self._exit_code is None else self._exit_code
+
+    def _read(self) -> None:
+        """In a thread of its own: it may wait for what never comes, when the editor no longer reads."""
         try:
             while self._exit_code is None and (chunk := self._stdio.read()):
                 for found in self._reader.feed(chunk):
                     self._take(found)
         except BrokenPipeError:
             log("info", "the editor no longer reads")
-        self._engine.stop()
-        self._worker.stop()
-        self._counting.close()
-        return EXIT_WELL if self._exit_code is None else self._exit_code
+        except OSError as error:
+            log("error", f"the editor cannot be heard: {error.strerror}")
+        finally:
+            self._leaving.set()
 
     def _take(self, found: Call | Bad) -> None:
         if isinstance(found, Bad):
@@ -105,7 +122,6 @@ class Server:
                 edge.result = self._answered_apart[call.method](call.params)
         except BrokenPipeError:
             self._unheard(call)
-            self._exit_code = EXIT_WELL
 
     def _unheard(self, call: Call) -> None:
         """An editor that is gone needs no answer."""
@@ -130,6 +146,9 @@ class Server:
 
     def _ended(self, call: Call, result: Any, error: BaseException | None) -> None:
         """In the engine's thread."""
+        if isinstance(error, BrokenPipeError):
+            self._unheard(call)
+            return
         fault = None
         if error is not None:
             cancelled = type(error).__name__ == "CancelledError"
@@ -155,7 +174,8 @@ class Server:
         self._write(answer or jsonrpc.encode_fault(call.id, fault or CANCELLED))
 
     def _write(self, frame: bytes) -> None:
-        self._stdio.write(frame)
+        # Whoever waited here while it reads would not hear the editor leave.
+        self._stdio.write(frame, wait=current_thread() is not self._reading)
 
     # Answered here
 
