@@ -126,6 +126,11 @@ def test_the_sdks_text_input_stays_text() -> None:
     assert full(call(input='{"b": 2}'), FINISH)[0] == ToolCall("c", "read", '{"b": 2}')
 
 
+def test_an_empty_text_is_no_arguments_unless_the_tool_takes_text() -> None:
+    assert full(call(input=" "), FINISH)[0] == ToolCall("c", "read", {})
+    assert full(*_streamed("", inputEncoding="text"), call(input=""), FINISH)[0] == ToolCall("c", "read", "")
+
+
 def test_a_model_is_recognised_in_any_stream_by_how_it_begins() -> None:
     start = {"type": "stream-start", "warnings": []}
     assert full(start, call(input='{"b": 2}'), FINISH)[0] == ToolCall("c", "read", {"b": 2})

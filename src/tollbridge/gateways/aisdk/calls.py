@@ -90,6 +90,9 @@ class Calls:
         if streamed is not None:
             name = name or streamed.name
             offered = offered if streamed.offered else False
+        if offered is not False and isinstance(value, str) and not value.strip():
+            # No arguments at all, unless the tool is one that takes text.
+            value = value if streamed is not None and streamed.is_text else {}
         if call_id in self._answered:
             offered = False
         known = self._step.get(call_id)
