@@ -136,6 +136,20 @@ def test_a_model_is_recognised_in_any_stream_by_how_it_begins() -> None:
     assert full(start, call(input='{"b": 2}'), FINISH)[0] == ToolCall("c", "read", {"b": 2})
 
 
+MODELS_ENDS: list[dict[str, Any]] = [
+    {"type": "finish", "finishReason": {"unified": "tool-calls", "raw": "tool_use"}},
+    {"type": "finish", "finishReason": "tool-calls", "usage": {"inputTokens": {"total": 5}}},
+]
+
+
+@pytest.mark.parametrize("end", MODELS_ENDS)
+def test_a_model_is_recognised_by_how_it_ends_before_any_call_leaves(end: dict[str, Any]) -> None:
+    assert full(call(input='{"b": 2}'), end)[0] == ToolCall("c", "read", {"b": 2})
+    events = full(call(input='{"b": '), end)
+    assert events[0] == ToolCall("c", "read", '{"b": ', offered=False)
+    assert failures(events) == ["The arguments of a call of the tool “read” are not JSON."]
+
+
 @pytest.mark.parametrize(
     ("reason", "usage"),
     [

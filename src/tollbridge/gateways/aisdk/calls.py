@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.core.errors import BridgeError, StreamError
+from tollbridge.core.errors import BridgeError, BrokenCall, StreamError
 from tollbridge.core.events import Event, FinishReason, ToolCall
 from tollbridge.core.json import read_json
 from tollbridge.gateways.aisdk import wire
@@ -120,6 +120,18 @@ class Calls:
                 self.answer(call_id)
                 return
 
+    def read_texts(self) -> list[BridgeError]:
+        """The end shows that a model spoke: what its calls were made with is JSON text, and no value."""
+        errors: list[BridgeError] = []
+        for call in self._step.values():
+            if call.offered is None and isinstance(call.input, str):
+                try:
+                    call.input = read_arguments(call.input)
+                except ValueError:
+                    call.offered = False
+                    errors.append(not_json(call.call_id, call.name))
+        return errors
+
     def end_step(self) -> None:
         self._decide(offered=True)
         self._step.clear()
@@ -171,6 +183,15 @@ class Calls:
             self._ready.append(item)
             count += 1
         del self._queue[:count]
+
+
+def read_arguments(text: str) -> Any:
+    """The value of a model's arguments. Raises `ValueError` for what is no JSON."""
+    return read_json(text) if text.strip() else {}
+
+
+def not_json(call_id: str, name: str) -> BrokenCall:
+    return BrokenCall.of(f"The arguments of a call of the tool “{name}” are not JSON.", call_id)
 
 
 def _whole(given: _Input) -> Any:
