@@ -85,6 +85,19 @@ def test_after_a_bad_end_they_are_an_error_that_names_the_tool(reason: str) -> N
     assert failures(events) == ["The arguments of a call of the tool “read” were cut off."]
 
 
+@pytest.mark.parametrize("end", [{"type": "finish"}, FINISH])
+def test_after_an_error_they_are_none_whatever_the_end_says(end: dict[str, Any]) -> None:
+    events = full(*_streamed('{"a": 1}'), {"type": "error", "error": "boom"}, end)
+    assert not [event for event in events if isinstance(event, ToolCall)]
+    assert failures(events) == ["boom", "The arguments of a call of the tool “read” were cut off."]
+
+
+def test_a_call_beside_them_that_makes_no_sense_takes_nothing_from_them() -> None:
+    events = model(*_streamed('{"a": 1}'), call("d", input='{"b": '), FINISH)
+    calls = [event for event in events if isinstance(event, ToolCall)]
+    assert [(made.call_id, made.offered) for made in calls] == [("d", False), ("c", True)]
+
+
 def test_no_arguments_at_all_are_an_empty_object_only_where_the_model_said_that_they_ended() -> None:
     assert full(*_streamed(""), FINISH)[0] == ToolCall("c", "read", {})
     assert failures(full(*_streamed("", ended=False), FINISH)) != []
