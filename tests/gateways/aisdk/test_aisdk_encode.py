@@ -139,6 +139,38 @@ def test_a_call_without_a_result_gets_one_and_it_is_said() -> None:
     assert told.notes == said == ["The call c of the tool look had no result; one was supplied."]
 
 
+def test_a_result_has_the_name_of_the_call_that_it_answers_when_an_id_comes_again() -> None:
+    again = ToolCallPart("c", "list", {})
+    one, two = answered(TextPart("one")), answered(TextPart("two"))
+    told = convert_messages([model(CALL), user(one), model(again), user(two)])
+    assert _results(told) == [("look", "one"), ("list", "two")]
+    told = convert_messages([model(CALL), user(TextPart("Hm")), model(again), user(two)])
+    assert _results(told) == [("look", "The tool gave no result."), ("list", "two")]
+    assert told.notes == ["The call c of the tool look had no result; one was supplied."]
+
+
+def test_a_second_result_stays_with_the_call_that_it_follows() -> None:
+    again = ToolCallPart("c", "list", {})
+    results = [answered(TextPart(text)) for text in ("one", "more", "two")]
+    told = convert_messages([model(CALL), user(*results[:2]), model(again), user(results[2])])
+    assert _results(told) == [("look", "one"), ("look", "more"), ("list", "two")]
+    assert told.notes == ["The call c of the tool look has more than one result."]
+
+
+def _results(told: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    content = [part for message in told if message["role"] == "tool" for part in message["content"]]
+    return [(part["toolName"], part["output"]["value"]) for part in content]
+
+
+def test_a_text_file_in_the_system_prompt_is_read_and_any_other_file_is_told_of() -> None:
+    rules = DataPart(b"Be brief.", "text/markdown", "rules.md")
+    told = convert_messages([Message(Role.SYSTEM, (TextPart("S"), rules))])
+    assert (told[0]["content"], told.notes) == ("S\n[rules.md]\nBe brief.", [])
+    told = convert_messages([Message(Role.SYSTEM, (DataPart(b"%PDF-1.4", "application/pdf"),))])
+    assert told[0]["content"] == "[application/pdf: 8 bytes]"
+    assert told.notes == ["A file (application/pdf, 8 bytes) in a message of the role system was left out."]
+
+
 def test_a_result_without_a_call_is_kept_under_a_name_that_says_so() -> None:
     told = convert_messages([user(answered(TextPart("ok")))])
     assert told[0]["content"][0]["toolName"] == "unknown_tool"
