@@ -22,6 +22,7 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.reasoning import CARRIED, Origin, bind
 from tollbridge.gateways.aisdk.encode import convert_messages
 from tollbridge.gateways.aisdk.request import encode_call, encode_headers, encode_prompt
 from tollbridge.gateways.aisdk.ui_messages import encode_chat, encode_ui_messages
@@ -315,6 +316,32 @@ def test_a_failed_or_missing_result_is_an_error_of_the_tool() -> None:
     assert (failed["parts"][0]["state"], failed["parts"][0]["errorText"]) == ("output-error", "no")
     [missing] = encode_ui_messages([model(CALL)])
     assert missing["parts"][0]["state"] == "output-error"
+
+
+def test_a_result_that_is_json_and_an_error_is_an_error_in_ui_messages_too() -> None:
+    result = answered(DataPart(b'{"code": 7}', "application/json"), is_error=True)
+    [failed] = encode_ui_messages([model(CALL), user(result)])
+    assert (failed["parts"][0]["state"], failed["parts"][0]["errorText"]) == ("output-error", '{"code":7}')
+
+
+def test_each_call_of_an_id_has_its_own_result_in_ui_messages() -> None:
+    again = ToolCallPart("c", "list", {})
+    one, more, two = (answered(TextPart(text)) for text in ("one", "more", "two"))
+    told = encode_ui_messages([model(CALL), user(one, more), model(again), user(two)])
+    [[looked], [kept], [listed]] = [message["parts"] for message in told]
+    assert (looked["toolName"], looked["output"]) == ("look", "one")
+    assert (listed["toolName"], listed["output"]) == ("list", "two")
+    assert kept == {"type": "text", "text": "more"}
+
+
+def test_our_own_marks_do_not_leave_the_house() -> None:
+    mark = bind(Origin.of("m", "https://gateway.test"), {"anthropic": {"signature": "s"}})
+    messages = [model(ThinkingPart("hm", "r", mark), DataPart(b"{}", CARRIED))]
+    signed = {"anthropic": {"signature": "s"}}
+    [said] = encode_ui_messages(messages)
+    assert said["parts"] == [{"type": "reasoning", "text": "hm", "providerMetadata": signed}]
+    [told] = convert_messages(messages)
+    assert told["content"] == [{"type": "reasoning", "text": "hm", "providerOptions": signed}]
 
 
 def test_files_and_reasoning_travel_in_ui_messages() -> None:

@@ -24,7 +24,7 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.core.reasoning import unbind
+from tollbridge.core.reasoning import is_marker, unbind
 from tollbridge.gateways.aisdk.outputs import Target, encode_output, texts_of
 
 Json = dict[str, Any]
@@ -114,7 +114,7 @@ class _Conversion:
             case TextPart(text):
                 return {"type": "text", "text": text} if text else None
             case DataPart():
-                return self._file(role, part)
+                return None if is_marker(part) else self._file(role, part)
             case ThinkingPart():
                 return self._reasoning(part)
             case ToolCallPart(call_id, name, given):
