@@ -135,6 +135,48 @@ def test_a_models_broken_arguments_are_not_offered_and_are_an_error() -> None:
     assert failures(events) == ["The arguments of a call of the tool “read” are not JSON."]
 
 
+INVALID: list[dict[str, Any]] = [
+    call(input='{"b": ', invalid=True),
+    {
+        "type": "tool-input-error",
+        "toolCallId": "c",
+        "toolName": "read",
+        "input": '{"b": ',
+        "errorText": "bad",
+    },
+]
+
+
+@pytest.mark.parametrize("said", INVALID)
+def test_the_end_names_the_calls_that_the_backend_found_invalid_and_left_there(said: dict[str, Any]) -> None:
+    assert full(said, FINISH) == [
+        ToolCall("c", "read", '{"b": ', offered=False),
+        Finished("stop", invalid=("c",)),
+    ]
+
+
+@pytest.mark.parametrize("said", INVALID)
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"type": "tool-error", "toolCallId": "c", "error": "bad"},
+        {"type": "tool-output-error", "toolCallId": "c", "errorText": "bad"},
+        {"type": "start-step"},
+        {"type": "reset-step"},
+    ],
+)
+def test_one_that_was_answered_or_that_the_model_went_on_from_is_not_among_them(
+    said: dict[str, Any], after: dict[str, Any]
+) -> None:
+    assert full(said, after, FINISH)[-1] == DONE
+
+
+@pytest.mark.parametrize("said", INVALID)
+def test_nor_is_one_that_the_provider_runs_or_of_a_turn_that_was_aborted(said: dict[str, Any]) -> None:
+    assert full({**said, "providerExecuted": True}, FINISH)[-1] == DONE
+    assert full(said, {"type": "abort"})[-1] == Finished(None, "abort")
+
+
 def test_the_sdks_text_input_stays_text() -> None:
     assert full(call(input='{"b": 2}'), FINISH)[0] == ToolCall("c", "read", '{"b": 2}')
 

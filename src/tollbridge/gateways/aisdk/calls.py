@@ -50,6 +50,12 @@ class Calls:
         self._step: dict[str, _Call] = {}  # the calls of this step; ids come again in other steps
         self._inputs: dict[str, _Input] = {}  # streamed, and not called yet
         self._answered: set[str] = set()
+        self._invalid: dict[str, None] = {}  # in order; of the last step
+
+    @property
+    def invalid(self) -> tuple[str, ...]:
+        """The calls that the backend found to make no sense, and neither answered nor came back to."""
+        return tuple(self._invalid)
 
     def emit(self, event: Event) -> None:
         if self._queue:
@@ -75,6 +81,11 @@ class Calls:
     def end_input(self, call_id: str) -> None:
         if call_id in self._inputs:
             self._inputs[call_id].ended = True
+
+    def refuse(self, call_id: str) -> None:
+        """The backend says of a call that it makes no sense."""
+        if call_id not in self._answered:
+            self._invalid[call_id] = None
 
     def call(
         self,
@@ -107,6 +118,7 @@ class Calls:
     def answer(self, call_id: str) -> None:
         """The backend answered it, or it was denied: nobody is to run it any more."""
         self._answered.add(call_id)
+        self._invalid.pop(call_id, None)
         self._inputs.pop(call_id, None)
         call = self._step.get(call_id)
         if call is not None and call.offered is None:
@@ -132,6 +144,10 @@ class Calls:
                     errors.append(not_json(call.call_id, call.name))
         return errors
 
+    def start_step(self) -> None:
+        """The model goes on: it has read what was wrong with its calls."""
+        self._invalid.clear()
+
     def end_step(self) -> None:
         self._decide(offered=True)
         self._step.clear()
@@ -142,6 +158,7 @@ class Calls:
         self._queue = [item for item in self._queue if not isinstance(item, _Call)]
         self._step.clear()
         self._inputs.clear()
+        self._invalid.clear()
         self._release()
 
     def end_turn(self, reason: FinishReason | None) -> list[BridgeError]:

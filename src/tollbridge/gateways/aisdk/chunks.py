@@ -112,7 +112,10 @@ def _call(turn: Turn, chunk: wire.Chunk) -> None:
     if call_id is None:
         turn.fail(StreamError(f"A call of the tool “{name}” has no id."))
         return
-    offered = False if chunk.get("providerExecuted") is True or chunk.get("invalid") is True else None
+    is_ours, is_valid = chunk.get("providerExecuted") is not True, chunk.get("invalid") is not True
+    offered = None if is_ours and is_valid else False
+    if is_ours and not is_valid:
+        turn.calls.refuse(call_id)
     value = chunk["args"] if "args" in chunk else chunk.get("input")
     if isinstance(value, str) and (turn.model_parts or "toolCallType" in chunk):
         try:
@@ -178,6 +181,7 @@ def _unnamed_data(turn: Turn, chunk: wire.Chunk) -> None:
 
 def _start_step(turn: Turn, _: wire.Chunk) -> None:
     turn.deltas.start_step()
+    turn.calls.start_step()
 
 
 def _reset_step(turn: Turn, _: wire.Chunk) -> None:

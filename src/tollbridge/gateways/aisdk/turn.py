@@ -109,6 +109,7 @@ class Turn:
                     context=self.toll.context(),
                     response_id=self.response_id,
                     model=self.model,
+                    invalid=() if self.aborted else self.calls.invalid,
                 )
             )
         elif not self._errors:
