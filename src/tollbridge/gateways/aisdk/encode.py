@@ -29,7 +29,7 @@ from tollbridge.gateways.aisdk.outputs import Target, encode_output
 Json = dict[str, Any]
 ImageInNonUser = Literal["placeholder", "skip", "error"]
 
-# What the seed of a conversation may lack, and what stands for it.
+# What a history may lack, and what stands for it: a name for a result's tool, a result for a call.
 UNKNOWN_TOOL = "unknown_tool"
 NO_RESULT = "The tool gave no result."
 
