@@ -72,7 +72,7 @@ async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -
         click.echo(to_json(_as_json(listener, model)))
     elif listener.error is None:
         screen = Screen(sys.stdout, sys.stderr)
-        show_changes(listener.changes, screen)
+        show_changes(listener.changes, screen, "; --json has them all")
         screen.note(toll_line(listener.usage, listener.timing))
     if listener.error is not None:
         tell(listener.error, way)
