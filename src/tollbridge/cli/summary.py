@@ -120,10 +120,7 @@ def mended(text: str) -> str:
 def _ending(finished: Finished | None, errors: list[BridgeError]) -> Ending:
     if finished is not None:
         return finished.ended
-    kinds = {error.kind for error in errors}
-    if kinds <= {"disconnected"}:
-        return "cut"
-    return "abort" if kinds <= {"cancelled", "disconnected"} else "error"
+    return "cut" if {error.kind for error in errors} <= {"disconnected"} else "error"
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
