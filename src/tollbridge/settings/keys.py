@@ -20,7 +20,6 @@ OIDC = "VERCEL_OIDC_TOKEN"
 # Keys that others use too. They are for Vercel's gateway, or one on this machine, and go nowhere else
 # unless an account says so (`key = "environment:AI_GATEWAY_API_KEY"`).
 VERCELS = ("AI_GATEWAY_API_KEY", OIDC)
-KEY_NAMES = (OWN, *VERCELS)
 VERCEL_HOST = "ai-gateway.vercel.sh"
 _HERE = re.compile(r"localhost|.*\.localhost|127(\.\d+){3}|::1")
 
