@@ -23,10 +23,11 @@ from tollbridge.cli.options import (
     wish_options,
 )
 from tollbridge.cli.screen import Screen
-from tollbridge.cli.summary import mended, summarise, to_json
+from tollbridge.cli.summary import summarise, to_json
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Role, TextPart
 from tollbridge.core.places import database_file
+from tollbridge.core.texts import mended
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.usage import open_tracker
 

@@ -25,6 +25,7 @@ from tollbridge.core.events import (
     TextDelta,
     ToolCall,
 )
+from tollbridge.core.texts import mended
 from tollbridge.core.usage import Usage
 
 
@@ -110,11 +111,6 @@ def to_json(value: object) -> str:
         with_nulls = json.loads(json.dumps(plain), parse_constant=lambda _: None)
         line = json.dumps(with_nulls, ensure_ascii=False)
     return mended(line)
-
-
-def mended(text: str) -> str:
-    """The text with surrogate halves joined, or replaced where their other half is missing."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _ending(finished: Finished | None, errors: list[BridgeError]) -> Ending:

@@ -134,7 +134,7 @@ class _Conversion:
                 return None  # in the tool message
 
     def _file(self, role: str, part: DataPart) -> Json | None:
-        mime = true_mime(part.data, part.mime) or "application/octet-stream"
+        mime = true_mime(part.data, part.mime)
         if role != "user" and mime.startswith("image/"):
             text = self._stand_in(role, part, mime)
             return {"type": "text", "text": text} if text else None
