@@ -16,10 +16,10 @@
     │   ├── NetworkFailed         no connection could be made
     │   ├── TimedOut
     │   └── Disconnected          the stream stopped before its end
-    ├── StreamError           the bytes made no sense
-    │   └── BrokenCall            only those of a tool call's arguments did not
-    └── Cancelled             the caller stopped it
+    └── StreamError           the bytes made no sense
+        └── BrokenCall            only those of a tool call's arguments did not
 
+A caller who stops a turn cancels its task, and gets asyncio's own `CancelledError`.
 An error keeps its message, kind, status, code, request id and how long to wait; never a key or a prompt.
 """
 
@@ -43,7 +43,6 @@ Kind = Literal[
     "server",
     "network",
     "timeout",
-    "cancelled",
     "disconnected",
     "protocol",
 ]
@@ -206,7 +205,3 @@ def gravest(errors: Sequence[BridgeError]) -> BridgeError | None:
         return next(error for error in errors if not isinstance(error, BrokenCall))
     ids = [id_ for error in broken for id_ in error.calls]
     return BrokenCall.of(broken[0].message, *ids) if broken else None
-
-
-class Cancelled(BridgeError):
-    kind = "cancelled"

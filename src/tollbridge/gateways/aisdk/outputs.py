@@ -56,7 +56,7 @@ def _items(part: TextPart | DataPart, target: Target) -> list[Json]:
 
 
 def _mime(part: DataPart) -> str:
-    return true_mime(part.data, part.mime.partition(";")[0].strip().lower()) or "application/octet-stream"
+    return true_mime(part.data, part.mime)
 
 
 def _text(data: bytes) -> str:

@@ -54,7 +54,7 @@ def _part(part: Part, results: Mapping[str, ToolResultPart]) -> list[Json]:
             proof = {"providerMetadata": said} if said else {}
             return [{"type": "reasoning", "text": text, **proof}] if text or said else []
         case DataPart(data, label, name):
-            mime = true_mime(data, label) or "application/octet-stream"
+            mime = true_mime(data, label)
             named = {"filename": name} if name else {}
             url = f"data:{mime};base64,{b64encode(data).decode()}"
             return [{"type": "file", "mediaType": mime, "url": url, **named}]
