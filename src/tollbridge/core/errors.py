@@ -57,6 +57,8 @@ class BridgeError(Exception):
     transient: bool = False
     # What the turn cost until then, where the gateway said.
     usage: Usage | None = None
+    # What the person can do about it, where the error knows better than its kind.
+    advice: str | None = None
 
     def __init__(
         self,
