@@ -79,7 +79,7 @@ class BridgeError(Exception):
         self.param = param  # the field of the request it is about, where the gateway named one
 
     def _identity(self) -> tuple[object, ...]:
-        return type(self), self.message, self.status, self.code, self.request_id, self.retry_after
+        return type(self), self.message, self.status, self.code, self.request_id, self.retry_after, self.usage
 
     # Compared by value, so that two decodings of the same bytes can be compared.
     def __eq__(self, other: object) -> bool:
