@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 from tollbridge.core.errors import RequestError
 from tollbridge.core.json import read_json, write_whole
-from tollbridge.core.media import true_mime
+from tollbridge.core.media import is_text, true_mime
 from tollbridge.core.messages import (
     ChatRequest,
     DataPart,
@@ -28,9 +28,6 @@ from tollbridge.gateways.openresponses.wire import CALL_PROOFS, PROOFS
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
-
-# What is text under another name. No gateway sees an SVG; every model reads one.
-_TEXTS = {"application/json", "image/svg+xml"}
 
 # As the protocol limits one text, in characters.
 MAX_TEXT = 10_485_760
@@ -149,7 +146,7 @@ def _text(text: str) -> Json:
 def _data(part: DataPart) -> Json:
     """Bytes are called what they are: editors label PNG as JPEG."""
     mime = true_mime(part.data, part.mime)
-    if mime.startswith("text/") or mime in _TEXTS:
+    if is_text(mime):
         return _text(part.data.decode("utf-8", "replace"))
     url = f"data:{mime};base64,{b64encode(part.data).decode()}"
     if mime.startswith("image/"):
