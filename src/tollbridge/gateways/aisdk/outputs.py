@@ -7,7 +7,7 @@ from base64 import b64encode
 from typing import Any, Literal
 
 from tollbridge.core.json import read_json
-from tollbridge.core.media import true_mime
+from tollbridge.core.media import is_text, true_mime
 from tollbridge.core.messages import DataPart, TextPart, ToolResultPart
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ def _items(part: TextPart | DataPart, target: Target) -> list[Json]:
     if isinstance(part, TextPart):
         return [{"type": "text", "text": part.text}]
     mime, name = _mime(part), [{"type": "text", "text": f"[{part.name}]"}] if part.name else []
-    if mime.startswith("text/") or mime == "application/json":
+    if is_text(mime):
         return [*name, {"type": "text", "text": _text(part.data)}]
     data = b64encode(part.data).decode()
     named = {"filename": part.name} if part.name else {}
