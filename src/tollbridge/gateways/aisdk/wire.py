@@ -122,6 +122,12 @@ def finish_reason(chunk: Chunk) -> FinishReason | None:
     return REASONS.get(given, "other") if isinstance(given, str) else None
 
 
+def is_models_finish(chunk: Chunk) -> bool:
+    """Whether a model of version 3 or 4 says this itself: the SDK around it makes plain values of both."""
+    counted = mapping(chunk.get("usage")).get("inputTokens")
+    return isinstance(chunk.get("finishReason"), Mapping) or isinstance(counted, Mapping)
+
+
 def usage(chunk: Chunk) -> Usage | None:
     """What was counted. Servers that do not count send nothing, null or zeros."""
     given = chunk.get("totalUsage")
