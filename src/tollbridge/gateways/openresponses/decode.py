@@ -27,6 +27,7 @@ _KINDS: dict[type[wire.Delta], Words | Literal["arguments"]] = {
     wire.SummaryDelta: "summary",
     wire.ArgumentsDelta: "arguments",
 }
+_BOM = b"\xef\xbb\xbf"
 
 
 class StreamDecoder:
@@ -96,13 +97,12 @@ class StreamDecoder:
         """Content types lie: a body that opens with a brace is JSON, whatever it was called."""
         start = (self._start or b"") + chunk
         seen = start.lstrip(b" \t\r\n")
-        self._size += len(chunk)
-        if not seen.removeprefix(b"\xef\xbb\xbf"):
-            self._start = start
+        if _BOM.startswith(seen):
+            # White space means nothing in either, and may go on for ever: the last of it stands for all.
+            self._start = seen or start[-1:]
             return b""
         self._start = None
-        if seen.removeprefix(b"\xef\xbb\xbf").startswith((b"{", b"[")):
-            self._streamed, self._size = False, 0
+        self._streamed = not seen.removeprefix(_BOM).startswith((b"{", b"["))
         return start
 
     def _collect(self, chunk: bytes) -> list[Event]:

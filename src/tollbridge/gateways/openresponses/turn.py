@@ -262,4 +262,5 @@ class Turn:
             self._error = error
             return []
         self.over = True
-        return [*(Failed(broken) for broken in self._broken), Failed(error, usage)]
+        error.usage = usage
+        return [Failed(each) for each in (*self._broken, error)]
