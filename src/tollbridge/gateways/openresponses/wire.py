@@ -205,6 +205,11 @@ def meaning(event: Fields) -> Meaning | None:
     return EVENTS.get(name)
 
 
+def thought(event: Fields) -> Literal["reasoning", "summary"]:
+    """Whether an event of reasoning is of the reasoning itself or of its summary."""
+    return "summary" if "reasoning_summary" in (event.text("type") or "") else "reasoning"
+
+
 def is_error(body: Fields) -> bool:
     """Whether a body that has neither type nor status is an error: nested, flat or FastAPI's."""
     return bool(body.raw.get("error") or body.raw.get("detail")) or ("message" in body and "code" in body)
@@ -242,6 +247,10 @@ def explains(event: Fields) -> bool:
     """Whether an error event says what is wrong; one that does not may be explained by the next event."""
     inner = event.inner("error") or event
     return bool(inner.text("message") or event.text("error") or event.raw.get("detail"))
+
+
+def call_proof(item: Fields) -> dict[str, Any] | None:
+    return {name: item.raw[name] for name in CALL_PROOFS if item.raw.get(name)} or None
 
 
 def as_text(value: object) -> str | None:
