@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.core.media import sniff, true_mime
-from tollbridge.gateway.pictures import draw_png
+from tollbridge.core.pictures import draw_png
 
 # The first bytes as the formats' specifications give them.
 HEADS = {
