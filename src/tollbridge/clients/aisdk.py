@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tollbridge.clients.gateway import GatewayClient, Question, encoded
+from tollbridge.core.addresses import VERCEL_HOST
 from tollbridge.core.errors import RequestError
 from tollbridge.core.messages import ChatRequest, Message, Role
 from tollbridge.core.models import Model
@@ -26,7 +27,7 @@ class AiSdkClient(GatewayClient):
     """Talks to one base URL (`…/v4/ai`) as the SDK's own gateway client does."""
 
     protocol = "ai-sdk-model"
-    home = "https://ai-gateway.vercel.sh/v4/ai"
+    home = f"https://{VERCEL_HOST}{PATHS[4]}"
 
     def __init__(
         self,

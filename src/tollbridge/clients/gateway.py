@@ -23,6 +23,7 @@ from tollbridge.core.json import write_whole
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
 from tollbridge.core.redaction import hide_key
+from tollbridge.core.texts import can_be_key
 from tollbridge.gateways.dialects import Decoder, decoder_for
 from tollbridge.gateways.endpoints import Endpoints
 from tollbridge.gateways.refusal import BODY_LIMIT as REFUSAL_LIMIT
@@ -272,7 +273,7 @@ class GatewayClient(ABC):
             **self._headers,
         }
         if key:
-            if not key.isascii() or not key.isprintable() or " " in key:
+            if not can_be_key(key):
                 raise RequestError("The API key contains characters that no key has. Was it pasted whole?")
             headers["authorization"] = f"Bearer {key}"
         return headers

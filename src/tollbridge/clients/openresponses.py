@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from tollbridge.clients.gateway import GatewayClient, Question, encoded
+from tollbridge.core.addresses import VERCEL
 from tollbridge.core.errors import NotFound, StreamError
 from tollbridge.core.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, until_failure
 from tollbridge.core.json import read_json
@@ -20,8 +21,6 @@ from tollbridge.gateways.endpoints import Endpoints, read_endpoints
 from tollbridge.gateways.openresponses.decode import StreamDecoder
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
-
-VERCEL = "https://ai-gateway.vercel.sh/v1"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -72,6 +71,7 @@ class OpenResponsesClient(GatewayClient):
 
 
 def _body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> bytes:
+    # Always said: some servers stream unless told not to.
     return encoded({**_parsed(request), "stream": stream})
 
 

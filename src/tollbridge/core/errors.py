@@ -16,10 +16,10 @@
     │   ├── NetworkFailed         no connection could be made
     │   ├── TimedOut
     │   └── Disconnected          the stream stopped before its end
-    ├── StreamError           the bytes made no sense
-    │   └── BrokenCall            only those of a tool call's arguments did not
-    └── Cancelled             the caller stopped it
+    └── StreamError           the bytes made no sense
+        └── BrokenCall            only those of a tool call's arguments did not
 
+A caller who stops a turn cancels its task, and gets asyncio's own `CancelledError`.
 An error keeps its message, kind, status, code, request id and how long to wait; never a key or a prompt.
 """
 
@@ -43,7 +43,6 @@ Kind = Literal[
     "server",
     "network",
     "timeout",
-    "cancelled",
     "disconnected",
     "protocol",
 ]
@@ -57,6 +56,8 @@ class BridgeError(Exception):
     transient: bool = False
     # What the turn cost until then, where the gateway said.
     usage: Usage | None = None
+    # What the person can do about it, where the error knows better than its kind.
+    advice: str | None = None
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class BridgeError(Exception):
         self.param = param  # the field of the request it is about, where the gateway named one
 
     def _identity(self) -> tuple[object, ...]:
-        return type(self), self.message, self.status, self.code, self.request_id, self.retry_after
+        return type(self), self.message, self.status, self.code, self.request_id, self.retry_after, self.usage
 
     # Compared by value, so that two decodings of the same bytes can be compared.
     def __eq__(self, other: object) -> bool:
@@ -206,7 +207,3 @@ def gravest(errors: Sequence[BridgeError]) -> BridgeError | None:
         return next(error for error in errors if not isinstance(error, BrokenCall))
     ids = [id_ for error in broken for id_ in error.calls]
     return BrokenCall.of(broken[0].message, *ids) if broken else None
-
-
-class Cancelled(BridgeError):
-    kind = "cancelled"

@@ -111,8 +111,9 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """`error.usage` is what the turn cost until then."""
+
     error: BridgeError
-    usage: Usage | None = None
 
 
 Event = (
@@ -131,9 +132,9 @@ Event = (
 
 def until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:
     """What was said, and what went wrong."""
-    failures = [event for event in events if isinstance(event, Failed)]
-    error = gravest([event.error for event in failures])
+    errors = [event.error for event in events if isinstance(event, Failed)]
+    error = gravest(errors)
     if error is None:
         return events, None
-    error.usage = next((event.usage for event in failures if event.usage is not None), None)
+    error.usage = next((each.usage for each in errors if each.usage is not None), None)
     return events[: next(place for place, event in enumerate(events) if isinstance(event, Failed))], error

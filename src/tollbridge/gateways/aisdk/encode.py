@@ -30,7 +30,7 @@ from tollbridge.gateways.aisdk.outputs import Target, encode_output, texts_of
 Json = dict[str, Any]
 ImageInNonUser = Literal["placeholder", "skip", "error"]
 
-# What the seed of a conversation may lack, and what stands for it.
+# What a history may lack, and what stands for it: a name for a result's tool, a result for a call.
 UNKNOWN_TOOL = "unknown_tool"
 NO_RESULT = "The tool gave no result."
 
@@ -126,7 +126,7 @@ class _Conversion:
                 return None  # in the tool message
 
     def _file(self, role: str, part: DataPart) -> Json | None:
-        mime = true_mime(part.data, part.mime) or "application/octet-stream"
+        mime = true_mime(part.data, part.mime)
         if role != "user" and mime.startswith("image/"):
             text = self._stand_in(role, part, mime)
             return {"type": "text", "text": text} if text else None

@@ -7,7 +7,7 @@ from base64 import b64encode
 from typing import Any, Literal
 
 from tollbridge.core.json import read_json
-from tollbridge.core.media import true_mime
+from tollbridge.core.media import is_text, true_mime
 from tollbridge.core.messages import DataPart, TextPart, ToolResultPart
 
 Json = dict[str, Any]
@@ -40,8 +40,7 @@ def encode_output(result: ToolResultPart, target: Target) -> Json:
 
 def texts_of(part: DataPart) -> list[str]:
     """What a file says, after its name; nothing where it is no text."""
-    mime = _mime(part)
-    if not mime.startswith("text/") and mime != "application/json":
+    if not is_text(_mime(part)):
         return []
     return [*([f"[{part.name}]"] if part.name else []), _text(part.data)]
 
@@ -63,7 +62,7 @@ def _items(part: TextPart | DataPart, target: Target) -> list[Json]:
 
 
 def _mime(part: DataPart) -> str:
-    return true_mime(part.data, part.mime.partition(";")[0].strip().lower()) or "application/octet-stream"
+    return true_mime(part.data, part.mime)
 
 
 def _text(data: bytes) -> str:

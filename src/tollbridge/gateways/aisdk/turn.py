@@ -115,4 +115,5 @@ class Turn:
         elif not self._errors:
             self._errors.append(Disconnected("The stream stopped before its end."))
         for error in self._errors:
-            self.calls.emit(Failed(error, None if ended else usage))
+            error.usage = None if ended else usage
+            self.calls.emit(Failed(error))

@@ -63,7 +63,7 @@ def _part(part: TextPart | ThinkingPart | DataPart | ToolResultPart) -> list[Jso
         case DataPart() if is_marker(part):
             return []
         case DataPart(data, label, name):
-            mime = true_mime(data, label) or "application/octet-stream"
+            mime = true_mime(data, label)
             named = {"filename": name} if name else {}
             url = f"data:{mime};base64,{b64encode(data).decode()}"
             return [{"type": "file", "mediaType": mime, "url": url, **named}]
