@@ -421,8 +421,8 @@ async def test_an_answer_without_end_ends_at_its_limit_and_is_not_asked_for_agai
     said: list[Event] = []
 
     async def listen(client: OpenResponsesClient) -> None:
-        async for event in client.stream({"model": "tollbridge/demo", "input": "long 60000"}):
-            said.append(event)
+        async for batch in client.batches({"model": "tollbridge/demo", "input": "long 60000"}):
+            said.extend(batch)
 
     async with Gateway() as gateway, client_of(gateway) as client:
         with pytest.raises(StreamError, match="larger than 2,000,000 bytes"):

@@ -28,7 +28,7 @@ READ_SIZE = 256 * 1024
 FLOOD = 0.0005
 GATHER = 0.001
 BODY_LIMIT = 64 * 1024 * 1024
-# A streamed answer: some millions of tokens, and pictures. The arguments of a call are held until it is whole.
+# A streamed answer: millions of tokens, and pictures. The arguments of a call are held until it is whole.
 STREAM_LIMIT = 512 * 1024 * 1024
 CONNECTION_LIMIT = 200
 
