@@ -119,7 +119,8 @@ def _call(turn: Turn, chunk: wire.Chunk) -> None:
             value = read_json(value) if value.strip() else {}
         except ValueError:
             offered = False
-            turn.fail(BrokenCall.of(f"The arguments of a call of the tool “{name}” are not JSON.", call_id))
+            message = f"The arguments of a call of the tool “{name}” are not JSON."
+            turn.fail(BrokenCall(message, calls=(call_id,)))
     turn.deltas.flush()
     turn.calls.call(call_id, name, value, offered=offered, metadata=wire.metadata(chunk))
 
