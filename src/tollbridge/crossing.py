@@ -49,7 +49,8 @@ class Crossing:
         return self._legal.counts
 
     def answer(self) -> AnswerParts:
-        return AnswerParts(self._legal.names.back, self._origin)
+        tools = frozenset(tool.name for tool in self._asked.tools)
+        return AnswerParts(self._legal.names.back, self._origin, tools=tools)
 
     def note(self, changes: Iterable[str]) -> None:
         for change in changes:

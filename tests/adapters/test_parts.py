@@ -35,6 +35,8 @@ SHOWN: list[tuple[Event, list[Part]]] = [
     (ReasoningEnded("rs_1"), []),
     (ToolCall("c1", "weather", {"city": "Oslo"}), [ToolCallPart("c1", "weather", {"city": "Oslo"})]),
     (ToolCall("c1", "now", {}), [ToolCallPart("c1", "now", {})]),
+    (ToolCall("c1", "now", None), [ToolCallPart("c1", "now", {})]),
+    (ToolCall("c1", "patch", ""), [ToolCallPart("c1", "patch", {"input": ""})]),
     (ToolCall("c1", "patch", "*** Begin"), [ToolCallPart("c1", "patch", {"input": "*** Begin"})]),
     (ToolCall("c1", "search", {"q": "x"}, offered=False), []),
     (File("image/png", PNG, name="a.png"), [DataPart(PNG, "image/png", "a.png")]),

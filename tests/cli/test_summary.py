@@ -79,7 +79,9 @@ def test_how_a_turn_ended(events: list[Event], ended: str, reason: str | None) -
 
 
 def test_what_was_said_before_a_failure_is_kept_with_its_usage() -> None:
-    summary = summarise([TextDelta("Hi"), Failed(RateLimited("slow down"), usage=Usage(input_tokens=5))])
+    error = RateLimited("slow down")
+    error.usage = Usage(input_tokens=5)
+    summary = summarise([TextDelta("Hi"), Failed(error)])
     assert summary.text == "Hi"
     assert summary.errors == [{"kind": "rate_limited", "message": "slow down"}]
     assert summary.usage is not None

@@ -9,9 +9,7 @@ import click
 
 from tollbridge.cli.terminal import folded, one_line
 from tollbridge.core.errors import BridgeError, Kind, RequestError
-from tollbridge.local import LocalModelFailed
-from tollbridge.settings import SettingsError, SettingsUnusable
-from tollbridge.settings.vault import KeyringUnusable
+from tollbridge.settings import SettingsError
 
 # How the gateway was asked; what helps depends on it.
 Way = Literal["openresponses", "ai-sdk", "ui-stream", "local"]
@@ -91,12 +89,10 @@ def tell(error: BridgeError, way: Way = "openresponses") -> None:
 
 
 def _advice(error: BridgeError, way: Way) -> str:
-    if isinstance(error, LocalModelFailed | SettingsUnusable):
+    if error.advice is not None:
         return error.advice
     if isinstance(error, SettingsError):
         return "Correct it there; `tollbridge config` shows what is in force."
-    if isinstance(error, KeyringUnusable):
-        return ""
     if isinstance(error, RequestError):
         return "Check what was given: --help says what each option takes."
     if error.retry_after is not None and error.transient:

@@ -75,7 +75,7 @@ def summarise(events: Iterable[Event]) -> Summary:
                 finished, usage = event, event.usage
             case Failed():
                 errors.append(event.error)
-                usage = usage or event.usage
+                usage = usage or event.error.usage
             case _:
                 assert_never(event)
     return Summary(

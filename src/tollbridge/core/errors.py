@@ -66,6 +66,8 @@ class BridgeError(Exception):
     transient: bool = False
     # What the turn cost until then, where the gateway said.
     usage: Usage | None = None
+    # What the person can do about it, where the error knows better than its kind.
+    advice: str | None = None
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class BridgeError(Exception):
         self.param = param  # the field of the request it is about, where the gateway named one
 
     def _identity(self) -> tuple[object, ...]:
-        return type(self), self.message, self.status, self.code, self.request_id, self.retry_after
+        return type(self), self.message, self.status, self.code, self.request_id, self.retry_after, self.usage
 
     # Compared by value, so that two decodings of the same bytes can be compared.
     def __eq__(self, other: object) -> bool:

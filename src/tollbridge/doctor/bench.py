@@ -19,13 +19,12 @@ from tollbridge.core.models import Model
 from tollbridge.core.quirks import Quirks
 from tollbridge.core.reasoning import Origin
 from tollbridge.crossing import Crossing
-from tollbridge.doctor.bill import Bill
 from tollbridge.gateways.dialects import decoder_for
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.sse import SseDecoder
 from tollbridge.healing import Learned, RememberedLessons, find_cure
-from tollbridge.usage import Payer, UsageTracker
+from tollbridge.usage import Account, Payer, UsageTracker
 
 if TYPE_CHECKING:
     from tollbridge.doctor.opening import Opening
@@ -191,17 +190,18 @@ class Bench:
         self.requests += 1
         if path != "/responses":
             return await self._bounded(method, path, body, min(self.bounds.answer, left))
-        bill = self.bill()
+        account = self.account()
         try:
             heard = await self._bounded(method, path, body, min(self.bounds.answer, left))
-            bill.close("completed" if heard.error is None else "failed", heard.finished, heard.error)
+            account.finished = heard.finished
+            account.close("completed" if heard.error is None else "failed", heard.error)
             return heard
         finally:
-            bill.close("cancelled")
+            account.close("cancelled")
 
-    def bill(self) -> Bill:
-        """For a question that is about to be put to the model."""
-        return Bill(self._tracker, self._payer, self.model or "")
+    def account(self) -> Account:
+        """Of a question that is about to be put to the model: an examination costs as any turn does."""
+        return Account(self.model or "", self._tracker, self._payer)
 
     async def _bounded(self, method: str, path: str, body: bytes | None, seconds: float) -> Heard:
         began = time.monotonic()

@@ -57,7 +57,7 @@ async def _hang_up(bench: Bench) -> int:
     request = bench.question(_MANY, max_output_tokens=400)
     body = bench.body(request)
     bench.requests += 1
-    bill = bench.bill()
+    account = bench.account()
     try:
         async with (
             bench.client.send("POST", "/responses", body, headers=ALONE) as reply,
@@ -67,4 +67,4 @@ async def _hang_up(bench: Bench) -> int:
                 return len(chunk)
         return 0
     finally:
-        bill.close("cancelled")
+        account.close("cancelled")

@@ -30,7 +30,7 @@ def test_a_cut_streams_steps_are_still_billed() -> None:
     step = {"type": "finish-step", "usage": {"inputTokens": 10, "outputTokens": 3}}
     [failed] = full(step, step)
     assert isinstance(failed, Failed)
-    assert failed.usage == Usage(20, 6, 26)
+    assert failed.error.usage == Usage(20, 6, 26)
 
 
 def test_a_total_replaces_the_sum_of_its_steps() -> None:

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 from tollbridge.core.errors import RequestError
 from tollbridge.core.json import read_json, write_whole
-from tollbridge.core.media import true_mime
+from tollbridge.core.media import is_text, true_mime
 from tollbridge.core.messages import (
     ChatRequest,
     DataPart,
@@ -29,9 +29,6 @@ from tollbridge.gateways.openresponses.wire import CALL_PROOFS, PROOFS
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
-
-# What is text under another name. No gateway sees an SVG; every model reads one.
-_TEXTS = {"application/json", "image/svg+xml"}
 
 # Text that a tool result needs when it has no other: the wire takes no error flag.
 ERROR_MARK = "Error: "
@@ -147,7 +144,7 @@ def _text(text: str) -> Json:
 def _data(part: DataPart) -> Json:
     """Bytes are called what they are: editors label PNG as JPEG."""
     mime = true_mime(part.data, part.mime)
-    if mime.startswith("text/") or mime in _TEXTS:
+    if is_text(mime):
         return _text(part.data.decode("utf-8", "replace"))
     url = f"data:{mime};base64,{b64encode(part.data).decode()}"
     if mime.startswith("image/"):
