@@ -10,7 +10,7 @@ from tollbridge.core.events import Finished, TextDelta, ToolCall
 from tollbridge.core.messages import TextPart, ToolCallPart
 
 BROKEN = ToolCall("c1", "read_file", '{"path": "/x', offered=False)
-PROBLEM = BrokenCall.of("The model called read_file with arguments that make no sense.", "c1")
+PROBLEM = BrokenCall("The model called read_file with arguments that make no sense.", calls=("c1",))
 
 
 def test_a_call_whose_arguments_break_off_is_handed_on_for_the_tool_to_refuse() -> None:

@@ -212,6 +212,7 @@ async def _connected(
                         lessons=lessons,
                     )
         case "embedded":
+            # Not at the top: a whole server, for those who have no gateway.
             from tollbridge.gateway import MODELS, Gateway
 
             async with Gateway() as gateway, open_client(backend, gateway.url) as client:

@@ -86,28 +86,9 @@ class UiStreamClient(GatewayClient):
     home = ""
     forbidden = "#"
 
-    def __init__(
-        self,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        *,
-        timeouts: Timeouts | None = None,
-        retries: RetryPolicy | None = None,
-        proxy: str | None = None,
-        allow_http: bool = False,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(
-            base_url,
-            api_key,
-            timeouts=timeouts,
-            retries=retries,
-            proxy=proxy,
-            allow_http=allow_http,
-            headers=headers,
-        )
+    def _take_address(self, url: str) -> None:
         # What stands after the path may be a key; it is sent, and no part of what others see and keep.
-        self.base_url, self._mark, self._query = (base_url or self.home).partition("?")
+        self.base_url, self._mark, self._query = url.partition("?")
         self._chats = uuid.uuid4()
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:  # noqa: ARG002
