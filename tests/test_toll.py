@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +103,36 @@ async def test_accuracy_is_about_what_was_told_before_and_not_what_was_counted_m
         assert toll.estimator.counted(asked, truth)
         answer = await client.create(asked)
         await toll.after(asked, answer.usage, [TextPart(answer.text)], before)
+    assert before is not None
     assert before.estimate.tokens != truth
     [measured] = toll.estimator.accuracy()
     assert (measured.requests, measured.exact) == (1, 0)
+
+
+async def test_behind_a_turn_a_lesson_delays_nobody_and_is_not_lost(tmp_path: Path) -> None:
+    """Another process holds the file until the turn has ended, and a while longer."""
+    with closing(HybridTokenEstimator(tmp_path / "store.db")) as estimator:
+        toll = Toll(estimator, behind=True)
+        async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+            with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                turn = await Bridge(client, toll=toll).answer(request(QUESTION), lambda parts: None)
+                assert estimator.estimate_request(request(QUESTION)).method == "estimated"
+                other.execute("ROLLBACK")
+        await toll.aclose(within=30)
+        again = estimator.estimate_request(request(QUESTION))
+    assert turn.usage is not None
+    assert (again.tokens, again.method) == (turn.usage.input_tokens, "actual")
+
+
+@pytest.mark.parametrize(
+    ("text", "window", "verdict"),
+    [("Hi", None, None), ("Hi", 1000, None), ("Hi " * 400, 100, "over"), ("橋" * 300, 1000, "fits")],
+)
+async def test_behind_turns_only_what_may_be_long_is_estimated_beforehand(
+    text: str, window: int | None, verdict: str | None
+) -> None:
+    toll = Toll(HybridTokenEstimator(), behind=True)
+    preflight = toll.before(request(Message(Role.USER, text)), window)
+    assert (preflight.verdict if preflight else None) == verdict
+    await toll.aclose()
