@@ -12,7 +12,8 @@ import pytest
 
 from tollbridge import Bridge, ChatRequest, ContextTooLong, Message, OpenResponsesClient, Role, TextPart
 from tollbridge.core.messages import Part
-from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.core.usage import Usage
+from tollbridge.estimator import NEAR, HybridTokenEstimator
 from tollbridge.gateway import Gateway
 from tollbridge.io.retry import RetryPolicy
 from tollbridge.toll import Toll
@@ -135,4 +136,29 @@ async def test_behind_turns_only_what_may_be_long_is_estimated_beforehand(
     toll = Toll(HybridTokenEstimator(), behind=True)
     preflight = toll.before(request(Message(Role.USER, text)), window)
     assert (preflight.verdict if preflight else None) == verdict
+    await toll.aclose()
+
+
+async def test_what_the_gateway_counted_outranks_what_was_estimated() -> None:
+    asked = request(Message(Role.USER, "word " * 1000))
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        truth = await client.input_tokens(asked)
+        wide, narrow = int(truth / NEAR) + 1, int(truth / NEAR)
+        turns = [
+            await Bridge(client, toll=Toll(HybridTokenEstimator())).answer(asked, list, window=window)
+            for window in (wide, narrow)
+        ]
+    assert all(turn.preflight and turn.preflight.warning for turn in turns)
+    told = f"The prompt came to {truth:,} tokens, 90% of the {narrow:,} that fit."
+    assert [turn.warning for turn in turns] == [None, told]
+
+
+@pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 5, 5)])
+async def test_where_the_gateway_counted_nothing_the_estimate_warns(usage: Usage | None) -> None:
+    toll = Toll(HybridTokenEstimator())
+    preflight = toll.before(request(QUESTION), 100)
+    assert preflight is not None
+    assert preflight.warning is not None
+    assert toll.warning(usage, 100, preflight) == preflight.warning
+    assert toll.warning(usage, 100, None) is None
     await toll.aclose()

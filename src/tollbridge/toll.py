@@ -15,7 +15,7 @@ from tollbridge.core.errors import BridgeError, ContextTooLong
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import ChatRequest, DataPart, Part
 from tollbridge.core.usage import Usage
-from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight
+from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, warn
 from tollbridge.store.waiting import WITHIN, settled
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,12 @@ class Toll:
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
         return preflight
+
+    def warning(self, usage: Usage | None, window: int | None, preflight: Preflight | None) -> str | None:
+        """Of a turn that has ended: by what the gateway reported, and by the estimate where it did not."""
+        if usage is not None and usage.input_tokens:
+            return warn(usage.input_tokens, window)
+        return preflight.warning if preflight is not None else None
 
     async def after(
         self,
