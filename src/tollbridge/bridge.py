@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from concurrent.futures import Future
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from tollbridge.core.errors import BridgeError
-from tollbridge.core.events import Event, Finished
+from tollbridge.core.events import Event
 from tollbridge.core.messages import ChatRequest, Part
 from tollbridge.core.models import Capabilities
 from tollbridge.core.reasoning import is_marker
@@ -21,7 +19,7 @@ from tollbridge.core.usage import Usage
 from tollbridge.crossing import Crossing
 from tollbridge.healing import Lessons, RememberedLessons
 from tollbridge.store.waiting import settled
-from tollbridge.usage import Outcome, Payer, Record, UsageTracker
+from tollbridge.usage import Account, Payer, UsageTracker
 
 if TYPE_CHECKING:
     from tollbridge.estimator import Preflight
@@ -44,7 +42,7 @@ class Gateway(Protocol):
 
 class Turn(msgspec.Struct, frozen=True):
     """How a turn ended. `first` and `duration` are seconds; `changes` says what was mended on
-    the way, in words, and `counts` how often, by kind."""
+    the way, in words, and `counts` how often, by kind; `warning` that the prompt was near what fits."""
 
     usage: Usage | None
     context: Usage | None
@@ -56,6 +54,7 @@ class Turn(msgspec.Struct, frozen=True):
     changes: tuple[str, ...] = ()
     counts: Mapping[str, int] = {}
     preflight: Preflight | None = None
+    warning: str | None = None
 
 
 class Bridge:
@@ -94,7 +93,7 @@ class Bridge:
         """
         crossing = Crossing(request, self._gateway.base_url, self._lessons, abilities)
         preflight = self._toll.before(crossing.sent, window, api_key) if self._toll is not None else None
-        account = _Account(request.model, self.tracker, self._payer)
+        account = Account(request.model, self.tracker, self._payer)
         said: list[Part] = []  # only where something is learned from it
 
         def tell(parts: list[Part]) -> None:
@@ -118,13 +117,15 @@ class Bridge:
             await settled(account.close("completed"))
         finally:
             await settled(account.close("failed"))  # whatever else happened, the editor's own errors too
-        turn = account.turn(crossing.changes, crossing.counts, preflight)
-        if self._toll is not None:
-            await self._toll.after(crossing.sent, turn.context, said, preflight)
-        return turn
+        turn = _turn(account, crossing, preflight)
+        if self._toll is None:
+            return turn
+        await self._toll.after(crossing.sent, turn.context, said, preflight)
+        warning = self._toll.warning(turn.context, window, preflight)
+        return msgspec.structs.replace(turn, warning=warning)
 
     async def _cross(
-        self, crossing: Crossing, account: _Account, tell: Callable[[list[Part]], None], api_key: str | None
+        self, crossing: Crossing, account: Account, tell: Callable[[list[Part]], None], api_key: str | None
     ) -> None:
         """Ask, and ask once more where the refusal can be cured: only while nothing has been said."""
         while True:
@@ -148,61 +149,17 @@ class Bridge:
             return
 
 
-class _Account:
-    """Keeps the time and the usage of one turn."""
-
-    def __init__(self, model: str, tracker: UsageTracker, payer: Payer) -> None:
-        self._model = model
-        self._tracker = tracker
-        self._payer = payer
-        self._started = time.time()
-        self.ticket = tracker.begin(model, payer, self._started)
-        self._clock = time.monotonic()
-        self._first: float | None = None
-        self._duration = 0.0
-        self._finished: Finished | None = None
-        self._closed = False
-
-    def see(self, batch: list[Event]) -> None:
-        for event in batch:
-            if isinstance(event, Finished):
-                self._finished = event
-            elif self._first is None:
-                self._first = time.monotonic() - self._clock
-
-    def close(self, outcome: Outcome, error: BridgeError | None = None) -> Future[None] | None:
-        """The first ending counts. What is returned is done when it has been written down."""
-        if self._closed:
-            return None
-        self._closed = True
-        self._duration = time.monotonic() - self._clock
-        finished = self._finished
-        return self._tracker.record(
-            Record(
-                model=self._model,
-                outcome=outcome,
-                usage=finished.usage if finished else error.usage if error else None,
-                started=self._started,
-                duration=self._duration,
-                first=self._first,
-                finish_reason=finished.reason if finished else None,
-                error=error.kind if error else None,
-                payer=self._payer,
-            ),
-            self.ticket,
-        )
-
-    def turn(self, changes: tuple[str, ...], counts: Mapping[str, int], preflight: Preflight | None) -> Turn:
-        finished = self._finished
-        return Turn(
-            usage=finished.usage if finished else None,
-            context=(finished.context or finished.usage) if finished else None,
-            finish_reason=finished.reason if finished else None,
-            response_id=finished.response_id if finished else None,
-            model=finished.model if finished else None,
-            first=self._first,
-            duration=self._duration,
-            changes=changes,
-            counts=counts,
-            preflight=preflight,
-        )
+def _turn(account: Account, crossing: Crossing, preflight: Preflight | None) -> Turn:
+    finished = account.finished
+    return Turn(
+        usage=finished.usage if finished else None,
+        context=(finished.context or finished.usage) if finished else None,
+        finish_reason=finished.reason if finished else None,
+        response_id=finished.response_id if finished else None,
+        model=finished.model if finished else None,
+        first=account.first,
+        duration=account.duration,
+        changes=crossing.changes,
+        counts=crossing.counts,
+        preflight=preflight,
+    )

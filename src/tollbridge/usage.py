@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
+from tollbridge.core.errors import BridgeError
+from tollbridge.core.events import Event, Finished
 from tollbridge.core.usage import Usage
-from tollbridge.store.database import StoreBusy, StoreUnusable
+from tollbridge.store import Database, StoreBusy, StoreUnusable, UsageTable
 from tollbridge.store.writer import Writer
-
-if TYPE_CHECKING:
-    from tollbridge.store import UsageTable
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +150,53 @@ def _begin(table: UsageTable, model: str, payer: Payer, started: float) -> int |
         return None
 
 
+class Account:
+    """Keeps the time and the usage of one request, from when it is sent; `finished` is how the gateway ended
+    it, where it did."""
+
+    def __init__(self, model: str, tracker: UsageTracker, payer: Payer) -> None:
+        self.finished: Finished | None = None
+        self.first: float | None = None
+        self.duration = 0.0
+        self._model = model
+        self._tracker = tracker
+        self._payer = payer
+        self._started = time.time()
+        self.ticket = tracker.begin(model, payer, self._started)
+        self._clock = time.monotonic()
+        self._closed = False
+
+    def see(self, batch: list[Event]) -> None:
+        """As it comes."""
+        for event in batch:
+            if isinstance(event, Finished):
+                self.finished = event
+            elif self.first is None:
+                self.first = time.monotonic() - self._clock
+
+    def close(self, outcome: Outcome, error: BridgeError | None = None) -> Future[None] | None:
+        """The first ending counts. What is returned is done when it has been written down."""
+        if self._closed:
+            return None
+        self._closed = True
+        self.duration = time.monotonic() - self._clock
+        finished = self.finished
+        return self._tracker.record(
+            Record(
+                model=self._model,
+                outcome=outcome,
+                usage=finished.usage if finished else error.usage if error else None,
+                started=self._started,
+                duration=self.duration,
+                first=self.first,
+                finish_reason=finished.reason if finished else None,
+                error=error.kind if error else None,
+                payer=self._payer,
+            ),
+            self.ticket,
+        )
+
+
 def _end(table: UsageTable, record: Record, ticket: Ticket | None) -> None:
     """The row was begun before in the same thread; or is begun now, if that had to be left out."""
     payer = record.payer
@@ -169,8 +216,6 @@ def _end(table: UsageTable, record: Record, ticket: Ticket | None) -> None:
 
 def open_tracker(path: Path) -> UsageTracker:
     """A tracker that writes into this file, or one that only remembers where the file cannot be used."""
-    from tollbridge.store import Database, UsageTable
-
     try:
         return StoredTracker(UsageTable(Database(path)))
     except StoreUnusable as error:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -8,8 +9,8 @@ import pytest
 from tests.cli.driving import Result, tollbridge
 from tests.store.holding import held
 
+from tollbridge.core.pictures import draw_png
 from tollbridge.gateway import Gateway
-from tollbridge.gateway.pictures import draw_png
 from tollbridge.store import Database
 
 KEY = "tk-0123456789-secret"
@@ -229,3 +230,16 @@ async def test_a_store_that_another_process_holds_delays_nobody(tmp_path: Path) 
     assert (result.code, result.out[:8]) == (0, "You said")
     assert result.err.count("a request is not written down") == 1
     assert result.err.count("what this request taught is lost") == 1
+
+
+async def test_a_prompt_that_is_over_what_fits_is_warned_of_and_sent_all_the_same(tmp_path: Path) -> None:
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path / "lists")}
+    async with Gateway() as gateway:
+        await tollbridge("models", "--base-url", gateway.url, env=env)
+        where = ("--base-url", gateway.url, "--model", "tollbridge/plain")
+        long = await tollbridge("ask", "-", *where, env=env, stdin=b"word " * 3905)
+        brief = await tollbridge("ask", "word", *where, env=env)
+        asked = [request for request in gateway.requests if request.path.endswith("/responses")]
+    assert (long.code, len(asked)) == (0, 2)
+    assert re.match(r"Note: The prompt is about \d,\d{3} tokens, more than the 3,072 that fit\.\n", long.err)
+    assert "that fit" not in brief.err

@@ -17,6 +17,8 @@ from tollbridge.core.errors import (
 )
 from tollbridge.local import LocalModelFailed
 from tollbridge.settings import SettingsUnusable
+from tollbridge.settings.vault import KeyringUnusable
+from tollbridge.store import StoreBusy, StoreUnusable
 
 
 def test_every_kind_of_error_says_what_to_do() -> None:
@@ -49,6 +51,16 @@ def test_every_kind_of_error_says_what_to_do() -> None:
             "There is no account “x”. None is set up.",
         ),
         (SettingsUnusable("It is not TOML.", "Correct it."), "It is not TOML. Correct it."),
+        (KeyringUnusable("The keyring is locked."), "The keyring is locked."),
+        (
+            StoreUnusable("The disk is full"),
+            "The disk is full. "
+            "Look at the data folder (its permissions, its space), or name another with TOLLBRIDGE_DATA_DIR.",
+        ),
+        (
+            StoreBusy("The file is locked"),
+            "The file is locked. Try again when the other program has written what it had to.",
+        ),
         (
             ServerFailed(""),
             "The gateway failed (server). Try again; if it goes on, the gateway's operator must look at it.",

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from tollbridge.cli.listening import show
+from tollbridge.cli.listening import MOST_CHANGES, show, show_changes
 from tollbridge.cli.screen import Screen
 from tollbridge.core.errors import ServerFailed
 from tollbridge.core.events import (
@@ -48,3 +48,14 @@ def test_how_each_event_is_shown(event: Event, out: str, side: str) -> None:
     show(event, screen)
     screen.end()
     assert (text.getvalue(), beside.getvalue()) == (out, side)
+
+
+@pytest.mark.parametrize(
+    ("where_all", "last"),
+    [("", "[and 2 changes more]"), ("; --json has them all", "[and 2 changes more; --json has them all]")],
+)
+def test_of_many_changes_the_first_are_told(where_all: str, last: str) -> None:
+    beside = io.StringIO()
+    changes = [f"change {number}" for number in range(MOST_CHANGES + 2)]
+    show_changes(changes, Screen(io.StringIO(), beside), where_all)
+    assert beside.getvalue().splitlines() == [*(f"[{each}]" for each in changes[:MOST_CHANGES]), last]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tollbridge.cli.summary import Summary, summarise, to_json
-from tollbridge.core.errors import Cancelled, Disconnected, RateLimited, StreamError
+from tollbridge.core.errors import Disconnected, RateLimited, StreamError
 from tollbridge.core.events import (
     Data,
     Event,
@@ -68,7 +68,6 @@ def test_a_whole_turn_is_folded_in_order() -> None:
         ([Failed(Disconnected("gone"))], "cut", None),
         ([TextDelta("a"), Failed(RateLimited("slow down"))], "error", None),
         ([Failed(StreamError("nonsense")), Failed(Disconnected("gone"))], "error", None),
-        ([Failed(Cancelled("stopped"))], "abort", None),
         ([Finished("unknown", ended="abort")], "abort", "unknown"),
         ([Finished("length", ended="incomplete")], "incomplete", "length"),
         ([Finished("error"), Failed(RateLimited("slow down"))], "finish", "error"),
@@ -80,7 +79,9 @@ def test_how_a_turn_ended(events: list[Event], ended: str, reason: str | None) -
 
 
 def test_what_was_said_before_a_failure_is_kept_with_its_usage() -> None:
-    summary = summarise([TextDelta("Hi"), Failed(RateLimited("slow down"), usage=Usage(input_tokens=5))])
+    error = RateLimited("slow down")
+    error.usage = Usage(input_tokens=5)
+    summary = summarise([TextDelta("Hi"), Failed(error)])
     assert summary.text == "Hi"
     assert summary.errors == [{"kind": "rate_limited", "message": "slow down"}]
     assert summary.usage is not None

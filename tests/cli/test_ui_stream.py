@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,16 @@ async def test_what_to_do_is_said_for_the_protocol_of_the_ai_sdk() -> None:
     assert result.code == 1
     assert "Check that --base-url speaks the AI SDK's gateway protocol" in result.err
     assert "OpenResponses" not in result.err
+
+
+async def test_what_a_turn_cost_until_it_failed_is_told(tmp_path: Path) -> None:
+    recorded = (RECORDED.parent.parent / "4.3.19" / "multi-step.ui.ds.txt").read_bytes()
+    first_step = recorded[: recorded.index(b"\n", recorded.index(b"\ne:") + 1) + 1]
+    counted = json.loads(first_step.splitlines()[-1][2:])["usage"]
+    async with answering(http(200, first_step, {"content-type": "text/plain"})) as endpoint:
+        env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
+        result = await tollbridge("ask", "hi", "--json", "--ui-stream", endpoint.url, env=env)
+    told = json.loads(result.out)
+    assert (result.code, told["ended"]) == (1, "cut")
+    assert told["usage"]["input"] == counted["promptTokens"] > 0
+    assert told["usage"]["output"] == counted["completionTokens"]

@@ -112,3 +112,12 @@ async def test_nothing_used_is_said(tmp_path: Path) -> None:
     assert (result.code, result.out) == (0, "")
     assert result.err == "Nothing was used in the last 7 days.\n"
     assert not (tmp_path / "none").exists()
+
+
+async def test_a_store_that_cannot_be_used_is_no_matter_of_the_gateway(tmp_path: Path) -> None:
+    (tmp_path / "tollbridge.db").mkdir()
+    result = await tollbridge("usage", env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)})
+    assert (result.code, result.out) == (1, "")
+    assert str(tmp_path / "tollbridge.db") in result.err
+    assert "TOLLBRIDGE_DATA_DIR" in result.err
+    assert "--base-url" not in result.err

@@ -58,8 +58,11 @@ def test_events_written_as_json_are_told_apart_by_their_tags() -> None:
 
 
 def test_two_failures_of_the_same_kind_are_the_same_event() -> None:
-    assert Failed(StreamError("No."), Usage(1)) == Failed(StreamError("No."), Usage(1))
+    assert Failed(StreamError("No.")) == Failed(StreamError("No."))
     assert Failed(StreamError("No.")) != Failed(StreamError("Yes."))
+    billed = StreamError("No.")
+    billed.usage = Usage(1)
+    assert Failed(StreamError("No.")) != Failed(billed)
 
 
 def test_a_call_is_for_the_editor_unless_said_otherwise() -> None:

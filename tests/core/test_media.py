@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.core.media import sniff, true_mime
-from tollbridge.gateway.pictures import draw_png
+from tollbridge.core.media import is_text, sniff, true_mime
+from tollbridge.core.pictures import draw_png
+from tollbridge.core.reasoning import CARRIED
 
 # The first bytes as the formats' specifications give them.
 HEADS = {
@@ -66,3 +67,24 @@ def test_a_label_is_read_bare_and_in_small_letters(label: str, mime: str) -> Non
 @given(st.binary(max_size=64), st.text(max_size=20))
 def test_any_bytes_and_any_label_give_some_mime(data: bytes, label: str) -> None:
     assert true_mime(data, label)
+
+
+@pytest.mark.parametrize(
+    ("mime", "text"),
+    [
+        ("text/x-json", True),
+        ("application/json", True),
+        ("application/yaml", True),
+        ("application/javascript", True),
+        ("application/geo+json", True),
+        ("application/atom+xml", True),
+        ("image/svg+xml", True),
+        ("image/png", False),
+        ("application/pdf", False),
+        ("application/epub+zip", False),
+        ("application/vnd.maker.part+json", False),
+        (CARRIED, False),
+    ],
+)
+def test_what_a_model_reads_as_text(mime: str, text: bool) -> None:
+    assert is_text(mime) is text

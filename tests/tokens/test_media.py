@@ -7,7 +7,10 @@ import wave
 
 import pytest
 
-from tollbridge.core.messages import DataPart
+from tollbridge.core.messages import ChatRequest, DataPart, Message, Role, TextPart
+from tollbridge.core.reasoning import CARRIED
+from tollbridge.gateways.openresponses.encode import translate_messages
+from tollbridge.history import sanitise
 from tollbridge.tokens.media import media_tokens, pages, seconds, text_of
 
 PDF = (
@@ -62,6 +65,36 @@ def test_a_part_that_is_text_is_read_as_text() -> None:
     assert text_of(DataPart(b"<a/>", "application/atom+xml")) == "<a/>"
     assert text_of(DataPart(b"\xff\xfe", "text/plain")) == "\ufffd\ufffd"
     assert text_of(DataPart(b"", "image/png")) is None
+    assert text_of(DataPart(b"{}", CARRIED)) is None
+
+
+LABELS = (
+    "text/plain; charset=utf-8",
+    "Text/CSV",
+    "application/json",
+    "application/xml",
+    "application/yaml",
+    "application/javascript",
+    "application/geo+json",
+    "application/atom+xml",
+    "image/svg+xml",
+    "image/png",
+    "application/pdf",
+    "application/x-private",
+    "application/vnd.maker.part+json",
+    "",
+)
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("data", [b"<a>1</a>", b"\x89PNG\r\n\x1a\n\0\0\0", PDF])
+def test_what_is_estimated_as_text_is_what_is_sent_as_text(data: bytes, label: str) -> None:
+    part = DataPart(data, label)
+    [item] = translate_messages([Message(Role.USER, (part,))])
+    sent = item["content"] if isinstance(item["content"], str) else item["content"][0].get("text")
+    legal = sanitise(ChatRequest(model="m", messages=(Message(Role.USER, (part,)),)))
+    [made] = legal.request.messages[0].parts
+    assert text_of(part) == sent == (made.text if isinstance(made, TextPart) else None)
 
 
 def test_what_no_gateway_takes_costs_nothing() -> None:

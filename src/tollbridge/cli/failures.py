@@ -9,9 +9,7 @@ import click
 
 from tollbridge.cli.terminal import folded, one_line
 from tollbridge.core.errors import BridgeError, Kind, RequestError
-from tollbridge.local import LocalModelFailed
-from tollbridge.settings import SettingsError, SettingsUnusable
-from tollbridge.settings.vault import KeyringUnusable
+from tollbridge.settings import SettingsError
 
 # How the gateway was asked; what helps depends on it.
 Way = Literal["openresponses", "ai-sdk", "ui-stream", "local"]
@@ -28,7 +26,6 @@ ADVICE: dict[Kind, str] = {
     "server": "Try again; if it goes on, the gateway's operator must look at it.",
     "network": "Check --base-url, the network connection and the proxy settings.",
     "timeout": "Try again; if it goes on, the gateway is too slow or out of reach.",
-    "cancelled": "Ask again when you like.",
     "disconnected": "Ask again: what was said before the connection broke is all there is.",
     "protocol": "Check that --base-url is an OpenResponses server; its address usually ends in /v1.",
 }
@@ -92,12 +89,10 @@ def tell(error: BridgeError, way: Way = "openresponses") -> None:
 
 
 def _advice(error: BridgeError, way: Way) -> str:
-    if isinstance(error, LocalModelFailed | SettingsUnusable):
+    if error.advice is not None:
         return error.advice
     if isinstance(error, SettingsError):
         return "Correct it there; `tollbridge config` shows what is in force."
-    if isinstance(error, KeyringUnusable):
-        return ""
     if isinstance(error, RequestError):
         return "Check what was given: --help says what each option takes."
     if error.retry_after is not None and error.transient:

@@ -98,7 +98,8 @@ class Data(msgspec.Struct, frozen=True, tag="data"):
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The gateway says the turn is over. `usage` is what is billed, over all steps of the turn;
     `context` is the usage of the last step where it differs: what now fills the window.
-    A `reason` of `None`: it did not say why."""
+    A `reason` of `None`: it did not say why. `invalid` are the calls that the backend itself found to make no
+    sense, and that nobody answered."""
 
     reason: FinishReason | None
     ended: Literal["finish", "incomplete", "abort"] = "finish"
@@ -106,11 +107,13 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     context: Usage | None = None
     response_id: str | None = None
     model: str | None = None
+    invalid: tuple[str, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """`error.usage` is what the turn cost until then."""
+
     error: BridgeError
-    usage: Usage | None = None
 
 
 Event = (
@@ -129,9 +132,9 @@ Event = (
 
 def until_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:
     """What was said, and what went wrong."""
-    failures = [event for event in events if isinstance(event, Failed)]
-    error = gravest([event.error for event in failures])
+    errors = [event.error for event in events if isinstance(event, Failed)]
+    error = gravest(errors)
     if error is None:
         return events, None
-    error.usage = next((event.usage for event in failures if event.usage is not None), None)
+    error.usage = next((each.usage for each in errors if each.usage is not None), None)
     return events[: next(place for place, event in enumerate(events) if isinstance(event, Failed))], error

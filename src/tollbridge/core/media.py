@@ -22,6 +22,12 @@ _SIGNATURES: tuple[tuple[tuple[tuple[int, bytes], ...], str], ...] = (
 # Every image has a zero byte this early, no text has one at all.
 _HEAD = 64
 UNKNOWN = "application/octet-stream"
+# Text under another name, and what is written in text whatever it is about: no gateway sees an SVG, every
+# model reads one.
+_TEXTS = frozenset({"application/javascript", "application/json", "application/xml", "application/yaml"})
+_WRITTEN = ("+json", "+xml", "+yaml")
+# What belongs to one vendor is for its own programs, our reasoning among it: no model is to read that.
+_PRIVATE = "application/vnd."
 
 
 def fingerprint(data: bytes) -> str:
@@ -61,6 +67,12 @@ def shown_mime(data: bytes, label: str) -> str:
     except (ValueError, RecursionError):
         return "text/plain"
     return label if is_json else "application/json"
+
+
+def is_text(mime: str) -> bool:
+    """Whether a model reads it as text. The mime type is bare and in small letters, as `true_mime` has it."""
+    written = mime.endswith(_WRITTEN) and not mime.startswith(_PRIVATE)
+    return mime.startswith("text/") or mime in _TEXTS or written
 
 
 def true_mime(data: bytes, label: str) -> str:

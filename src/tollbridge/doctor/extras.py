@@ -20,8 +20,8 @@ async def parameters(bench: Bench) -> Finding:
     refusals: dict[str, str] = {}
     for name, value in _PARAMETERS.items():
         heard = await bench.ask(bench.question(HELLO, **{name: value}))
-        if heard.is_refused and heard.error is not None:
-            refusals[name] = reason(heard.error)
+        if heard.refusal is not None:
+            refusals[name] = reason(heard.refusal)
         elif heard.error is not None:
             return not_seen(heard.error)
     if not refusals:
@@ -57,7 +57,7 @@ async def _hang_up(bench: Bench) -> int:
     request = bench.question(_MANY, max_output_tokens=400)
     body = bench.body(request)
     bench.requests += 1
-    bill = bench.bill()
+    account = bench.account()
     try:
         async with (
             bench.client.send("POST", "/responses", body, headers=ALONE) as reply,
@@ -67,4 +67,4 @@ async def _hang_up(bench: Bench) -> int:
                 return len(chunk)
         return 0
     finally:
-        bill.close("cancelled")
+        account.close("cancelled")

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import re
 
-from tollbridge.core.media import UNKNOWN, fingerprint, true_mime
+from tollbridge.core.media import UNKNOWN, fingerprint, is_text, true_mime
 from tollbridge.core.messages import DataPart, TextPart
-from tollbridge.core.texts import mended, pieces
+from tollbridge.core.texts import MAX_FILE_DATA, MAX_IMAGE_URL, mended, pieces
 from tollbridge.history.changes import Changes
 from tollbridge.history.target import Target
 
-# As the protocol limits a data URL, in characters.
-MAX_IMAGE_URL = 20_971_520
-MAX_FILE_DATA = 33_554_432
 _MIME = re.compile(r"[a-z0-9][a-z0-9.+_-]*/[a-z0-9][a-z0-9.+_-]*\Z")
-_TEXTS = frozenset({"application/json", "application/xml", "application/yaml", "image/svg+xml"})
 
 
 def legal_content(part: TextPart | DataPart, target: Target, changes: Changes) -> list[TextPart | DataPart]:
@@ -25,7 +21,7 @@ def legal_content(part: TextPart | DataPart, target: Target, changes: Changes) -
     if isinstance(part, TextPart):
         return _text(part.text, changes)
     mime = _mime(part)
-    if mime.startswith("text/") or mime in _TEXTS:
+    if is_text(mime):
         try:
             return _text(part.data.decode(), changes)
         except UnicodeDecodeError:

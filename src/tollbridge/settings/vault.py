@@ -24,7 +24,7 @@ NO_BACKEND = (
 
 
 class KeyringUnusable(RequestError):
-    pass
+    advice = ""  # the message says it
 
 
 def entry(account: Chosen) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from tollbridge.core.addresses import Backend
 from tollbridge.core.usage import Usage
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.wire import Shape
@@ -66,7 +67,7 @@ class Account(Shape, frozen=True):
 
     base_url: str
     api_key: str | None = None
-    backend: Literal["openresponses", "ai-sdk"] = "openresponses"
+    backend: Backend = "openresponses"
 
     def __repr__(self) -> str:
         return f"Account({self.base_url!r})"
@@ -111,10 +112,10 @@ class Tokens(Shape, frozen=True):
         )
 
 
-class ChatResult(Shape, frozen=True):
+class ChatResult(Shape, frozen=True, kw_only=True):
     """`usage` is what the turn cost; `context` what now fills the window: less, after several steps."""
 
-    finish_reason: str | None
+    finish_reason: str | None = None
     usage: Tokens | None = None
     context: Tokens | None = None
     response_id: str | None = None
@@ -123,9 +124,9 @@ class ChatResult(Shape, frozen=True):
     counts: Mapping[str, int] = {}
     warning: str | None = None
     first_seconds: float | None = None
-    seconds: float | None = None
+    seconds: float
     # Another number than last time: what was counted before may now be counted otherwise.
-    lesson: int | None = None
+    lesson: int
 
 
 class Progress(Shape, frozen=True):

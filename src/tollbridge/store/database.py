@@ -33,9 +33,13 @@ _LOG_LIMIT = 4_000_000
 class StoreUnusable(BridgeError):
     """The file cannot be read or written: no space, no permission, a disk that failed."""
 
+    advice = "Look at the data folder (its permissions, its space), or name another with TOLLBRIDGE_DATA_DIR."
+
 
 class StoreBusy(StoreUnusable):
     """Another process is writing, and has been for a while. It will end."""
+
+    advice = "Try again when the other program has written what it had to."
 
 
 class Database:

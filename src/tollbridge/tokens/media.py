@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 
-from tollbridge.core.media import true_mime
+from tollbridge.core.media import is_text, true_mime
 from tollbridge.core.messages import DataPart
 from tollbridge.tokens.images import image_tokens
 
@@ -29,20 +29,15 @@ _PAGE = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
 # The root of the pages says how many there are; an outline's /Count is about bookmarks.
 _PAGES = re.compile(rb"/Type\s*/Pages\b[^<>]*?/Count\s+(\d{1,6})|/Count\s+(\d{1,6})[^<>]*?/Type\s*/Pages\b")
 
-TEXTS = ("text/", "application/json", "application/xml", "application/javascript", "image/svg")
-
 
 def text_of(part: DataPart) -> str | None:
-    """The text of a part that is text, whatever its label's suffix says."""
-    mime = part.mime.lower()
-    if mime.startswith(TEXTS) or mime.split(";")[0].endswith(("+json", "+xml")):
-        return part.data.decode("utf-8", "replace")
-    return None
+    """The text of a part that is sent as text."""
+    return part.data.decode("utf-8", "replace") if is_text(true_mime(part.data, part.mime)) else None
 
 
 def media_tokens(model: str, part: DataPart) -> int:
     """What the provider's formula says. What no gateway takes is not sent, and costs nothing."""
-    mime = true_mime(part.data[:64], part.mime.lower())
+    mime = true_mime(part.data, part.mime)
     if mime.startswith("image/"):
         return image_tokens(model, part.data)
     if mime == "application/pdf":

@@ -30,7 +30,7 @@ def test_a_cut_streams_steps_are_still_billed() -> None:
     step = {"type": "finish-step", "usage": {"inputTokens": 10, "outputTokens": 3}}
     [failed] = full(step, step)
     assert isinstance(failed, Failed)
-    assert failed.usage == Usage(20, 6, 26)
+    assert failed.error.usage == Usage(20, 6, 26)
 
 
 def test_a_total_replaces_the_sum_of_its_steps() -> None:
@@ -149,6 +149,12 @@ def test_a_source_of_a_new_kind_is_left_out() -> None:
     new = {"type": "source", "sourceType": "video", "id": "s"}
     page = {"type": "source-url", "sourceId": "s", "url": "u"}
     assert full(new, page, FINISH) == [Source("url", "s", "u"), DONE]
+
+
+@pytest.mark.parametrize("kind", [[None], {}, 7])
+def test_a_source_whose_kind_is_no_text_is_known_by_its_chunk(kind: object) -> None:
+    page = {"type": "source-url", "sourceType": kind, "sourceId": "s", "url": "u"}
+    assert full(page, FINISH) == [Source("url", "s", "u"), DONE]
 
 
 def test_data_keeps_its_name_its_id_and_any_value() -> None:

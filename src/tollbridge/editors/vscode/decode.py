@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tollbridge.core.errors import RequestError
-from tollbridge.core.media import true_mime
+from tollbridge.core.media import is_text, true_mime
 from tollbridge.core.messages import (
     ChatRequest,
     DataPart,
@@ -47,8 +47,6 @@ OPTIONS: dict[str, tuple[str, type | tuple[type, ...]]] = {
 # Fields of the wire that are ours to fill.
 RESERVED = frozenset({"input", "instructions", "messages", "model", "store", "stream", "tools"})
 
-# Data that is text whatever its mime type's first half says.
-TEXTUAL = frozenset({"application/json", "application/xml", "application/yaml", "image/svg+xml"})
 FILES = frozenset({"application/pdf"})
 
 
@@ -82,11 +80,6 @@ def decode_chat(chat: wire.Chat, *, takes_files: bool = True) -> Decoded:
 def decode_message(message: wire.Message) -> Message:
     """One message alone, as the editor sends it to be counted."""
     return _message(message, "message", Counter(), takes_files=True)
-
-
-def decode_model_id(host_id: str) -> str:
-    """The gateway's name for a model, from the host's."""
-    return host_id.replace("%2F", "/").replace("%25", "%")
 
 
 def _message(message: wire.Message, place: str, dropped: Counter[str], takes_files: bool) -> Message:
@@ -131,8 +124,8 @@ def _data(data: bytes, label: str, dropped: Counter[str], takes_files: bool) -> 
     """The host scales a picture, makes a PNG of it and leaves its label as it was: the bytes decide."""
     if label == wire.MARKER_MIME and (carried := decode_marker(data)) is not None:
         return DataPart(carried, CARRIED)
-    mime = true_mime(data, label.partition(";")[0].strip().lower())
-    if mime in TEXTUAL or mime.startswith("text/"):
+    mime = true_mime(data, label)
+    if is_text(mime):
         return TextPart(data.decode("utf-8", "replace"))
     if mime.startswith("image/") or (mime in FILES and takes_files):
         return DataPart(data, mime)

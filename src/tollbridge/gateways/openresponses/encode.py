@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 from tollbridge.core.errors import RequestError
 from tollbridge.core.json import read_json, write_whole
-from tollbridge.core.media import true_mime
+from tollbridge.core.media import is_text, true_mime
 from tollbridge.core.messages import (
     ChatRequest,
     DataPart,
@@ -24,16 +24,11 @@ from tollbridge.core.messages import (
 )
 from tollbridge.core.quirks import Quirks
 from tollbridge.core.reasoning import unbind
+from tollbridge.core.texts import MAX_TEXT
 from tollbridge.gateways.openresponses.wire import CALL_PROOFS, PROOFS
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
-
-# What is text under another name. No gateway sees an SVG; every model reads one.
-_TEXTS = {"application/json", "image/svg+xml"}
-
-# As the protocol limits one text, in characters.
-MAX_TEXT = 10_485_760
 
 # Text that a tool result needs when it has no other: the wire takes no error flag.
 ERROR_MARK = "Error: "
@@ -42,13 +37,13 @@ Json = dict[str, Any]
 DEFAULT = Quirks()
 
 
-def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
-    """The body of `POST /responses`. `stream` is always said: some servers stream unless told not to."""
+def encode_request(request: ChatRequest) -> Json:
+    """The body of `POST /responses`, for an answer that is streamed."""
     quirks = request.quirks or DEFAULT
     body: Json = {
         "model": request.model,
         "input": translate_messages(request.messages, quirks),
-        "stream": stream,
+        "stream": True,
         # The whole history is sent every time; nothing depends on the server's memory.
         "store": False,
     }
@@ -149,7 +144,7 @@ def _text(text: str) -> Json:
 def _data(part: DataPart) -> Json:
     """Bytes are called what they are: editors label PNG as JPEG."""
     mime = true_mime(part.data, part.mime)
-    if mime.startswith("text/") or mime in _TEXTS:
+    if is_text(mime):
         return _text(part.data.decode("utf-8", "replace"))
     url = f"data:{mime};base64,{b64encode(part.data).decode()}"
     if mime.startswith("image/"):
