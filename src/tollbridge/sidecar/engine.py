@@ -43,7 +43,7 @@ class Engine:
     def pending(self) -> int:
         return len(self._running.tasks) if self._running else 0
 
-    def submit(self, call_id: Id, work: Work, ended: Ended) -> None:
+    def submit(self, call_id: object, work: Work, ended: Ended) -> None:
         """Starts the work; `ended` is called once, in the engine's thread."""
         self._soon(lambda running: running.begin(call_id, work, ended))
 
@@ -85,7 +85,7 @@ class _Running:
         self.loop = loop
         self.stopped = stopped
         self._make = make
-        self.tasks: dict[Id, asyncio.Task[Any]] = {}
+        self.tasks: dict[object, asyncio.Task[Any]] = {}
         self._turns: asyncio.Task[Turns] = loop.create_task(self._made())
 
     async def _made(self) -> Turns:
@@ -100,7 +100,7 @@ class _Running:
         if self._turns.exception() is None:
             await self._turns.result().aclose()
 
-    def begin(self, call_id: Id, work: Work, ended: Ended) -> None:
+    def begin(self, call_id: object, work: Work, ended: Ended) -> None:
         task = self.loop.create_task(self._work(work))
         self.tasks[call_id] = task
         task.add_done_callback(lambda done: self._end(call_id, done, ended))
@@ -120,7 +120,7 @@ class _Running:
         # Where it could not be made, every request is told so.
         return await work(await asyncio.shield(self._turns))
 
-    def _end(self, call_id: Id, task: asyncio.Task[Any], ended: Ended) -> None:
+    def _end(self, call_id: object, task: asyncio.Task[Any], ended: Ended) -> None:
         import asyncio
 
         self.tasks.pop(call_id, None)

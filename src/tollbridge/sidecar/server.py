@@ -51,6 +51,7 @@ class Server:
         self._counting = Counting()
         self._engine = Engine(self._make_turns)
         self._worker = Worker()
+        self._under_way: set[Id | None] = set()  # what will be answered later, or in another thread
         self._reading = Thread(target=self._read, name="stdin", daemon=True)
         self._leaving = Event()
         self._answered_here: dict[str, Callable[[msgspec.Raw], Any]] = {
@@ -104,8 +105,10 @@ class Server:
         if refusal is not None:
             if found.id is None:  # nobody else is told
                 log("warning", refusal.message)
-            self._answer(found, None, refusal)
+            else:
+                self._write(jsonrpc.encode_fault(found.id, refusal))
         elif found.method in self._answered_apart:
+            self._under_way.add(found.id)
             self._worker.do(lambda: self._answer_apart(found))
         elif found.method in self._answered_here:
             with _Edge(self, found) as edge:
@@ -113,6 +116,7 @@ class Server:
             if found.method == "initialize" and self._settings is not None and not self._engine.started:
                 self._engine.start()  # after the greeting, which needs nothing of it
         elif found.id is not None:
+            self._under_way.add(found.id)
             self._hand_over(found, found.id)
 
     def _answer_apart(self, call: Call) -> None:
@@ -137,6 +141,8 @@ class Server:
             return Fault(jsonrpc.NOT_INITIALIZED, f"{call.method!r} came before `initialize`.")
         if self._shut_down and call.method != "exit":
             return Fault(jsonrpc.INVALID_REQUEST, f"{call.method!r} came after `shutdown`.")
+        if call.id is not None and call.id in self._under_way:
+            return Fault(jsonrpc.INVALID_REQUEST, f"The id {call.id!r} is that of a request under way.")
         return None
 
     def _hand_over(self, call: Call, call_id: Id) -> None:
@@ -170,6 +176,7 @@ class Server:
     def _answer(self, call: Call, result: Any, fault: Fault | None) -> None:
         if call.id is None:  # a notification gets none
             return
+        self._under_way.discard(call.id)
         answer = jsonrpc.encode_result(call.id, result) if fault is None else None
         self._write(answer or jsonrpc.encode_fault(call.id, fault or CANCELLED))
 
@@ -211,7 +218,7 @@ class Server:
         settings = read_parameters(raw, wire.Settings)
         self._settings = settings
         self._engine.submit(
-            _SETTINGS,
+            object(),  # nobody can cancel it, nor is it answered
             lambda turns: turns.change_settings(settings),
             lambda _, error: log_failure("settings", error) if error else None,
         )
@@ -254,9 +261,6 @@ class Server:
 
     def _models_changed(self, base_url: str) -> None:
         self._write(jsonrpc.encode_notification("models/changed", {"baseUrl": base_url}))
-
-
-_SETTINGS = "settings"  # not an id an editor gives: its answers go nowhere
 
 
 class _Edge:
