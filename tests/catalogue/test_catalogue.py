@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -288,3 +289,23 @@ async def test_the_embedded_gateway_describes_its_endpoints() -> None:
     assert found.prices == demo.prices
     assert found.parameters == demo.parameters
     assert found.providers == ("tollbridge",)
+
+
+def test_a_draft_that_could_not_become_a_list_is_removed(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    shelf.put(Kept(base_url="u", fetched=1.0, models=()))
+    (path,) = tmp_path.iterdir()
+    path.unlink()
+    path.mkdir()  # in the way
+    shelf.put(Kept(base_url="u", fetched=1.0, models=()))
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_drafts_of_processes_that_were_killed_are_cleared_away(tmp_path: Path) -> None:
+    killed, writing = tmp_path / "0123456789abcdef0123.4711", tmp_path / "0123456789abcdef0123.4712"
+    killed.touch()
+    writing.touch()
+    os.utime(killed, (1.0, 1.0))
+    Shelf(tmp_path).put(Kept(base_url="u", fetched=1.0, models=()))
+    assert not killed.exists()
+    assert writing.exists()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,3 +121,20 @@ def test_a_sign_of_life_lasts_until_it_is_taken_down(tmp_path: Path) -> None:
     sign.take_down()
     assert not is_alive(tmp_path / "store.db", sign.name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_signs_that_were_left_behind_are_cleared_away_and_young_or_living_ones_are_not(
+    table: UsageTable, path: Path
+) -> None:
+    old = time.time() - 3600
+    for name in ("killed", "young"):
+        path.with_name(f"store.db-alive-{name}").touch()
+    living = Sign(path)
+    for name in ("killed", living.name):
+        os.utime(path.with_name(f"store.db-alive-{name}"), (old, old))
+    path.with_name("other.db-alive-killed").touch()
+    os.utime(path.with_name("other.db-alive-killed"), (old, old))
+    table.settle()
+    left = {found.name for found in path.parent.glob("*-alive-*")}
+    assert left == {"store.db-alive-young", f"store.db-alive-{living.name}", "other.db-alive-killed"}
+    living.take_down()

@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 SIZE_LIMIT = 32 * 1024 * 1024
 # Lists kept; the oldest go. A person has a handful of gateways.
 FILE_LIMIT = 32
+# A draft of this age is of a process that was killed: to write one takes a moment.
+_DRAFT_SECONDS = 60.0
 _FORMAT = 1
 
 
@@ -84,12 +87,17 @@ class Shelf:
             draft.replace(path)  # at once: a reader sees the old list or the new one
             self._trim()
         except OSError as error:
+            with suppress(OSError):
+                draft.unlink()
             log.info("the list of models could not be kept in %s: %s", self._folder, error.strerror)
 
     def _trim(self) -> None:
         lists = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
         for path in lists[:-FILE_LIMIT]:
             path.unlink(missing_ok=True)
+        for draft in self._folder.glob("*.[0-9]*"):
+            if draft.stat().st_mtime < time.time() - _DRAFT_SECONDS:
+                draft.unlink(missing_ok=True)
 
     def _path(self, base_url: str, account: str) -> Path:
         """By the account's name: nothing on disk is made of its key."""

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import IO
 
 from tollbridge.store.database import StoreUnusable
+
+# Seconds.
+YOUNG = 60.0
 
 if sys.platform == "win32":
     import msvcrt
@@ -61,6 +65,15 @@ def is_alive(database: Path, name: str) -> bool:
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
     return False
+
+
+def clear(database: Path) -> None:
+    """Remove what processes left behind that were killed. A young file may be about to be locked."""
+    begins = _path(database, "").name
+    with contextlib.suppress(OSError):
+        for path in list(database.parent.iterdir()):
+            if path.name.startswith(begins) and path.stat().st_mtime < time.time() - YOUNG:
+                is_alive(database, path.name.removeprefix(begins))
 
 
 def _path(database: Path, name: str) -> Path:

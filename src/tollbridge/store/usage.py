@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from tollbridge.core.usage import Usage
-from tollbridge.store.alive import Sign, is_alive
+from tollbridge.store.alive import Sign, clear, is_alive
 from tollbridge.store.database import Database, StoreBusy
 
 # Rows kept; the oldest go. At some 150 bytes each, 30 MB.
@@ -59,6 +59,7 @@ class UsageTable:
                         "UPDATE usage SET outcome = 'interrupted' WHERE session = ? AND outcome = 'running'",
                         (session,),
                     )
+        clear(self._database.path)
 
     def begin(self, model: str, account: str, base_url: str, started: float) -> int:
         """The number of the new row."""
