@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import time
@@ -105,3 +106,23 @@ async def test_an_editor_that_closes_only_what_it_reads_from_is_gone(
     log = (tmp_path / "log").read_text()
     assert "BrokenPipeError" not in log
     assert "[error]" not in log
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
+@pytest.mark.parametrize("program", ["tollbridge.sidecar", "tollbridge sidecar"])
+def test_without_both_ends_of_the_way_it_leaves_without_a_traceback(program: str, closed: str) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}'
+    ended = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m {program} {closed}"],
+        input=b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
+        stderr=subprocess.PIPE,
+        timeout=60,
+        env={"PYTHONPATH": str(SRC), **PLACES},
+    )
+    said = ended.stderr.decode()
+    if program == "tollbridge.sidecar":
+        assert ended.returncode == 2
+        assert re.fullmatch(r"\[error\] standard input and output .* closed\n", said)
+    else:  # which puts something in the place of what is closed: nothing to read, and nobody who does
+        assert ended.returncode == 0
+        assert said == ("" if "<" in closed else "[info] the editor no longer reads\n")

@@ -16,8 +16,11 @@ def main() -> int:
     """Serves one editor until it leaves; the exit code."""
     from tollbridge.io.stdio import claim_stdio
     from tollbridge.sidecar.log import log
-    from tollbridge.sidecar.server import Server
+    from tollbridge.sidecar.server import EXIT_LOST, Server
 
+    if sys.stdin is None or sys.stdout is None:  # Python's word for a descriptor that is closed
+        log("error", "standard input and output are the way to the editor, and one of them is closed")
+        return EXIT_LOST
     if sys.stdin.isatty():
         log("info", "this program speaks JSON-RPC to an editor; docs/protocol.md says how. Ctrl-D ends it.")
     try:

@@ -71,7 +71,7 @@ class Server:
 
     def serve(self) -> int:
         """Until the editor says `exit` or closes its end, either of them; the program's exit code."""
-        self._stdio.start(self._leaving.set)
+        self._stdio.start(self._lost)
         self._reading.start()
         self._leaving.wait()
         self._stdio.hurry()
@@ -81,6 +81,10 @@ class Server:
         self._stdio.close(STOP_SECONDS)
         return EXIT_WELL if self._exit_code is None else self._exit_code
 
+    def _lost(self) -> None:
+        log("info", "the editor no longer reads")
+        self._leaving.set()
+
     def _read(self) -> None:
         """In a thread of its own: it may wait for what never comes, when the editor no longer reads."""
         try:
@@ -88,7 +92,7 @@ class Server:
                 for found in self._reader.feed(chunk):
                     self._take(found)
         except BrokenPipeError:
-            log("info", "the editor no longer reads")
+            self._lost()
         except OSError as error:
             log("error", f"the editor cannot be heard: {error.strerror}")
         finally:
