@@ -25,8 +25,20 @@ AT_TERMINAL = (
     "fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
     "os.execv(sys.argv[1], sys.argv[1:])",
 )
+# Becomes the program on a disk that takes no file longer than so many bytes.
+NEARLY_FULL = (
+    "import os, resource, signal, sys\n"
+    "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)\n"
+    "os.execv(sys.argv[2], sys.argv[2:])"
+)
 _OURS = re.compile(r"TOLLBRIDGE_|AI_GATEWAY_|VERCEL_|NO_COLOR|.*_proxy", re.IGNORECASE)
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
+
+
+def with_room(room: int) -> tuple[str, ...]:
+    """The program on a disk that is full but for so many bytes of each file."""
+    return (sys.executable, "-c", NEARLY_FULL, str(room), *PROGRAM)
 
 
 class Result(NamedTuple):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.driving import environment, terminal, tollbridge
+from tests.cli.driving import environment, terminal, tollbridge, with_room
 
 from tollbridge.doctor import STEPS
 from tollbridge.gateway import Gateway
@@ -88,6 +88,16 @@ async def test_a_profile_that_cannot_be_written_is_an_error_of_one_sentence(tmp_
         )
     assert result.code == 1
     assert "The profile cannot be written" in result.err
+
+
+async def test_a_disk_that_is_full_is_told_with_the_name_of_the_profile(tmp_path: Path) -> None:
+    async with Gateway() as gateway:
+        env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
+        result = await tollbridge("doctor", "--base-url", gateway.url, env=env, program=with_room(100))
+    assert result.code == 1
+    assert "The profile cannot be written: File too large (" in result.err
+    assert "(None)" not in result.err
+    assert [path for path in tmp_path.rglob("*") if path.name.startswith("tmp")] == []
 
 
 async def test_the_model_of_the_settings_is_examined_and_what_it_cost_is_in_the_ledger(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import PROGRAM, tollbridge
+from tests.cli.driving import tollbridge, with_room
 
 from tollbridge.gateway import Gateway
 
@@ -103,6 +102,18 @@ async def test_what_cannot_be_compared_or_read_is_told(tmp_path: Path) -> None:
         assert words in result.err
 
 
+@pytest.mark.parametrize(("body", "words"), [("{oops", "is not JSON: "), ("[]", "is not a JSON object.")])
+async def test_a_request_in_a_recording_that_is_none_is_told(tmp_path: Path, body: str, words: str) -> None:
+    path = await recorded(tmp_path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    (sent,) = (line for line in lines if "body" in line)
+    sent["body"] = body
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    result = await tollbridge("replay", "--diff", str(path))
+    assert (result.code, result.out) == (1, "")
+    assert f"The recorded body of the request to {sent['url']} {words}" in result.err
+
+
 async def test_a_folder_that_cannot_be_made_costs_the_recording_and_not_the_answer() -> None:
     async with Gateway() as gateway:
         asked = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
@@ -110,15 +121,6 @@ async def test_a_folder_that_cannot_be_made_costs_the_recording_and_not_the_answ
     assert result.code == 0
     assert result.out.startswith("You said “hi”.")
     assert result.err.startswith("Note: The turn could not be recorded in /dev/null/turns: ")
-
-
-# Becomes the program on a disk that is full but for so many bytes.
-FULL = """
-import os, resource, signal, sys
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 @pytest.mark.parametrize("options", [(), ("--record-redact",)])
@@ -129,8 +131,7 @@ async def test_a_disk_that_is_full_costs_the_recording_and_not_the_answer(
     async with Gateway() as gateway:
         asked = ("ask", "hello", "--base-url", gateway.url, "--model", "tollbridge/demo")
         recording = ("--record", str(tmp_path), *options)
-        full = (sys.executable, "-c", FULL, str(room), *PROGRAM)
-        result = await tollbridge(*asked, *recording, program=full)
+        result = await tollbridge(*asked, *recording, program=with_room(room))
     assert (result.code, result.out[:8]) == (0, "You said")
     assert result.err.count(f"The turn could not be recorded in {tmp_path}: File too large") == 1
     assert not list(tmp_path.glob("*.part"))

@@ -183,6 +183,14 @@ def test_a_folder_for_recordings_may_be_at_home_or_none(path: Path, record: str,
     assert loaded(path).settings.record_folder == folder
 
 
+@pytest.mark.parametrize("record", ["~nobody-of-this-name/turns", "a\\u0000b"])
+def test_a_folder_for_recordings_that_cannot_be_is_told_with_its_place(path: Path, record: str) -> None:
+    path.write_text(f'model = "m"\nrecord = "{record}"')
+    with pytest.raises(SettingsError, match=r"^record: .*\(.*, line 2\)$") as caught:
+        loaded(path)
+    assert caught.value.setting == "record"
+
+
 def test_the_environment_reads_lists_numbers_and_switches(path: Path) -> None:
     found = loaded(
         path, TOLLBRIDGE_DENY="a/*, b", TOLLBRIDGE_ALLOW_HTTP="on", TOLLBRIDGE_TIMEOUT_TOTAL="7.5"

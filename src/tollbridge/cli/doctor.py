@@ -19,7 +19,7 @@ from tollbridge.cli.terminal import counted, folded, one_line
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.places import database_file
 from tollbridge.doctor import ABOUT, Examination
-from tollbridge.profiles import keep_profile
+from tollbridge.profiles import keep_profile, profile_file
 from tollbridge.usage import open_tracker
 
 
@@ -81,8 +81,9 @@ def _keep(examination: Examination, base_url: str) -> Path:
     try:
         return keep_profile(base_url, examination.model or "", examination.quirks, comments)
     except OSError as error:
+        where = error.filename or profile_file(base_url)  # a disk that is full names no file
         raise click.ClickException(
-            f"The profile cannot be written: {error.strerror or error} ({error.filename}). "
+            f"The profile cannot be written: {error.strerror or error} ({where}). "
             "Point TOLLBRIDGE_DATA_DIR at a folder that can be written to."
         ) from error
 

@@ -66,9 +66,15 @@ def keep_profile(
     text = _text(base_url, msgspec.structs.replace(found, models={**earlier, **found.models}), comments)
     path.parent.mkdir(parents=True, exist_ok=True)
     # In one step: an editor may be reading it.
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(text.encode("utf-8", "replace"))
-    os.replace(file.name, path)
+    file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)  # noqa: SIM115 - closed below
+    try:
+        with file:
+            file.write(text.encode("utf-8", "replace"))
+        os.replace(file.name, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(file.name)
+        raise
     return path
 
 

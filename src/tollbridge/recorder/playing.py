@@ -17,7 +17,7 @@ from tollbridge.gateways.dialects import decoder_for
 from tollbridge.healing import Learned, RememberedLessons
 from tollbridge.recorder.lines import Begun, Line, Parts
 from tollbridge.recorder.reading import Attempt, Recording, attempts_of
-from tollbridge.recorder.wording import Difference, base_url_of, differences
+from tollbridge.recorder.wording import Difference, base_url_of, body_of, differences
 
 _Shape = TypeVar("_Shape")
 
@@ -50,6 +50,9 @@ async def _play(begun: Begun, attempts: list[Attempt]) -> Played:
     # How the request was put depended on what was known: where that is not recorded, or the content is
     # blotted out, it cannot be put again.
     compares = begun.learned is not None and not begun.redacted
+    for attempt in attempts if compares else ():
+        if not attempt.sent.left_out:
+            body_of(attempt.sent)  # what is wrong with the recording is not the turn's failure
     gateway = _Gateway(attempts, played.requests if compares else None)
     lessons = RememberedLessons()
     if begun.learned is not None:

@@ -8,6 +8,7 @@ from typing import Any
 from tollbridge.clients.aisdk import PATHS, AiSdkClient, UiStreamClient
 from tollbridge.clients.gateway import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.core.errors import RequestError
 from tollbridge.core.json import read_json, write_json
 from tollbridge.core.messages import ChatRequest
 from tollbridge.recorder import redact
@@ -25,10 +26,20 @@ def base_url_of(sent: Sent) -> str:
     return sent.url if sent.protocol == "auto" else sent.url.rpartition("/")[0]
 
 
+def body_of(sent: Sent) -> dict[str, Any]:
+    try:
+        body = read_json(sent.body)
+    except ValueError as error:
+        raise RequestError(f"The recorded body of the request to {sent.url} is not JSON: {error}.") from None
+    if not isinstance(body, dict):
+        raise RequestError(f"The recorded body of the request to {sent.url} is not a JSON object.")
+    return body
+
+
 def differences(sent: Sent, request: ChatRequest) -> list[Difference]:
     """Of a body that was kept. Secrets are blotted out of both."""
     now = redact.hide_secrets(_client(sent).worded(request))
-    before, after = read_json(sent.body), read_json(now)
+    before, after = body_of(sent), read_json(now)
     for name in _BY_CHANCE.get(sent.protocol, ()):
         before.pop(name, None)
         after.pop(name, None)

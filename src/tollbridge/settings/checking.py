@@ -90,6 +90,7 @@ def _complaints(settings: Settings) -> list[tuple[str, str]]:
     found: list[tuple[str, str | None]] = [
         ("base_url", _about_gateway(settings.base_url)),
         ("proxy", _about_proxy(settings.proxy)),
+        ("record", _about_folder(settings)),
         *(
             (f"timeouts.{name}", None if 0 <= seconds < math.inf else "a time is a number not less than 0")
             for name, seconds in msgspec.structs.asdict(settings.timeouts).items()
@@ -140,6 +141,16 @@ def _about_proxy(url: str | None) -> str | None:
     if url is not None and url.lower().startswith("socks"):
         return "SOCKS proxies are not supported. Set one of http or https for Tollbridge alone (`proxy`)"
     return _about_url(url, "http://proxy.example:3128")
+
+
+def _about_folder(settings: Settings) -> str | None:
+    if "\0" in (settings.record or ""):
+        return "the name of a folder has no U+0000 in it"
+    try:
+        settings.record_folder  # noqa: B018 - read for what it says of a home that is nobody's
+    except RuntimeError:
+        return "there is no such home. Write the whole path of the folder"
+    return None
 
 
 def _about_url(url: str | None, example: str) -> str | None:
