@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from tollbridge.core.endings import shortfall, silence
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import Event
-from tollbridge.core.messages import ChatRequest, Part
+from tollbridge.core.messages import ChatRequest, Part, ThinkingPart
 from tollbridge.core.models import Capabilities
 from tollbridge.core.reasoning import is_marker
 from tollbridge.core.usage import Usage
@@ -42,7 +43,7 @@ class Gateway(Protocol):
 
 class Turn(msgspec.Struct, frozen=True):
     """How a turn ended. `first` and `duration` are seconds; `changes` says what was mended on
-    the way, in words, and `counts` how often, by kind."""
+    the way, in words, and `counts` how often, by kind; `shortfall` why the answer is not whole."""
 
     usage: Usage | None
     context: Usage | None
@@ -54,6 +55,13 @@ class Turn(msgspec.Struct, frozen=True):
     changes: tuple[str, ...] = ()
     counts: Mapping[str, int] = {}
     preflight: Preflight | None = None
+    shortfall: str | None = None
+
+    @property
+    def warning(self) -> str | None:
+        """What whoever asked should know of the answer, and of the prompt."""
+        said = (self.shortfall, self.preflight.warning if self.preflight else None)
+        return " ".join(filter(None, said)) or None
 
 
 class Bridge:
@@ -86,7 +94,8 @@ class Bridge:
     ) -> Turn:
         """Report the parts of the answer as they come, a list for each network read, and say how it ended.
 
-        A failure is raised when everything before it has been reported. Cancelling hangs up. `window` is the
+        A failure is raised when everything before it has been reported; an answer that stopped before its
+        first word is one. Cancelling hangs up. `window` is the
         most input tokens the model takes, and `abilities` what it can do, where that is known: a prompt near
         the window is warned of, and what the model cannot take is replaced by a note.
         """
@@ -127,12 +136,15 @@ class Bridge:
         """Ask, and ask once more where the refusal can be cured: only while nothing has been said."""
         while True:
             answer = crossing.answer()
+            spoken = False
             try:
                 async with aclosing(self._gateway.batches(crossing.sent, api_key=api_key)) as batches:
                     async for batch in batches:
                         account.see(batch)
                         crossing.begun = True
-                        tell(answer.take(batch))
+                        parts = answer.take(batch)
+                        spoken = spoken or any(map(_is_said, parts))
+                        tell(parts)
                 failure: BridgeError | None = None
             except BridgeError as error:
                 if crossing.heal(error):
@@ -141,9 +153,16 @@ class Bridge:
             parts, failure = answer.close(failure)
             tell(parts)
             crossing.note(answer.changes)
+            if failure is None and account.finished is not None and not (spoken or any(map(_is_said, parts))):
+                failure = silence(account.finished, crossing.sent.max_output_tokens)
             if failure is not None:
                 raise failure
             return
+
+
+def _is_said(part: Part) -> bool:
+    """Whether a part is of the answer, and not of the way there."""
+    return not (isinstance(part, ThinkingPart) or is_marker(part))
 
 
 def _turn(account: Account, crossing: Crossing, preflight: Preflight | None) -> Turn:
@@ -159,4 +178,5 @@ def _turn(account: Account, crossing: Crossing, preflight: Preflight | None) -> 
         changes=crossing.changes,
         counts=crossing.counts,
         preflight=preflight,
+        shortfall=shortfall(finished) if finished else None,
     )
