@@ -17,11 +17,13 @@ STALE = "Reasoning of an earlier question was left out: it has no proof, and the
 REFUSED = "Reasoning that the gateway refused before was left out."
 UNPROVEN = "Reasoning without a proof was left out."
 UNWANTED = "Reasoning was left out: the server takes none back."
+TWICE = "Reasoning that stood there twice was sent once."
 
 
 def own_reasoning(messages: Sequence[Message], target: Target, changes: Changes) -> list[Message]:
     """The messages with the thoughts that may be sent. An editor that kept them twice sends them once."""
-    return [_own(message, target, changes) for message in messages]
+    known: set[str] = set()
+    return [_once(_own(message, target, changes), known, changes) for message in messages]
 
 
 def current_reasoning(messages: Sequence[Message], changes: Changes) -> list[Message]:
@@ -69,6 +71,23 @@ def _own(message: Message, target: Target, changes: Changes) -> Message:
             parts.append(part)
     found = tuple(with_metadata(part, calls) for part in parts)
     return Message(message.role, found, message.name)
+
+
+def _once(message: Message, known: set[str], changes: Changes) -> Message:
+    """Without the thoughts that were told before. No two items may have one id; where a proof names no item,
+    only one answer's own thoughts can be told to be one."""
+    here: set[str] = set()
+    parts: list[Part] = []
+    for part in message.parts:
+        proof = unbind(part.metadata)[1] if isinstance(part, ThinkingPart) else None
+        if proof:
+            sign, seen = digest(proof), known if proof.get("id") else here
+            if sign in seen:
+                changes.say("reasoning", TWICE)
+                continue
+            seen.add(sign)
+        parts.append(part)
+    return Message(message.role, tuple(parts), message.name)
 
 
 def _problem(part: ThinkingPart, role: Role, target: Target) -> str | None:
