@@ -43,7 +43,8 @@ class Gateway(Protocol):
 
 class Turn(msgspec.Struct, frozen=True):
     """How a turn ended. `first` and `duration` are seconds; `changes` says what was mended on
-    the way, in words, and `counts` how often, by kind; `shortfall` why the answer is not whole."""
+    the way, in words, and `counts` how often, by kind; `warning` that the answer stopped before its end, or
+    that the prompt was near what fits."""
 
     usage: Usage | None
     context: Usage | None
@@ -55,13 +56,7 @@ class Turn(msgspec.Struct, frozen=True):
     changes: tuple[str, ...] = ()
     counts: Mapping[str, int] = {}
     preflight: Preflight | None = None
-    shortfall: str | None = None
-
-    @property
-    def warning(self) -> str | None:
-        """What whoever asked should know of the answer, and of the prompt."""
-        said = (self.shortfall, self.preflight.warning if self.preflight else None)
-        return " ".join(filter(None, said)) or None
+    warning: str | None = None
 
 
 class Bridge:
@@ -95,9 +90,9 @@ class Bridge:
         """Report the parts of the answer as they come, a list for each network read, and say how it ended.
 
         A failure is raised when everything before it has been reported; an answer that stopped before its
-        first word is one. Cancelling hangs up. `window` is the
-        most input tokens the model takes, and `abilities` what it can do, where that is known: a prompt near
-        the window is warned of, and what the model cannot take is replaced by a note.
+        first word is one. Cancelling hangs up. `window` is the most input tokens the model takes, and
+        `abilities` what it can do, where that is known: a prompt near the window is warned of, and what the
+        model cannot take is replaced by a note.
         """
         crossing = Crossing(request, self._gateway.base_url, self._lessons, abilities)
         preflight = self._toll.before(crossing.sent, window, api_key) if self._toll is not None else None
@@ -126,9 +121,11 @@ class Bridge:
         finally:
             await settled(account.close("failed"))  # whatever else happened, the editor's own errors too
         turn = _turn(account, crossing, preflight)
-        if self._toll is not None:
-            await self._toll.after(crossing.sent, turn.context, said, preflight)
-        return turn
+        if self._toll is None:
+            return turn
+        await self._toll.after(crossing.sent, turn.context, said, preflight)
+        warnings = turn.warning, self._toll.warning(turn.context, window, preflight)
+        return msgspec.structs.replace(turn, warning=" ".join(filter(None, warnings)) or None)
 
     async def _cross(
         self, crossing: Crossing, account: Account, tell: Callable[[list[Part]], None], api_key: str | None
@@ -178,5 +175,5 @@ def _turn(account: Account, crossing: Crossing, preflight: Preflight | None) -> 
         changes=crossing.changes,
         counts=crossing.counts,
         preflight=preflight,
-        shortfall=shortfall(finished) if finished else None,
+        warning=shortfall(finished) if finished else None,
     )

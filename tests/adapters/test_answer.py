@@ -11,7 +11,7 @@ from tollbridge.core.messages import DataPart, TextPart, ThinkingPart, ToolCallP
 from tollbridge.core.reasoning import Origin, bind, read_carried
 
 BROKEN = ToolCall("c1", "read_file", '{"path": "/x', offered=False)
-PROBLEM = BrokenCall.of("The model called read_file with arguments that make no sense.", "c1")
+PROBLEM = BrokenCall("The model called read_file with arguments that make no sense.", calls=("c1",))
 
 
 def test_a_call_whose_arguments_break_off_is_handed_on_for_the_tool_to_refuse() -> None:

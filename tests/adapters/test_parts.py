@@ -23,7 +23,7 @@ from tollbridge.core.events import (
     ToolCall,
 )
 from tollbridge.core.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.gateway.pictures import draw_png
+from tollbridge.core.pictures import draw_png
 
 PNG = draw_png()
 PROOF = {"encrypted_content": "abc"}

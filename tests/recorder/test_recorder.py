@@ -20,9 +20,9 @@ from tollbridge.core.errors import BridgeError, RequestError
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import ChatRequest, DataPart, Message, Part, Role, Tool
 from tollbridge.core.models import Capabilities
+from tollbridge.core.pictures import draw_png
 from tollbridge.core.quirks import Quirks
 from tollbridge.gateway import SCENARIOS, Gateway, Settings
-from tollbridge.gateway.pictures import draw_png
 from tollbridge.healing import Learned, RememberedLessons
 from tollbridge.io.retry import RetryPolicy
 from tollbridge.recorder import Recorder

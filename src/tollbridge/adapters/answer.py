@@ -73,7 +73,7 @@ class AnswerParts:
         problem = (
             f"The model made a call of {names[0]} that makes no sense to the gateway. Ask it to try again."
         )
-        return BrokenCall.of(problem, *self._invalid)
+        return BrokenCall(problem, calls=tuple(self._invalid))
 
     def _is_for_the_editor(self, call_id: str) -> bool:
         """Whether its loop can answer: the call has a name, and is not of a tool of the backend's own."""

@@ -48,8 +48,8 @@ def read_models(body: bytes) -> list[Model]:
     """The models of a `GET /v1/models` answer, each named once, in the gateway's order."""
     try:
         answer = read_json(body)
-    except ValueError as error:
-        raise StreamError("The gateway's list of models is not JSON.") from error
+    except ValueError:
+        raise StreamError("The gateway's list of models is not JSON.") from None
     entries = answer
     if isinstance(answer, dict):
         entries = answer.get("data", answer.get("models"))

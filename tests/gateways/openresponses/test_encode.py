@@ -29,9 +29,9 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.pictures import draw_png
 from tollbridge.core.quirks import Quirks
 from tollbridge.gateway import Gateway
-from tollbridge.gateway.pictures import draw_png
 from tollbridge.gateways.openresponses.encode import encode_request, translate_messages
 from tollbridge.history import sanitise
 

@@ -208,7 +208,7 @@ def read_arguments(text: str) -> Any:
 
 
 def not_json(call_id: str, name: str) -> BrokenCall:
-    return BrokenCall.of(f"The arguments of a call of the tool “{name}” are not JSON.", call_id)
+    return BrokenCall(f"The arguments of a call of the tool “{name}” are not JSON.", calls=(call_id,))
 
 
 def _whole(given: _Input) -> Any:

@@ -16,7 +16,7 @@ from tollbridge.gateways.aisdk.turn import Turn
 
 # All that the streams before 5.0.0 tell of a tool of the backend's own that failed.
 _TOOL_FAILED = re.compile(r"Error executing tool (.+?): ")
-_SOURCES: dict[object, Literal["url", "document"]] = {
+_SOURCES: dict[str, Literal["url", "document"]] = {
     "document": "document",
     "source-document": "document",
     "source-url": "url",
@@ -160,7 +160,7 @@ def _file(turn: Turn, chunk: wire.Chunk) -> None:
 
 def _source(turn: Turn, chunk: wire.Chunk) -> None:
     given = {**chunk, **wire.mapping(chunk.get("source"))}
-    kind = _SOURCES.get(given.get("sourceType") or chunk["type"])
+    kind = _SOURCES.get(wire.first_text(given, "sourceType") or chunk["type"])
     if kind is not None:
         source = Source(
             kind,

@@ -115,7 +115,8 @@ class Calls:
         problem = (
             f"the tool {name} with arguments that are not a JSON object" if name else "a tool without a name"
         )
-        self._broken.append(BrokenCall.of(f"The model called {problem}. Ask it to try again.", call_id))
+        message = f"The model called {problem}. Ask it to try again."
+        self._broken.append(BrokenCall(message, calls=(call_id,)))
         return [ToolCall(call_id, name, text, offered=False, metadata=item.proof)]
 
     def _withhold(self, item: Item, given: str | None) -> list[Event]:
