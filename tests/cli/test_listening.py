@@ -39,6 +39,11 @@ from tollbridge.core.events import (
         (Finished("stop"), "", ""),
         (Finished("length", ended="incomplete"), "", "[the answer was cut at the limit of its length]\n"),
         (Finished("content-filter"), "", "[the gateway's content filter stopped the answer]\n"),
+        (
+            Finished("other", ended="incomplete"),
+            "",
+            "[the answer is incomplete; the gateway did not say why]\n",
+        ),
         (Failed(ServerFailed("no")), "", ""),
     ],
 )

@@ -11,6 +11,7 @@ from tollbridge.bridge import Bridge, Gateway, Turn
 from tollbridge.cli.connection import Connection
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.toll import Timing
+from tollbridge.core.endings import shortfall
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import (
     Corrected,
@@ -196,10 +197,8 @@ def show(event: Event, screen: Screen) -> None:
             named = (event.title, event.url, event.filename)
             screen.note(f"[source: {', '.join(name for name in named if name) or event.id}]")
         case Finished():
-            if event.reason == "length":
-                screen.note("[the answer was cut at the limit of its length]")
-            elif event.reason == "content-filter":
-                screen.note("[the gateway's content filter stopped the answer]")
+            if (why := shortfall(event)) is not None:
+                screen.note(f"[{why[0].lower()}{why[1:].rstrip('.')}]")
         case Corrected() | ReasoningEnded() | Data() | Failed():
             pass
         case _:
