@@ -94,7 +94,7 @@ async def main() -> None:
         question = {"role": 1, "content": [{"type": "text", "value": "Say something, slowly."}]}
         chat = {"account": account, "model": model, "messages": [question]}
         result = await sidecar.request("chat", chat, show)
-        print(f"\n{result['finishReason']}: {result['usage']}")
+        print(f"\n{result.get('finishReason')}: {result.get('usage')}")
         await sidecar.close()
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from tollbridge import Bridge, ChatRequest, ContextTooLong, Message, OpenResponsesClient, Role, TextPart
 from tollbridge.core.messages import Part
-from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.core.usage import Usage
+from tollbridge.estimator import NEAR, HybridTokenEstimator
 from tollbridge.gateway import Gateway
 from tollbridge.io.retry import RetryPolicy
 from tollbridge.toll import Toll
@@ -100,6 +104,61 @@ async def test_accuracy_is_about_what_was_told_before_and_not_what_was_counted_m
         assert toll.estimator.counted(asked, truth)
         answer = await client.create(asked)
         await toll.after(asked, answer.usage, [TextPart(answer.text)], before)
+    assert before is not None
     assert before.estimate.tokens != truth
     [measured] = toll.estimator.accuracy()
     assert (measured.requests, measured.exact) == (1, 0)
+
+
+async def test_behind_a_turn_a_lesson_delays_nobody_and_is_not_lost(tmp_path: Path) -> None:
+    """Another process holds the file until the turn has ended, and a while longer."""
+    with closing(HybridTokenEstimator(tmp_path / "store.db")) as estimator:
+        toll = Toll(estimator, behind=True)
+        async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+            with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                turn = await Bridge(client, toll=toll).answer(request(QUESTION), lambda parts: None)
+                assert estimator.estimate_request(request(QUESTION)).method == "estimated"
+                other.execute("ROLLBACK")
+        await toll.aclose(within=30)
+        again = estimator.estimate_request(request(QUESTION))
+    assert turn.usage is not None
+    assert (again.tokens, again.method) == (turn.usage.input_tokens, "actual")
+
+
+@pytest.mark.parametrize(
+    ("text", "window", "verdict"),
+    [("Hi", None, None), ("Hi", 1000, None), ("Hi " * 400, 100, "over"), ("橋" * 300, 1000, "fits")],
+)
+async def test_behind_turns_only_what_may_be_long_is_estimated_beforehand(
+    text: str, window: int | None, verdict: str | None
+) -> None:
+    toll = Toll(HybridTokenEstimator(), behind=True)
+    preflight = toll.before(request(Message(Role.USER, text)), window)
+    assert (preflight.verdict if preflight else None) == verdict
+    await toll.aclose()
+
+
+async def test_what_the_gateway_counted_outranks_what_was_estimated() -> None:
+    asked = request(Message(Role.USER, "word " * 1000))
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        truth = await client.input_tokens(asked)
+        wide, narrow = int(truth / NEAR) + 1, int(truth / NEAR)
+        turns = [
+            await Bridge(client, toll=Toll(HybridTokenEstimator())).answer(asked, list, window=window)
+            for window in (wide, narrow)
+        ]
+    assert all(turn.preflight and turn.preflight.warning for turn in turns)
+    told = f"The prompt came to {truth:,} tokens, 90% of the {narrow:,} that fit."
+    assert [turn.warning for turn in turns] == [None, told]
+
+
+@pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 5, 5)])
+async def test_where_the_gateway_counted_nothing_the_estimate_warns(usage: Usage | None) -> None:
+    toll = Toll(HybridTokenEstimator())
+    preflight = toll.before(request(QUESTION), 100)
+    assert preflight is not None
+    assert preflight.warning is not None
+    assert toll.warning(usage, 100, preflight) == preflight.warning
+    assert toll.warning(usage, 100, None) is None
+    await toll.aclose()

@@ -2,8 +2,6 @@
 
 import type { Accuracy, ChatResult, ModelInfo, ModelTotals, Tokens, Usage } from "./protocol.ts";
 
-// The engine warns of prompts from here on, as a share of what fits into one.
-export const NEAR_THE_LIMIT = 0.9;
 const BAR_CELLS = 8;
 
 export interface Toll {
@@ -35,7 +33,7 @@ export function show(toll: Toll | undefined, streaming: number, session: Usage):
   return {
     text: `${icon} ${toll.model.name} ${fill} ${bar(share)} ${flow.join(" ")}`,
     tooltip: hover(toll, session),
-    warning: warning || (context.inputTokens ?? 0) >= NEAR_THE_LIMIT * toll.model.maxInputTokens,
+    warning,
   };
 }
 

@@ -42,7 +42,7 @@ class Gateway(Protocol):
 
 class Turn(msgspec.Struct, frozen=True):
     """How a turn ended. `first` and `duration` are seconds; `changes` says what was mended on
-    the way, in words, and `counts` how often, by kind."""
+    the way, in words, and `counts` how often, by kind; `warning` that the prompt was near what fits."""
 
     usage: Usage | None
     context: Usage | None
@@ -54,6 +54,7 @@ class Turn(msgspec.Struct, frozen=True):
     changes: tuple[str, ...] = ()
     counts: Mapping[str, int] = {}
     preflight: Preflight | None = None
+    warning: str | None = None
 
 
 class Bridge:
@@ -117,9 +118,11 @@ class Bridge:
         finally:
             await settled(account.close("failed"))  # whatever else happened, the editor's own errors too
         turn = _turn(account, crossing, preflight)
-        if self._toll is not None:
-            await self._toll.after(crossing.sent, turn.context, said, preflight)
-        return turn
+        if self._toll is None:
+            return turn
+        await self._toll.after(crossing.sent, turn.context, said, preflight)
+        warning = self._toll.warning(turn.context, window, preflight)
+        return msgspec.structs.replace(turn, warning=warning)
 
     async def _cross(
         self, crossing: Crossing, account: Account, tell: Callable[[list[Part]], None], api_key: str | None

@@ -31,21 +31,37 @@ _MOST = 2_000_000
 _KEPT = 20_000
 
 
+Verdict = Literal["fits", "near", "over", "unknown"]
+
+
+def judge(tokens: int, window: int | None) -> Verdict:
+    """A prompt beside the most input tokens its model takes, where that is known."""
+    if not window:
+        return "unknown"
+    return "over" if tokens > window else "near" if tokens / window >= NEAR else "fits"
+
+
+def warn(tokens: int | None, window: int | None, came_to: str = "came to") -> str | None:
+    """A sentence for the log and the status bar, where there is something to say."""
+    if tokens is None or not window or (verdict := judge(tokens, window)) not in ("near", "over"):
+        return None
+    where = "more than" if verdict == "over" else f"{tokens / window:.0%} of"
+    return f"The prompt {came_to} {tokens:,} tokens, {where} the {window:,} that fit."
+
+
 class Preflight(msgspec.Struct, frozen=True):
     """A prompt beside the window it must fit into. It warns, and refuses nothing: the gateway decides."""
 
     estimate: EstimationResult
     window: int | None
-    verdict: Literal["fits", "near", "over", "unknown"]
+
+    @property
+    def verdict(self) -> Verdict:
+        return judge(self.estimate.tokens, self.window)
 
     @property
     def warning(self) -> str | None:
-        """A sentence for the log and the status bar, where there is something to say."""
-        if self.verdict not in ("near", "over") or not self.window:
-            return None
-        share = self.estimate.tokens / self.window
-        where = "more than" if self.verdict == "over" else f"{share:.0%} of"
-        return f"The prompt is about {self.estimate.tokens:,} tokens, {where} the {self.window:,} that fit."
+        return warn(self.estimate.tokens, self.window, "is about")
 
 
 class HybridTokenEstimator:
@@ -123,11 +139,7 @@ class HybridTokenEstimator:
 
     def preflight(self, request: ChatRequest, window: int | None) -> Preflight:
         """Compare the request with the most input tokens the model takes, where that is known."""
-        estimate = self.estimate_request(request)
-        if not window:
-            return Preflight(estimate, None, "unknown")
-        share = estimate.tokens / window
-        return Preflight(estimate, window, "over" if share > 1 else "near" if share >= NEAR else "fits")
+        return Preflight(self.estimate_request(request), window or None)
 
     # --- learning ---
 

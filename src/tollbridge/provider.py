@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import msgspec
 
@@ -11,6 +12,7 @@ from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.core.messages import ChatRequest, Message, Part, Tool
 from tollbridge.core.models import Model
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.healing import Lessons
 from tollbridge.toll import Toll
 from tollbridge.usage import UsageTracker
 
@@ -18,10 +20,12 @@ from tollbridge.usage import UsageTracker
 class ChatModelProvider:
     """Models, answers and token counts of one gateway. What it learns from answers makes its counts better.
 
-    async with OpenResponsesClient(base_url, key) as client:
-        provider = ChatModelProvider(client)
+    async with OpenResponsesClient(base_url, key) as client, ChatModelProvider(client) as provider:
         for model in await provider.provide_models(): ...
         turn = await provider.provide_response(model.id, messages, print)
+
+    `lessons` are what is known of the server: `RememberedLessons(find_quirks)` heeds the profile that
+    `tollbridge doctor` wrote.
     """
 
     def __init__(
@@ -29,11 +33,23 @@ class ChatModelProvider:
         client: OpenResponsesClient,
         estimator: HybridTokenEstimator | None = None,
         tracker: UsageTracker | None = None,
+        *,
+        lessons: Lessons | None = None,
     ) -> None:
         self._client = client
         self._toll = Toll(estimator or HybridTokenEstimator())
-        self._bridge = Bridge(client, tracker, self._toll)
+        self._bridge = Bridge(client, tracker, self._toll, lessons=lessons)
         self._models: dict[str, Model] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Keep what was learned. What it was given (client, estimator, tracker) stays open."""
+        await self._toll.aclose()
 
     @property
     def usage(self) -> UsageTracker:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,16 @@ async def test_a_prompt_that_is_not_unicode_is_mended() -> None:
         result = await ask(gateway, b"h\xffi".decode(errors="surrogateescape"))
     assert result.code == 0
     assert "You said “h\ufffdi”." in result.out
+
+
+async def test_a_prompt_that_is_over_what_fits_is_warned_of_and_sent_all_the_same(tmp_path: Path) -> None:
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path / "lists")}
+    async with Gateway() as gateway:
+        await tollbridge("models", "--base-url", gateway.url, env=env)
+        where = ("--base-url", gateway.url, "--model", "tollbridge/plain")
+        long = await tollbridge("ask", "-", *where, env=env, stdin=b"word " * 3905)
+        brief = await tollbridge("ask", "word", *where, env=env)
+        asked = [request for request in gateway.requests if request.path.endswith("/responses")]
+    assert (long.code, len(asked)) == (0, 2)
+    assert re.match(r"Note: The prompt is about \d,\d{3} tokens, more than the 3,072 that fit\.\n", long.err)
+    assert "that fit" not in brief.err

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 from tests.sidecar.editor import SRC
 
 from tollbridge.core.errors import Kind
+from tollbridge.core.events import FinishReason
 from tollbridge.editors import jsonrpc
 from tollbridge.io.stdio import Stdio
 from tollbridge.sidecar import faults, wire
@@ -53,6 +55,24 @@ def test_the_documented_frame_is_one() -> None:
     header, body = re.findall(r"```\n(Content-Length.*?)\\r\\n\n\\r\\n\n(.*?)\n```", TEXT, re.DOTALL)[0]
     (call,) = jsonrpc.Reader().feed(f"{header}\r\n\r\n{body}".encode())
     assert isinstance(call, jsonrpc.Call)
+
+
+def test_what_a_turns_result_may_leave_out_is_marked() -> None:
+    result = TEXT.partition("### chat\n")[2].partition("→\n")[2].partition("```")[0]
+    told = dict(re.findall(r'^(?:\{|) +"(\w+)": (?:.*?)// ?(\?|)', result, re.MULTILINE))
+    fields = msgspec.structs.fields(wire.ChatResult)
+    assert told == {field.encode_name: "" if field.required else "?" for field in fields}
+    counts = {f"{field.encode_name}?" for field in msgspec.structs.fields(wire.Tokens)}
+    assert set(re.findall(r"\w+\?", result)) == counts
+
+
+def test_a_result_of_which_nothing_is_known_leaves_it_out() -> None:
+    assert msgspec.to_builtins(wire.ChatResult(seconds=0.5, lesson=1)) == {"seconds": 0.5, "lesson": 1}
+
+
+def test_every_reason_an_answer_ends_for_is_documented() -> None:
+    line = next(line for line in TEXT.splitlines() if '"finishReason"' in line)
+    assert tuple(line.partition("// ? ")[2].split(", ")) == get_args(FinishReason)
 
 
 async def test_the_example_runs() -> None:

@@ -12,7 +12,7 @@ import msgspec
 from tollbridge.cli.connection import connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
-from tollbridge.cli.listening import Listener, show_changes
+from tollbridge.cli.listening import Listener, open_toll, show_changes
 from tollbridge.cli.options import (
     PROMPT_LIMIT,
     Where,
@@ -28,7 +28,6 @@ from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Role, TextPart
 from tollbridge.core.places import database_file
 from tollbridge.core.texts import mended
-from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.usage import open_tracker
 
 
@@ -64,21 +63,20 @@ def _read(prompt: str) -> str:
 
 async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -> int:
     async with connect(where) as connection:
-        way, model = connection.way, await pick_model(connection, wishes.model)
-        listener = Listener(connection, None if as_json else Screen(sys.stdout, sys.stderr))
+        model = await pick_model(connection, wishes.model)
         request = Conversation(model, wishes.system, wishes.effort).request(question)
-        with contextlib.closing(open_tracker(database_file())) as tracker:
-            await listener.listen(request, tracker)
-    if as_json:
-        click.echo(to_json(_as_json(listener, model)))
-    elif listener.error is None:
-        screen = Screen(sys.stdout, sys.stderr)
-        show_changes(listener.changes, screen, "; --json has them all")
-        screen.note(toll_line(listener.usage, listener.timing))
-    if listener.error is not None:
-        tell(listener.error, way)
-    with contextlib.closing(HybridTokenEstimator(database_file())) as estimator:
-        listener.teach(estimator)
+        async with open_toll() as toll:
+            listener = Listener(connection, None if as_json else Screen(sys.stdout, sys.stderr), toll)
+            with contextlib.closing(open_tracker(database_file())) as tracker:
+                await listener.listen(request, tracker)
+            if as_json:
+                click.echo(to_json(_as_json(listener, model)))
+            elif listener.error is None:
+                screen = Screen(sys.stdout, sys.stderr)
+                show_changes(listener.changes, screen, "; --json has them all")
+                screen.note(toll_line(listener.usage, listener.timing))
+            if listener.error is not None:
+                tell(listener.error, connection.way)
     return int(listener.error is not None)
 
 

@@ -15,7 +15,7 @@ import click
 from tollbridge.cli.connection import Connection, connect, pick_model
 from tollbridge.cli.conversation import Conversation
 from tollbridge.cli.failures import tell
-from tollbridge.cli.listening import Listener, show_changes
+from tollbridge.cli.listening import Listener, open_toll, show_changes
 from tollbridge.cli.options import (
     PROMPT_LIMIT,
     Where,
@@ -31,7 +31,7 @@ from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Part, Role, TextPart
 from tollbridge.core.places import database_file
 from tollbridge.core.texts import mended
-from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.toll import Toll
 from tollbridge.usage import UsageTracker, open_tracker
 
 PROMPT = "> "
@@ -57,8 +57,8 @@ def chat(wishes: Wishes, where: Where) -> int:
         model = runner.run(pick_model(connection, wishes.model))
         conversation = Conversation(model, wishes.system, wishes.effort)
         tracker = leaving.enter_context(contextlib.closing(open_tracker(database_file())))
-        estimator = leaving.enter_context(contextlib.closing(HybridTokenEstimator(database_file())))
-        return _Chat(runner, connection, conversation, wishes.images, tracker, estimator).talk()
+        toll = runner.run(stack.enter_async_context(open_toll()))
+        return _Chat(runner, connection, conversation, wishes.images, tracker, toll).talk()
 
 
 def _read_line() -> str:
@@ -91,12 +91,12 @@ class _Chat:
         conversation: Conversation,
         images: tuple[Part, ...],
         tracker: UsageTracker,
-        estimator: HybridTokenEstimator,
+        toll: Toll,
     ) -> None:
         self._runner = runner
         self._connection = connection
         self._tracker = tracker
-        self._estimator = estimator
+        self._toll = toll
         self._conversation = conversation
         self._waiting = images  # shown to the model with the next question
         self._told: set[str] = set()  # changes that the person knows of
@@ -141,7 +141,7 @@ class _Chat:
     def _answer(self, line: str) -> None:
         question = Message(Role.USER, (TextPart(mended(line.strip("\n"))), *self._waiting))
         screen = Screen(sys.stdout, sys.stderr)
-        listener = Listener(self._connection, screen)
+        listener = Listener(self._connection, screen, self._toll)
         try:
             self._runner.run(listener.listen(self._conversation.request(question), self._tracker))
         except KeyboardInterrupt:
@@ -158,7 +158,6 @@ class _Chat:
         else:
             self._failed = True
             tell(listener.error, self._connection.way)
-        listener.teach(self._estimator)
         if self._by_hand:
             click.echo(err=True)
 

@@ -36,6 +36,8 @@ from tollbridge.settings.network import http_timeouts
 from tollbridge.settings.oidc import TokenRefresher
 from tollbridge.usage import Payer
 
+# What is tried of a model that nothing is known of.
+_TRIED = {"tools": True, "images": True, "files": True, "reasoning": False}
 # Seconds a person waits for a new list where there is an old one.
 LIST_PATIENCE = 3.0
 
@@ -50,10 +52,16 @@ class Choice(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def _lessons(account: str = "") -> RememberedLessons:
+class Known(msgspec.Struct, frozen=True):
+    """What a model takes: the most input tokens, and what else; `None` where nobody says."""
+
+    window: int | None = None
+    abilities: Capabilities | None = None
+
+
+def _lessons(catalogue: Catalogue, account: str = "") -> RememberedLessons:
     """How servers want to be talked to. A file that makes no sense is told once, and stops nobody."""
     told: set[str] = set()
-    catalogue = Catalogue(catalogue_folder())
 
     def quirks(base_url: str, model: str) -> Quirks | None:
         try:
@@ -81,7 +89,8 @@ class Connection(msgspec.Struct, frozen=True):
     way: Way = "openresponses"
     # Whether the place will still be there tomorrow, so that its list of models is worth keeping.
     lasting: bool = False
-    lessons: RememberedLessons = msgspec.field(default_factory=_lessons)
+    lessons: RememberedLessons = msgspec.field(default_factory=lambda: _lessons(Catalogue()))
+    catalogue: Catalogue = msgspec.field(default_factory=Catalogue)
 
     @property
     def payer(self) -> Payer:
@@ -98,28 +107,27 @@ class Connection(msgspec.Struct, frozen=True):
         """The request with what the settings add to it."""
         return with_settings(request, self.settings, self.client.base_url)
 
-    def abilities(self, model: str) -> Capabilities | None:
-        """What a model can do, by the last list and by the settings. `None` where neither says anything:
-        then everything is tried, and a refusal tells."""
-        catalogue = Catalogue(catalogue_folder() if self.lasting else None)
-        found = catalogue.find(self.client, model, account=self.account)
-        if found is None or not found.tags | found.parameters:
-            found = Model(id=model, told={"tools": True, "images": True, "files": True, "reasoning": False})
-            told = corrected(found, self.settings)
-            return None if told.told == found.told else told.capabilities
-        return corrected(found, self.settings).capabilities
+    def known(self, model: str) -> Known:
+        """By the last list and by the settings. Where neither says what it can do, everything is tried, and a
+        refusal tells."""
+        found = self.catalogue.find(self.client, model, account=self.account) or Model(id=model)
+        told = corrected(found, self.settings)
+        window = told.limits.input if told.context_window else None
+        if not found.tags | found.parameters:
+            said = {**_TRIED, **told.told}
+            return Known(window, Capabilities(**said) if said != _TRIED else None)
+        return Known(window, told.capabilities)
 
     async def list_models(self, *, refresh: bool = False) -> Listing:
         """The models of the gateway; a list on disk that is stale is served where the gateway is slow."""
-        catalogue = Catalogue(catalogue_folder() if self.lasting else None)
         try:
-            return await catalogue.models(
+            return await self.catalogue.models(
                 self.client, account=self.account, refresh=refresh, patience=LIST_PATIENCE
             )
         except BridgeError as error:
             raise Explained(error, self.way) from error
         finally:
-            await catalogue.aclose()
+            await self.catalogue.aclose()
 
 
 def choose(where: Where, has_key: bool, can_serve: bool) -> Choice:
@@ -174,6 +182,7 @@ async def _connected(
                 allow_http=allow_http,
             ) as client:
                 name = account.name if account else ""
+                catalogue = Catalogue(catalogue_folder())
                 yield Connection(
                     client,
                     choice.base_url,
@@ -181,7 +190,8 @@ async def _connected(
                     account=name,
                     way=backend,
                     lasting=True,
-                    lessons=_lessons(name),
+                    lessons=_lessons(catalogue, name),
+                    catalogue=catalogue,
                 )
         case "ui-stream":
             # The key of a gateway is nobody else's business: only one meant for Tollbridge itself is sent.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager, closing
 from typing import assert_never
 
 from tollbridge.bridge import Bridge, Gateway, Turn
 from tollbridge.cli.connection import Connection
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.toll import Timing
-from tollbridge.core.errors import BridgeError, ContextTooLong
+from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import (
     Corrected,
     Data,
@@ -26,17 +26,30 @@ from tollbridge.core.events import (
     ToolCall,
 )
 from tollbridge.core.messages import ChatRequest, Part
-from tollbridge.core.reasoning import is_marker
+from tollbridge.core.places import database_file
 from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.io.watching import Watch
 from tollbridge.recorder import Recorder
+from tollbridge.store.database import PATIENCE
+from tollbridge.toll import Toll
 from tollbridge.usage import UsageTracker
 
 # Seconds from which on a person wonders why nothing happens.
 LONG_WAIT = 1.0
 # Changes that are told after one answer.
 MOST_CHANGES = 5
+
+
+@asynccontextmanager
+async def open_toll() -> AsyncIterator[Toll]:
+    """What answers teach is kept: when everything has been shown, the program waits for it."""
+    with closing(HybridTokenEstimator(database_file())) as estimator:
+        toll = Toll(estimator, behind=True)
+        try:
+            yield toll
+        finally:
+            await toll.aclose(PATIENCE)
 
 
 class Listener:
@@ -49,12 +62,15 @@ class Listener:
         self,
         connection: Connection,
         screen: Screen | None = None,
+        toll: Toll | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.events: list[Event] = []
         self.parts: list[Part] = []
         self.error: BridgeError | None = None
         self._connection = connection
+        # What stands behind anyone's chat endpoint is nobody's to learn.
+        self._toll = None if connection.way == "ui-stream" else toll
         self._client = connection.client if screen is None else connection.client.watched(_Patience(screen))
         self._gateway: Gateway = self._client
         self._screen = screen
@@ -62,7 +78,6 @@ class Listener:
         self._began = clock()
         self._first: float | None = None
         self._ended: float | None = None
-        self._sent: ChatRequest | None = None
         self._turn: Turn | None = None
 
     async def listen(self, request: ChatRequest, tracker: UsageTracker | None = None) -> None:
@@ -85,14 +100,14 @@ class Listener:
     async def _answer(
         self, request: ChatRequest, report: Callable[[list[Part]], object], tracker: UsageTracker | None
     ) -> Turn:
-        connection = self._connection
-        bridge = Bridge(self, tracker, account=connection.payer, lessons=connection.lessons)
-        return await bridge.answer(request, report, abilities=connection.abilities(request.model))
+        connection, known = self._connection, self._connection.known(request.model)
+        bridge = Bridge(self, tracker, self._toll, account=connection.payer, lessons=connection.lessons)
+        return await bridge.answer(request, report, window=known.window, abilities=known.abilities)
 
     async def _recorded(self, request: ChatRequest, recorder: Recorder, tracker: UsageTracker | None) -> None:
         connection = self._connection
         learned = connection.lessons.recall(self.base_url, request.model)
-        abilities = connection.abilities(request.model)
+        abilities = connection.known(request.model).abilities
         async with recorder.tape(request, learned=learned, abilities=abilities) as tape:
             self._gateway = self._client.watched(tape)
             self._turn = turn = await self._answer(request, tape.heard(self.parts.extend), tracker)
@@ -107,23 +122,11 @@ class Listener:
     async def batches(
         self, request: ChatRequest, *, api_key: str | None = None
     ) -> AsyncGenerator[list[Event]]:
-        self._sent = request
         async with aclosing(self._gateway.batches(request, api_key=api_key)) as batches:
             async for batch in batches:
                 for event in batch:
                     self._hear(event)
                 yield batch
-
-    def teach(self, estimator: HybridTokenEstimator) -> None:
-        """Let the estimator learn from what the gateway reported. It takes a moment, so that this is done
-        when everything has been shown. What stands behind anyone's chat endpoint is nobody's to learn."""
-        if self._sent is None or self._connection.way == "ui-stream":
-            return
-        if isinstance(self.error, ContextTooLong):
-            estimator.refused(self._sent, self.error)
-        elif self._turn is not None and self._turn.context is not None:
-            said = (part for part in self.parts if not is_marker(part))
-            estimator.calibrate_request(self._sent, self._turn.context, said)
 
     @property
     def changes(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from tollbridge.cli.terminal import folded, one_line
+from tollbridge.cli.terminal import Paint, folded, one_line
 
 
 class Sentences(logging.Handler):
@@ -16,7 +16,8 @@ class Sentences(logging.Handler):
         first, _, _ = said.partition(" ")
         if first.isalpha():  # a word, and not the path of a file
             said = said[0].upper() + said[1:]
-        click.echo(folded(f"Note: {said}.", sys.stderr), err=True)
+        paint = Paint(sys.stderr)
+        click.echo(f"{paint.dim}{folded(f'Note: {said}.', sys.stderr)}{paint.plain}", err=True)
 
 
 def speak_plainly() -> None:

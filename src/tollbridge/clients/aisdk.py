@@ -11,7 +11,7 @@ from tollbridge.core.addresses import VERCEL_HOST
 from tollbridge.core.errors import RequestError
 from tollbridge.core.messages import ChatRequest, Message, Role
 from tollbridge.core.models import Model
-from tollbridge.gateways.aisdk.request import TARGETS, Spec, encode_call, encode_headers
+from tollbridge.gateways.aisdk.request import TARGETS, Spec, auth_method, encode_call, encode_headers
 from tollbridge.gateways.aisdk.ui_messages import encode_chat
 from tollbridge.gateways.catalog import read_models
 
@@ -41,6 +41,10 @@ class AiSdkClient(GatewayClient):
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
         return await self._call("GET", "/config", None, api_key, read_models)
+
+    def _request_headers(self, key: str | None) -> dict[str, str]:
+        method = {"ai-gateway-auth-method": auth_method(key)} if key else {}
+        return {**method, **super()._request_headers(key)}
 
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
         """A request that is no `ChatRequest` is the body as it is, with the model's name under `model`."""

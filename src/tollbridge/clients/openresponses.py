@@ -22,6 +22,9 @@ from tollbridge.gateways.openresponses.decode import StreamDecoder
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
 
+# The fields of a request that its count depends on.
+COUNTED = frozenset({"model", "input", "tools", "tool_choice", "reasoning", "text", "instructions"})
+
 
 class Answer(msgspec.Struct, frozen=True):
     """A whole answer. `events` has everything, in order; the rest is what is mostly wanted of it."""
@@ -43,7 +46,7 @@ class OpenResponsesClient(GatewayClient):
 
     async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
         """The whole answer at once, without streaming."""
-        return await self._call("POST", "/responses", _body(request, stream=False), api_key, _answer)
+        return await self._call("POST", "/responses", response_body(request, stream=False), api_key, _answer)
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """The models the gateway offers, of every type."""
@@ -59,20 +62,20 @@ class OpenResponsesClient(GatewayClient):
         """How many tokens the request would come to, counted by the gateway. Not every gateway can."""
         if isinstance(request, ChatRequest) and request.quirks and not request.quirks.input_tokens:
             raise NotFound("This gateway does not count tokens, as its profile says.")
-        body = {
-            name: value
-            for name, value in _parsed(request).items()
-            if name in ("model", "input", "tools", "tool_choice", "reasoning", "text", "instructions")
-        }
-        return await self._call("POST", "/responses/input_tokens", encoded(body), api_key, _count)
+        return await self._call("POST", "/responses/input_tokens", count_body(request), api_key, _count)
 
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
-        return Question(f"{self.base_url}/responses", _body(request, stream=True))
+        return Question(f"{self.base_url}/responses", response_body(request))
 
 
-def _body(request: ChatRequest | Mapping[str, Any], *, stream: bool) -> bytes:
-    # Always said: some servers stream unless told not to.
+def response_body(request: ChatRequest | Mapping[str, Any], *, stream: bool = True) -> bytes:
+    """Of `POST /responses`. Whether it streams is always said: some servers do unless told not to."""
     return encoded({**_parsed(request), "stream": stream})
+
+
+def count_body(request: ChatRequest | Mapping[str, Any]) -> bytes:
+    """Of `POST /responses/input_tokens`: what is counted, and nothing of how it is answered."""
+    return encoded({name: value for name, value in _parsed(request).items() if name in COUNTED})
 
 
 def _parsed(request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tollbridge.adapters.answer import AnswerParts
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient, count_body, response_body
 from tollbridge.core.errors import BridgeError, TimedOut
 from tollbridge.core.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
-from tollbridge.core.json import read_json, write_json
+from tollbridge.core.json import read_json
 from tollbridge.core.messages import ChatRequest, Message, Part, Role
 from tollbridge.core.models import Model
 from tollbridge.core.quirks import Quirks
 from tollbridge.core.reasoning import Origin
 from tollbridge.crossing import Crossing
 from tollbridge.gateways.dialects import decoder_for
-from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.sse import SseDecoder
 from tollbridge.healing import Learned, RememberedLessons, find_cure
@@ -162,18 +161,15 @@ class Bench:
 
     def body(self, request: ChatRequest, **quirks: Any) -> bytes:
         """What the bridge would send to a server with these quirks, to the byte."""
-        return write_json(self._wire(request, **quirks)).encode()
-
-    def _wire(self, request: ChatRequest, **quirks: Any) -> dict[str, Any]:
-        known = msgspec.structs.replace(self.quirks, **quirks)
-        crossing = Crossing(request, self.client.base_url, RememberedLessons(lambda _url, _model: known))
-        return encode_request(crossing.sent)
+        return response_body(self._legal(request, **quirks))
 
     async def count(self, request: ChatRequest) -> Heard:
         """How many tokens a request would come to, in the server's own count."""
-        body = self._wire(request)
-        kept = {name: value for name, value in body.items() if name in ("model", "input", "instructions")}
-        return await self.send("POST", "/responses/input_tokens", write_json(kept).encode())
+        return await self.send("POST", "/responses/input_tokens", count_body(self._legal(request)))
+
+    def _legal(self, request: ChatRequest, **quirks: Any) -> ChatRequest:
+        known = msgspec.structs.replace(self.quirks, **quirks)
+        return Crossing(request, self.client.base_url, RememberedLessons(lambda _url, _model: known)).sent
 
     async def send(self, method: str, path: str, body: bytes | None = None) -> Heard:
         """One request, and one more where the first says nothing of it: servers are busy, and fail."""

@@ -28,6 +28,8 @@ READ_SIZE = 256 * 1024
 FLOOD = 0.0005
 GATHER = 0.001
 BODY_LIMIT = 64 * 1024 * 1024
+# A streamed answer: millions of tokens, and pictures. The arguments of a call are held until it is whole.
+STREAM_LIMIT = 512 * 1024 * 1024
 CONNECTION_LIMIT = 200
 
 
@@ -51,9 +53,12 @@ class Reply:
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """The body as it arrives, one piece a network read."""
-        last = 0.0
+        last, room = 0.0, STREAM_LIMIT
         with translated(str(self._response.url.host)):
             async for chunk in self._response.content.iter_any():
+                room -= len(chunk)
+                if room < 0:
+                    raise self._too_large(STREAM_LIMIT)
                 yield chunk
                 now = time.monotonic()
                 if now - last < FLOOD:
@@ -77,8 +82,11 @@ class Reply:
         """The whole body; one that is larger than the limit is an error."""
         body = await self.start(limit + 1)
         if len(body) > limit:
-            raise StreamError(f"The answer of {self._response.url.host} is larger than {limit:,} bytes.")
+            raise self._too_large(limit)
         return body
+
+    def _too_large(self, limit: int) -> StreamError:
+        return StreamError(f"The answer of {self._response.url.host} is larger than {limit:,} bytes.")
 
     async def start(self, limit: int) -> bytes:
         """The first bytes of the body: all that anyone wants of an error page."""

@@ -104,7 +104,7 @@ class Turns:
             dropped=decoded.dropped,
             changes=turn.changes,
             counts=turn.counts,
-            warning=turn.preflight.warning if turn.preflight else None,
+            warning=turn.warning,
             first_seconds=turn.first,
             seconds=turn.duration,
             lesson=self._estimator.lesson,

@@ -112,10 +112,10 @@ class Tokens(Shape, frozen=True):
         )
 
 
-class ChatResult(Shape, frozen=True):
+class ChatResult(Shape, frozen=True, kw_only=True):
     """`usage` is what the turn cost; `context` what now fills the window: less, after several steps."""
 
-    finish_reason: str | None
+    finish_reason: str | None = None
     usage: Tokens | None = None
     context: Tokens | None = None
     response_id: str | None = None
@@ -124,9 +124,9 @@ class ChatResult(Shape, frozen=True):
     counts: Mapping[str, int] = {}
     warning: str | None = None
     first_seconds: float | None = None
-    seconds: float | None = None
+    seconds: float
     # Another number than last time: what was counted before may now be counted otherwise.
-    lesson: int | None = None
+    lesson: int
 
 
 class Progress(Shape, frozen=True):

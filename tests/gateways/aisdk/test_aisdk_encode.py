@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64encode, urlsafe_b64encode
 from typing import Any, Literal
 
 import pytest
@@ -23,7 +23,7 @@ from tollbridge.core.messages import (
     ToolResultPart,
 )
 from tollbridge.gateways.aisdk.encode import convert_messages
-from tollbridge.gateways.aisdk.request import encode_call, encode_headers, encode_prompt
+from tollbridge.gateways.aisdk.request import auth_method, encode_call, encode_headers, encode_prompt
 
 Target = Literal[5, 6, 7]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -275,6 +275,26 @@ def test_the_model_and_the_specification_are_headers() -> None:
     assert headers["ai-language-model-id"] == "openai/gpt-5"
     assert headers["ai-language-model-specification-version"] == "3"
     assert headers["ai-language-model-streaming"] == "true"
+
+
+def _token(*parts: bytes) -> str:
+    return ".".join(urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("key", "method"),
+    [
+        (_token(b'{"alg":"RS256","kid":"k"}', b'{"sub":"x"}', b"signature"), "oidc"),
+        ("vck_0123456789abcdef", "api-key"),
+        ("sk.proj.key", "api-key"),
+        (_token(b"7", b"8", b"9"), "api-key"),
+        (_token(b'{"alg":"RS256"}', b"{}"), "api-key"),
+        ("a.b.c", "api-key"),
+        ("", "api-key"),
+    ],
+)
+def test_a_token_of_a_login_is_announced_as_one(key: str, method: str) -> None:
+    assert auth_method(key) == method
 
 
 def test_what_the_protocol_cannot_say_is_refused_and_not_dropped() -> None:

@@ -177,27 +177,31 @@ class Items:
         """The streamed item that each item of the final answer, by its position, is: by its names where they
         are known, and only then, of what is left, by its position or its turn; else a new one."""
         found: dict[int, Item] = {}
-        left = dict.fromkeys(self._all)
+        left: dict[ItemKind, dict[Item, None]] = {kind: {} for kind, _, _ in output.values()}
+        for item in self._all:
+            left.setdefault(item.kind, {})[item] = None
         for of_call in (True, False):
             for position, (kind, id, call_id) in output.items():
                 named = self._by_id.get((kind, call_id if of_call else id))
-                if named in left and position not in found:
+                if named in left[kind] and position not in found:
                     found[position] = named
-                    del left[named]
+                    del left[kind][named]
         for position, (kind, id, call_id) in output.items():
             if position in found:
                 continue
-            alike = [item for item in left if item.kind == kind]
-            here = next((item for item in alike if item.index == position), next(iter(alike), None))
-            left = {item: None for item in left if item is not here}
-            found[position] = self._name(here or self._new(kind, None, id), None, None, call_id)
+            here = self._by_index.get((kind, position))
+            if here is None or here not in left[kind]:
+                here = next(iter(left[kind]), None) or self._new(kind, None, id)
+            left[kind].pop(here, None)
+            found[position] = self._name(here, None, None, call_id)
         return found
 
     def _latest(self, kind: ItemKind) -> Item | None:
         return next((item for item in reversed(self._all) if item.kind == kind and not item.closed), None)
 
     def _called(self, call_id: str | None) -> Item | None:
-        return next((item for item in self._all if call_id and item.call_id == call_id), None)
+        found = self._by_id.get(("call", call_id)) if call_id else None
+        return found if found is not None and found.call_id == call_id else None
 
     def _new(self, kind: ItemKind, index: int | None, id: str | None) -> Item:
         item = Item(kind, index, id)
