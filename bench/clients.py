@@ -77,7 +77,7 @@ def socket_only(url: str) -> Callable[[], int]:
 
 def decode_only(_: str) -> Callable[[], int]:
     """The other floor: the same events in memory, decoded by msgspec and dropped."""
-    from bench.recorded import frames
+    from bench.stream import frames
     from tollbridge.gateways.openresponses.wire import read_delta
 
     data = [frame.partition(b"data: ")[2].strip() for frame in frames() if b".delta" in frame]

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from bench.recorded import frames
+from bench.stream import frames
 
 HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"

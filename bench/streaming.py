@@ -24,6 +24,7 @@ from rich.progress import track
 from rich.table import Table
 
 from bench.clients import CLIENTS
+from bench.targets import at_least, at_most, leave
 
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
 # Targets: the most CPU beside a bare read (of at most so many events), and the least of openai's.
@@ -87,12 +88,8 @@ def show(results: list[dict[str, Any]], count: int) -> list[str]:
     why = "" if judged else f"; not judged: the bare read got {at_once:.1f} events at once"
     console.print(f"ours / bare socket read: {floor:.2f} (at most {MOST_OF_FLOOR:g}{why})")
     console.print(f"openai / ours: {openai:.1f} (at least {LEAST_OF_OPENAI:g})")
-    missed = []
-    if judged and floor > MOST_OF_FLOOR:
-        missed.append(f"ours takes {floor:.2f} times a bare socket read, not {MOST_OF_FLOOR:g}")
-    if openai < LEAST_OF_OPENAI:
-        missed.append(f"openai takes {openai:.1f} times our CPU, not {LEAST_OF_OPENAI:g}")
-    return missed
+    missed = at_most("ours / bare socket read", floor, MOST_OF_FLOOR) if judged else []
+    return [*missed, *at_least("openai / ours", openai, LEAST_OF_OPENAI)]
 
 
 def _median(results: list[dict[str, Any]], name: str, field: str) -> float | None:
@@ -101,4 +98,4 @@ def _median(results: list[dict[str, Any]], name: str, field: str) -> float | Non
 
 
 if __name__ == "__main__":
-    main()
+    leave(main())

@@ -152,6 +152,17 @@ async def test_a_stream_that_is_cut_before_it_says_anything_is_asked_for_again(
         assert len(server.heads) == QUICK.attempts
 
 
+@pytest.mark.parametrize("kind", [OpenResponsesClient, AiSdkClient])
+async def test_a_refusal_that_calls_itself_a_success_is_asked_again_and_told_as_what_it_is(
+    kind: type[GatewayClient],
+) -> None:
+    body = b'{"error": {"message": "Slow down.", "type": "rate_limit_exceeded"}}'
+    async with answering(http(200, body)) as server:
+        error = await failure(kind(server.url, retries=QUICK))
+        assert (type(error), error.message) == (RateLimited, "Slow down.")
+        assert len(server.heads) == QUICK.attempts
+
+
 # --- what is said of it ------------------------------------------------------------------------------------
 
 

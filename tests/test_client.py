@@ -412,3 +412,20 @@ async def test_the_proxy_is_told_without_its_password() -> None:
         assert client.proxy() == "proxy.test:3128"
     async with OpenResponsesClient("http://127.0.0.1:1/v1", proxy="http://proxy.test:3128") as client:
         assert client.proxy() is None
+
+
+async def test_an_answer_without_end_ends_at_its_limit_and_is_not_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tollbridge.io.http.STREAM_LIMIT", 2_000_000)
+    said: list[Event] = []
+
+    async def listen(client: OpenResponsesClient) -> None:
+        async for batch in client.batches({"model": "tollbridge/demo", "input": "long 60000"}):
+            said.extend(batch)
+
+    async with Gateway() as gateway, client_of(gateway) as client:
+        with pytest.raises(StreamError, match="larger than 2,000,000 bytes"):
+            await listen(client)
+        assert len(gateway.requests) == 1
+    assert any(isinstance(event, TextDelta) for event in said)

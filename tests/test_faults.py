@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from tollbridge.clients.aisdk import AiSdkClient
-from tollbridge.clients.choice import BACKENDS, Backend
 from tollbridge.clients.gateway import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.core.addresses import BACKENDS, Backend
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import Event, File, Finished, ReasoningDelta, TextDelta, ToolCall
 from tollbridge.core.messages import ChatRequest, Message, Role, TextPart, Tool

@@ -11,10 +11,11 @@ import pytest
 
 from tests.answering import answering, http
 from tests.recorded import RECORDINGS
+from tollbridge.bridge import Bridge
 from tollbridge.clients.aisdk import UiStreamClient
-from tollbridge.core.errors import RequestError
+from tollbridge.core.errors import BrokenCall, RequestError
 from tollbridge.core.events import Event, Finished
-from tollbridge.core.messages import ChatRequest, Message
+from tollbridge.core.messages import ChatRequest, Message, Part, Tool, ToolCallPart
 from tollbridge.io.watching import Watch
 
 STREAM = (Path(RECORDINGS) / "aisdk/7.0.169/plain-text.ui.sse").read_bytes()
@@ -65,6 +66,25 @@ async def test_an_address_with_a_query_is_asked_as_it_is_and_kept_without_it() -
     assert isinstance(events[-1], Finished)
     assert server.heads[0].startswith("POST /api/chat/?id=7&token=secret/ HTTP/1.1\r\n")
     assert sent.urls == [f"{base}/api/chat/"]
+
+
+REFUSED = (Path(RECORDINGS) / "aisdk/7.0.169/tool-call-invalid-json.ui.sse").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["get_weather", "list_dir"])
+async def test_a_call_that_the_backend_refused_never_disappears(name: str) -> None:
+    """Its loop can answer where the tool is the editor's; where it is the backend's, somebody must know."""
+    parts: list[Part] = []
+    request = ChatRequest(model="", messages=FIRST, tools=(Tool(name),))
+    async with answering(http(200, REFUSED)) as server, UiStreamClient(server.url) as client:
+        answer = Bridge(client).answer(request, parts.extend)
+        if name == "list_dir":
+            with pytest.raises(BrokenCall, match="get_weather"):
+                await answer
+            assert parts == []
+        else:
+            assert "get_weather" in (await answer).changes[0]
+            assert parts == [ToolCallPart("call_1", name, {"_invalid_arguments": '{"city": "Oslo"'})]
 
 
 @pytest.mark.parametrize("url", ["", " ", "https://host/chat#part"])

@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from bench.targets import at_most, leave
 from bench.tokens.conversations import Step, steps
 from bench.tokens.corpus import corpus
 from bench.tokens.providers import Provider
@@ -96,6 +97,7 @@ def run(trial: Trial, make: Callable[[], Scheme], seeds: int = SEEDS, trouble: T
     return errors
 
 
+P95, BIAS, UNDER = "warm 95th", "warm bias", "warm, under by > 1 %"
 COLUMNS: dict[str, Callable[[Error], bool]] = {
     "first ever": lambda error: error.first,
     "cold": lambda error: error.step.conversation < WARM,
@@ -110,37 +112,53 @@ COLUMNS: dict[str, Callable[[Error], bool]] = {
 }
 
 
+# What the scheme that never heard of the tokenizer is held to, in %. Too low is the dangerous side.
+JUDGED = "ours, this tokenizer unheard of"
+TARGETS = {"first ever": 20.0, "warm": 1.0, "edit": 2.5, "compaction": 2.5, P95: 3.0, UNDER: 5.0}
+
+
 def mean(errors: list[Error], which: Callable[[Error], bool]) -> float:
     found = [abs(error.share) for error in errors if which(error)]
     return sum(found) / len(found) if found else float("nan")
 
 
-def main(names: Sequence[str] = ()) -> None:
+def figures(errors: list[Error]) -> dict[str, float]:
+    """Every column, in %."""
+    warm = [error.share for error in errors if error.step.conversation >= WARM]
+    shares = {
+        **{name: mean(errors, which) for name, which in COLUMNS.items()},
+        P95: percentile([abs(share) for share in warm], 0.95),
+        BIAS: sum(warm) / len(warm),
+        UNDER: sum(share < -0.01 for share in warm) / len(warm),
+    }
+    return {name: 100 * share for name, share in shares.items()}
+
+
+def main(names: Sequence[str] = ()) -> list[str]:
+    """The targets that were missed."""
     console = Console(width=160)
+    missed: list[str] = []
     for name in names or list(TRIALS):
         trial = TRIALS[name]
         table = Table(title=f"hidden truth {name}, {trial.rules} rules: mean error in % of the prompt")
-        for column in ("scheme", *COLUMNS, "warm 95th", "warm bias", "warm, under by > 1 %"):
+        for column in ("scheme", *COLUMNS, P95, BIAS, UNDER):
             table.add_column(column, justify="left" if column == "scheme" else "right")
         schemes: dict[str, Callable[[], Scheme]] = {
             "first design": FirstDesign,
             "plain o200k": PlainTokenizer,
-            "ours, this tokenizer unheard of": lambda trial=trial: Ours(trial.without),  # type: ignore[misc]
+            JUDGED: lambda trial=trial: Ours(trial.without),  # type: ignore[misc]
             "ours": Ours,
             "ours, reports going wrong": Ours,
         }
         for label, make in schemes.items():
-            errors = run(trial, make, trouble=HARD if "wrong" in label else NONE)
-            warm = [error.share for error in errors if error.step.conversation >= WARM]
-            table.add_row(
-                label,
-                *(f"{100 * mean(errors, which):.2f}" for which in COLUMNS.values()),
-                f"{100 * percentile([abs(share) for share in warm], 0.95):.2f}",
-                f"{100 * sum(warm) / len(warm):+.2f}",
-                f"{100 * sum(share < -0.01 for share in warm) / len(warm):.1f} %",
-            )
+            found = figures(run(trial, make, trouble=HARD if "wrong" in label else NONE))
+            table.add_row(label, *(f"{found[name]:{'+' if name == BIAS else ''}.2f}" for name in found))
+            if label == JUDGED:
+                for name, target in TARGETS.items():
+                    missed += at_most(f"{trial.truth}, {name}", found[name], target, " %")
         console.print(table)
+    return missed
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    leave(main(sys.argv[1:]))

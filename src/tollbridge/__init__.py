@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tollbridge.clients.openresponses import OpenResponsesClient as OpenResponsesClient
     from tollbridge.core.errors import BridgeError as BridgeError
     from tollbridge.core.errors import BrokenCall as BrokenCall
-    from tollbridge.core.errors import Cancelled as Cancelled
     from tollbridge.core.errors import ConnectionBroken as ConnectionBroken
     from tollbridge.core.errors import ContentFiltered as ContentFiltered
     from tollbridge.core.errors import ContextTooLong as ContextTooLong
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from tollbridge.usage import UsageTracker as UsageTracker
 
 _ERRORS = (
-    "BridgeError BrokenCall Cancelled ConnectionBroken ContentFiltered ContextTooLong Disconnected "
+    "BridgeError BrokenCall ConnectionBroken ContentFiltered ContextTooLong Disconnected "
     "GatewayError InvalidRequest NetworkFailed NotAuthenticated NotFound NotPermitted Overloaded RateLimited "
     "RequestError ServerFailed StreamError TimedOut"
 )

@@ -12,7 +12,7 @@ from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Capabilities
 from tollbridge.core.reasoning import Origin
-from tollbridge.healing import Learned, Lessons, find_cure, left_out
+from tollbridge.healing import Learned, Lessons, find_cure, left_out, sent_without
 from tollbridge.history import Sanitised, Target, sanitise
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,8 @@ class Crossing:
         return self._legal.counts
 
     def answer(self) -> AnswerParts:
-        return AnswerParts(self._legal.names.back, self._origin)
+        tools = frozenset(tool.name for tool in self._asked.tools)
+        return AnswerParts(self._legal.names.back, self._origin, tools=tools)
 
     def note(self, changes: Iterable[str]) -> None:
         for change in changes:
@@ -99,5 +100,5 @@ class Crossing:
         asked = msgspec.structs.replace(self._asked, quirks=quirks, reasons=reasons)
         legal = sanitise(asked, target)
         self.note(legal.changes)
-        self.note(f"Sent without {field}: the server does not take it." for field in left_out(asked, quirks))
+        self.note(sent_without(left_out(asked, quirks)))
         return legal

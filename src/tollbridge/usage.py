@@ -8,17 +8,14 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import Event, Finished
 from tollbridge.core.usage import Usage
-from tollbridge.store.database import StoreBusy, StoreUnusable
-
-if TYPE_CHECKING:
-    from tollbridge.store import UsageTable
+from tollbridge.store import Database, StoreBusy, StoreUnusable, UsageTable
 
 log = logging.getLogger(__name__)
 
@@ -207,8 +204,6 @@ def _end(table: UsageTable, record: Record, ticket: Ticket | None) -> None:
 
 def open_tracker(path: Path) -> UsageTracker:
     """A tracker that writes into this file, or one that only remembers where the file cannot be used."""
-    from tollbridge.store import Database, UsageTable
-
     try:
         return StoredTracker(UsageTable(Database(path)))
     except StoreUnusable as error:

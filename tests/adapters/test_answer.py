@@ -6,11 +6,11 @@ import pytest
 
 from tollbridge.adapters.answer import AnswerParts
 from tollbridge.core.errors import BrokenCall, Disconnected
-from tollbridge.core.events import TextDelta, ToolCall
+from tollbridge.core.events import Finished, TextDelta, ToolCall
 from tollbridge.core.messages import TextPart, ToolCallPart
 
 BROKEN = ToolCall("c1", "read_file", '{"path": "/x', offered=False)
-PROBLEM = BrokenCall.of("The model called read_file with arguments that make no sense.", "c1")
+PROBLEM = BrokenCall("The model called read_file with arguments that make no sense.", calls=("c1",))
 
 
 def test_a_call_whose_arguments_break_off_is_handed_on_for_the_tool_to_refuse() -> None:
@@ -52,6 +52,41 @@ def test_a_call_without_a_name_stays_a_failure() -> None:
     answer = AnswerParts()
     answer.take([ToolCall("c1", "", "{}", offered=False)])
     assert answer.close(PROBLEM) == ([], PROBLEM)
+
+
+LEFT = Finished("tool-calls", invalid=("c1",))
+
+
+def test_a_call_that_the_gateway_refused_and_left_there_is_handed_on_too() -> None:
+    answer = AnswerParts(tools={"read_file"})
+    assert answer.take([BROKEN, LEFT]) == []
+    assert answer.close() == ([ToolCallPart("c1", "read_file", {"_invalid_arguments": '{"path": "/x'})], None)
+    assert answer.changes == [
+        "The arguments of a call of read_file were not JSON; they were handed on as text, for the tool to "
+        "refuse."
+    ]
+
+
+def test_arguments_that_the_gateway_could_read_and_refused_are_not_run_as_they_are() -> None:
+    answer = AnswerParts()
+    answer.take([ToolCall("c1", "read_file", {"path": 7}, offered=False), LEFT])
+    assert answer.close() == ([ToolCallPart("c1", "read_file", {"_invalid_arguments": '{"path":7}'})], None)
+    assert len(answer.changes) == 1
+
+
+def test_a_refused_call_of_a_tool_of_the_backends_own_is_a_failure_that_names_it() -> None:
+    answer = AnswerParts(tools={"list_dir"})
+    answer.take([BROKEN, LEFT])
+    parts, failure = answer.close()
+    assert (parts, type(failure)) == ([], BrokenCall)
+    assert "read_file" in str(failure)
+
+
+def test_a_refused_call_does_not_hide_what_else_went_wrong() -> None:
+    answer = AnswerParts()
+    answer.take([BROKEN, LEFT])
+    lost = Disconnected("The gateway closed the stream.")
+    assert answer.close(lost) == ([], lost)
 
 
 def test_tools_have_the_names_their_editor_gave_them() -> None:

@@ -23,7 +23,7 @@ from tollbridge.core.events import (
     ToolCall,
 )
 from tollbridge.core.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.gateway.pictures import draw_png
+from tollbridge.core.pictures import draw_png
 
 PNG = draw_png()
 PROOF = {"encrypted_content": "abc"}
@@ -35,6 +35,8 @@ SHOWN: list[tuple[Event, list[Part]]] = [
     (ReasoningEnded("rs_1"), []),
     (ToolCall("c1", "weather", {"city": "Oslo"}), [ToolCallPart("c1", "weather", {"city": "Oslo"})]),
     (ToolCall("c1", "now", {}), [ToolCallPart("c1", "now", {})]),
+    (ToolCall("c1", "now", None), [ToolCallPart("c1", "now", {})]),
+    (ToolCall("c1", "patch", ""), [ToolCallPart("c1", "patch", {"input": ""})]),
     (ToolCall("c1", "patch", "*** Begin"), [ToolCallPart("c1", "patch", {"input": "*** Begin"})]),
     (ToolCall("c1", "search", {"q": "x"}, offered=False), []),
     (File("image/png", PNG, name="a.png"), [DataPart(PNG, "image/png", "a.png")]),

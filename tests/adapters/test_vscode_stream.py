@@ -148,6 +148,18 @@ async def test_calls_that_are_not_the_editors_are_not_parts() -> None:
         assert not [part for part in parts if isinstance(part, ToolCallPart)], name
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("tool-call-invalid-json", '{"city": "Oslo"'), ("tool-call-schema-mismatch", '{"city":42}')],
+)
+async def test_a_call_that_the_backend_refused_and_left_there_is_handed_on_for_the_tool_to_refuse(
+    name: str, said: str
+) -> None:
+    body = (RECORDINGS / f"7.0.169/{name}.ui.sse").read_bytes()
+    parts = await parts_of(VSCodeStreamAdapter(), [body])
+    assert parts == [ToolCallPart("call_1", "get_weather", {"_invalid_arguments": said})]
+
+
 async def test_a_file_is_shown_as_what_its_bytes_are() -> None:
     chunks: list[dict[str, Any]] = [
         {"type": "file", "file": {"uint8ArrayData": list(PNG), "mediaType": "text/plain"}},

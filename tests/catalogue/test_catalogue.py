@@ -238,7 +238,9 @@ async def test_giving_up_leaves_no_fetch_behind(
     server.open.set()
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"models": 3}', b"\xff" * 100])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b'{"models": 3}', b"\xff" * 100, b'{"base_url": "\xff"}']
+)
 async def test_a_damaged_file_is_fetched_anew(
     server: Server, client: OpenResponsesClient, tmp_path: Path, damage: bytes
 ) -> None:

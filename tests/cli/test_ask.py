@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.cli.driving import Result, tollbridge
 
+from tollbridge.core.pictures import draw_png
 from tollbridge.gateway import Gateway
-from tollbridge.gateway.pictures import draw_png
 
 KEY = "tk-0123456789-secret"
 

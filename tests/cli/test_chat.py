@@ -12,8 +12,8 @@ import psutil
 import pytest
 from tests.cli.driving import Terminal, terminal, tollbridge
 
+from tollbridge.core.pictures import draw_png
 from tollbridge.gateway import Gateway
-from tollbridge.gateway.pictures import draw_png
 
 PROMPT = "\n> "
 

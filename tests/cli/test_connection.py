@@ -8,7 +8,7 @@ from tests.cli.driving import tollbridge
 
 from tollbridge.cli.connection import Choice, choose
 from tollbridge.cli.options import Where
-from tollbridge.clients.openresponses import VERCEL
+from tollbridge.core.addresses import VERCEL
 
 URL = "http://127.0.0.1:8080/v1"
 

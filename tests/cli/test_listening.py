@@ -8,7 +8,7 @@ import pytest
 
 from tollbridge.catalogue.disk import Kept, Shelf
 from tollbridge.cli.connection import connect
-from tollbridge.cli.listening import Listener, show
+from tollbridge.cli.listening import MOST_CHANGES, Listener, show, show_changes
 from tollbridge.cli.options import Where
 from tollbridge.cli.screen import Screen
 from tollbridge.core.errors import ServerFailed
@@ -86,3 +86,14 @@ async def test_what_is_known_of_a_model_is_read_once_a_turn(
     assert listener.error is None
     assert len(list((tmp_path / "tapes").glob("*"))) == recorded
     assert (lists, profiles) == ([gateway.url], [gateway.url])
+
+
+@pytest.mark.parametrize(
+    ("where_all", "last"),
+    [("", "[and 2 changes more]"), ("; --json has them all", "[and 2 changes more; --json has them all]")],
+)
+def test_of_many_changes_the_first_are_told(where_all: str, last: str) -> None:
+    beside = io.StringIO()
+    changes = [f"change {number}" for number in range(MOST_CHANGES + 2)]
+    show_changes(changes, Screen(io.StringIO(), beside), where_all)
+    assert beside.getvalue().splitlines() == [*(f"[{each}]" for each in changes[:MOST_CHANGES]), last]

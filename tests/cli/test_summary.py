@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tollbridge.cli.summary import Summary, summarise, to_json
-from tollbridge.core.errors import Cancelled, Disconnected, RateLimited, StreamError
+from tollbridge.core.errors import Disconnected, RateLimited, StreamError
 from tollbridge.core.events import (
     Data,
     Event,
@@ -68,7 +68,6 @@ def test_a_whole_turn_is_folded_in_order() -> None:
         ([Failed(Disconnected("gone"))], "cut", None),
         ([TextDelta("a"), Failed(RateLimited("slow down"))], "error", None),
         ([Failed(StreamError("nonsense")), Failed(Disconnected("gone"))], "error", None),
-        ([Failed(Cancelled("stopped"))], "abort", None),
         ([Finished("unknown", ended="abort")], "abort", "unknown"),
         ([Finished("length", ended="incomplete")], "incomplete", "length"),
         ([Finished("error"), Failed(RateLimited("slow down"))], "finish", "error"),

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.core.media import is_text, sniff, true_mime
+from tollbridge.core.pictures import draw_png
 from tollbridge.core.reasoning import CARRIED
-from tollbridge.gateway.pictures import draw_png
 
 # The first bytes as the formats' specifications give them.
 HEADS = {

@@ -11,7 +11,7 @@ import aiohttp
 from tests.gateway.client import DEMO, WEATHER, Answer, Client, assistant, user
 from tests.gateway.protocol import check_event_shapes, check_shape, check_stream
 
-from tollbridge.gateway.pictures import draw_png
+from tollbridge.core.pictures import draw_png
 
 PNG = "data:image/png;base64," + base64.b64encode(draw_png(3, 2)).decode()
 

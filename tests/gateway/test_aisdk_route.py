@@ -10,7 +10,8 @@ import pytest
 
 from tollbridge import Bridge, BridgeError, ChatRequest, Message, RequestError, Role, TextPart, Tool
 from tollbridge.clients.aisdk import PATHS, AiSdkClient
-from tollbridge.clients.choice import BACKENDS, Backend, open_client
+from tollbridge.clients.choice import open_client
+from tollbridge.core.addresses import BACKENDS, Backend
 from tollbridge.core.messages import DataPart, Part, ToolCallPart
 from tollbridge.gateway import Gateway
 from tollbridge.gateway.aisdk_prompt import read_call

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.client import DEMO, LIST_DIR, WEATHER, Client, assistant, user
 
+from tollbridge.core.pictures import draw_png
 from tollbridge.gateway.counting import PrefixCache, count_image, count_text, split_tokens
-from tollbridge.gateway.pictures import draw_png
 
 
 @given(st.text())

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.gateway.client import LIST_DIR, WEATHER, Answer, Client, assistant, calls, result, user
 
-from tollbridge.gateway.pictures import draw_png, read_picture
+from tollbridge.core.pictures import draw_png
+from tollbridge.gateway.pictures import read_picture
 
 AGENT_TOOLS: list[dict[str, Any]] = [
     {"type": "function", "name": name, "parameters": LIST_DIR["parameters"]}

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.gateway.pictures import draw_png, read_picture, split_data_url
+from tollbridge.core.pictures import draw_png
+from tollbridge.gateway.pictures import read_picture, split_data_url
 
 # The first bytes of files as their formats lay them down, with a size in them.
 JPEG = (
@@ -32,6 +33,7 @@ WEBP_EXTENDED = (
     [
         (draw_png(640, 480), "image/png"),
         (JPEG, "image/jpeg"),
+        (JPEG.replace(b"\xff\xc0", b"\xff\xff\xff\xc0"), "image/jpeg"),  # padded, as the format allows
         (GIF, "image/gif"),
         (WEBP_LOSSY, "image/webp"),
         (WEBP_LOSSLESS, "image/webp"),

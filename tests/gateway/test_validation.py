@@ -169,7 +169,13 @@ async def test_counting_refuses_the_same(client: Client, case: str) -> None:
     assert (answer.status, answer.error["param"], answer.error["code"]) == (400, param, code)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'"Hi"', b"\x00" * 10])
+NO_OBJECTS = [
+    *(b"", b"{", b"\xff\xfe", b"[]", b"null", b'"Hi"', b"\x00" * 10),
+    *(b'{"model":"\xff"}', b"[" * 100_000, b'{"input":' + b"[" * 100_000),
+]
+
+
+@pytest.mark.parametrize("data", NO_OBJECTS, ids=range(len(NO_OBJECTS)))
 async def test_a_body_that_is_no_json_object_is_refused(client: Client, data: bytes) -> None:
     answer = await client.post("/responses", data)
     assert (answer.status, answer.error["code"]) == (400, "invalid_json")

@@ -155,3 +155,13 @@ JSON = st.recursive(
 def test_no_entry_however_odd_raises(entries: list[Any]) -> None:
     for model in listed(*entries):
         assert model.limits.input > 0
+
+
+def test_bytes_that_are_no_characters_hide_no_model() -> None:
+    body = json.dumps({"data": [{"id": "a", "name": "ODD"}, {"id": "b"}]}).encode().replace(b"ODD", b"\xff")
+    assert [model.id for model in read_models(body)] == ["a", "b"]
+
+
+def test_a_list_nested_without_end_is_no_list() -> None:
+    with pytest.raises(StreamError, match="not JSON"):
+        read_models(b"[" * 100_000)

@@ -21,10 +21,10 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.pictures import draw_png
 from tollbridge.core.quirks import Quirks
 from tollbridge.core.reasoning import Origin, bind
 from tollbridge.gateway import SCENARIOS, Gateway
-from tollbridge.gateway.pictures import draw_png
 from tollbridge.healing import RememberedLessons
 from tollbridge.io.retry import RetryPolicy
 

@@ -21,8 +21,8 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.pictures import draw_png
 from tollbridge.core.reasoning import CARRIED, Block, Carried, Origin, bind, is_marker, read_carried
-from tollbridge.gateway.pictures import draw_png
 
 MODEL = "tollbridge/demo"
 HERE = Origin.of(MODEL, "http://here/v1")

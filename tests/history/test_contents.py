@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tollbridge.core.messages import ChatRequest, DataPart, Message, Role, TextPart, ToolResultPart
-from tollbridge.core.texts import MAX_TEXT
+from tollbridge.core.texts import MAX_FILE_DATA, MAX_IMAGE_URL, MAX_TEXT
 from tollbridge.gateway.strict import check_laws, check_schema
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.history import Target, sanitise
 from tollbridge.history.changes import Changes
-from tollbridge.history.contents import MAX_FILE_DATA, MAX_IMAGE_URL, legal_content
+from tollbridge.history.contents import legal_content
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tollbridge.core.errors import (
     BridgeError,
-    Cancelled,
     ContentFiltered,
     ContextTooLong,
     Disconnected,
@@ -53,7 +52,7 @@ def test_what_may_pass_is_tried_again(kind: type[BridgeError]) -> None:
     "kind",
     [
         *(NotAuthenticated, NotPermitted, NotFound, ContextTooLong, ContentFiltered, InvalidRequest),
-        *(RequestError, StreamError, Cancelled),
+        *(RequestError, StreamError),
     ],
 )
 def test_what_will_not_pass_is_told_at_once(kind: type[BridgeError]) -> None:

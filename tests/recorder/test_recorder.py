@@ -20,9 +20,9 @@ from tollbridge.core.errors import BridgeError, RequestError
 from tollbridge.core.json import write_json
 from tollbridge.core.messages import ChatRequest, DataPart, Message, Part, Role, Tool
 from tollbridge.core.models import Capabilities
+from tollbridge.core.pictures import draw_png
 from tollbridge.core.quirks import Quirks
 from tollbridge.gateway import SCENARIOS, Gateway, Settings
-from tollbridge.gateway.pictures import draw_png
 from tollbridge.healing import Learned, RememberedLessons
 from tollbridge.io.retry import RetryPolicy
 from tollbridge.recorder import Recorder
@@ -53,8 +53,7 @@ async def record(
             tape.finished(turn.finish_reason, turn.usage)
     except BridgeError as error:
         failure = error
-    assert recorder.last is not None
-    return recorder.last, parts, failure
+    return tape._file.path, parts, failure
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -122,8 +121,7 @@ async def test_a_request_is_put_by_what_was_known_then(tmp_path: Path) -> None:
             await bridge.answer(asked, tape.heard(lambda parts: None), abilities=abilities)
         roles = [item["role"] for item in gateway.requests[-1].body["input"]]
     assert roles == ["system", "user"]
-    assert recorder.last is not None
-    assert (await play(read_recording(recorder.last))).requests == [[]]
+    assert (await play(read_recording(next(tmp_path.iterdir())))).requests == [[]]
 
 
 async def test_a_recording_has_the_request_the_bytes_and_the_times(tmp_path: Path) -> None:
@@ -180,8 +178,7 @@ async def test_a_turn_that_was_stopped_is_recorded_as_far_as_it_came(tmp_path: P
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert recorder.last is not None
-    recording = read_recording(recorder.last)
+    recording = read_recording(next(tmp_path.iterdir()))
     assert recording.ended is not None
     assert recording.ended.outcome == "cancelled"
     assert difference(live, (await play(recording)).parts) == []
@@ -209,8 +206,7 @@ async def test_a_key_that_the_gateway_quotes_is_covered_where_it_stands(tmp_path
         body = b'{"error":{"message":"No such key: %b","type":"x"}}' % KEY.encode()
         for start in range(0, len(body), 7):
             tape.received(body[start : start + 7])
-    assert recorder.last is not None
-    recording = read_recording(recorder.last)
+    recording = read_recording(next(tmp_path.iterdir()))
     kept = b"".join(line.data for line in recording.lines if isinstance(line, Received))
     assert kept == body.replace(KEY.encode(), b"*" * len(KEY))
     assert not recording.begun.redacted

@@ -9,7 +9,7 @@ from tollbridge.recorder.folder import FILE_LIMIT, SIZE_LIMIT
 from tollbridge.recorder.tape import TAPE_LIMIT
 from tollbridge.settings import load
 from tollbridge.settings.environment import VARIABLES
-from tollbridge.settings.model import Settings
+from tollbridge.settings.model import ModelSettings, Settings
 
 TEXT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
 
@@ -21,6 +21,16 @@ def test_the_documented_file_is_one_and_shows_every_setting(tmp_path: Path) -> N
     loaded = load(environ={"TOLLBRIDGE_CONFIG": str(path)})
     shown = {name.partition(".")[0] for name in loaded.origins}
     assert set(Settings.__struct_fields__) - shown == {"base_url", "backend", "record_redact"}
+
+
+def test_the_documented_file_shows_everything_that_can_be_set_for_a_model(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+    path = tmp_path / "config.toml"
+    path.write_text(example)
+    models = load(environ={"TOLLBRIDGE_CONFIG": str(path)}).settings.models.values()
+    unset = ModelSettings()
+    for field in ModelSettings.__struct_fields__:
+        assert any(getattr(each, field) != getattr(unset, field) for each in models), field
 
 
 def test_the_table_of_variables_is_that_of_the_code() -> None:

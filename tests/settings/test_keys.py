@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from tollbridge.core.addresses import VERCEL
 from tollbridge.core.errors import RequestError
 from tollbridge.settings import Chosen, describe_key, find_key
-from tollbridge.settings.model import VERCEL
 
 KEYS = {"TOLLBRIDGE_API_KEY": "a", "AI_GATEWAY_API_KEY": "b", "VERCEL_OIDC_TOKEN": "c"}
 

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from tollbridge.core.addresses import VERCEL
 from tollbridge.core.errors import RequestError
 from tollbridge.core.messages import ChatRequest, Message, Role
 from tollbridge.gateways.aisdk.request import encode_call
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.settings import Settings, with_settings
-from tollbridge.settings.model import VERCEL
 from tollbridge.settings.patterns import matches
 
 CLAUDE = "anthropic/claude-sonnet-4.5"

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tests.sidecar.editor import Editor, Refusal, said
 
+from tollbridge.core.pictures import draw_png
 from tollbridge.core.quirks import Quirks
 from tollbridge.editors import jsonrpc
 from tollbridge.gateway import Gateway, Settings
-from tollbridge.gateway.pictures import draw_png
 from tollbridge.profiles import keep_profile, profile_file
 from tollbridge.sidecar.faults import BRIDGE_FAILED
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.tokens.images import image_tokens, price_of, size_of
+from tollbridge.core.pictures import size_of
+from tollbridge.tokens.images import image_tokens, price_of
 
 # All of them are 37 pixels wide and 23 high, written by Pillow.
 IMAGES = sorted((Path(__file__).parent / "images").iterdir())

@@ -19,7 +19,15 @@ from tests.tokens.talk import (
     system,
     user,
 )
-from tollbridge.core.messages import ChatRequest, DataPart, Message, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.core.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+)
 from tollbridge.core.usage import Usage
 from tollbridge.tokens import Ledger
 
@@ -306,3 +314,14 @@ def test_a_prompt_is_never_told_to_be_less_than_its_text() -> None:
     assert asked.tokens >= ledger.text_tokens(model, "other") > 0
     assert all(part.tokens > 0 for part in asked.parts)
     assert sum(part.tokens for part in asked.parts) == asked.tokens
+
+
+@pytest.mark.parametrize("number", [2**64, 10**25, -(2**63) - 1])
+def test_a_number_of_any_size_in_a_schema_or_a_call_is_counted(number: int) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": number}}}
+    messages = [user("Pay."), assistant(ToolCallPart("c1", "pay", {"wei": number})), result("c1", "Paid.")]
+    asked = request(messages, [Tool("pay", "Pays.", schema)])
+    ledger = Ledger()
+    assert ledger.estimate(asked).tokens > 0
+    assert ledger.record(asked, Usage(ledger.estimate(asked).tokens))
+    assert ledger.estimate(asked).method == "actual"

@@ -13,8 +13,8 @@ from tests.vscode.window import ARTIFACTS, descendants, opened, run_inside, runs
 from workshop.codeserver import Tree
 from workshop.workbench import Workbench
 
+from tollbridge.core.pictures import draw_png
 from tollbridge.gateway import Gateway, Settings
-from tollbridge.gateway.pictures import draw_png
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -228,16 +228,16 @@ test("the counts of one agent turn cost little, and next to nothing the second t
     return Math.round((performance.now() - started) * 10) / 10;
   };
   const [cold, warm] = [await pass(), await pass()];
-  // Every one of the 345 texts is a trip of its own here. The host is alone with its work and yet not the machine.
+  // Every one of the 345 texts is a trip of its own here.
   const slow = await slowness();
-  assert.ok(cold <= 600 * slow, `cold ${cold} ms, on a machine ${slow} times slower`);
-  assert.ok(warm <= 40 * slow, `warm ${warm} ms, on a machine ${slow} times slower`);
+  assert.ok(cold <= 600 * slow, `cold ${cold} ms, the event loop ${slow} times slower`);
+  assert.ok(warm <= 40 * slow, `warm ${warm} ms, the event loop ${slow} times slower`);
   return { calls: first, cold, warm, slow };
 });
 
-/** How much slower than alone this machine is just now: 2,000 turns of the event loop take 10 ms there. */
+/** How much slower than alone the event loop turns just now, up to 10 times: 2,000 turns of it take 10 ms then. */
 async function slowness(): Promise<number> {
   const started = performance.now();
   for (let n = 0; n < 2_000; n++) await new Promise((resolve) => setImmediate(resolve));
-  return Math.max(1, (performance.now() - started) / 10);
+  return Math.min(10, Math.max(1, (performance.now() - started) / 10));
 }

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from tollbridge.adapters.carrying import Carrying
 from tollbridge.adapters.parts import parts_of
 from tollbridge.core.arguments import mend, wrap
 from tollbridge.core.errors import BridgeError, BrokenCall
-from tollbridge.core.events import Event, ToolCall
+from tollbridge.core.events import Event, Finished, ToolCall
+from tollbridge.core.json import write_json
 from tollbridge.core.messages import Part, ToolCallPart
 from tollbridge.core.reasoning import Origin
 
 
 class AnswerParts:
-    """Belongs to one answer. `name` gives a tool the name its editor knows; `origin` is who answers."""
+    """Belongs to one answer. `name` gives a tool the name its editor knows; `origin` is who answers; `tools`
+    are the editor's own, where that is known: a backend may have others."""
 
     def __init__(
         self,
@@ -22,18 +24,23 @@ class AnswerParts:
         origin: Origin | None = None,
         *,
         reasoning: bool = True,
+        tools: Collection[str] | None = None,
     ) -> None:
+        self._tools = tools
         self._reasoning = reasoning
         self._name = name or (lambda given: given)
         self._carrying = Carrying(origin) if origin is not None else None
-        self._broken: dict[str, ToolCall] = {}
+        self._withheld: dict[str, ToolCall] = {}
+        self._invalid: tuple[str, ...] = ()
         self.changes: list[str] = []
 
     def take(self, events: Iterable[Event]) -> list[Part]:
         found = [self._renamed(event) for event in events]
         for event in found:
-            if isinstance(event, ToolCall) and not event.offered and isinstance(event.input, str):
-                self._broken[event.call_id] = event
+            if isinstance(event, ToolCall) and not event.offered:
+                self._withheld[event.call_id] = event
+            elif isinstance(event, Finished):
+                self._invalid = event.invalid
         found = found if self._carrying is None else self._carrying.take(found)
         return parts_of(found, reasoning=self._reasoning)
 
@@ -41,8 +48,9 @@ class AnswerParts:
         """What is left to tell, and the failure that remains. A call whose arguments make no sense is none:
         the editor's loop gets it, its tool refuses it, and the model reads why."""
         parts: list[Part] = []
-        if isinstance(error, BrokenCall) and all(self._is_named(call_id) for call_id in error.calls):
-            parts = [self._handed_on(self._broken[call_id]) for call_id in error.calls]
+        error = error or self._refused()
+        if isinstance(error, BrokenCall) and all(self._is_for_the_editor(call_id) for call_id in error.calls):
+            parts = [self._handed_on(self._withheld[call_id]) for call_id in error.calls]
             error = None
         if self._carrying is not None and error is None:
             parts += self._carrying.close()
@@ -53,13 +61,28 @@ class AnswerParts:
             return event
         return ToolCall(event.call_id, self._name(event.name), event.input, event.offered, event.metadata)
 
-    def _is_named(self, call_id: str) -> bool:
-        return call_id in self._broken and bool(self._broken[call_id].name)
+    def _refused(self) -> BrokenCall | None:
+        """The backend refused calls, and the turn ended there: somebody must tell the model."""
+        names = [self._withheld[call_id].name for call_id in self._invalid if call_id in self._withheld]
+        if not names:
+            return None
+        problem = (
+            f"The model made a call of {names[0]} that makes no sense to the gateway. Ask it to try again."
+        )
+        return BrokenCall(problem, calls=tuple(self._invalid))
+
+    def _is_for_the_editor(self, call_id: str) -> bool:
+        """Whether its loop can answer: the call has a name, and is not of a tool of the backend's own."""
+        call = self._withheld.get(call_id)
+        if call is None or not call.name:
+            return False
+        return call_id not in self._invalid or self._tools is None or call.name in self._tools
 
     def _handed_on(self, call: ToolCall) -> ToolCallPart:
-        given = mend(call.input)
+        """A text may be mended; what the gateway could read and refused is never run as it is."""
+        text = call.input if isinstance(call.input, str) else write_json(call.input)
+        given = mend(text) if isinstance(call.input, str) else None
+        problem = "were not JSON" if isinstance(call.input, str) else "were refused by the gateway"
         done = "mended" if given is not None else "handed on as text, for the tool to refuse"
-        self.changes.append(f"The arguments of a call of {call.name} were not JSON; they were {done}.")
-        return ToolCallPart(
-            call.call_id, call.name, wrap(call.input) if given is None else given, call.metadata
-        )
+        self.changes.append(f"The arguments of a call of {call.name} {problem}; they were {done}.")
+        return ToolCallPart(call.call_id, call.name, wrap(text) if given is None else given, call.metadata)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import assert_never
+from typing import Any, assert_never
 
 from tollbridge.core.events import (
     Corrected,
@@ -43,9 +43,9 @@ def parts_of(events: Iterable[Event], *, reasoning: bool = True) -> list[Part]:
                     parts.append(ThinkingPart("", id_, metadata))
             case ToolCall():
                 if event.offered:
-                    # An editor's tools take an object; a custom tool's input is free text.
-                    given = event.input if isinstance(event.input, dict) else {"input": event.input}
-                    parts.append(ToolCallPart(event.call_id, event.name, given, event.metadata))
+                    parts.append(
+                        ToolCallPart(event.call_id, event.name, _arguments(event.input), event.metadata)
+                    )
             case File():
                 parts.append(_file(event))
             case Source():
@@ -58,6 +58,13 @@ def parts_of(events: Iterable[Event], *, reasoning: bool = True) -> list[Part]:
             case _:
                 assert_never(event)
     return parts
+
+
+def _arguments(given: Any) -> dict[str, Any]:
+    """An editor's tools take an object. A custom tool's input is free text, and may be empty."""
+    if given is None:
+        return {}
+    return given if isinstance(given, dict) else {"input": given}
 
 
 def _file(file: File) -> DataPart:

@@ -9,7 +9,7 @@ from typing import Any
 from tollbridge.adapters.stream import StreamAdapter
 from tollbridge.core.events import Event
 from tollbridge.gateways.aisdk.decode import DataDecoder, FullDecoder, UiDecoder
-from tollbridge.gateways.aisdk.recognise import by_start
+from tollbridge.gateways.aisdk.recognise import by_framing
 from tollbridge.gateways.aisdk.turn import Turn
 
 Chunk = Mapping[str, Any]
@@ -70,12 +70,12 @@ class _AnyDecoder:
         if self._decoder is not None:
             return self._decoder.feed(chunk)
         self._start += chunk
-        protocol = by_start(self._start, complete=False)
+        protocol = by_framing(self._start, complete=False)
         return [] if protocol is None else self._chosen(protocol).feed(self._start)
 
     def close(self) -> list[Event]:
         if self._decoder is None:
-            protocol = by_start(self._start, complete=True) or "ai-sdk-full"
+            protocol = by_framing(self._start, complete=True) or "ai-sdk-full"
             return self._chosen(protocol).feed(self._start) + self._chosen(protocol).close()
         return self._decoder.close()
 

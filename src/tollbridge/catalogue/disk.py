@@ -70,7 +70,7 @@ class Shelf:
         try:
             with self._path(base_url, account).open("rb") as file:
                 kept = msgspec.json.decode(file.read(SIZE_LIMIT), type=Kept)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             return None
         meant = (base_url, account, _FORMAT)
         return kept if (kept.base_url, kept.account, kept.format) == meant else None

@@ -23,10 +23,11 @@ from tollbridge.cli.options import (
     wish_options,
 )
 from tollbridge.cli.screen import Screen
-from tollbridge.cli.summary import mended, summarise, to_json
+from tollbridge.cli.summary import summarise, to_json
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Role, TextPart
 from tollbridge.core.places import database_file
+from tollbridge.core.texts import mended
 from tollbridge.usage import open_tracker
 
 
@@ -72,7 +73,7 @@ async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -
                 click.echo(to_json(_as_json(listener, model)))
             elif listener.error is None:
                 screen = Screen(sys.stdout, sys.stderr)
-                show_changes(listener.changes, screen)
+                show_changes(listener.changes, screen, "; --json has them all")
                 screen.note(toll_line(listener.usage, listener.timing))
             if listener.error is not None:
                 tell(listener.error, connection.way)

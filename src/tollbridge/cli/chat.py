@@ -26,11 +26,11 @@ from tollbridge.cli.options import (
     wish_options,
 )
 from tollbridge.cli.screen import Screen
-from tollbridge.cli.summary import mended
 from tollbridge.cli.terminal import Paint, counted, one_line
 from tollbridge.cli.toll import toll_line
 from tollbridge.core.messages import Message, Part, Role, TextPart
 from tollbridge.core.places import database_file
+from tollbridge.core.texts import mended
 from tollbridge.toll import Toll
 from tollbridge.usage import UsageTracker, open_tracker
 

@@ -19,7 +19,8 @@ from tollbridge.cli.terminal import one_line
 from tollbridge.clients.aisdk import UiStreamClient
 from tollbridge.clients.choice import open_client
 from tollbridge.clients.gateway import GatewayClient
-from tollbridge.clients.openresponses import VERCEL, OpenResponsesClient
+from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.core.addresses import VERCEL
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Capabilities, Model
@@ -228,6 +229,7 @@ async def _connected(
                         lessons=lessons,
                     )
         case "embedded":
+            # Not at the top: a whole server, for those who have no gateway.
             from tollbridge.gateway import MODELS, Gateway
 
             async with Gateway() as gateway, open_client(backend, gateway.url) as client:

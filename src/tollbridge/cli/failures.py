@@ -26,7 +26,6 @@ ADVICE: dict[Kind, str] = {
     "server": "Try again; if it goes on, the gateway's operator must look at it.",
     "network": "Check --base-url, the network connection and the proxy settings.",
     "timeout": "Try again; if it goes on, the gateway is too slow or out of reach.",
-    "cancelled": "Ask again when you like.",
     "disconnected": "Ask again: what was said before the connection broke is all there is.",
     "protocol": "Check that --base-url is an OpenResponses server; its address usually ends in /v1.",
 }

@@ -174,13 +174,13 @@ class _Patience(Watch):
         self._screen.note(f"[{said}; trying again in {seconds:.0f} s]")
 
 
-def show_changes(changes: Iterable[str], screen: Screen) -> None:
-    """What was sent otherwise than it was written: the first of it, one a line."""
+def show_changes(changes: Iterable[str], screen: Screen, where_all: str = "") -> None:
+    """What was sent otherwise than it was written: the first of it, one a line, and where all of it is."""
     told = list(changes)
     for change in told[:MOST_CHANGES]:
         screen.note(f"[{change}]")
     if len(told) > MOST_CHANGES:
-        screen.note(f"[and {len(told) - MOST_CHANGES} changes more; --json has them all]")
+        screen.note(f"[and {len(told) - MOST_CHANGES} changes more{where_all}]")
 
 
 def show(event: Event, screen: Screen) -> None:

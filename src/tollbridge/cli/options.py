@@ -12,14 +12,12 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from tollbridge.cli.summary import mended
-from tollbridge.clients.choice import BACKENDS, Backend
-from tollbridge.core.addresses import NO_USERINFO, has_userinfo
+from tollbridge.core.addresses import BACKENDS, NO_USERINFO, VERCEL, Backend, has_userinfo
 from tollbridge.core.media import sniff
 from tollbridge.core.messages import DataPart
+from tollbridge.core.texts import mended
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-EXAMPLE_URL = "https://ai-gateway.vercel.sh/v1"
 # No window takes more: at a token for every four bytes, four million tokens.
 PROMPT_LIMIT = 16 * 1024 * 1024
 IMAGE_LIMIT = 20 * 1024 * 1024
@@ -211,5 +209,5 @@ def _check_url(_context: click.Context, _option: click.Parameter, url: str | Non
     except ValueError as error:
         raise click.BadParameter(f"{url!r} is not a URL: {error}.") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise click.BadParameter(f"{url!r} is not an http or https URL. For example: {EXAMPLE_URL}")
+        raise click.BadParameter(f"{url!r} is not an http or https URL. For example: {VERCEL}")
     return url

@@ -46,6 +46,7 @@ class FetchBar:
             self._bar.stop()
 
     def _show(self, total: int) -> None:
+        # Not at the top: it takes longer to load than most commands to run, and most fetch nothing.
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

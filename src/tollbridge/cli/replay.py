@@ -15,6 +15,7 @@ from tollbridge.cli.terminal import Paint, harmless, one_line
 from tollbridge.core.errors import RequestError
 from tollbridge.core.events import Event
 from tollbridge.gateways.dialects import DIALECTS, decoder_for
+from tollbridge.recorder.reading import is_recording
 
 # For programs no line is folded.
 _UNBOUNDED = 10_000_000
@@ -57,9 +58,8 @@ def replay(files: tuple[Path, ...], protocol: str, diff: bool, as_json: bool) ->
 
 def _replay(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
     """Whether all is as it was."""
-    from tollbridge.recorder.reading import is_recording
-
     if is_recording(path):
+        # Not at the top: it brings the whole bridge, and the bytes of an answer are replayed without.
         from tollbridge.cli.timeline import replay_turn
 
         return replay_turn(path, diff, as_json)
@@ -86,6 +86,7 @@ def replayed(path: Path, protocol: str) -> list[Event]:
 
 
 def _show(path: Path, summary: Summary) -> None:
+    # Not at the top: it takes longer to load than most commands to run.
     from rich.table import Table
     from rich.text import Text
 

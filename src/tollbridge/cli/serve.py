@@ -52,6 +52,7 @@ async def _serve_local(model: Path | None, port: int, context: int) -> None:
 
 class _WithScenarios(click.Command):
     def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # Here and below, not at the top: `tollbridge local` needs no gateway of ours.
         from tollbridge.gateway import describe_scenarios
 
         with formatter.section("Scenarios"):

@@ -25,6 +25,7 @@ from tollbridge.core.events import (
     TextDelta,
     ToolCall,
 )
+from tollbridge.core.texts import mended
 from tollbridge.core.usage import Usage
 
 
@@ -112,18 +113,10 @@ def to_json(value: object) -> str:
     return mended(line)
 
 
-def mended(text: str) -> str:
-    """The text with surrogate halves joined, or replaced where their other half is missing."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 def _ending(finished: Finished | None, errors: list[BridgeError]) -> Ending:
     if finished is not None:
         return finished.ended
-    kinds = {error.kind for error in errors}
-    if kinds <= {"disconnected"}:
-        return "cut"
-    return "abort" if kinds <= {"cancelled", "disconnected"} else "error"
+    return "cut" if {error.kind for error in errors} <= {"disconnected"} else "error"
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

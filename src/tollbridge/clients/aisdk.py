@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tollbridge.clients.gateway import GatewayClient, Question, encoded
+from tollbridge.core.addresses import VERCEL_HOST
 from tollbridge.core.errors import RequestError
 from tollbridge.core.messages import ChatRequest, Message, Role
 from tollbridge.core.models import Model
-from tollbridge.gateways.aisdk.request import TARGETS, Spec, encode_call, encode_headers
+from tollbridge.gateways.aisdk.request import TARGETS, Spec, auth_method, encode_call, encode_headers
 from tollbridge.gateways.aisdk.ui_messages import encode_chat
 from tollbridge.gateways.catalog import read_models
 from tollbridge.io.retry import RetryPolicy
@@ -26,7 +27,7 @@ class AiSdkClient(GatewayClient):
     """Talks to one base URL (`…/v4/ai`) as the SDK's own gateway client does."""
 
     protocol = "ai-sdk-model"
-    home = "https://ai-gateway.vercel.sh/v4/ai"
+    home = f"https://{VERCEL_HOST}{PATHS[4]}"
 
     def __init__(
         self,
@@ -57,6 +58,10 @@ class AiSdkClient(GatewayClient):
         """The models the gateway offers, of every type."""
         return await self._call("GET", "/config", None, api_key, read_models)
 
+    def _request_headers(self, key: str | None) -> dict[str, str]:
+        method = {"ai-gateway-auth-method": auth_method(key)} if key else {}
+        return {**method, **super()._request_headers(key)}
+
     def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
         """A request that is no `ChatRequest` is the body as it is, with the model's name under `model`."""
         if isinstance(request, ChatRequest):
@@ -81,28 +86,9 @@ class UiStreamClient(GatewayClient):
     home = ""
     forbidden = "#"
 
-    def __init__(
-        self,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        *,
-        timeouts: Timeouts | None = None,
-        retries: RetryPolicy | None = None,
-        proxy: str | None = None,
-        allow_http: bool = False,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(
-            base_url,
-            api_key,
-            timeouts=timeouts,
-            retries=retries,
-            proxy=proxy,
-            allow_http=allow_http,
-            headers=headers,
-        )
+    def _take_address(self, url: str) -> None:
         # What stands after the path may be a key; it is sent, and no part of what others see and keep.
-        self.base_url, self._mark, self._query = (base_url or self.home).partition("?")
+        self.base_url, self._mark, self._query = url.partition("?")
         self._chats = uuid.uuid4()
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:  # noqa: ARG002

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tollbridge.clients.aisdk import PATHS, AiSdkClient
 from tollbridge.clients.gateway import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.core.addresses import Backend
 
 if TYPE_CHECKING:
     from tollbridge.io.http import Timeouts
-
-Backend = Literal["openresponses", "ai-sdk"]
-BACKENDS: tuple[Backend, ...] = ("openresponses", "ai-sdk")
 
 
 def open_client(

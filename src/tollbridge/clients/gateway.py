@@ -23,6 +23,7 @@ from tollbridge.core.json import write_whole
 from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Model
 from tollbridge.core.redaction import hide_key
+from tollbridge.core.texts import can_be_key
 from tollbridge.gateways.dialects import Decoder, decoder_for
 from tollbridge.gateways.endpoints import Endpoints
 from tollbridge.gateways.refusal import BODY_LIMIT as REFUSAL_LIMIT
@@ -69,7 +70,7 @@ class GatewayClient(ABC):
             raise RequestError("A base URL is an address like https://host/v1, with nothing after the path.")
         if base_url is not None and has_userinfo(base_url):
             raise RequestError(NO_USERINFO)  # here, before it is written down anywhere
-        self.base_url = (base_url or self.home).rstrip("/")
+        self._take_address(base_url or self.home)
         self._api_key = api_key
         self._timeouts = timeouts
         self._retries = retries or RetryPolicy()
@@ -79,6 +80,10 @@ class GatewayClient(ABC):
         self._chance = random.Random()  # noqa: S311 - only spreads retries
         self._http: HttpClient | None = None
         self._watches: tuple[Watch, ...] = ()
+
+    def _take_address(self, url: str) -> None:
+        """Takes an address. `base_url` is what others see and keep of it."""
+        self.base_url = url.rstrip("/")
 
     def __repr__(self) -> str:
         # What stands in the place of a URL may be a key, and a URL may hold a password.
@@ -272,7 +277,7 @@ class GatewayClient(ABC):
             **self._headers,
         }
         if key:
-            if not key.isascii() or not key.isprintable() or " " in key:
+            if not can_be_key(key):
                 raise RequestError("The API key contains characters that no key has. Was it pasted whole?")
             headers["authorization"] = f"Bearer {key}"
         return headers

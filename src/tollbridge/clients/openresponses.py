@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from tollbridge.clients.gateway import GatewayClient, Question, encoded
+from tollbridge.core.addresses import VERCEL
 from tollbridge.core.errors import NotFound, StreamError
 from tollbridge.core.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, until_failure
 from tollbridge.core.json import read_json
@@ -21,7 +22,6 @@ from tollbridge.gateways.openresponses.decode import StreamDecoder
 from tollbridge.gateways.openresponses.encode import encode_request
 from tollbridge.gateways.openresponses.wire import Fields
 
-VERCEL = "https://ai-gateway.vercel.sh/v1"
 # The fields of a request that its count depends on.
 COUNTED = frozenset({"model", "input", "tools", "tool_choice", "reasoning", "text", "instructions"})
 
@@ -69,7 +69,7 @@ class OpenResponsesClient(GatewayClient):
 
 
 def response_body(request: ChatRequest | Mapping[str, Any], *, stream: bool = True) -> bytes:
-    """Of `POST /responses`."""
+    """Of `POST /responses`. Whether it streams is always said: some servers do unless told not to."""
     return encoded({**_parsed(request), "stream": stream})
 
 

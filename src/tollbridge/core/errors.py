@@ -16,17 +16,17 @@
     │   ├── NetworkFailed         no connection could be made
     │   ├── TimedOut
     │   └── Disconnected          the stream stopped before its end
-    ├── StreamError           the bytes made no sense
-    │   └── BrokenCall            only those of a tool call's arguments did not
-    └── Cancelled             the caller stopped it
+    └── StreamError           the bytes made no sense
+        └── BrokenCall            only those of a tool call's arguments did not
 
+A caller who stops a turn cancels its task, and gets asyncio's own `CancelledError`.
 An error keeps its message, kind, status, code, request id and how long to wait; never a key or a prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from tollbridge.core.usage import Usage
@@ -43,10 +43,19 @@ Kind = Literal[
     "server",
     "network",
     "timeout",
-    "cancelled",
     "disconnected",
     "protocol",
 ]
+
+
+class Facts(TypedDict, total=False):
+    """What an error of any kind may be given besides its message."""
+
+    status: int | None
+    code: str | None
+    request_id: str | None
+    retry_after: float | None
+    param: str | None
 
 
 class BridgeError(Exception):
@@ -120,7 +129,6 @@ class ContextTooLong(GatewayError):
     `shared`: the limit was passed together with the answer that was asked for; the prompt may be short."""
 
     kind = "context_too_long"
-    shared: bool = False
 
     def __init__(
         self,
@@ -128,17 +136,13 @@ class ContextTooLong(GatewayError):
         *,
         tokens: int | None = None,
         limit: int | None = None,
-        status: int | None = None,
-        code: str | None = None,
-        request_id: str | None = None,
-        retry_after: float | None = None,
-        param: str | None = None,
+        shared: bool = False,
+        **facts: Unpack[Facts],
     ) -> None:
-        super().__init__(
-            message, status=status, code=code, request_id=request_id, retry_after=retry_after, param=param
-        )
+        super().__init__(message, **facts)
         self.tokens = tokens
         self.limit = limit
+        self.shared = shared
 
     def _identity(self) -> tuple[object, ...]:
         return *super()._identity(), self.tokens, self.limit
@@ -189,13 +193,9 @@ class BrokenCall(StreamError):
     `calls` are their ids. Whoever runs tools can hand such a call on and let the tool refuse it.
     """
 
-    calls: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, message: str, *calls: str) -> BrokenCall:
-        error = cls(message)
-        error.calls = calls
-        return error
+    def __init__(self, message: str, *, calls: tuple[str, ...] = (), **facts: Unpack[Facts]) -> None:
+        super().__init__(message, **facts)
+        self.calls = calls
 
     def _identity(self) -> tuple[object, ...]:
         return *super()._identity(), self.calls
@@ -206,9 +206,5 @@ def gravest(errors: Sequence[BridgeError]) -> BridgeError | None:
     broken = [error for error in errors if isinstance(error, BrokenCall)]
     if len(broken) < len(errors):
         return next(error for error in errors if not isinstance(error, BrokenCall))
-    ids = [id_ for error in broken for id_ in error.calls]
-    return BrokenCall.of(broken[0].message, *ids) if broken else None
-
-
-class Cancelled(BridgeError):
-    kind = "cancelled"
+    ids = tuple(id_ for error in broken for id_ in error.calls)
+    return BrokenCall(broken[0].message, calls=ids) if broken else None

@@ -98,7 +98,8 @@ class Data(msgspec.Struct, frozen=True, tag="data"):
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The gateway says the turn is over. `usage` is what is billed, over all steps of the turn;
     `context` is the usage of the last step where it differs: what now fills the window.
-    A `reason` of `None`: it did not say why."""
+    A `reason` of `None`: it did not say why. `invalid` are the calls that the backend itself found to make no
+    sense, and that nobody answered."""
 
     reason: FinishReason | None
     ended: Literal["finish", "incomplete", "abort"] = "finish"
@@ -106,6 +107,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     context: Usage | None = None
     response_id: str | None = None
     model: str | None = None
+    invalid: tuple[str, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

@@ -35,7 +35,11 @@ def read_json(data: bytes | str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        why = "nested too deeply"
+    except ValueError as error:
+        why = str(error)
+    # Not from within: that error holds the whole text, which may be anyone's secret.
+    raise ValueError(why)
 
 
 def write_json(value: object) -> str:

@@ -5,45 +5,43 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-_NAME = "tollbridge"
+if TYPE_CHECKING:
+    from platformdirs import PlatformDirs
 
 
 def config_file(environment: Mapping[str, str] = os.environ) -> Path:
     """The settings file: `TOLLBRIDGE_CONFIG`, or `config.toml` in the place for settings."""
-    chosen = environment.get("TOLLBRIDGE_CONFIG")
-    if chosen:
-        return Path(chosen)
-    import platformdirs
-
-    return platformdirs.user_config_path(_NAME, appauthor=False) / "config.toml"
+    return _chosen(environment, "TOLLBRIDGE_CONFIG") or _places().user_config_path / "config.toml"
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """What can be fetched again: `TOLLBRIDGE_CACHE_DIR`, or the place for caches."""
-    chosen = environment.get("TOLLBRIDGE_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    import platformdirs
-
-    return platformdirs.user_cache_path(_NAME)
+    return _chosen(environment, "TOLLBRIDGE_CACHE_DIR") or _places().user_cache_path
 
 
 def catalogue_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """The lists of models: `TOLLBRIDGE_CATALOGUE_DIR`, or among what can be fetched again."""
-    chosen = environment.get("TOLLBRIDGE_CATALOGUE_DIR")
-    return Path(chosen) if chosen else cache_folder(environment) / "catalogue"
+    return _chosen(environment, "TOLLBRIDGE_CATALOGUE_DIR") or cache_folder(environment) / "catalogue"
 
 
 def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """What was measured and learned: `TOLLBRIDGE_DATA_DIR`, or the place for data."""
-    chosen = environment.get("TOLLBRIDGE_DATA_DIR")
-    if chosen:
-        return Path(chosen)
-    import platformdirs
-
-    return platformdirs.user_data_path(_NAME, appauthor=False)
+    return _chosen(environment, "TOLLBRIDGE_DATA_DIR") or _places().user_data_path
 
 
 def database_file(environment: Mapping[str, str] = os.environ) -> Path:
     return data_folder(environment) / "tollbridge.db"
+
+
+def _chosen(environment: Mapping[str, str], variable: str) -> Path | None:
+    chosen = environment.get(variable)
+    return Path(chosen) if chosen else None
+
+
+def _places() -> PlatformDirs:
+    # Not at the top: an editor that says where things are never needs it.
+    from platformdirs import PlatformDirs
+
+    return PlatformDirs("tollbridge", appauthor=False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-# As the protocol limits one text, in characters.
+# As the protocol limits one text, the data URL of an image and the data of a file, in characters.
 MAX_TEXT = 10_485_760
+MAX_IMAGE_URL = 20_971_520
+MAX_FILE_DATA = 33_554_432
 
 
 def mended(text: str) -> str:
@@ -29,6 +31,11 @@ def whole(value: Any) -> Any:
         case dict():
             return {mended(name): whole(each) for name, each in value.items()}
     return value
+
+
+def can_be_key(text: str) -> bool:
+    """Whether a header can carry it, and so a key be it."""
+    return text.isascii() and text.isprintable() and " " not in text
 
 
 def pieces(text: str, limit: int = MAX_TEXT) -> list[str]:

@@ -36,6 +36,17 @@ class Usage(msgspec.Struct, frozen=True):
         )
 
 
+# More tokens than any model will ever count, and the most that every JSON reader and database can hold.
+_MOST = 2**53
+
+
+def token_count(value: object) -> int | None:
+    """A count as servers report it; `None` for what cannot be one: less than nothing, beyond all bounds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 <= value < _MOST else None
+
+
 def _sum(one: int | None, other: int | None) -> int | None:
     if one is None:
         return other

@@ -86,9 +86,9 @@ def _ends(heard: Heard) -> list[dict[str, Any]]:
 
 async def input_tokens(bench: Bench) -> Finding:
     heard = await bench.count(bench.question(HELLO))
-    if heard.is_refused and heard.error is not None:
+    if heard.refusal is not None:
         return amiss(
-            f"Tokens are not counted beforehand: {reason(heard.error)}",
+            f"Tokens are not counted beforehand: {reason(heard.refusal)}",
             "Tollbridge counts by itself.",
             input_tokens=False,
         )

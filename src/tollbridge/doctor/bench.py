@@ -59,9 +59,9 @@ class Heard(msgspec.Struct, frozen=True):
     seconds: float = 0.0
 
     @property
-    def is_refused(self) -> bool:
-        """Whether the server took exception to the request itself."""
-        return self.error is not None and self.error.kind in _REFUSALS
+    def refusal(self) -> BridgeError | None:
+        """The error, where the server took exception to the request itself."""
+        return self.error if self.error is not None and self.error.kind in _REFUSALS else None
 
     @property
     def text(self) -> str:

@@ -24,9 +24,9 @@ async def arrays(bench: Bench) -> Finding:
     if bench.quirks.text_as == "array":
         return well("Text is accepted as a list of parts alone.")
     heard = await bench.ask(bench.question("Say hello."), text_as="array")
-    if heard.is_refused and heard.error is not None:
+    if heard.refusal is not None:
         return amiss(
-            f"Text as a list of parts is refused: {reason(heard.error)}",
+            f"Text as a list of parts is refused: {reason(heard.refusal)}",
             "Text alone travels as a string anyway.",
         )
     return (
@@ -42,8 +42,8 @@ async def system(bench: Bench) -> Finding:
     refusals: list[str] = []
     for role in _ROLES:
         heard = await bench.ask(bench.question(_SYSTEM, "Say hello."), system=role)
-        if heard.is_refused and heard.error is not None:
-            refusals.append(f"{_CALLED[role]}: {reason(heard.error)}")
+        if heard.refusal is not None:
+            refusals.append(f"{_CALLED[role]}: {reason(heard.refusal)}")
             continue
         if heard.error is not None:
             return not_seen(heard.error)
@@ -79,9 +79,9 @@ async def _attached(bench: Bench, part: DataPart, what: str, question: str) -> F
     told = bench.question(Message(Role.USER, (TextPart(question), part)))
     heard = await bench.ask(told)
     field = f"{what}s"
-    if heard.is_refused and heard.error is not None:
+    if heard.refusal is not None:
         return amiss(
-            f"{bench.model} takes no {field}: {reason(heard.error)}",
+            f"{bench.model} takes no {field}: {reason(heard.refusal)}",
             "A note is sent in the place of each.",
             **{field: False},
         )

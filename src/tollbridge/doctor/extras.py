@@ -20,8 +20,8 @@ async def parameters(bench: Bench) -> Finding:
     refusals: dict[str, str] = {}
     for name, value in _PARAMETERS.items():
         heard = await bench.ask(bench.question(HELLO, **{name: value}))
-        if heard.is_refused and heard.error is not None:
-            refusals[name] = reason(heard.error)
+        if heard.refusal is not None:
+            refusals[name] = reason(heard.refusal)
         elif heard.error is not None:
             return not_seen(heard.error)
     if not refusals:

@@ -30,10 +30,10 @@ class Opening(msgspec.Struct, frozen=True):
 
 async def opening(bench: Bench) -> Opening:
     first = await bench.ask(bench.question(HELLO))
-    if not first.is_refused:
+    if first.refusal is None:
         return Opening(first, {}, None)
     for quirks in _OTHERWISE:
         heard = await bench.ask(bench.question(HELLO), **quirks)
-        if not heard.is_refused:
+        if heard.refusal is None:
             return Opening(heard, quirks, first.error)
     return Opening(first, {}, first.error)

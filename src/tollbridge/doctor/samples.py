@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
-
 from tollbridge.core.messages import DataPart
+from tollbridge.core.pictures import draw_png
 
 SIDE = 64  # pixels: smaller images are refused by some providers
-_RED = b"\xd0\x20\x20"
+_RED = (0xD0, 0x20, 0x20)
 
 
 def image() -> DataPart:
     """A red square."""
-    head = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)
-    rows = (b"\0" + _RED * SIDE) * SIDE
-    chunks = (_chunk(b"IHDR", head), _chunk(b"IDAT", zlib.compress(rows)), _chunk(b"IEND", b""))
-    return DataPart(b"\x89PNG\r\n\x1a\n" + b"".join(chunks), "image/png", "red.png")
+    return DataPart(draw_png(SIDE, SIDE, _RED), "image/png", "red.png")
 
 
 def document() -> DataPart:
@@ -38,7 +33,3 @@ def document() -> DataPart:
     size = len(objects) + 1
     end = b"xref\n0 %d\n0000000000 65535 f \n%strailer\n<< /Size %d /Root 1 0 R >>\n" % (size, table, size)
     return DataPart(whole + end + b"startxref\n%d\n%%%%EOF\n" % len(whole), "application/pdf", "toll.pdf")
-
-
-def _chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))

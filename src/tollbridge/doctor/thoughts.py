@@ -25,9 +25,9 @@ _WAYS: tuple[tuple[dict[str, Any], str], ...] = (
 async def reasoning(bench: Bench) -> Finding:
     question = bench.question(_THINK, reasoning_effort="low")
     heard = await bench.ask(question, without=bench.without("include"))
-    if heard.is_refused and heard.error is not None:
+    if heard.refusal is not None:
         return amiss(
-            f"A reasoning effort is refused: {reason(heard.error)}",
+            f"A reasoning effort is refused: {reason(heard.refusal)}",
             "None is sent to this model.",
             without=bench.without("reasoning", "include"),
         )
@@ -45,9 +45,9 @@ async def encrypted(bench: Bench) -> Finding:
     if "reasoning" in bench.quirks.without:
         return well("Not needed: the model takes no reasoning effort.")
     heard = await bench.ask(bench.question(_THINK, reasoning_effort="low"))
-    if heard.is_refused and heard.error is not None:
+    if heard.refusal is not None:
         return amiss(
-            f"Encrypted reasoning is not given: {reason(heard.error)}",
+            f"Encrypted reasoning is not given: {reason(heard.refusal)}",
             "It is not asked for.",
             without=bench.without("include"),
         )
@@ -71,7 +71,7 @@ async def replayed(bench: Bench) -> Finding:
     refusal = None
     for quirks, meaning in _WAYS:
         again = await bench.ask(question, reasoning=True, **quirks)
-        if again.is_refused:
+        if again.refusal is not None:
             refusal = refusal or again.error
             if again.error is not None and bench.is_of_this_call(again.error, question):
                 return unsigned(again.error)

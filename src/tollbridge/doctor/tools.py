@@ -44,7 +44,7 @@ async def tools(bench: Bench) -> Finding:
         if "without" in quirks:
             learned["without"] = bench.without(quirks["without"])
         heard = await bench.ask(bench.question(_ASKED, tools=(WEATHER,), **fields), **learned)
-        if heard.is_refused:
+        if heard.refusal is not None:
             refusal = refusal or heard.error
             continue
         if heard.error is not None:
@@ -62,12 +62,12 @@ async def history(bench: Bench) -> Finding:
     """A turn with tools goes on only if the call and its result may be sent back."""
     question = bench.question(*a_round(bench, SUNNY), tools=(WEATHER,))
     heard = await bench.ask(question, calls=True)
-    if heard.is_refused and _holds_thoughts(bench):
+    if heard.refusal is not None and _holds_thoughts(bench):
         # It may be the reasoning that is refused; how that is sent back is seen later.
         heard = await bench.ask(question, calls=True, reasoning=False)
     if heard.error is None:
         return well("A call and its result are accepted in the history.", calls=True)
-    if not heard.is_refused:
+    if heard.refusal is None:
         return not_seen(heard.error)
     refusal = heard.error
     if bench.is_of_this_call(refusal, question):
@@ -88,9 +88,9 @@ async def history(bench: Bench) -> Finding:
 async def parallel(bench: Bench) -> Finding:
     asked = "What is the weather in Paris and in Rome? Call the tool get_weather twice, in parallel."
     heard = await bench.ask(bench.question(asked, tools=(WEATHER,), parallel_tool_calls=True))
-    if heard.is_refused and heard.error is not None:
+    if heard.refusal is not None:
         return amiss(
-            f"`parallel_tool_calls` is refused: {reason(heard.error)}",
+            f"`parallel_tool_calls` is refused: {reason(heard.refusal)}",
             "It is not sent.",
             without=bench.without("parallel_tool_calls"),
         )
@@ -108,7 +108,7 @@ async def rich_results(bench: Bench) -> Finding:
     heard = await bench.ask(question, rich_results=True)
     if heard.error is None:
         return well("An image in the result of a tool is accepted.", rich_results=True)
-    if not heard.is_refused:
+    if heard.refusal is None:
         return not_seen(heard.error)
     if bench.is_of_this_call(heard.error, question):
         return unsigned(heard.error)

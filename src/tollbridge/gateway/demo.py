@@ -8,10 +8,10 @@ from collections.abc import Collection
 
 import msgspec
 
+from tollbridge.core.pictures import draw_png
 from tollbridge.gateway import prompt
 from tollbridge.gateway.answers import Answer, Block, Call, Draw, Refuse, Say, Think, cut_answer
 from tollbridge.gateway.arguments import make_value
-from tollbridge.gateway.pictures import draw_png
 from tollbridge.gateway.tools import choose_tools
 from tollbridge.gateway.turns import Turn
 

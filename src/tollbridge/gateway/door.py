@@ -72,7 +72,7 @@ class Door:
         if not request.path.removeprefix(MOVED).startswith(_GUARDED):
             return await handler(request)
         service.check_key(arrival.bearer)
-        with contextlib.suppress(msgspec.DecodeError):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             arrival.body = msgspec.json.decode(request[BODY]) if request[BODY] else None
         arrival.scenario = service.choose_scenario(request.headers, arrival.body)
         scenario = request[SCENARIO] = find_scenario(arrival.scenario)

@@ -11,32 +11,26 @@ from functools import partial
 from typing import Any
 
 from tollbridge.gateway.refusals import Refused
-
-Body = Mapping[str, Any]
+from tollbridge.gateway.rejects import Body, items_of
 
 # Fields that may be refused as such.
 FIELDS = ("include", "max_output_tokens", "metadata", "parallel_tool_calls", "store", "temperature")
 _CALLS = ("function_call", "function_call_output")
 
 
-def _items(body: Body) -> Iterator[Mapping[str, Any]]:
-    given = body.get("input")
-    yield from (item for item in given if isinstance(item, Mapping)) if isinstance(given, list) else ()
-
-
 def _messages(body: Body) -> Iterator[Mapping[str, Any]]:
-    return (item for item in _items(body) if "role" in item)
+    return (item for item in items_of(body) if "role" in item)
 
 
 def _parts(body: Body) -> Iterator[Mapping[str, Any]]:
-    for item in _items(body):
+    for item in items_of(body):
         content = item.get("content") or item.get("output")
         if isinstance(content, list):
             yield from (part for part in content if isinstance(part, Mapping))
 
 
 def _results(body: Body) -> Iterator[Any]:
-    return (item.get("output") for item in _items(body) if item.get("type") == "function_call_output")
+    return (item.get("output") for item in items_of(body) if item.get("type") == "function_call_output")
 
 
 def _has(field: str, body: Body) -> bool:
@@ -50,11 +44,11 @@ RULES: dict[str, Callable[[Body], bool]] = {
     "instructions": lambda body: "instructions" in body,
     "arrays": lambda body: any(isinstance(item.get("content"), list) for item in _messages(body)),
     "strings": lambda body: any(isinstance(item.get("content"), str) for item in _messages(body)),
-    "calls": lambda body: any(item.get("type") in _CALLS for item in _items(body)),
+    "calls": lambda body: any(item.get("type") in _CALLS for item in items_of(body)),
     "rich results": lambda body: any(isinstance(each, list) for each in _results(body)),
     "images": lambda body: any(part.get("type") == "input_image" for part in _parts(body)),
     "files": lambda body: any(part.get("type") == "input_file" for part in _parts(body)),
-    "reasoning": lambda body: any(item.get("type") == "reasoning" for item in _items(body)),
+    "reasoning": lambda body: any(item.get("type") == "reasoning" for item in items_of(body)),
     "flat tools": lambda body: any("name" in tool for tool in body.get("tools") or ()),
     **{field: partial(_has, field) for field in FIELDS},
 }

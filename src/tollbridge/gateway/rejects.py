@@ -18,7 +18,8 @@ class Reject(msgspec.Struct, frozen=True):
     reply: MakeReply
 
 
-def _items(body: Body) -> Iterator[Body]:
+def items_of(body: Body) -> Iterator[Body]:
+    """The items of a request that is yet to be checked."""
     given = body.get("input")
     for item in given if isinstance(given, list) else ():
         if isinstance(item, Mapping):
@@ -26,18 +27,18 @@ def _items(body: Body) -> Iterator[Body]:
 
 
 def _content(body: Body) -> Iterator[Any]:
-    for item in _items(body):
+    for item in items_of(body):
         for field in ("content", "output"):
             if isinstance(item.get(field), list):
                 yield from item[field]
 
 
 def _holds(kind: str) -> Callable[[Body], bool]:
-    return lambda body: any(item.get("type") == kind for item in _items(body))
+    return lambda body: any(item.get("type") == kind for item in items_of(body))
 
 
 def _holds_role(role: str) -> Callable[[Body], bool]:
-    return lambda body: any(item.get("role") == role for item in _items(body))
+    return lambda body: any(item.get("role") == role for item in items_of(body))
 
 
 def _holds_part(kind: str) -> Callable[[Body], bool]:
@@ -49,24 +50,24 @@ def _has(field: str) -> Callable[[Body], bool]:
 
 
 def _holds_array(body: Body) -> bool:
-    return any(isinstance(item.get("content"), list) for item in _items(body))
+    return any(isinstance(item.get("content"), list) for item in items_of(body))
 
 
 def _holds_array_output(body: Body) -> bool:
-    return any(isinstance(item.get("output"), list) for item in _items(body))
+    return any(isinstance(item.get("output"), list) for item in items_of(body))
 
 
 def _holds_string(body: Body) -> bool:
-    return any(isinstance(item.get("content"), str) for item in _items(body))
+    return any(isinstance(item.get("content"), str) for item in items_of(body))
 
 
 def _holds_reasoning_id(body: Body) -> bool:
-    return any(item.get("type") == "reasoning" and item.get("id") for item in _items(body))
+    return any(item.get("type") == "reasoning" and item.get("id") for item in items_of(body))
 
 
 def _holds_unsigned_call(body: Body) -> bool:
     return any(
-        item.get("type") == "function_call" and "thought_signature" not in item for item in _items(body)
+        item.get("type") == "function_call" and "thought_signature" not in item for item in items_of(body)
     )
 
 

@@ -21,7 +21,7 @@ _MISSING = re.compile(r"missing required field `(?P<field>\w+)`")
 def read_json(data: bytes | str) -> dict[str, Any]:
     try:
         body = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(400, "invalid_json", f"The body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise Refused(400, "invalid_json", f"The body must be a JSON object, not {_kind(body)}.")

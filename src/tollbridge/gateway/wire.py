@@ -11,9 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-MAX_TEXT = 10_485_760
-MAX_IMAGE_URL = 20_971_520
-MAX_FILE_DATA = 33_554_432
+from tollbridge.core.texts import MAX_FILE_DATA, MAX_IMAGE_URL, MAX_TEXT
 
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 CallId = Annotated[str, Meta(min_length=1, max_length=64)]

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-import msgspec
-
 from tollbridge.core.errors import StreamError
+from tollbridge.core.json import read_json
 from tollbridge.core.models import Model, Prices
 
 Path = tuple[str, ...]
@@ -48,9 +47,9 @@ TAG_OF_CAPABILITY = {"vision": "vision", "tools": "tool-use", "tool_use": "tool-
 def read_models(body: bytes) -> list[Model]:
     """The models of a `GET /v1/models` answer, each named once, in the gateway's order."""
     try:
-        answer = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
-        raise StreamError("The gateway's list of models is not JSON.") from error
+        answer = read_json(body)
+    except ValueError:
+        raise StreamError("The gateway's list of models is not JSON.") from None
     entries = answer
     if isinstance(answer, dict):
         entries = answer.get("data", answer.get("models"))

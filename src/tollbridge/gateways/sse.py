@@ -1,8 +1,9 @@
 """Server-sent events, by the WHATWG rules: bytes in, frames out.
 
-Most streams are plain: every frame is one `data` line, or an `event` and a `data` line, ended by LF. One
-regular expression cuts a whole network read of those. Everything else (CR, comments, `id`, several `data`
-lines, a BOM) takes the line-by-line path, which knows the whole standard. Both give the same frames.
+Most streams are plain: every frame is one `data` line, or an `event` and a `data` line, ended by LF. A read
+of those is cut at once: by splitting it at line ends where all frames have one name (`payloads`), by a
+regular expression where they have several (`cut`). Everything else (CR, comments, `id`, several `data` lines,
+a BOM) takes the line-by-line path, which knows the whole standard. All three give the same frames.
 """
 
 from __future__ import annotations

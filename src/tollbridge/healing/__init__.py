@@ -2,6 +2,6 @@
 
 from tollbridge.healing.cures import Cure, find_cure
 from tollbridge.healing.lessons import Learned, Lessons, RememberedLessons
-from tollbridge.healing.parameters import left_out
+from tollbridge.healing.parameters import left_out, sent_without
 
-__all__ = ["Cure", "Learned", "Lessons", "RememberedLessons", "find_cure", "left_out"]
+__all__ = ["Cure", "Learned", "Lessons", "RememberedLessons", "find_cure", "left_out", "sent_without"]

@@ -9,7 +9,7 @@ from tollbridge.core.media import fingerprint
 from tollbridge.core.messages import ChatRequest, ThinkingPart, ToolCallPart
 from tollbridge.core.reasoning import digest, unbind
 from tollbridge.healing.lessons import REFUSED_LIMIT, Learned
-from tollbridge.healing.parameters import calls_it_a_parameter, refused_fields
+from tollbridge.healing.parameters import calls_it_a_parameter, refused_fields, sent_without
 from tollbridge.healing.remedies import REFUSE_FILES, REFUSE_PROOFS, REMEDIES, SPEAK_CALLS, Remedy, data_of
 
 # Refusals of the request itself; keys, limits and overload are none of its fault.
@@ -50,8 +50,7 @@ def _without(fields: list[str], learned: Learned) -> Cure | None:
     if not new:
         return None
     quirks = msgspec.structs.replace(learned.quirks, without=learned.quirks.without.union(new))
-    changes = tuple(f"Sent without {field}: the server does not take it." for field in new)
-    return Cure(msgspec.structs.replace(learned, quirks=quirks), changes)
+    return Cure(msgspec.structs.replace(learned, quirks=quirks), sent_without(new))
 
 
 def _fits(remedy: Remedy, error: BridgeError) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.messages import ChatRequest
@@ -70,6 +70,11 @@ def calls_it_a_parameter(error: BridgeError) -> bool:
 def left_out(request: ChatRequest, quirks: Quirks) -> list[str]:
     """The fields of a request that its server is known not to take; ours (`store`) are not worth a word."""
     return sorted(field for field in quirks.without if field != "store" and _has(request, field))
+
+
+def sent_without(fields: Iterable[str]) -> tuple[str, ...]:
+    """The same for a person, a sentence each."""
+    return tuple(f"Sent without {field}: the server does not take it." for field in fields)
 
 
 def _says(message: str, name: str) -> bool:

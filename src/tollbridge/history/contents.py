@@ -9,13 +9,10 @@ import re
 
 from tollbridge.core.media import UNKNOWN, fingerprint, is_text, true_mime
 from tollbridge.core.messages import DataPart, TextPart
-from tollbridge.core.texts import mended, pieces
+from tollbridge.core.texts import MAX_FILE_DATA, MAX_IMAGE_URL, mended, pieces
 from tollbridge.history.changes import Changes
 from tollbridge.history.target import Target
 
-# As the protocol limits a data URL, in characters.
-MAX_IMAGE_URL = 20_971_520
-MAX_FILE_DATA = 33_554_432
 _MIME = re.compile(r"[a-z0-9][a-z0-9.+_-]*/[a-z0-9][a-z0-9.+_-]*\Z")
 
 

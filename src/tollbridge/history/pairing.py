@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tollbridge.core.answers import Place, match_results
 from tollbridge.core.messages import (
     DataPart,
     Message,
@@ -27,13 +28,10 @@ ORPHAN = "[The result of a tool call that is not part of this conversation:]"
 # Images and files stand in a user's message: the wire has no other place for them.
 MADE = {Role.ASSISTANT: "[From the assistant's answer:]", Role.SYSTEM: "[From the system prompt:]"}
 
-# Where a part stands: which message, and which part of it.
-Place = tuple[int, int]
-
 
 def paired(given: Sequence[Message], changes: Changes) -> list[Message]:
     messages = [_once(message, changes) for message in given]
-    answers = _match(messages)
+    answers = match_results(messages)
     matched = set(answers.values())
     parts = (part for message in messages for part in message.parts)
     ids = CallIds(part.call_id for part in parts if isinstance(part, ToolCallPart))
@@ -72,29 +70,6 @@ def _once(message: Message, changes: Changes) -> Message:
         else:
             parts.append(part)
     return Message(message.role, tuple(parts))
-
-
-def _match(messages: Sequence[Message]) -> dict[Place, Place]:
-    """Which result answers which call. Of calls with one id the latest message's are meant, first to last;
-    a result that stands before its call is taken when no later one is there."""
-    open_: dict[str, list[Place]] = {}
-    early: dict[str, list[Place]] = {}
-    answers: dict[Place, Place] = {}
-    for at, message in enumerate(messages):
-        for number, part in enumerate(message.parts):
-            if isinstance(part, ToolCallPart):
-                open_.setdefault(part.call_id, []).append((at, number))
-            elif isinstance(part, ToolResultPart):
-                waiting = open_.get(part.call_id)
-                if waiting:
-                    meant = min(waiting, key=lambda place: (-place[0], place[1]))
-                    waiting.remove(meant)
-                    answers[meant] = (at, number)
-                else:
-                    early.setdefault(part.call_id, []).append((at, number))
-    for call_id, waiting in open_.items():
-        answers.update(zip(waiting, early.get(call_id, ()), strict=False))
-    return answers
 
 
 def _result_at(messages: Sequence[Message], place: Place | None) -> ToolResultPart | None:

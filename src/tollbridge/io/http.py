@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -17,6 +16,7 @@ import msgspec
 import truststore
 from yarl import URL
 
+from tollbridge.core.addresses import is_here
 from tollbridge.core.errors import NetworkFailed, RequestError, StreamError
 from tollbridge.io.failures import lasting, translated
 
@@ -28,6 +28,8 @@ READ_SIZE = 256 * 1024
 FLOOD = 0.0005
 GATHER = 0.001
 BODY_LIMIT = 64 * 1024 * 1024
+# A streamed answer: millions of tokens, and pictures. The arguments of a call are held until it is whole.
+STREAM_LIMIT = 512 * 1024 * 1024
 CONNECTION_LIMIT = 200
 
 
@@ -51,9 +53,12 @@ class Reply:
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """The body as it arrives, one piece a network read."""
-        last = 0.0
+        last, room = 0.0, STREAM_LIMIT
         with translated(str(self._response.url.host)):
             async for chunk in self._response.content.iter_any():
+                room -= len(chunk)
+                if room < 0:
+                    raise self._too_large(STREAM_LIMIT)
                 yield chunk
                 now = time.monotonic()
                 if now - last < FLOOD:
@@ -77,8 +82,11 @@ class Reply:
         """The whole body; one that is larger than the limit is an error."""
         body = await self.start(limit + 1)
         if len(body) > limit:
-            raise StreamError(f"The answer of {self._response.url.host} is larger than {limit:,} bytes.")
+            raise self._too_large(limit)
         return body
+
+    def _too_large(self, limit: int) -> StreamError:
+        return StreamError(f"The answer of {self._response.url.host} is larger than {limit:,} bytes.")
 
     async def start(self, limit: int) -> bytes:
         """The first bytes of the body: all that anyone wants of an error page."""
@@ -204,7 +212,7 @@ class HttpClient:
     def _proxy_for(self, url: URL) -> str | None:
         """The proxy of the caller or of the environment; never one for this very machine."""
         host = url.host or ""
-        if is_loopback(host) or proxy_bypass(f"[{host}]" if ":" in host else f"{host}:{url.port}"):
+        if is_here(host) or proxy_bypass(f"[{host}]" if ":" in host else f"{host}:{url.port}"):
             return None
         proxy = self._proxy or getproxies().get(url.scheme) or getproxies().get("all")
         if not proxy:
@@ -224,7 +232,7 @@ def check_url(url: str, *, allow_http: bool = False) -> URL:
     if target.scheme not in ("http", "https") or not target.host:
         # Not quoted: what stands in the place of a URL may be a key.
         raise RequestError("The gateway's URL is none: it must look like https://host/v1.")
-    if target.scheme == "http" and not allow_http and not is_loopback(target.host):
+    if target.scheme == "http" and not allow_http and not is_here(target.host):
         raise RequestError(
             f"{target.host} is addressed by plain http, where anyone on the way could read the key. "
             "Use https, or allow plain http if you must."
@@ -232,15 +240,6 @@ def check_url(url: str, *, allow_http: bool = False) -> URL:
     if target.user or target.password:
         raise RequestError("A gateway's URL must not contain a user name or a password.")
     return target
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:

@@ -16,8 +16,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import platformdirs
-
+from tollbridge.core.places import cache_folder
 from tollbridge.local.errors import LocalModelFailed
 from tollbridge.local.model import SMOLLM2, PinnedModel
 from tollbridge.local.surroundings import without_keys
@@ -54,9 +53,8 @@ _PIP_SAYS: dict[str, tuple[str, str]] = {
 
 
 def models_folder() -> Path:
-    """Where models are kept: `TOLLBRIDGE_CACHE_DIR`, or the system's place for caches."""
-    chosen = os.environ.get("TOLLBRIDGE_CACHE_DIR")
-    return (Path(chosen) if chosen else platformdirs.user_cache_path("tollbridge")) / "models"
+    """Where models are kept: among what can be fetched again."""
+    return cache_folder() / "models"
 
 
 def is_intact(path: Path, model: PinnedModel) -> bool:

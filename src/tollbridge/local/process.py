@@ -28,7 +28,6 @@ _ENDING_TIMEOUT = 5.0
 _LOG_TAIL = 4096
 _INSTALL = "Install it: pip install xllamacpp"
 _GIVE = "Give the path of a GGUF file."
-_AGAIN = "Start it again, with a smaller --context or another --model if that does not help."
 
 # What llama.cpp writes to its log, and what it means to a person.
 _LOG_SAYS: tuple[tuple[str, str, str], ...] = (
@@ -114,12 +113,12 @@ class LocalModel:
                 start = file.read(len(_MAGIC))
         except OSError as error:
             raise LocalModelFailed(
-                f"{self._path} cannot be read: {error.strerror or error}.", "Give the path of a GGUF file."
+                f"{self._path} cannot be read: {error.strerror or error}.", _GIVE
             ) from error
         if start != _MAGIC:
             raise LocalModelFailed(
                 f"{self._path} is not a GGUF file (it does not start with GGUF).",
-                "Give the path of a GGUF file.",
+                _GIVE,
             )
         return self._path
 

@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tollbridge.core.addresses import is_here
 from tollbridge.core.quirks import Quirks
-
-_HERE = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,4 +67,5 @@ def _is_at(marks: Marks, base_url: str) -> bool:
         port = place.port
     except ValueError:
         return False
-    return place.hostname in marks.hosts or (place.hostname in _HERE and port in marks.ports)
+    host = place.hostname or ""
+    return host in marks.hosts or (port in marks.ports and is_here(host))

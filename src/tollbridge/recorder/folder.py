@@ -28,7 +28,6 @@ class Recorder:
     def __init__(self, folder: Path, *, redacted: bool = False) -> None:
         self._folder = folder
         self._redacted = redacted
-        self.last: Path | None = None
 
     def tape(
         self,
@@ -48,7 +47,6 @@ class Recorder:
     def _ended(self, file: RecordingFile) -> None:
         if file.failed:
             return
-        self.last = file.path
         try:
             self._trim()
         except OSError as error:

@@ -100,6 +100,7 @@ class Tape(Watch):
     async def _write_anew(self, redacted: bool) -> None:
         lines = cleaned(self._lines, self._keys, redacted=redacted)
         if redacted:
+            # Not at the top: few recordings are redacted, and it brings the whole bridge with it.
             from tollbridge.recorder.playing import with_parts_again
 
             lines = await with_parts_again(lines)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from tollbridge.core.addresses import VERCEL, Backend
 from tollbridge.settings.checking import SettingsUnusable
 from tollbridge.settings.layers import Loaded
-from tollbridge.settings.model import DEFAULT_ACCOUNT, VERCEL, Account, Backend
+from tollbridge.settings.model import DEFAULT_ACCOUNT, Account
 
 
 class Chosen(msgspec.Struct, frozen=True):

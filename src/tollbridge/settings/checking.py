@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tollbridge.core.addresses import NO_USERINFO, has_userinfo
+from tollbridge.core.addresses import NO_USERINFO, VERCEL, has_userinfo
 from tollbridge.core.errors import RequestError
 from tollbridge.core.json import write_json
-from tollbridge.settings.model import VERCEL, Account, ModelSettings, Settings
+from tollbridge.settings.model import Account, ModelSettings, Settings
 from tollbridge.settings.presets import about_preset
 
 Table = Mapping[str, Any]

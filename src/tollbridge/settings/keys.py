@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tollbridge.core.addresses import VERCEL_HOST, is_here
 from tollbridge.core.errors import RequestError
+from tollbridge.core.texts import can_be_key
 from tollbridge.settings import vault
 from tollbridge.settings.accounts import Chosen
 from tollbridge.settings.checking import SettingsUnusable
@@ -20,9 +22,6 @@ OIDC = "VERCEL_OIDC_TOKEN"
 # Keys that others use too. They are for Vercel's gateway, or one on this machine, and go nowhere else
 # unless an account says so (`key = "environment:AI_GATEWAY_API_KEY"`).
 VERCELS = ("AI_GATEWAY_API_KEY", OIDC)
-KEY_NAMES = (OWN, *VERCELS)
-VERCEL_HOST = "ai-gateway.vercel.sh"
-_HERE = re.compile(r"localhost|.*\.localhost|127(\.\d+){3}|::1")
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -62,7 +61,7 @@ def variables_for(account: Chosen) -> tuple[str, ...]:
     """The variables that may hold the account's key, the first that is set counts."""
     own = f"{OWN}_{re.sub('[^A-Z0-9]', '_', account.name.upper())}"
     host = _host(account)
-    shared = VERCELS if host == VERCEL_HOST or _HERE.fullmatch(host) else ()
+    shared = VERCELS if host == VERCEL_HOST or is_here(host) else ()
     return own, *((OWN,) if account.selected else ()), *(shared if account.selected else ())
 
 
@@ -88,7 +87,7 @@ def has_expired(key: Key) -> bool:
 def clean_key(text: str, source: str) -> str:
     """The key without the blanks around it. It is never shown, so a bad one is named by its source."""
     key = text.strip()
-    if not key.isascii() or not key.isprintable() or " " in key:
+    if not can_be_key(key):
         raise SettingsUnusable(f"{source} holds characters that no key has. Copy the key into it again.")
     return key
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-Backend = Literal["openresponses", "ai-sdk"]
+from tollbridge.core.addresses import VERCEL, Backend
 
-VERCEL = "https://ai-gateway.vercel.sh/v1"
 DEFAULT_ACCOUNT = "default"
 
 

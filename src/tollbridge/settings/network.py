@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 def http_timeouts(settings: Settings) -> Timeouts:
     """In the settings 0 is no bound; the client says `None` for that."""
+    # Not at the top: it loads aiohttp, and settings are read long before anything is asked.
     from tollbridge.io.http import Timeouts
 
     times = settings.timeouts

@@ -52,6 +52,7 @@ class TokenRefresher:
         missing = "no project is linked here" if project is None else "the Vercel CLI is not logged in here"
         if project is None or login is None:
             raise NotAuthenticated(f"The token in {OIDC} has expired, and {missing}. {_WHAT_TO_DO}")
+        # Not at the top: it loads aiohttp, and hardly any token has expired.
         from tollbridge.io.http import HttpClient
 
         number, team = project

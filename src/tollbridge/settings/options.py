@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tollbridge.core.addresses import VERCEL_HOST
 from tollbridge.core.errors import RequestError
 from tollbridge.core.identity import identify
 from tollbridge.core.messages import ChatRequest
-from tollbridge.settings.keys import VERCEL_HOST
 from tollbridge.settings.model import Settings
 from tollbridge.settings.patterns import matching
 from tollbridge.settings.presets import PRESETS, about_preset

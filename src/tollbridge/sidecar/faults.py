@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tollbridge.core.errors import BridgeError, Cancelled, RequestError
+from tollbridge.core.errors import BridgeError, RequestError
 from tollbridge.editors import jsonrpc
 from tollbridge.editors.jsonrpc import Fault
 from tollbridge.editors.vscode.parameters import NotText
@@ -12,10 +12,7 @@ from tollbridge.editors.vscode.parameters import NotText
 # The bridge could not be crossed; `data.kind` says why.
 BRIDGE_FAILED = -32001
 
-CODES: dict[type[BridgeError], int] = {
-    Cancelled: jsonrpc.REQUEST_CANCELLED,
-    RequestError: jsonrpc.INVALID_PARAMS,
-}
+CODES: dict[type[BridgeError], int] = {RequestError: jsonrpc.INVALID_PARAMS}
 
 CANCELLED = Fault(jsonrpc.REQUEST_CANCELLED, "The request was cancelled.", {"kind": "cancelled"})
 

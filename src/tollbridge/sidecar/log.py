@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from typing import Literal
 
-Level = Literal["debug", "info", "warning", "error"]
+Level = Literal["info", "warning", "error"]
 
 
 def log(level: Level, message: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from tollbridge.core.addresses import Backend
 from tollbridge.core.usage import Usage
 from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.wire import Shape
@@ -66,7 +67,7 @@ class Account(Shape, frozen=True):
 
     base_url: str
     api_key: str | None = None
-    backend: Literal["openresponses", "ai-sdk"] = "openresponses"
+    backend: Backend = "openresponses"
 
     def __repr__(self) -> str:
         return f"Account({self.base_url!r})"

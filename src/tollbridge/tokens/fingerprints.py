@@ -24,8 +24,9 @@ def fingerprint(*values: Any) -> bytes:
     """A digest of values, whole."""
     try:
         content = _encoder.encode(values)
-    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
-        # Lone surrogates, keys that are not strings, values that contain themselves: all of it still counts.
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError, OverflowError):
+        # Lone surrogates, keys that are not strings, numbers of more than 64 bits, values that contain
+        # themselves: all of it still counts.
         content = repr(values).encode("utf-8", "surrogatepass")
     return sha256(content).digest()[:SIZE]
 

@@ -1,93 +1,19 @@
-"""What an image costs: its width and height from the first bytes, and the formulas of the providers."""
+"""What an image costs, from its width and height: the formulas of the providers."""
 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
 from functools import lru_cache
 from math import ceil, sqrt
+
+from tollbridge.core.pictures import size_of
 
 # How many tokens an image of this width and height costs.
 Price = Callable[[int, int], int]
 
 # Where the size of an image cannot be read: a screenshot.
 UNREADABLE = (1280, 800)
-
-
-def size_of(data: bytes) -> tuple[int, int] | None:
-    """Width and height as PNG, JPEG, GIF, WebP or BMP bytes state them, or `None`."""
-    try:
-        for signature, read in _READERS:
-            if data.startswith(signature):
-                size = read(data)
-                return size if size and min(size) > 0 else None
-    except (struct.error, IndexError):  # cut short
-        return None
-    return None
-
-
-def _png(data: bytes) -> tuple[int, int]:
-    width, height = struct.unpack_from(">II", data, 16)
-    return width, height
-
-
-def _gif(data: bytes) -> tuple[int, int]:
-    width, height = struct.unpack_from("<HH", data, 6)
-    return width, height
-
-
-def _bmp(data: bytes) -> tuple[int, int]:
-    if struct.unpack_from("<I", data, 14)[0] == 12:  # the header of OS/2
-        width, height = struct.unpack_from("<HH", data, 18)
-    else:
-        width, height = struct.unpack_from("<ii", data, 18)
-    return width, abs(height)  # negative: stored from the top
-
-
-def _webp(data: bytes) -> tuple[int, int] | None:
-    kind = data[8:16]
-    if kind == b"WEBPVP8X" and len(data) >= 30:
-        return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
-    if kind == b"WEBPVP8L":
-        bits = struct.unpack_from("<I", data, 21)[0]
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    if kind == b"WEBPVP8 ":
-        width, height = struct.unpack_from("<HH", data, 26)
-        return width & 0x3FFF, height & 0x3FFF
-    return None
-
-
-# Markers that stand alone: TEM, and RST0 to EOI.
-_LONE = frozenset({0x01, *range(0xD0, 0xDA)})
-# Start of frame, all kinds of it; the three gaps are tables, not frames.
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-
-
-def _jpeg(data: bytes) -> tuple[int, int] | None:
-    at = 2
-    while at + 9 <= len(data):
-        marker = data[at + 1]
-        if data[at] != 0xFF or marker == 0xFF:  # padding
-            at += 1
-        elif marker in _FRAMES:
-            height, width = struct.unpack_from(">HH", data, at + 5)
-            return width, height
-        elif marker in _LONE:
-            at += 2
-        else:
-            at += 2 + max(2, struct.unpack_from(">H", data, at + 2)[0])
-    return None
-
-
-_READERS: tuple[tuple[bytes, Callable[[bytes], tuple[int, int] | None]], ...] = (
-    (b"\x89PNG\r\n\x1a\n", _png),
-    (b"\xff\xd8", _jpeg),
-    (b"GIF87a", _gif),
-    (b"GIF89a", _gif),
-    (b"RIFF", _webp),
-    (b"BM", _bmp),
-)
 
 
 def tiles(base: int, tile: int) -> Price:

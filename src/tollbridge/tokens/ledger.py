@@ -108,10 +108,8 @@ class Ledger:
         return max(0, round(tokens + weights.extra.weights[Extra.REASONING_LOOP] * reasoning))
 
     def estimate(self, request: ChatRequest) -> EstimationResult:
-        self._school.refresh()
         prompt = self._reader.read(request)
-        weights = self._school.weights(prompt.model)
-        best = self._pricer.price(prompt, weights)
+        weights, best = self._priced(prompt)
         method = _method(prompt, best.anchor)
         tokens, parts = best.shown, shares(best, weights)
         short = 0 if method == "actual" else self._floor(prompt) - tokens
@@ -137,9 +135,7 @@ class Ledger:
             return False
         prompt = self._reader.read(request)
         with self._store.writing():
-            self._school.refresh()
-            weights = self._school.weights(prompt.model)
-            best = self._pricer.price(prompt, weights)
+            weights, best = self._priced(prompt)
             tokens = prompt_tokens(usage, best.tokens)
             if tokens is None:
                 return False
@@ -166,9 +162,7 @@ class Ledger:
             return False
         prompt = self._reader.read(request)
         with self._store.writing():
-            self._school.refresh()
-            weights = self._school.weights(prompt.model)
-            best = self._pricer.price(prompt, weights)
+            weights, best = self._priced(prompt)
             if not self._gate.believes(tokens, best.tokens, self.rates.seen(prompt.model)):
                 return False
             self._learn(prompt, weights, best, tokens)
@@ -213,6 +207,12 @@ class Ledger:
         self._school.refresh(force=True)
         self._rates = None
         self._floors.clear()
+
+    def _priced(self, prompt: Prompt) -> tuple[Weights, Sum]:
+        """What a prompt comes to by all that is known by now, what other processes learned included."""
+        self._school.refresh()
+        weights = self._school.weights(prompt.model)
+        return weights, self._pricer.price(prompt, weights)
 
     def _note(self, prompt: Prompt, method: Method, estimate: int, tokens: int) -> None:
         plain = self._blank.sum(prompt, self._school.prior(prompt.model), NOTHING)

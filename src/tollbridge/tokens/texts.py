@@ -5,11 +5,12 @@ from __future__ import annotations
 from hashlib import sha256
 from threading import Lock
 
+from tollbridge.core.texts import mended
 from tollbridge.tokens.categories import Vector
 from tollbridge.tokens.characters import character_vector
 from tollbridge.tokens.families import Family
 from tollbridge.tokens.recent import Recent
-from tollbridge.tokens.tokenizers import BASE, spread, tokenizer, whole
+from tollbridge.tokens.tokenizers import BASE, spread, tokenizer
 
 # Texts up to this length are their own key; longer ones are known by their digest, and not held.
 _KEPT = 2_000
@@ -50,4 +51,4 @@ def _exact(vocabulary: str, text: str) -> Vector:
 
 def _categories(text: str) -> Vector:
     loaded = tokenizer(BASE)
-    return loaded.vector(text) if loaded else spread(whole(text), character_vector)
+    return loaded.vector(text) if loaded else spread(mended(text), character_vector)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from tollbridge.core.texts import mended
 from tollbridge.tokens import categories
 from tollbridge.tokens.categories import Vector
 from tollbridge.tokens.characters import character_vector
@@ -47,18 +48,13 @@ class Tokenizer:
         try:
             return self._encode(text)
         except UnicodeEncodeError:
-            return self._encode(whole(text))
+            return self._encode(mended(text))
         except BaseException as error:
             # An engine in Rust that panics raises a BaseException of a class that cannot be imported.
             if type(error).__name__ != "PanicException":
                 raise
             _log.warning("the tokenizer %s gave up on a text of %d characters", self.name, len(text))
-            return [0] * sum(count for _, count in character_vector(whole(text)))
-
-
-def whole(text: str) -> str:
-    """The text with lone halves of surrogate pairs, which JavaScript allows, replaced as a server would."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return [0] * sum(count for _, count in character_vector(mended(text)))
 
 
 def spread(text: str, read: Callable[[str], Vector]) -> Vector:

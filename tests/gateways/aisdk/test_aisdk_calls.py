@@ -85,6 +85,19 @@ def test_after_a_bad_end_they_are_an_error_that_names_the_tool(reason: str) -> N
     assert failures(events) == ["The arguments of a call of the tool “read” were cut off."]
 
 
+@pytest.mark.parametrize("end", [{"type": "finish"}, FINISH])
+def test_after_an_error_they_are_none_whatever_the_end_says(end: dict[str, Any]) -> None:
+    events = full(*_streamed('{"a": 1}'), {"type": "error", "error": "boom"}, end)
+    assert not [event for event in events if isinstance(event, ToolCall)]
+    assert failures(events) == ["boom", "The arguments of a call of the tool “read” were cut off."]
+
+
+def test_a_call_beside_them_that_makes_no_sense_takes_nothing_from_them() -> None:
+    events = model(*_streamed('{"a": 1}'), call("d", input='{"b": '), FINISH)
+    calls = [event for event in events if isinstance(event, ToolCall)]
+    assert [(made.call_id, made.offered) for made in calls] == [("d", False), ("c", True)]
+
+
 def test_no_arguments_at_all_are_an_empty_object_only_where_the_model_said_that_they_ended() -> None:
     assert full(*_streamed(""), FINISH)[0] == ToolCall("c", "read", {})
     assert failures(full(*_streamed("", ended=False), FINISH)) != []
@@ -122,13 +135,74 @@ def test_a_models_broken_arguments_are_not_offered_and_are_an_error() -> None:
     assert failures(events) == ["The arguments of a call of the tool “read” are not JSON."]
 
 
+INVALID: list[dict[str, Any]] = [
+    call(input='{"b": ', invalid=True),
+    {
+        "type": "tool-input-error",
+        "toolCallId": "c",
+        "toolName": "read",
+        "input": '{"b": ',
+        "errorText": "bad",
+    },
+]
+
+
+@pytest.mark.parametrize("said", INVALID)
+def test_the_end_names_the_calls_that_the_backend_found_invalid_and_left_there(said: dict[str, Any]) -> None:
+    assert full(said, FINISH) == [
+        ToolCall("c", "read", '{"b": ', offered=False),
+        Finished("stop", invalid=("c",)),
+    ]
+
+
+@pytest.mark.parametrize("said", INVALID)
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"type": "tool-error", "toolCallId": "c", "error": "bad"},
+        {"type": "tool-output-error", "toolCallId": "c", "errorText": "bad"},
+        {"type": "start-step"},
+        {"type": "reset-step"},
+    ],
+)
+def test_one_that_was_answered_or_that_the_model_went_on_from_is_not_among_them(
+    said: dict[str, Any], after: dict[str, Any]
+) -> None:
+    assert full(said, after, FINISH)[-1] == DONE
+
+
+@pytest.mark.parametrize("said", INVALID)
+def test_nor_is_one_that_the_provider_runs_or_of_a_turn_that_was_aborted(said: dict[str, Any]) -> None:
+    assert full({**said, "providerExecuted": True}, FINISH)[-1] == DONE
+    assert full(said, {"type": "abort"})[-1] == Finished(None, "abort")
+
+
 def test_the_sdks_text_input_stays_text() -> None:
     assert full(call(input='{"b": 2}'), FINISH)[0] == ToolCall("c", "read", '{"b": 2}')
+
+
+def test_an_empty_text_is_no_arguments_unless_the_tool_takes_text() -> None:
+    assert full(call(input=" "), FINISH)[0] == ToolCall("c", "read", {})
+    assert full(*_streamed("", inputEncoding="text"), call(input=""), FINISH)[0] == ToolCall("c", "read", "")
 
 
 def test_a_model_is_recognised_in_any_stream_by_how_it_begins() -> None:
     start = {"type": "stream-start", "warnings": []}
     assert full(start, call(input='{"b": 2}'), FINISH)[0] == ToolCall("c", "read", {"b": 2})
+
+
+MODELS_ENDS: list[dict[str, Any]] = [
+    {"type": "finish", "finishReason": {"unified": "tool-calls", "raw": "tool_use"}},
+    {"type": "finish", "finishReason": "tool-calls", "usage": {"inputTokens": {"total": 5}}},
+]
+
+
+@pytest.mark.parametrize("end", MODELS_ENDS)
+def test_a_model_is_recognised_by_how_it_ends_before_any_call_leaves(end: dict[str, Any]) -> None:
+    assert full(call(input='{"b": 2}'), end)[0] == ToolCall("c", "read", {"b": 2})
+    events = full(call(input='{"b": '), end)
+    assert events[0] == ToolCall("c", "read", '{"b": ', offered=False)
+    assert failures(events) == ["The arguments of a call of the tool “read” are not JSON."]
 
 
 @pytest.mark.parametrize(

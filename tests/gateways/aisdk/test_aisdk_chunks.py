@@ -151,6 +151,12 @@ def test_a_source_of_a_new_kind_is_left_out() -> None:
     assert full(new, page, FINISH) == [Source("url", "s", "u"), DONE]
 
 
+@pytest.mark.parametrize("kind", [[None], {}, 7])
+def test_a_source_whose_kind_is_no_text_is_known_by_its_chunk(kind: object) -> None:
+    page = {"type": "source-url", "sourceType": kind, "sourceId": "s", "url": "u"}
+    assert full(page, FINISH) == [Source("url", "s", "u"), DONE]
+
+
 def test_data_keeps_its_name_its_id_and_any_value() -> None:
     assert full({"type": "data-a-b", "id": "1", "data": None}, FINISH)[0] == Data("a-b", None, "1")
 

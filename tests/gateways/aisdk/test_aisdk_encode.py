@@ -1,8 +1,8 @@
-"""Messages as ModelMessages, UI messages and call options: the exact forms each version takes."""
+"""Messages as ModelMessages and call options: the exact forms each version takes."""
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64encode, urlsafe_b64encode
 from typing import Any, Literal
 
 import pytest
@@ -23,8 +23,7 @@ from tollbridge.core.messages import (
     ToolResultPart,
 )
 from tollbridge.gateways.aisdk.encode import convert_messages
-from tollbridge.gateways.aisdk.request import encode_call, encode_headers, encode_prompt
-from tollbridge.gateways.aisdk.ui_messages import encode_chat, encode_ui_messages
+from tollbridge.gateways.aisdk.request import auth_method, encode_call, encode_headers, encode_prompt
 
 Target = Literal[5, 6, 7]
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -139,6 +138,38 @@ def test_a_call_without_a_result_gets_one_and_it_is_said() -> None:
     assert told.notes == said == ["The call c of the tool look had no result; one was supplied."]
 
 
+def test_a_result_has_the_name_of_the_call_that_it_answers_when_an_id_comes_again() -> None:
+    again = ToolCallPart("c", "list", {})
+    one, two = answered(TextPart("one")), answered(TextPart("two"))
+    told = convert_messages([model(CALL), user(one), model(again), user(two)])
+    assert _results(told) == [("look", "one"), ("list", "two")]
+    told = convert_messages([model(CALL), user(TextPart("Hm")), model(again), user(two)])
+    assert _results(told) == [("look", "The tool gave no result."), ("list", "two")]
+    assert told.notes == ["The call c of the tool look had no result; one was supplied."]
+
+
+def test_a_second_result_stays_with_the_call_that_it_follows() -> None:
+    again = ToolCallPart("c", "list", {})
+    results = [answered(TextPart(text)) for text in ("one", "more", "two")]
+    told = convert_messages([model(CALL), user(*results[:2]), model(again), user(results[2])])
+    assert _results(told) == [("look", "one"), ("look", "more"), ("list", "two")]
+    assert told.notes == ["The call c of the tool look has more than one result."]
+
+
+def _results(told: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    content = [part for message in told if message["role"] == "tool" for part in message["content"]]
+    return [(part["toolName"], part["output"]["value"]) for part in content]
+
+
+def test_a_text_file_in_the_system_prompt_is_read_and_any_other_file_is_told_of() -> None:
+    rules = DataPart(b"Be brief.", "text/markdown", "rules.md")
+    told = convert_messages([Message(Role.SYSTEM, (TextPart("S"), rules))])
+    assert (told[0]["content"], told.notes) == ("S\n[rules.md]\nBe brief.", [])
+    told = convert_messages([Message(Role.SYSTEM, (DataPart(b"%PDF-1.4", "application/pdf"),))])
+    assert told[0]["content"] == "[application/pdf: 8 bytes]"
+    assert told.notes == ["A file (application/pdf, 8 bytes) in a message of the role system was left out."]
+
+
 def test_a_result_without_a_call_is_kept_under_a_name_that_says_so() -> None:
     told = convert_messages([user(answered(TextPart("ok")))])
     assert told[0]["content"][0]["toolName"] == "unknown_tool"
@@ -246,6 +277,26 @@ def test_the_model_and_the_specification_are_headers() -> None:
     assert headers["ai-language-model-streaming"] == "true"
 
 
+def _token(*parts: bytes) -> str:
+    return ".".join(urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("key", "method"),
+    [
+        (_token(b'{"alg":"RS256","kid":"k"}', b'{"sub":"x"}', b"signature"), "oidc"),
+        ("vck_0123456789abcdef", "api-key"),
+        ("sk.proj.key", "api-key"),
+        (_token(b"7", b"8", b"9"), "api-key"),
+        (_token(b'{"alg":"RS256"}', b"{}"), "api-key"),
+        ("a.b.c", "api-key"),
+        ("", "api-key"),
+    ],
+)
+def test_a_token_of_a_login_is_announced_as_one(key: str, method: str) -> None:
+    assert auth_method(key) == method
+
+
 def test_what_the_protocol_cannot_say_is_refused_and_not_dropped() -> None:
     thinking = ChatRequest(model="m", messages=(), reasoning_effort="high")
     with pytest.raises(RequestError, match="reasoning effort"):
@@ -255,41 +306,3 @@ def test_what_the_protocol_cannot_say_is_refused_and_not_dropped() -> None:
     choosing = ChatRequest(model="m", messages=(), tools=(Tool("a"),), tool_choice=NamedTool("b"))
     with pytest.raises(RequestError, match="“b”"):
         encode_call(choosing)
-
-
-# --- UI messages -------------------------------------------------------------------------------------------
-
-
-def test_a_call_and_its_result_are_one_part_of_a_ui_message() -> None:
-    messages = [system("S"), user(TextPart("Hi")), model(CALL), user(answered(TextPart("ok")))]
-    tool = {"type": "dynamic-tool", "toolName": "look", "toolCallId": "c", "input": {"at": "it"}}
-    assert encode_chat(messages, "chat") == {
-        "id": "chat",
-        "messages": [
-            {"id": "msg-0", "role": "system", "parts": [{"type": "text", "text": "S"}]},
-            {"id": "msg-1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]},
-            {
-                "id": "msg-2",
-                "role": "assistant",
-                "parts": [{**tool, "state": "output-available", "output": "ok"}],
-            },
-        ],
-        "trigger": "submit-message",
-    }
-
-
-def test_a_failed_or_missing_result_is_an_error_of_the_tool() -> None:
-    [failed] = encode_ui_messages([model(CALL), user(answered(TextPart("no"), is_error=True))])
-    assert (failed["parts"][0]["state"], failed["parts"][0]["errorText"]) == ("output-error", "no")
-    [missing] = encode_ui_messages([model(CALL)])
-    assert missing["parts"][0]["state"] == "output-error"
-
-
-def test_files_and_reasoning_travel_in_ui_messages() -> None:
-    thought = ThinkingPart("hm", None, {"anthropic": {"signature": "s"}})
-    [asked, said] = encode_ui_messages([user(DataPart(PNG, "image/png", "x.png")), model(thought)])
-    url = f"data:image/png;base64,{DATA}"
-    assert asked["parts"] == [{"type": "file", "mediaType": "image/png", "url": url, "filename": "x.png"}]
-    assert said["parts"] == [
-        {"type": "reasoning", "text": "hm", "providerMetadata": {"anthropic": {"signature": "s"}}}
-    ]

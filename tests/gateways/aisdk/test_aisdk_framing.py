@@ -12,7 +12,8 @@ from tollbridge.core.events import (
     TextDelta,
     ToolCall,
 )
-from tollbridge.gateways.aisdk.decode import DataDecoder, FullDecoder, UiDecoder
+from tollbridge.gateways.aisdk.bodies import Body
+from tollbridge.gateways.aisdk.decode import DataDecoder, FullDecoder, ModelDecoder, UiDecoder
 from tollbridge.gateways.aisdk.lines import LineDecoder
 
 
@@ -117,3 +118,38 @@ def test_half_a_character_that_stays_alone_leaves_at_the_end_as_it_is() -> None:
         TextDelta("\ud83d"),
         DONE,
     ]
+
+
+REFUSED = b'{"error":{"message":"Slow down.","type":"rate_limit_exceeded"}}'
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "kind"),
+    [
+        (REFUSED, "Slow down.", "rate_limited"),
+        (b"\xef\xbb\xbf \n" + REFUSED.replace(b",", b",\n "), "Slow down.", "rate_limited"),
+        (b'{"error":"No such model"}', "No such model", "server"),
+        (b'{"message":"Sign in","statusCode":401}', "Sign in", "authentication"),
+        (b'{"models":[]}', "The gateway's answer is not an AI SDK stream.", "protocol"),
+        (REFUSED[:-9], "The gateway's answer is JSON that breaks off or makes no sense.", "protocol"),
+    ],
+)
+@pytest.mark.parametrize("decoder", [UiDecoder, ModelDecoder])
+def test_a_body_instead_of_a_stream_is_the_failure_that_it_tells_of(
+    decoder: type[UiDecoder], body: bytes, message: str, kind: str
+) -> None:
+    for chunks in ([body], [body[at : at + 1] for at in range(len(body))]):
+        turn = decoder()
+        [failed] = [event for chunk in chunks for event in turn.feed(chunk)] + turn.close()
+        assert isinstance(failed, Failed)
+        assert (failed.error.message, failed.error.kind) == (message, kind)
+
+
+def test_a_body_over_the_limit_is_not_kept() -> None:
+    body = Body(limit=10)
+    body.add(b"{" + b" " * 9)
+    assert body.error is None
+    body.add(b"}")
+    assert body.error is not None
+    assert body.failure() == body.error
+    assert "10 bytes" in body.error.message

@@ -51,7 +51,18 @@ def test_a_models_own_parts_are_told_from_the_ui_stream() -> None:
     [
         (b': stream-open\n\ndata: {"type":"start"}\n\n', "ai-sdk-ui"),
         (b'\xef\xbb\xbf{"type":"start"}\n', "ai-sdk-full"),
-        (b'data:{"type":"error","errorText":"x"}\r\n', "ai-sdk-ui"),
+        (b'data:{"type":"error","errorText":"x"}\r\n\r\n', "ai-sdk-ui"),
+        (b'event: message\ndata: {"type":"start"}\n\n', "ai-sdk-ui"),
+        (b'data:\n\ndata: {"type":"start"}\n\n', "ai-sdk-ui"),
+        (b'data: {"type":\ndata: "start"}\n\n', "ai-sdk-ui"),
+        (b'data: {"type":"new"}\n\ndata: {"type":"start"}\n\n', "ai-sdk-ui"),
+        (b'data: {"type":"new"}\n\ndata: {"type":"stream-start"}\n\n', "ai-sdk-model"),
+        (b'{"type":"new"}\n{"type":"start"}\n', "ai-sdk-full"),
+        (b'[{"type":"new"},{"type":"start"}]\n', "ai-sdk-full"),
+        (b'event: ping\ndata: {"type":"ping"}\n\ndata: {"type":"response.created"}\n\n', ""),
+        (b'event: error\ndata: {"type":"error","error":{"message":"x"}}\n\n', ""),
+        (b'data: {"type":"ping"}\n\ndata: {"type":"text-start"}\n\n', "ai-sdk-ui"),
+        (b'data: {"type":"keepalive"}\n\ndata: {"type":"response.created"}\n\n', ""),
         (b'data: {"type":"data-progress","data":1}\n\n', "ai-sdk-ui"),
         (b'3:""\n', "ai-sdk-data"),
         (b'[{"type":"start"},{"type":"finish"}]\n', "ai-sdk-full"),
@@ -64,12 +75,37 @@ def test_a_models_own_parts_are_told_from_the_ui_stream() -> None:
         (b"a: b\n", ""),
     ],
 )
-def test_a_stream_is_known_by_its_first_line(start: bytes, protocol: str) -> None:
+def test_a_stream_is_known_by_its_first_chunk_of_a_known_type(start: bytes, protocol: str) -> None:
     assert by_start(start, complete=False) == protocol
 
 
-def test_half_a_line_is_not_enough_to_tell() -> None:
-    assert by_start(b'data: {"type":"sta', complete=False) is None
+@pytest.mark.parametrize(
+    "start", [b'data: {"type":"sta', b'data: {"type":"new"}\n\n', b'{"type":"new"}\n{"type":"sta']
+)
+def test_half_a_chunk_or_one_of_an_unknown_type_is_not_enough_to_tell(start: bytes) -> None:
+    assert by_start(start, complete=False) is None
+    assert by_start(start, complete=True) == ""
+
+
+NEW = {
+    "ai-sdk-ui": b'event: message\ndata: {"type":"new"}\n\ndata:\n\n',
+    "ai-sdk-full": b'{"type":"new"}\n',
+}
+
+
+@pytest.mark.parametrize(("name", "protocol"), [("ui.sse", "ai-sdk-ui"), ("full.jsonl", "ai-sdk-full")])
+def test_a_recorded_stream_after_something_new_says_the_same(name: str, protocol: str) -> None:
+    body = (RECORDINGS / "aisdk/7.0.169" / f"plain-text.{name}").read_bytes()
+    whole = _events([body])
+    assert _events([NEW[protocol] + body]) == whole
+    assert _events([bytes([byte]) for byte in NEW[protocol]] + [body]) == whole
+
+
+def test_new_chunks_without_end_are_not_held_for_ever() -> None:
+    decoder = AnyDecoder()
+    for _ in range(START_LIMIT // 1024 + 2):
+        decoder.feed(b'data: {"type":"new","is":"' + b"x" * 1024 + b'"}\n\n')
+    assert len(decoder._start) <= START_LIMIT
 
 
 @pytest.mark.parametrize(

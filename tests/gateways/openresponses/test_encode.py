@@ -29,9 +29,9 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.pictures import draw_png
 from tollbridge.core.quirks import Quirks
 from tollbridge.gateway import Gateway
-from tollbridge.gateway.pictures import draw_png
 from tollbridge.gateways.openresponses.encode import encode_request, translate_messages
 from tollbridge.history import sanitise
 
@@ -299,11 +299,6 @@ def test_fields_we_do_not_name_are_sent_as_given() -> None:
     assert body(extra={"providerOptions": options, "service_tier": "flex"})["providerOptions"] == options
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_whether_to_stream_is_always_said(stream: bool) -> None:
-    assert encode_request(ChatRequest(model="m", messages=(HI,)), stream=stream)["stream"] is stream
-
-
 # --- any conversation --------------------------------------------------------------------------------------
 
 TEXTS = st.text(max_size=12).map(TextPart)
@@ -387,7 +382,7 @@ async def test_a_server_that_checks_everything_accepts_any_legal_conversation(
         for messages in conversations:
             request = ChatRequest(model="tollbridge/demo", messages=tuple(messages), tools=(WEATHER,))
             request = sanitise(request).request
-            sent = write_json(encode_request(request, stream=False)).encode()
+            sent = write_json({**encode_request(request), "stream": False}).encode()
             headers = {"Content-Type": "application/json"}
             async with session.post(f"{gateway.url}/responses", data=sent, headers=headers) as reply:
                 assert reply.status == 200, (await reply.text(), sent)

@@ -9,9 +9,26 @@ import json
 from typing import Any
 
 import pytest
+from tests.gateways.openresponses.streams import (
+    ARGUMENTS,
+    CALL,
+    COMPLETED,
+    OPENED,
+    OSLO,
+    Json,
+    added,
+    arguments,
+    calls,
+    completed,
+    done,
+    frame,
+    kept,
+    said,
+    text,
+    told,
+)
 from tests.recorded import events_of, openresponses
 
-from tollbridge.cli.summary import summarise
 from tollbridge.core.errors import StreamError
 from tollbridge.core.events import (
     Corrected,
@@ -37,62 +54,7 @@ from tollbridge.gateways.dialects import decoder_for
 from tollbridge.gateways.openresponses.decode import StreamDecoder
 from tollbridge.gateways.openresponses.encode import encode_request
 
-Json = dict[str, Any]
 RECORDINGS = openresponses()
-ARGUMENTS = '{"city":"Oslo"}'
-CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "weather", "arguments": ARGUMENTS}
-OPENED = {**CALL, "arguments": ""}
-OSLO = ToolCall("call_1", "weather", {"city": "Oslo"})
-COMPLETED = {"type": "response.completed", "response": {"status": "completed", "output": []}}
-
-
-def text(delta: str, **more: Any) -> Json:
-    return {
-        "type": "response.output_text.delta",
-        "delta": delta,
-        "output_index": 0,
-        "item_id": "msg_1",
-        **more,
-    }
-
-
-def arguments(delta: str, **more: Any) -> Json:
-    place = {"output_index": 1, "item_id": "fc_1"}
-    return {"type": "response.function_call_arguments.delta", "delta": delta, **place, **more}
-
-
-def added(item: Json, index: int | None = 1) -> Json:
-    return {"type": "response.output_item.added", "output_index": index, "item": item}
-
-
-def done(item: Json, index: int | None = 1) -> Json:
-    return {"type": "response.output_item.done", "output_index": index, "item": item}
-
-
-def completed(*output: Json, **more: Any) -> Json:
-    return {"type": "response.completed", "response": {"status": "completed", "output": list(output), **more}}
-
-
-def frame(event: Json | str) -> bytes:
-    return f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode()
-
-
-def told(*events: Json | str) -> list[Event]:
-    return events_of(StreamDecoder(), [frame(event) for event in events])
-
-
-def said(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TextDelta))
-
-
-def kept(events: list[Event]) -> tuple[str, str]:
-    """The text and the reasoning, as they are written down."""
-    summary = summarise(events)
-    return summary.text, summary.reasoning
-
-
-def calls(events: list[Event]) -> list[ToolCall]:
-    return [event for event in events if isinstance(event, ToolCall)]
 
 
 def recorded(name: str) -> list[Event]:
@@ -466,8 +428,6 @@ def test_pitfall_23_failures_hide_in_any_status_and_any_body(status: int, body: 
 def test_pitfall_24_a_server_streams_though_not_asked() -> None:
     assert RECORDINGS["transformers.text-nostream"].body.startswith(b"data:")
     assert isinstance(recorded("transformers.text-nostream")[-1], Finished)
-    request = ChatRequest(model="m", messages=())
-    assert [encode_request(request, stream=stream)["stream"] for stream in (True, False)] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -82,11 +82,6 @@ def decode_message(message: wire.Message) -> Message:
     return _message(message, "message", Counter(), takes_files=True)
 
 
-def decode_model_id(host_id: str) -> str:
-    """The gateway's name for a model, from the host's."""
-    return host_id.replace("%2F", "/").replace("%25", "%")
-
-
 def _message(message: wire.Message, place: str, dropped: Counter[str], takes_files: bool) -> Message:
     role = ROLES.get(message.role)
     if role is None:

@@ -66,7 +66,7 @@ def encode_usage(usage: Usage | None) -> wire.Data | None:
 
 
 def encode_model_id(model_id: str) -> str:
-    """A name the host can put between slashes of its own; `decode_model_id` is the way back."""
+    """A name the host can put between slashes of its own, no two models the same."""
     return model_id.replace("%", "%25").replace("/", "%2F")
 
 

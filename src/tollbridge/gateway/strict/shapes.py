@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from tollbridge.gateway.wire import MAX_FILE_DATA, MAX_IMAGE_URL, MAX_TEXT
+from tollbridge.core.texts import MAX_FILE_DATA, MAX_IMAGE_URL, MAX_TEXT
 
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.core.errors import BridgeError, StreamError
+from tollbridge.core.errors import BridgeError, BrokenCall, StreamError
 from tollbridge.core.events import Event, FinishReason, ToolCall
 from tollbridge.core.json import read_json
 from tollbridge.gateways.aisdk import wire
@@ -50,6 +50,12 @@ class Calls:
         self._step: dict[str, _Call] = {}  # the calls of this step; ids come again in other steps
         self._inputs: dict[str, _Input] = {}  # streamed, and not called yet
         self._answered: set[str] = set()
+        self._invalid: dict[str, None] = {}  # in order; of the last step
+
+    @property
+    def invalid(self) -> tuple[str, ...]:
+        """The calls that the backend found to make no sense, and neither answered nor came back to."""
+        return tuple(self._invalid)
 
     def emit(self, event: Event) -> None:
         if self._queue:
@@ -76,6 +82,11 @@ class Calls:
         if call_id in self._inputs:
             self._inputs[call_id].ended = True
 
+    def refuse(self, call_id: str) -> None:
+        """The backend says of a call that it makes no sense."""
+        if call_id not in self._answered:
+            self._invalid[call_id] = None
+
     def call(
         self,
         call_id: str,
@@ -90,6 +101,9 @@ class Calls:
         if streamed is not None:
             name = name or streamed.name
             offered = offered if streamed.offered else False
+        if offered is not False and isinstance(value, str) and not value.strip():
+            # No arguments at all, unless the tool is one that takes text.
+            value = value if streamed is not None and streamed.is_text else {}
         if call_id in self._answered:
             offered = False
         known = self._step.get(call_id)
@@ -104,6 +118,7 @@ class Calls:
     def answer(self, call_id: str) -> None:
         """The backend answered it, or it was denied: nobody is to run it any more."""
         self._answered.add(call_id)
+        self._invalid.pop(call_id, None)
         self._inputs.pop(call_id, None)
         call = self._step.get(call_id)
         if call is not None and call.offered is None:
@@ -117,6 +132,22 @@ class Calls:
                 self.answer(call_id)
                 return
 
+    def read_texts(self) -> list[BridgeError]:
+        """The end shows that a model spoke: what its calls were made with is JSON text, and no value."""
+        errors: list[BridgeError] = []
+        for call in self._step.values():
+            if call.offered is None and isinstance(call.input, str):
+                try:
+                    call.input = read_arguments(call.input)
+                except ValueError:
+                    call.offered = False
+                    errors.append(not_json(call.call_id, call.name))
+        return errors
+
+    def start_step(self) -> None:
+        """The model goes on: it has read what was wrong with its calls."""
+        self._invalid.clear()
+
     def end_step(self) -> None:
         self._decide(offered=True)
         self._step.clear()
@@ -127,6 +158,7 @@ class Calls:
         self._queue = [item for item in self._queue if not isinstance(item, _Call)]
         self._step.clear()
         self._inputs.clear()
+        self._invalid.clear()
         self._release()
 
     def end_turn(self, reason: FinishReason | None) -> list[BridgeError]:
@@ -168,6 +200,15 @@ class Calls:
             self._ready.append(item)
             count += 1
         del self._queue[:count]
+
+
+def read_arguments(text: str) -> Any:
+    """The value of a model's arguments. Raises `ValueError` for what is no JSON."""
+    return read_json(text) if text.strip() else {}
+
+
+def not_json(call_id: str, name: str) -> BrokenCall:
+    return BrokenCall(f"The arguments of a call of the tool “{name}” are not JSON.", calls=(call_id,))
 
 
 def _whole(given: _Input) -> Any:

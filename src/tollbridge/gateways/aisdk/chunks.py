@@ -6,17 +6,17 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from tollbridge.core.errors import BrokenCall, StreamError
+from tollbridge.core.errors import StreamError
 from tollbridge.core.events import Data, Source
-from tollbridge.core.json import read_json
 from tollbridge.gateways.aisdk import wire
+from tollbridge.gateways.aisdk.calls import not_json, read_arguments
 from tollbridge.gateways.aisdk.failures import read_failure
 from tollbridge.gateways.aisdk.files import read_file
 from tollbridge.gateways.aisdk.turn import Turn
 
 # All that the streams before 5.0.0 tell of a tool of the backend's own that failed.
 _TOOL_FAILED = re.compile(r"Error executing tool (.+?): ")
-_SOURCES: dict[object, Literal["url", "document"]] = {
+_SOURCES: dict[str, Literal["url", "document"]] = {
     "document": "document",
     "source-document": "document",
     "source-url": "url",
@@ -112,14 +112,17 @@ def _call(turn: Turn, chunk: wire.Chunk) -> None:
     if call_id is None:
         turn.fail(StreamError(f"A call of the tool “{name}” has no id."))
         return
-    offered = False if chunk.get("providerExecuted") is True or chunk.get("invalid") is True else None
+    is_ours, is_valid = chunk.get("providerExecuted") is not True, chunk.get("invalid") is not True
+    offered = None if is_ours and is_valid else False
+    if is_ours and not is_valid:
+        turn.calls.refuse(call_id)
     value = chunk["args"] if "args" in chunk else chunk.get("input")
     if isinstance(value, str) and (turn.model_parts or "toolCallType" in chunk):
         try:
-            value = read_json(value) if value.strip() else {}
+            value = read_arguments(value)
         except ValueError:
             offered = False
-            turn.fail(BrokenCall.of(f"The arguments of a call of the tool “{name}” are not JSON.", call_id))
+            turn.fail(not_json(call_id, name))
     turn.deltas.flush()
     turn.calls.call(call_id, name, value, offered=offered, metadata=wire.metadata(chunk))
 
@@ -157,7 +160,7 @@ def _file(turn: Turn, chunk: wire.Chunk) -> None:
 
 def _source(turn: Turn, chunk: wire.Chunk) -> None:
     given = {**chunk, **wire.mapping(chunk.get("source"))}
-    kind = _SOURCES.get(given.get("sourceType") or chunk["type"])
+    kind = _SOURCES.get(wire.first_text(given, "sourceType") or chunk["type"])
     if kind is not None:
         source = Source(
             kind,
@@ -178,6 +181,7 @@ def _unnamed_data(turn: Turn, chunk: wire.Chunk) -> None:
 
 def _start_step(turn: Turn, _: wire.Chunk) -> None:
     turn.deltas.start_step()
+    turn.calls.start_step()
 
 
 def _reset_step(turn: Turn, _: wire.Chunk) -> None:
@@ -194,6 +198,10 @@ def _finish_step(turn: Turn, chunk: wire.Chunk) -> None:
 
 def _finish(turn: Turn, chunk: wire.Chunk) -> None:
     turn.deltas.flush()
+    if wire.is_models_finish(chunk) and not turn.model_parts:
+        turn.model_parts = True
+        for error in turn.calls.read_texts():
+            turn.fail(error)
     turn.calls.end_step()
     turn.finished = True
     turn.reason = wire.finish_reason(chunk) or turn.reason

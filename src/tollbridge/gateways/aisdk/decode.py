@@ -18,6 +18,7 @@ from tollbridge.core.errors import StreamError
 from tollbridge.core.events import Event
 from tollbridge.core.json import read_json
 from tollbridge.gateways.aisdk import wire
+from tollbridge.gateways.aisdk.bodies import BLANK, Body
 from tollbridge.gateways.aisdk.chunks import take
 from tollbridge.gateways.aisdk.lines import LineDecoder
 from tollbridge.gateways.aisdk.turn import Turn
@@ -115,10 +116,17 @@ class UiDecoder(_ChunkDecoder):
     def __init__(self, turn: Turn | None = None) -> None:
         super().__init__(turn)
         self._sse = SseDecoder()
+        self._start: bytes | None = b""  # until the first byte that means anything tells what this is
+        self._body: Body | None = None
 
     def feed(self, chunk: bytes) -> list[Event]:
         if self._turn.over:
             return []
+        if self._start is not None:
+            chunk = self._sniff(chunk)
+        if self._body is not None:
+            self._body.add(chunk)
+            return self._refused(self._body) if self._body.error is not None else []
         block = self._sse.complete(chunk)
         if not block:
             return []
@@ -127,8 +135,29 @@ class UiDecoder(_ChunkDecoder):
         return self._turn.drain()
 
     def close(self) -> list[Event]:
+        if self._body is not None:
+            return self._refused(self._body)
         rest = [data for _, data in self._sse.close()]
         return self._end(rest, self._sse.error, strange=self._sse.strange)
+
+    def _sniff(self, chunk: bytes) -> bytes:
+        """Statuses and content types lie: a body that opens with a brace is JSON, and no stream."""
+        start = (self._start or b"") + chunk
+        seen = start.lstrip(BLANK)
+        self._start = None if seen else start
+        if seen.startswith(b"{"):
+            self._body = Body()
+        return start if seen else b""
+
+    def _refused(self, body: Body) -> list[Event]:
+        if not self._turn.over:
+            error = body.failure()
+            if error is None:
+                self._turn.not_ours()
+            else:
+                self._turn.fail(error)
+            self._turn.end()
+        return self._turn.drain()
 
 
 class ModelDecoder(UiDecoder):

@@ -7,10 +7,11 @@ SDK wants every result in a `tool` message right after the call; an editor puts 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
+from tollbridge.core.answers import Place, match_results
 from tollbridge.core.errors import RequestError
 from tollbridge.core.media import true_mime
 from tollbridge.core.messages import (
@@ -23,13 +24,13 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.core.reasoning import unbind
-from tollbridge.gateways.aisdk.outputs import Target, encode_output
+from tollbridge.core.reasoning import is_marker, unbind
+from tollbridge.gateways.aisdk.outputs import Target, encode_output, texts_of
 
 Json = dict[str, Any]
 ImageInNonUser = Literal["placeholder", "skip", "error"]
 
-# What the seed of a conversation may lack, and what stands for it.
+# What a history may lack, and what stands for it: a name for a result's tool, a result for a call.
 UNKNOWN_TOOL = "unknown_tool"
 NO_RESULT = "The tool gave no result."
 
@@ -69,47 +70,38 @@ def convert_messages(
 class _Conversion:
     def __init__(
         self,
-        messages: list[Message],
+        given: list[Message],
         target: Target,
         images: ImageInNonUser,
         on_note: Callable[[str], None] | None,
     ) -> None:
-        self._messages = messages
+        self._prompt = [message for message in given if message.role is Role.SYSTEM]
+        self._messages = messages = [message for message in given if message.role is not Role.SYSTEM]
         self._target = target
         self._images = images
         self._on_note = on_note
         self._found = ModelMessages()
-        parts = [part for message in messages for part in message.parts]
-        self._names = {part.call_id: part.name for part in parts if isinstance(part, ToolCallPart)}
-        # An id may come again in a later turn: each call takes the first result that is left.
-        self._calls_left = Counter(part.call_id for part in parts if isinstance(part, ToolCallPart))
-        self._results: dict[str, deque[ToolResultPart]] = {}
-        for part in parts:
-            if isinstance(part, ToolResultPart):
-                self._results.setdefault(part.call_id, deque()).append(part)
+        self._called, self._answers = _answered(messages)
 
     def convert(self) -> ModelMessages:
-        system = "\n\n".join(text for text in map(self._system, self._messages) if text)
+        system = "\n\n".join(text for text in map(self._system, self._prompt) if text)
         if system and self._target >= 7:
             self._found.instructions = system  # `ai` 7 refuses it among the messages
         elif system:
             self._found.append({"role": "system", "content": system})
         for message in self._messages:
-            if message.role is not Role.SYSTEM:
-                for role, parts in _by_role(message):
-                    self._write(role, parts)
+            for role, parts in _by_role(message):
+                self._write(role, parts)
         return self._found
 
     def _write(self, role: str, parts: list[Part]) -> None:
         if role == "tool":
-            orphans = [
-                part for part in parts if isinstance(part, ToolResultPart) and part.call_id not in self._names
-            ]
-            self._append("tool", [self._result(part) for part in orphans])
+            results = [part for part in parts if isinstance(part, ToolResultPart)]
+            self._append("tool", [self._orphan(part) for part in results if part.call_id not in self._called])
             return
         self._append(role, [content for part in parts if (content := self._content(role, part)) is not None])
         answers = [
-            answer for part in parts if isinstance(part, ToolCallPart) for answer in self._answers(part)
+            answer for part in parts if isinstance(part, ToolCallPart) for answer in self._answers_of(part)
         ]
         self._append("tool", answers)
 
@@ -122,7 +114,7 @@ class _Conversion:
             case TextPart(text):
                 return {"type": "text", "text": text} if text else None
             case DataPart():
-                return self._file(role, part)
+                return None if is_marker(part) else self._file(role, part)
             case ThinkingPart():
                 return self._reasoning(part)
             case ToolCallPart(call_id, name, given):
@@ -134,7 +126,7 @@ class _Conversion:
                 return None  # in the tool message
 
     def _file(self, role: str, part: DataPart) -> Json | None:
-        mime = true_mime(part.data, part.mime) or "application/octet-stream"
+        mime = true_mime(part.data, part.mime)
         if role != "user" and mime.startswith("image/"):
             text = self._stand_in(role, part, mime)
             return {"type": "text", "text": text} if text else None
@@ -142,9 +134,12 @@ class _Conversion:
         return {"type": "file", "data": b64encode(part.data).decode(), "mediaType": mime, **named}
 
     def _stand_in(self, role: str, part: DataPart, mime: str) -> str:
+        what = "An image" if mime.startswith("image/") else "A file"
         if self._images == "error":
-            raise RequestError(f"A message of the role {role} holds an image ({mime}); only a user's may.")
-        self._note(f"An image ({mime}, {len(part.data)} bytes) in a message of the role {role} was left out.")
+            raise RequestError(
+                f"{what} ({mime}) stands in a message of the role {role}; only a user's may hold it."
+            )
+        self._note(f"{what} ({mime}, {len(part.data)} bytes) in a message of the role {role} was left out.")
         return f"[{mime}: {len(part.data)} bytes]" if self._images == "placeholder" else ""
 
     def _reasoning(self, part: ThinkingPart) -> Json | None:
@@ -159,38 +154,30 @@ class _Conversion:
         proof = {"providerOptions": options} if options else {}
         return {"type": "reasoning", "text": part.text, **proof}
 
-    def _answers(self, call: ToolCallPart) -> list[Json]:
-        self._calls_left[call.call_id] -= 1
-        left = self._results.get(call.call_id, deque())
-        if not left:
+    def _answers_of(self, call: ToolCallPart) -> list[Json]:
+        results = self._answers.popleft()  # calls are written in the order in which they were read
+        if not results:
             self._note(f"The call {call.call_id} of the tool {call.name} had no result; one was supplied.")
-            left = deque([ToolResultPart(call.call_id, (TextPart(NO_RESULT),), is_error=True)])
-        answers = [self._result(left.popleft())]
-        if self._calls_left[call.call_id] == 0 and left:
+            results = [ToolResultPart(call.call_id, (TextPart(NO_RESULT),), is_error=True)]
+        if len(results) > 1:
             self._note(f"The call {call.call_id} of the tool {call.name} has more than one result.")
-            answers += [self._result(left.popleft()) for _ in range(len(left))]
-        return answers
+        return [self._result(result, call.name) for result in results]
 
-    def _result(self, part: ToolResultPart) -> Json:
-        name = self._names.get(part.call_id)
-        if name is None:
-            self._note(f"The result {part.call_id} belongs to no call.")
-        return {
-            "type": "tool-result",
-            "toolCallId": part.call_id,
-            "toolName": name or UNKNOWN_TOOL,
-            "output": encode_output(part, self._target),
-        }
+    def _orphan(self, part: ToolResultPart) -> Json:
+        self._note(f"The result {part.call_id} belongs to no call.")
+        return self._result(part, UNKNOWN_TOOL)
+
+    def _result(self, part: ToolResultPart, name: str) -> Json:
+        output = encode_output(part, self._target)
+        return {"type": "tool-result", "toolCallId": part.call_id, "toolName": name, "output": output}
 
     def _system(self, message: Message) -> str:
-        if message.role is not Role.SYSTEM:
-            return ""
-        found = []
+        found: list[str] = []
         for part in message.parts:
             if isinstance(part, TextPart):
                 found.append(part.text)
             elif isinstance(part, DataPart):
-                found.append(self._stand_in("system", part, true_mime(part.data, part.mime)))
+                found += texts_of(part) or [self._stand_in("system", part, true_mime(part.data, part.mime))]
             else:
                 self._note(f"A system message cannot hold a {type(part).__name__}; it was left out.")
         return "\n".join(text for text in found if text)
@@ -204,6 +191,30 @@ class _Conversion:
 def _options(metadata: Mapping[str, Any] | None) -> Json:
     """What each provider said goes back to it."""
     return {name: dict(said) for name, said in (metadata or {}).items() if isinstance(said, Mapping)}
+
+
+def _answered(messages: list[Message]) -> tuple[set[str], deque[list[ToolResultPart]]]:
+    """The ids that are called, and the results of each call, in the order of the calls.
+
+    A result too many belongs to the call of its id that it follows, or to the first.
+    """
+    calls: dict[Place, list[ToolResultPart]] = {}
+    by_id: dict[str, list[Place]] = {}
+    results: dict[Place, ToolResultPart] = {}
+    for at, message in enumerate(messages):
+        for number, part in enumerate(message.parts):
+            if isinstance(part, ToolCallPart):
+                calls[at, number] = []
+                by_id.setdefault(part.call_id, []).append((at, number))
+            elif isinstance(part, ToolResultPart):
+                results[at, number] = part
+    for call, answer in match_results(messages).items():
+        calls[call].append(results.pop(answer))
+    for place, result in results.items():
+        same = by_id.get(result.call_id)
+        if same:
+            calls[max((call for call in same if call < place), default=same[0])].append(result)
+    return set(by_id), deque(calls.values())
 
 
 def _by_role(message: Message) -> list[tuple[str, list[Part]]]:

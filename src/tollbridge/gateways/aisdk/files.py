@@ -10,9 +10,8 @@ from urllib.parse import unquote_to_bytes
 
 from tollbridge.core.errors import StreamError
 from tollbridge.core.events import File
+from tollbridge.core.media import UNKNOWN
 from tollbridge.gateways.aisdk import wire
-
-_UNLABELLED = "application/octet-stream"
 
 
 def read_file(chunk: wire.Chunk) -> File:
@@ -31,10 +30,10 @@ def read_file(chunk: wire.Chunk) -> File:
         return _at_url(url, mime, name)
     for given in (carrier.get("base64"), carrier.get("base64Data"), data):
         if isinstance(given, str):
-            return File(mime or _UNLABELLED, _from_base64(given), name=name)
+            return File(mime or UNKNOWN, _from_base64(given), name=name)
     for given in (carrier.get("uint8Array"), carrier.get("uint8ArrayData"), data):
         if given is not None:
-            return File(mime or _UNLABELLED, _from_numbers(given), name=name)
+            return File(mime or UNKNOWN, _from_numbers(given), name=name)
     raise StreamError("The stream holds a file without any data.")
 
 
@@ -44,7 +43,7 @@ def _is_url(text: str) -> bool:
 
 def _at_url(url: str, mime: str, name: str | None) -> File:
     if not url.startswith("data:"):
-        return File(mime or _UNLABELLED, url=url, name=name)
+        return File(mime or UNKNOWN, url=url, name=name)
     head, comma, body = url[5:].partition(",")
     if not comma:
         raise StreamError("The stream holds a file whose data URL has no data.")

@@ -38,13 +38,19 @@ def encode_output(result: ToolResultPart, target: Target) -> Json:
     return {"type": "content", "value": [{"type": "text", "text": ERROR_MARK}, *content]}
 
 
+def texts_of(part: DataPart) -> list[str]:
+    """What a file says, after its name; nothing where it is no text."""
+    if not is_text(_mime(part)):
+        return []
+    return [*([f"[{part.name}]"] if part.name else []), _text(part.data)]
+
+
 def _items(part: TextPart | DataPart, target: Target) -> list[Json]:
     """A file's name stands in a text before it where its own form has no place for one."""
-    if isinstance(part, TextPart):
-        return [{"type": "text", "text": part.text}]
+    texts = [part.text] if isinstance(part, TextPart) else texts_of(part)
+    if isinstance(part, TextPart) or texts:
+        return [{"type": "text", "text": text} for text in texts]
     mime, name = _mime(part), [{"type": "text", "text": f"[{part.name}]"}] if part.name else []
-    if is_text(mime):
-        return [*name, {"type": "text", "text": _text(part.data)}]
     data = b64encode(part.data).decode()
     named = {"filename": part.name} if part.name else {}
     if target == 7:
@@ -56,7 +62,7 @@ def _items(part: TextPart | DataPart, target: Target) -> list[Json]:
 
 
 def _mime(part: DataPart) -> str:
-    return true_mime(part.data, part.mime.partition(";")[0].strip().lower()) or "application/octet-stream"
+    return true_mime(part.data, part.mime)
 
 
 def _text(data: bytes) -> str:

@@ -5,10 +5,13 @@ The body is what the SDK would hand to a model: its call options, without the mo
 
 from __future__ import annotations
 
+import re
+from base64 import urlsafe_b64decode
 from collections.abc import Iterable
 from typing import Any, Literal
 
 from tollbridge.core.errors import RequestError
+from tollbridge.core.json import read_json
 from tollbridge.core.messages import ChatRequest, Message, NamedTool, Tool
 from tollbridge.core.quirks import Quirks
 from tollbridge.gateways.aisdk.encode import convert_messages
@@ -23,15 +26,28 @@ TARGETS: dict[Spec, Target] = {2: 5, 3: 6, 4: 7}
 # What the fields a server may not take are called here.
 NAMES = {"top_p": "topP", "max_output_tokens": "maxOutputTokens", "tool_choice": "toolChoice"}
 
+_JWT = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
+
 
 def encode_headers(model: str, spec: Spec, *, stream: bool = True) -> dict[str, str]:
     return {
-        "ai-gateway-auth-method": "api-key",
         "ai-gateway-protocol-version": "0.0.1",
         "ai-language-model-id": model,
         "ai-language-model-specification-version": str(spec),
         "ai-language-model-streaming": "true" if stream else "false",
     }
+
+
+def auth_method(key: str) -> Literal["api-key", "oidc"]:
+    """What the gateway is to take a key for: a token of Vercel's own login is a JWT, an API key never is."""
+    if not _JWT.fullmatch(key):
+        return "api-key"
+    head = key.partition(".")[0]
+    try:
+        header = read_json(urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+    except ValueError:
+        return "api-key"
+    return "oidc" if isinstance(header, dict) else "api-key"
 
 
 def encode_call(request: ChatRequest, spec: Spec = 4) -> Json:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tollbridge.core.errors import BridgeError, Disconnected, StreamError
+from tollbridge.core.errors import BridgeError, BrokenCall, Disconnected, StreamError
 from tollbridge.core.events import Event, Failed, Finished, FinishReason, ReasoningEnded
 from tollbridge.gateways.aisdk import wire
 from tollbridge.gateways.aisdk.calls import Calls
@@ -81,7 +81,8 @@ class Turn:
         self._check_known()
         self.deltas.flush()
         if self.finished and not self.aborted:
-            for error in self.calls.end_turn(self.reason):
+            failed = any(not isinstance(error, BrokenCall) for error in self._errors)
+            for error in self.calls.end_turn("error" if failed else self.reason):
                 self.fail(error)
         else:
             self.calls.break_off()
@@ -108,6 +109,7 @@ class Turn:
                     context=self.toll.context(),
                     response_id=self.response_id,
                     model=self.model,
+                    invalid=() if self.aborted else self.calls.invalid,
                 )
             )
         elif not self._errors:

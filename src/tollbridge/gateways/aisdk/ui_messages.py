@@ -6,16 +6,18 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tollbridge.core.answers import Place, match_results
+from tollbridge.core.json import write_json
 from tollbridge.core.media import true_mime
 from tollbridge.core.messages import (
     DataPart,
     Message,
-    Part,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.core.reasoning import is_marker, unbind
 from tollbridge.gateways.aisdk.outputs import encode_output
 
 Json = dict[str, Any]
@@ -29,39 +31,44 @@ def encode_chat(messages: Iterable[Message], chat_id: str) -> Json:
 def encode_ui_messages(messages: Iterable[Message]) -> list[Json]:
     """A tool's call and its result are one part here, so results are looked up where their calls stand."""
     given = list(messages)
-    parts = [part for message in given for part in message.parts]
-    results = {part.call_id: part for part in parts if isinstance(part, ToolResultPart)}
-    called = {part.call_id for part in parts if isinstance(part, ToolCallPart)}
+    answers = match_results(given)
+    matched = set(answers.values())
     found: list[Json] = []
-    for message in given:
-        content = [
-            encoded
-            for part in message.parts
-            if not (isinstance(part, ToolResultPart) and part.call_id in called)
-            for encoded in _part(part, results)
-        ]
+    for at, message in enumerate(given):
+        content: list[Json] = []
+        for number, part in enumerate(message.parts):
+            if isinstance(part, ToolCallPart):
+                content.append(_tool(part, _result_at(given, answers.get((at, number)))))
+            elif (at, number) not in matched:
+                content += _part(part)
         if content:
             found.append({"id": f"msg-{len(found)}", "role": message.role.value, "parts": content})
     return found
 
 
-def _part(part: Part, results: Mapping[str, ToolResultPart]) -> list[Json]:
+def _result_at(messages: list[Message], place: Place | None) -> ToolResultPart | None:
+    part = messages[place[0]].parts[place[1]] if place is not None else None
+    return part if isinstance(part, ToolResultPart) else None
+
+
+def _part(part: TextPart | ThinkingPart | DataPart | ToolResultPart) -> list[Json]:
     match part:
         case TextPart(text):
             return [{"type": "text", "text": text}] if text else []
         case ThinkingPart(text, _, metadata):
-            said = {name: value for name, value in (metadata or {}).items() if isinstance(value, Mapping)}
+            _, given = unbind(metadata)
+            said = {name: value for name, value in given.items() if isinstance(value, Mapping)}
             proof = {"providerMetadata": said} if said else {}
             return [{"type": "reasoning", "text": text, **proof}] if text or said else []
+        case DataPart() if is_marker(part):
+            return []
         case DataPart(data, label, name):
-            mime = true_mime(data, label) or "application/octet-stream"
+            mime = true_mime(data, label)
             named = {"filename": name} if name else {}
             url = f"data:{mime};base64,{b64encode(data).decode()}"
             return [{"type": "file", "mediaType": mime, "url": url, **named}]
-        case ToolCallPart():
-            return [_tool(part, results.get(part.call_id))]
         case ToolResultPart(_, inner):  # of a call that is gone: what it says is kept
-            return [encoded for one in inner for encoded in _part(one, results)]
+            return [encoded for one in inner for encoded in _part(one)]
 
 
 def _tool(call: ToolCallPart, result: ToolResultPart | None) -> Json:
@@ -70,6 +77,7 @@ def _tool(call: ToolCallPart, result: ToolResultPart | None) -> Json:
     if result is None:
         return {**tool, "state": "output-error", "errorText": "The tool gave no result."}
     output = encode_output(result, 7)
-    if output["type"] == "error-text":
-        return {**tool, "state": "output-error", "errorText": output["value"] or "The tool failed."}
+    if output["type"] in ("error-text", "error-json"):
+        said = output["value"] if output["type"] == "error-text" else write_json(output["value"])
+        return {**tool, "state": "output-error", "errorText": said or "The tool failed."}
     return {**tool, "state": "output-available", "output": output["value"]}

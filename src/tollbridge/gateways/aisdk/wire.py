@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tollbridge.core.events import FinishReason
-from tollbridge.core.usage import Usage
+from tollbridge.core.usage import Usage, token_count
 
 Chunk = Mapping[str, Any]
 
@@ -122,6 +122,12 @@ def finish_reason(chunk: Chunk) -> FinishReason | None:
     return REASONS.get(given, "other") if isinstance(given, str) else None
 
 
+def is_models_finish(chunk: Chunk) -> bool:
+    """Whether a model of version 3 or 4 says this itself: the SDK around it makes plain values of both."""
+    counted = mapping(chunk.get("usage")).get("inputTokens")
+    return isinstance(chunk.get("finishReason"), Mapping) or isinstance(counted, Mapping)
+
+
 def usage(chunk: Chunk) -> Usage | None:
     """What was counted. Servers that do not count send nothing, null or zeros."""
     given = chunk.get("totalUsage")
@@ -129,7 +135,7 @@ def usage(chunk: Chunk) -> Usage | None:
     received, parts = _counts(given, "inputTokens", "promptTokens")
     sent, sent_parts = _counts(given, "outputTokens", "completionTokens")
     read, written = mapping(given.get("inputTokenDetails")), mapping(given.get("outputTokenDetails"))
-    total = _count(given.get("totalTokens"))
+    total = token_count(given.get("totalTokens"))
     if total is None and received is not None and sent is not None:
         total = received + sent
     found = Usage(
@@ -151,15 +157,9 @@ def _counts(given: Chunk, *names: str) -> tuple[int | None, Chunk]:
     """A number of tokens, and its parts where the model gave an object (`{total, cacheRead, …}`)."""
     value = next((given[name] for name in names if given.get(name) is not None), None)
     if isinstance(value, Mapping):
-        return _count(value.get("total")), value
-    return _count(value), {}
+        return token_count(value.get("total")), value
+    return token_count(value), {}
 
 
 def _first(*values: object) -> int | None:
-    return next((count for count in map(_count, values) if count is not None), None)
-
-
-def _count(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value) if 0 <= value < 2**53 else None
+    return next((count for count in map(token_count, values) if count is not None), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
+from typing import Literal
 
 import msgspec
 
@@ -10,6 +11,7 @@ from tollbridge.core.errors import StreamError
 from tollbridge.core.events import Data, Event, Failed, Finished
 from tollbridge.core.json import read_json
 from tollbridge.gateways.openresponses import wire
+from tollbridge.gateways.openresponses.telling import Words
 from tollbridge.gateways.openresponses.turn import Turn
 from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.sse import FRAME_LIMIT, Frame, SseDecoder, too_large
@@ -18,13 +20,14 @@ from tollbridge.gateways.unknown import Unknown
 # What deltas of one run have in common, each looked at on its own: that is cheaper than tuples.
 _PLACE = (type, attrgetter("output_index"), attrgetter("item_id"), attrgetter("part"))
 _piece = attrgetter("delta")
-_KINDS = {
+_KINDS: dict[type[wire.Delta], Words | Literal["arguments"]] = {
     wire.TextDelta: "text",
     wire.ReasoningDelta: "reasoning",
     wire.ReasoningTextDelta: "reasoning",
-    wire.SummaryDelta: "reasoning",
+    wire.SummaryDelta: "summary",
     wire.ArgumentsDelta: "arguments",
 }
+_BOM = b"\xef\xbb\xbf"
 
 
 class StreamDecoder:
@@ -94,13 +97,12 @@ class StreamDecoder:
         """Content types lie: a body that opens with a brace is JSON, whatever it was called."""
         start = (self._start or b"") + chunk
         seen = start.lstrip(b" \t\r\n")
-        self._size += len(chunk)
-        if not seen.removeprefix(b"\xef\xbb\xbf"):
-            self._start = start
+        if _BOM.startswith(seen):
+            # White space means nothing in either, and may go on for ever: the last of it stands for all.
+            self._start = seen or start[-1:]
             return b""
         self._start = None
-        if seen.removeprefix(b"\xef\xbb\xbf").startswith((b"{", b"[")):
-            self._streamed, self._size = False, 0
+        self._streamed = not seen.removeprefix(_BOM).startswith((b"{", b"["))
         return start
 
     def _collect(self, chunk: bytes) -> list[Event]:
@@ -178,8 +180,7 @@ class StreamDecoder:
 
     def _checked(self, found: list[Event]) -> list[Event]:
         if self._sse.error is not None and not self._turn.over:
-            self._turn.over = True
-            found.append(Failed(self._sse.error))
+            found += self._turn.cut(self._sse.error)
         return found
 
     def _fail(self, sentence: str) -> list[Event]:

@@ -24,13 +24,11 @@ from tollbridge.core.messages import (
 )
 from tollbridge.core.quirks import Quirks
 from tollbridge.core.reasoning import unbind
+from tollbridge.core.texts import MAX_TEXT
 from tollbridge.gateways.openresponses.wire import CALL_PROOFS, PROOFS
 
 # The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
-
-# As the protocol limits one text, in characters.
-MAX_TEXT = 10_485_760
 
 # Text that a tool result needs when it has no other: the wire takes no error flag.
 ERROR_MARK = "Error: "
@@ -39,13 +37,13 @@ Json = dict[str, Any]
 DEFAULT = Quirks()
 
 
-def encode_request(request: ChatRequest, *, stream: bool = True) -> Json:
-    """The body of `POST /responses`. `stream` is always said: some servers stream unless told not to."""
+def encode_request(request: ChatRequest) -> Json:
+    """The body of `POST /responses`, for an answer that is streamed."""
     quirks = request.quirks or DEFAULT
     body: Json = {
         "model": request.model,
         "input": translate_messages(request.messages, quirks),
-        "stream": stream,
+        "stream": True,
         # The whole history is sent every time; nothing depends on the server's memory.
         "store": False,
     }

@@ -6,27 +6,16 @@ told is never told again, and what a fuller copy adds is told when it comes.
 
 from __future__ import annotations
 
-from typing import Any, Literal, assert_never
+from typing import Literal, assert_never
 
-import msgspec
-
-from tollbridge.core.errors import BridgeError, BrokenCall, Disconnected, ServerFailed, StreamError
-from tollbridge.core.events import (
-    Corrected,
-    Event,
-    Failed,
-    Finished,
-    FinishReason,
-    ReasoningDelta,
-    ReasoningEnded,
-    TextDelta,
-    ToolCall,
-)
-from tollbridge.core.json import read_json
+from tollbridge.core.errors import BridgeError, Disconnected, ServerFailed, StreamError
+from tollbridge.core.events import Event, Failed, Finished, FinishReason
 from tollbridge.core.usage import Usage
 from tollbridge.gateways.openresponses import wire
+from tollbridge.gateways.openresponses.calls import ANSWERS, Calls
 from tollbridge.gateways.openresponses.extras import Extras
-from tollbridge.gateways.openresponses.items import KINDS, Item, Items
+from tollbridge.gateways.openresponses.items import KINDS, Item, ItemKind, Items
+from tollbridge.gateways.openresponses.telling import Telling, Words
 from tollbridge.gateways.openresponses.wire import Fields
 from tollbridge.gateways.refusal import error_from
 from tollbridge.gateways.unknown import Unknown
@@ -47,6 +36,10 @@ ENDINGS: dict[str, Literal["finish", "incomplete", "abort"]] = {
 STATUSES = {*ENDINGS, "failed"}
 
 
+# The parts of a content that are reasoning, whatever item they are said to be of.
+THOUGHTS = frozenset({"reasoning", "reasoning_text", "summary_text"})
+
+
 class Turn:
     """Belongs to one answer. Once `over`, nothing more is said."""
 
@@ -55,16 +48,20 @@ class Turn:
         self.unknown = Unknown()
         self._known = False  # whether anything was understood
         self._items = Items()
-        self._last: dict[str, Item] = {}  # what was told last of text, and of reasoning
-        self._calls: set[str] = set()
-        self._reasoning_ended: set[int] = set()
+        self._telling = Telling()
         self._broken: list[BridgeError] = []  # calls that make no sense, told after everything else
+        self._calls = Calls(self._broken)
         self._extras = Extras(self._broken)
         # An error without a word, while `response.failed` may explain it.
         self._error: BridgeError | None = None
 
     def say(
-        self, kind: str, index: int | None, item_id: str | None, part: int | None, text: str
+        self,
+        kind: Words | Literal["arguments"],
+        index: int | None,
+        item_id: str | None,
+        part: int | None,
+        text: str,
     ) -> list[Event]:
         """A piece of text, reasoning or arguments."""
         self._known = True
@@ -74,39 +71,41 @@ class Turn:
         if not text:
             return []
         item = self._items.at("message" if kind == "text" else "reasoning", index, item_id)
-        return self._tell(kind, item, part, text)
+        found = self._telling.tell(kind, item, part, text)
+        return self._calls.in_order(found, last=False) if self._calls.holding else found
 
     def take(self, event: Fields) -> list[Event]:
         """Any event of the wire."""
-        if self.over:
-            return []
+        return [] if self.over else self._calls.in_order(self._take(event), last=self.over)
+
+    def _take(self, event: Fields) -> list[Event]:
         meaning = wire.meaning(event)
         self._known = self._known or meaning is not None
         index, item_id = event.number("output_index"), event.text("item_id") or event.text("id")
         match meaning:
-            case "text" | "reasoning" | "arguments":
-                part = event.number("summary_index" if meaning == "reasoning" else "content_index")
+            case "text" | "arguments":
+                part = event.number("content_index")
                 return self.say(meaning, index, item_id, part, event.text("delta") or "")
+            case "reasoning":
+                part = event.number("summary_index")
+                return self.say(wire.thought(event), index, item_id, part, event.text("delta") or "")
             case "text done":
+                item = self._items.at("message", index, item_id, ending=True)
                 full = event.text("text") or event.text("refusal") or ""
-                return self._part(index, item_id, event.number("content_index"), full)
+                return self._telling.text_done(item, event.number("content_index"), full)
             case "part done":
-                part_ = event.inner("part")
-                if part_.text("type") == "reasoning_text":
-                    return []
-                said = self._part(index, item_id, event.number("content_index"), wire.texts([part_]))
-                return said + self._extras.cited([part_])
+                return self._part(index, item_id, event.number("content_index"), event.inner("part"))
             case "reasoning done":
-                item = self._items.at("reasoning", index, item_id)
-                full, number = event.text("text") or "", event.number("summary_index")
+                item = self._items.at("reasoning", index, item_id, ending=True)
+                number = event.number("summary_index")
                 if number is None and event.number("content_index") == 0:
                     number = 0  # raw reasoning has one part, whatever its deltas count
-                if (number or 0) in item.parts:
-                    return self._done("reasoning", item, number, full)
-                return self._tell("reasoning", item, number, "" if item.said.length else full)
+                return self._telling.reasoning_done(
+                    wire.thought(event), item, number, event.text("text") or ""
+                )
             case "arguments done":
                 full = wire.as_text(event.raw.get("arguments")) or event.text("input") or ""
-                self._items.at("call", index, item_id).final_arguments = full
+                self._items.at("call", index, item_id, ending=True).final_arguments = full
                 return []
             case "item added":
                 self._announce(index, event.inner("item"))
@@ -137,7 +136,7 @@ class Turn:
 
     def cut(self, error: BridgeError) -> list[Event]:
         """The answer breaks off here."""
-        return self._unfinished() + self._fail(self._error or error)
+        return self._calls.in_order(self._unfinished() + self._fail(self._error or error), last=True)
 
     def answer(self, body: Fields) -> list[Event]:
         """A whole answer that came as one JSON body."""
@@ -150,7 +149,7 @@ class Turn:
             return self._fail(error)
         if body.text("status") in ("queued", "in_progress"):
             return self._fail(StreamError("The gateway put the answer off: it runs in the background."))
-        return self._end(body)
+        return self._calls.in_order(self._end(body), last=True)
 
     # Items
 
@@ -160,111 +159,40 @@ class Turn:
             return
         call_id = item.text("call_id") if kind == "call" else None
         opened = self._items.open(kind, index, item.text("id"), call_id)
-        opened.name = opened.name or item.text("name")
-        opened.custom = item.text("type") == "custom_tool_call"
-        if kind == "call" and not opened.arguments:
-            given = wire.as_text(item.raw.get("arguments")) or item.text("input")
-            if given:
-                opened.arguments.append(given)
+        if kind == "call":
+            self._calls.announce(opened, item)
 
-    def _item(self, item: Fields, index: int | None, position: int | None = None) -> list[Event]:
-        """A complete item: at its own end, or (with its position) in the final answer."""
-        type_ = item.text("type") or ""
-        kind = KINDS.get(type_)
+    def _part(self, index: int | None, item_id: str | None, number: int | None, part: Fields) -> list[Event]:
+        """A part of a message, or of reasoning: servers call its type what they like."""
+        full = wire.texts([part])
+        if part.text("type") in THOUGHTS or self._items.kind_at(index, item_id) == "reasoning":
+            item = self._items.at("reasoning", index, item_id, ending=True)
+            return self._telling.tell("reasoning", item, None, item.said.rest(full))
+        item = self._items.at("message", index, item_id, ending=True)
+        return self._telling.text_done(item, number, full) + self._extras.cited([part])
+
+    def _item(self, item: Fields, index: int | None) -> list[Event]:
+        """An item at its own end."""
+        kind = KINDS.get(item.text("type") or "")
         if kind is None:
-            return self._extras.image(item) if type_ == "image_generation_call" else []
-        id_, call_id = item.text("id"), item.text("call_id")
-        if position is not None:
-            known = self._items.match(kind, position, id_, call_id)
-        else:
-            known = self._items.ended(kind, index, id_, call_id)
-        if kind == "message":
-            rest = known.said.rest(wire.texts(item.list("content")))
-            known.said.add(rest)
-            known.closed = True
-            return ([TextDelta(rest)] if rest else []) + self._extras.cited(item.list("content"))
-        if kind == "reasoning":
-            return self._reasoning(known, item)
-        known.name = known.name or item.text("name")
-        known.proof = {name: item.raw[name] for name in wire.CALL_PROOFS if item.raw.get(name)} or known.proof
-        known.custom = type_ == "custom_tool_call"
-        given = item.text("input") if known.custom else wire.as_text(item.raw.get("arguments"))
-        if item.text("status") in ("in_progress", "incomplete"):
-            known.final_arguments = given or known.final_arguments
-            return []
-        if position is None and not (known.custom or given or known.final_arguments or known.arguments):
-            return []  # left open: there are servers that give the arguments only in the final answer
-        known.closed = True
-        return self._call(known, given)
+            return self._extra(item)
+        known = self._items.ended(kind, index, item.text("id"), item.text("call_id"))
+        if kind != "message":
+            return self._whole(known, item, None)
+        content = item.list("content")
+        return self._telling.message(known, wire.texts(content)) + self._extras.cited(content)
 
-    def _tell(self, kind: str, item: Item, part: int | None, text: str) -> list[Event]:
-        if not text:
-            return []
-        item.tell(text, part or 0)
-        self._last[kind] = item
-        return [TextDelta(text) if kind == "text" else ReasoningDelta(text, _block(item, part))]
+    def _whole(self, known: Item, item: Fields, ending: str | None) -> list[Event]:
+        """Reasoning or a call, complete."""
+        if known.kind == "reasoning":
+            return self._telling.reasoning(known, item)
+        return self._calls.end(known, item, ending)
 
-    def _part(self, index: int | None, item_id: str | None, part: int | None, full: str) -> list[Event]:
-        item = self._items.at("message", index, item_id)
-        if (part or 0) in item.parts:
-            return self._done("text", item, part, full)
-        return self._tell("text", item, part, full)
-
-    def _done(
-        self, kind: Literal["text", "reasoning"], item: Item, part: int | None, full: str
-    ) -> list[Event]:
-        """A part in full, of which something was told: its rest, or what it should have been.
-
-        Only the part that was told last can be corrected, and only where the event names it: of a server that
-        numbers nothing, it may be the end of a longer text."""
-        rest = item.parts[part or 0].rest(full)
-        if rest or part is None or self._last.get(kind) is not item:
-            return self._tell(kind, item, part, rest)
-        void = item.correct(full, part)
-        block = _block(item, part) if kind == "reasoning" else None
-        return [Corrected(full, void, kind, block)] if void else []
-
-    def _reasoning(self, known: Item, item: Fields) -> list[Event]:
-        """One server streams as summary what it then gives as content: either may copy what was told."""
-        found: list[Event] = []
-        copies = [wire.texts(item.list("content")), wire.texts(item.list("summary"))]
-        for copy in copies:
-            rest = known.said.rest(copy)
-            if rest:
-                known.said.add(rest)
-                found.append(ReasoningDelta(rest, known.id))
-                break
-        proof = {name: said for name in wire.PROOFS if (said := item.text(name))}
-        if (proof or known.said.length) and id(known) not in self._reasoning_ended:
-            self._reasoning_ended.add(id(known))
-            metadata = {"id": item.text("id"), **proof} if proof else None
-            found.append(ReasoningEnded(known.id, metadata))
-        known.closed = True
-        return found
-
-    def _call(self, item: Item, given: str | None) -> list[Event]:
-        """A complete call: the item's own arguments before those of `.done`, and those before the deltas."""
-        call_id = item.call_id or item.id or f"call_{len(self._calls) + 1}"
-        if call_id in self._calls:
-            return []
-        self._calls.add(call_id)
-        name = item.name or ""
-        copies = [given, item.final_arguments, "".join(item.arguments)]
-        item.arguments.clear()
-        text = next((copy for copy in copies if copy and copy.strip()), "")
-        if item.custom:
-            return [ToolCall(call_id, name, text, metadata=item.proof)]
-        for copy in filter(None, copies):
-            value = _object(copy)
-            if value is not None and name:
-                return [ToolCall(call_id, name, value, metadata=item.proof)]
-        if not text and name:
-            return [ToolCall(call_id, name, {}, metadata=item.proof)]
-        problem = (
-            f"the tool {name} with arguments that are not a JSON object" if name else "a tool without a name"
-        )
-        self._broken.append(BrokenCall.of(f"The model called {problem}. Ask it to try again.", call_id))
-        return [ToolCall(call_id, name, text, offered=False, metadata=item.proof)]
+    def _extra(self, item: Fields) -> list[Event]:
+        type_ = item.text("type")
+        if type_ in ANSWERS:
+            self._calls.answer(item)
+        return self._extras.image(item) if type_ == "image_generation_call" else []
 
     # Endings
 
@@ -279,10 +207,10 @@ class Turn:
             problem = response.raw.get("error")
             error = error_from(problem) if problem else None
             error = error or self._error or ServerFailed("The gateway reported a failure and gave no reason.")
-            return [*map(_withheld, self._output(response)), *self._unfinished(), *self._fail(error, usage)]
-        found = self._output(response)
+            return [*self._output(response, "failed"), *self._unfinished(), *self._fail(error, usage)]
+        found = self._output(response, status)
         found += self._unfinished(complete=status == "completed")
-        reason: FinishReason = "tool-calls" if self._calls else "stop"
+        reason: FinishReason = "tool-calls" if self._calls.wanted else "stop"
         if status == "incomplete":
             reason = INCOMPLETE.get(response.inner("incomplete_details").text("reason") or "", "other")
         elif status == "cancelled":
@@ -299,23 +227,35 @@ class Turn:
         )
         return found + [Failed(error) for error in self._broken]
 
-    def _output(self, response: Fields) -> list[Event]:
+    def _output(self, response: Fields, ending: str) -> list[Event]:
         """What the final answer has beyond what was told."""
-        items = enumerate(response.list("output"))
-        return [event for position, item in items for event in self._item(item, None, position)]
+        output = response.list("output")
+        kinds = [KINDS.get(item.text("type") or "") for item in output]
+        signs: dict[int, tuple[ItemKind, str | None, str | None]] = {
+            position: (kind, item.text("id"), item.text("call_id"))
+            for position, (kind, item) in enumerate(zip(kinds, output, strict=True))
+            if kind is not None
+        }
+        known = self._items.match(signs)
+        texts = [wire.texts(item.list("content")) for item in output]
+        messages = [position for position, kind in enumerate(kinds) if kind == "message"]
+        added = self._telling.rests([texts[position] for position in messages])
+        rests = dict(zip(messages, added, strict=True)) if added is not None else {}
+        found: list[Event] = []
+        for position, item in enumerate(output):
+            if position not in known:
+                found += self._extra(item)
+            elif kinds[position] == "message":
+                one = known[position]
+                rest = rests.get(position, one.said.rest(texts[position]))
+                found += self._telling.rest_of(one, rest) + self._extras.cited(item.list("content"))
+            else:
+                found += self._whole(known[position], item, ending)
+        return found
 
     def _unfinished(self, *, complete: bool = False) -> list[Event]:
-        """Calls that were never closed. Only an answer that is complete vouches for them."""
-        found: list[Event] = []
-        for item in self._items:
-            if item.kind != "call" or item.closed:
-                continue
-            if complete:
-                found += self._call(item, None)
-            elif item.name:
-                text = item.final_arguments or "".join(item.arguments)
-                found.append(ToolCall(item.call_id or item.id or "", item.name, text, offered=False))
-        return found
+        open_ = [item for item in self._items if item.kind == "call" and not item.closed]
+        return [event for item in open_ for event in self._calls.unfinished(item, complete=complete)]
 
     def _fail(self, error: BridgeError, usage: Usage | None = None, *, wait: bool = False) -> list[Event]:
         if wait:
@@ -324,21 +264,3 @@ class Turn:
         self.over = True
         error.usage = usage
         return [Failed(each) for each in (*self._broken, error)]
-
-
-def _withheld(event: Event) -> Event:
-    """A call of an answer that failed is not for anyone to run."""
-    return msgspec.structs.replace(event, offered=False) if isinstance(event, ToolCall) else event
-
-
-def _block(item: Item, part: int | None) -> str | None:
-    """A summary of several parts is several blocks of thinking."""
-    return f"{item.id}:{part}" if part and item.id else item.id
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        value = read_json(text)
-    except ValueError:
-        return None
-    return {} if value is None else value if isinstance(value, dict) else None

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from tollbridge.core.json import write_json
-from tollbridge.core.usage import Usage
+from tollbridge.core.usage import Usage, token_count
 
 Meaning = Literal[
     "text",
@@ -205,6 +205,11 @@ def meaning(event: Fields) -> Meaning | None:
     return EVENTS.get(name)
 
 
+def thought(event: Fields) -> Literal["reasoning", "summary"]:
+    """Whether an event of reasoning is of the reasoning itself or of its summary."""
+    return "summary" if "reasoning_summary" in (event.text("type") or "") else "reasoning"
+
+
 def is_error(body: Fields) -> bool:
     """Whether a body that has neither type nor status is an error: nested, flat or FastAPI's."""
     return bool(body.raw.get("error") or body.raw.get("detail")) or ("message" in body and "code" in body)
@@ -219,7 +224,7 @@ def read_usage(usage: Fields) -> Usage | None:
     """Reported usage. A server that reports nothing but zeros did not count."""
     tokens_in = _first(usage, "input_tokens", "prompt_tokens")
     tokens_out = _first(usage, "output_tokens", "completion_tokens")
-    total = usage.number("total_tokens")
+    total = token_count(usage.number("total_tokens"))
     if total is None and tokens_in is not None and tokens_out is not None:
         total = tokens_in + tokens_out
     details_in = usage.inner("input_tokens_details") or usage.inner("prompt_tokens_details")
@@ -228,20 +233,24 @@ def read_usage(usage: Fields) -> Usage | None:
         tokens_in,
         tokens_out,
         total,
-        details_in.number("cached_tokens"),
-        details_out.number("reasoning_tokens"),
+        token_count(details_in.number("cached_tokens")),
+        token_count(details_out.number("reasoning_tokens")),
     )
     return read if read.known else None
 
 
 def _first(fields: Fields, *names: str) -> int | None:
-    return next((n for name in names if (n := fields.number(name)) is not None and n >= 0), None)
+    return next((n for name in names if (n := token_count(fields.number(name))) is not None), None)
 
 
 def explains(event: Fields) -> bool:
     """Whether an error event says what is wrong; one that does not may be explained by the next event."""
     inner = event.inner("error") or event
     return bool(inner.text("message") or event.text("error") or event.raw.get("detail"))
+
+
+def call_proof(item: Fields) -> dict[str, Any] | None:
+    return {name: item.raw[name] for name in CALL_PROOFS if item.raw.get(name)} or None
 
 
 def as_text(value: object) -> str | None:

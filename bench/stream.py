@@ -1,4 +1,4 @@
-"""A long OpenResponses stream: text, reasoning and three tool calls, framed as real servers frame them."""
+"""A long OpenResponses stream, made here: text, reasoning and three calls, framed as servers frame them."""
 
 from __future__ import annotations
 
