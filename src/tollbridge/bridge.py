@@ -18,7 +18,7 @@ from tollbridge.core.models import Capabilities
 from tollbridge.core.reasoning import is_marker
 from tollbridge.core.usage import Usage
 from tollbridge.crossing import Crossing
-from tollbridge.healing import Lessons, RememberedLessons
+from tollbridge.healing import Learned, Lessons, RememberedLessons
 from tollbridge.store.waiting import settled
 from tollbridge.usage import Account, Payer, UsageTracker
 
@@ -86,15 +86,17 @@ class Bridge:
         api_key: str | None = None,
         window: int | None = None,
         abilities: Capabilities | None = None,
+        learned: Learned | None = None,
     ) -> Turn:
         """Report the parts of the answer as they come, a list for each network read, and say how it ended.
 
         A failure is raised when everything before it has been reported; an answer that stopped before its
         first word is one. Cancelling hangs up. `window` is the most input tokens the model takes, and
         `abilities` what it can do, where that is known: a prompt near the window is warned of, and what the
-        model cannot take is replaced by a note.
+        model cannot take is replaced by a note. `learned` is what the lessons say of the server, where it was
+        recalled already.
         """
-        crossing = Crossing(request, self._gateway.base_url, self._lessons, abilities)
+        crossing = Crossing(request, self._gateway.base_url, self._lessons, abilities, learned)
         preflight = self._toll.before(crossing.sent, window, api_key) if self._toll is not None else None
         account = Account(request.model, self.tracker, self._payer)
         said: list[Part] = []  # only where something is learned from it
