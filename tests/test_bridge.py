@@ -12,7 +12,13 @@ import pytest
 from tests.answering import answering, http
 from tollbridge.bridge import Bridge
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.errors import BridgeError, NotAuthenticated, ServerFailed
+from tollbridge.core.errors import (
+    BridgeError,
+    ContentFiltered,
+    InvalidRequest,
+    NotAuthenticated,
+    ServerFailed,
+)
 from tollbridge.core.messages import (
     ChatRequest,
     Message,
@@ -90,6 +96,66 @@ async def test_what_was_said_before_a_failure_is_reported_and_accounted_for() ->
     (record,) = bridge.tracker.records
     assert (record.outcome, record.error) == ("failed", "server")
     assert record.first is not None
+
+
+def incomplete(reason: str | None, *before: dict[str, Any]) -> bytes:
+    response = {
+        "status": "incomplete",
+        "incomplete_details": {"reason": reason},
+        "usage": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12},
+    }
+    frames = [*before, {"type": "response.incomplete", "response": response}]
+    body = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
+    return http(200, body.encode(), {"content-type": "text/event-stream"})
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "word"),
+    [
+        ("content_filter", ContentFiltered, "content filter"),
+        ("max_output_tokens", InvalidRequest, "max_output_tokens (64)"),
+        (None, ServerFailed, "did not say why"),
+    ],
+)
+async def test_an_answer_that_stopped_before_its_first_word_is_a_failure_that_costs(
+    reason: str | None, kind: type[BridgeError], word: str
+) -> None:
+    thought = {"type": "response.reasoning_text.delta", "delta": "Hm", "item_id": "rs_1"}
+    for before in ([], [thought]):
+        async with (
+            answering(incomplete(reason, *before)) as server,
+            OpenResponsesClient(server.url, retries=RetryPolicy(attempts=1)) as client,
+        ):
+            bridge = Bridge(client)
+            with pytest.raises(kind) as raised:
+                await bridge.answer(ask(say("Hi"), max_output_tokens=64), list)
+            assert len(server.heads) == 1
+        assert word in raised.value.message
+        (record,) = bridge.tracker.records
+        assert record.outcome == "failed"
+        assert record.usage is not None
+        assert record.usage.output_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [("content_filter", "content filter"), ("max_output_tokens", "length"), (None, "did not say why")],
+)
+async def test_an_answer_that_stopped_after_its_first_word_is_kept_and_warned_of(
+    reason: str | None, word: str
+) -> None:
+    parts: list[Part] = []
+    hello = {"type": "response.output_text.delta", "delta": "Hello", "item_id": "msg_1"}
+    async with answering(incomplete(reason, hello)) as server, OpenResponsesClient(server.url) as client:
+        turn = await Bridge(client).answer(ask(say("Hi")), parts.extend)
+    assert text_of(parts) == "Hello"
+    assert turn.warning is not None
+    assert word in turn.warning
+
+
+async def test_an_answer_that_is_whole_is_warned_of_by_nobody() -> None:
+    async with Gateway() as gateway, client_of(gateway) as client:
+        assert (await Bridge(client).answer(ask(say("Hi")), list)).warning is None
 
 
 async def test_a_failure_before_anything_was_said_has_no_first_word() -> None:

@@ -21,15 +21,17 @@ from tollbridge.core.messages import (
     Message,
     Part,
     Role,
+    TextPart,
     ThinkingPart,
     Tool,
     ToolCallPart,
     ToolResultPart,
 )
 from tollbridge.core.models import Capabilities
-from tollbridge.core.reasoning import CARRIED
+from tollbridge.core.reasoning import CARRIED, Origin, bind
 from tollbridge.gateway import Answer, Call, Gateway, Think
 from tollbridge.gateway import Turn as Asked
+from tollbridge.history.reasoning import TWICE
 from tollbridge.io.retry import RetryPolicy
 
 MODEL, OTHER = "tollbridge/demo", "tollbridge/plain"
@@ -124,6 +126,27 @@ async def test_a_switch_of_model_drops_reasoning_cleanly(
         await turn(client, *history, model=OTHER)
         assert [arrival.status for arrival in gateway.requests] == [200, 200]
         assert '"encrypted_content"' not in sent(gateway)
+
+
+async def test_an_answer_that_an_editor_kept_twice_is_sent_with_its_reasoning_once() -> None:
+    async with Gateway(strict=True) as gateway, openresponses(gateway) as client:
+        _, parts = await turn(client, QUESTION)
+        answer, results = Message(Role.ASSISTANT, parts), results_for(parts)
+        ended, _ = await turn(client, QUESTION, answer, results, answer, results)
+        assert [arrival.status for arrival in gateway.requests] == [200, 200]
+    assert TWICE in ended.changes
+
+
+async def test_two_thoughts_under_one_id_are_healed_by_leaving_the_ids_out() -> None:
+    async with Gateway(strict=True) as gateway, openresponses(gateway) as client:
+        thoughts = [
+            ThinkingPart(text, "rs_1", bind(Origin.of(OTHER, gateway.url), {"id": "rs_1", "format": text}))
+            for text in ("One.", "Two.")
+        ]
+        said = [Message(Role.ASSISTANT, (thought, TextPart("Well."))) for thought in thoughts]
+        ended, _ = await turn(client, QUESTION, said[0], QUESTION, said[1], QUESTION, model=OTHER)
+        assert [arrival.status for arrival in gateway.requests] == [400, 200]
+    assert any("without its ids" in change for change in ended.changes)
 
 
 async def test_a_switch_of_gateway_drops_reasoning_cleanly() -> None:

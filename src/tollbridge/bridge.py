@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from tollbridge.core.endings import shortfall, silence
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import Event
-from tollbridge.core.messages import ChatRequest, Part
+from tollbridge.core.messages import ChatRequest, Part, ThinkingPart
 from tollbridge.core.models import Capabilities
 from tollbridge.core.reasoning import is_marker
 from tollbridge.core.usage import Usage
 from tollbridge.crossing import Crossing
-from tollbridge.healing import Lessons, RememberedLessons
+from tollbridge.healing import Learned, Lessons, RememberedLessons
 from tollbridge.store.waiting import settled
 from tollbridge.usage import Account, Payer, UsageTracker
 
@@ -42,7 +43,8 @@ class Gateway(Protocol):
 
 class Turn(msgspec.Struct, frozen=True):
     """How a turn ended. `first` and `duration` are seconds; `changes` says what was mended on
-    the way, in words, and `counts` how often, by kind; `warning` that the prompt was near what fits."""
+    the way, in words, and `counts` how often, by kind; `warning` that the answer stopped before its end, or
+    that the prompt was near what fits."""
 
     usage: Usage | None
     context: Usage | None
@@ -84,14 +86,17 @@ class Bridge:
         api_key: str | None = None,
         window: int | None = None,
         abilities: Capabilities | None = None,
+        learned: Learned | None = None,
     ) -> Turn:
         """Report the parts of the answer as they come, a list for each network read, and say how it ended.
 
-        A failure is raised when everything before it has been reported. Cancelling hangs up. `window` is the
-        most input tokens the model takes, and `abilities` what it can do, where that is known: a prompt near
-        the window is warned of, and what the model cannot take is replaced by a note.
+        A failure is raised when everything before it has been reported; an answer that stopped before its
+        first word is one. Cancelling hangs up. `window` is the most input tokens the model takes, and
+        `abilities` what it can do, where that is known: a prompt near the window is warned of, and what the
+        model cannot take is replaced by a note. `learned` is what the lessons say of the server, where it was
+        recalled already.
         """
-        crossing = Crossing(request, self._gateway.base_url, self._lessons, abilities)
+        crossing = Crossing(request, self._gateway.base_url, self._lessons, abilities, learned)
         preflight = self._toll.before(crossing.sent, window, api_key) if self._toll is not None else None
         account = Account(request.model, self.tracker, self._payer)
         said: list[Part] = []  # only where something is learned from it
@@ -121,8 +126,8 @@ class Bridge:
         if self._toll is None:
             return turn
         await self._toll.after(crossing.sent, turn.context, said, preflight)
-        warning = self._toll.warning(turn.context, window, preflight)
-        return msgspec.structs.replace(turn, warning=warning)
+        warnings = turn.warning, self._toll.warning(turn.context, window, preflight)
+        return msgspec.structs.replace(turn, warning=" ".join(filter(None, warnings)) or None)
 
     async def _cross(
         self, crossing: Crossing, account: Account, tell: Callable[[list[Part]], None], api_key: str | None
@@ -130,12 +135,15 @@ class Bridge:
         """Ask, and ask once more where the refusal can be cured: only while nothing has been said."""
         while True:
             answer = crossing.answer()
+            spoken = False
             try:
                 async with aclosing(self._gateway.batches(crossing.sent, api_key=api_key)) as batches:
                     async for batch in batches:
                         account.see(batch)
                         crossing.begun = True
-                        tell(answer.take(batch))
+                        parts = answer.take(batch)
+                        spoken = spoken or any(map(_is_said, parts))
+                        tell(parts)
                 failure: BridgeError | None = None
             except BridgeError as error:
                 if crossing.heal(error):
@@ -144,9 +152,16 @@ class Bridge:
             parts, failure = answer.close(failure)
             tell(parts)
             crossing.note(answer.changes)
+            if failure is None and account.finished is not None and not (spoken or any(map(_is_said, parts))):
+                failure = silence(account.finished, crossing.sent.max_output_tokens)
             if failure is not None:
                 raise failure
             return
+
+
+def _is_said(part: Part) -> bool:
+    """Whether a part is of the answer, and not of the way there."""
+    return not (isinstance(part, ThinkingPart) or is_marker(part))
 
 
 def _turn(account: Account, crossing: Crossing, preflight: Preflight | None) -> Turn:
@@ -162,4 +177,5 @@ def _turn(account: Account, crossing: Crossing, preflight: Preflight | None) -> 
         changes=crossing.changes,
         counts=crossing.counts,
         preflight=preflight,
+        warning=shortfall(finished) if finished else None,
     )

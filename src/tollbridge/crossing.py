@@ -19,10 +19,16 @@ log = logging.getLogger(__name__)
 
 
 class Crossing:
-    """`begun` once anything was said: from then on nothing is asked again."""
+    """`begun` once anything was said: from then on nothing is asked again. `learned` is what the lessons
+    say, where it was recalled already."""
 
     def __init__(
-        self, request: ChatRequest, base_url: str, lessons: Lessons, abilities: Capabilities | None = None
+        self,
+        request: ChatRequest,
+        base_url: str,
+        lessons: Lessons,
+        abilities: Capabilities | None = None,
+        learned: Learned | None = None,
     ) -> None:
         self.begun = False
         self._asked = request
@@ -30,7 +36,7 @@ class Crossing:
         self._lessons = lessons
         self._abilities = abilities
         self._origin = Origin.of(request.model, base_url)
-        self._learned = lessons.recall(base_url, request.model)
+        self._learned = learned or lessons.recall(base_url, request.model)
         self._refusal: BridgeError | None = None  # the one that was healed
         self._changes: dict[str, None] = {}
         self._legal = self._made(self._learned)

@@ -7,7 +7,8 @@ import pytest
 from tollbridge.adapters.answer import AnswerParts
 from tollbridge.core.errors import BrokenCall, Disconnected
 from tollbridge.core.events import Finished, TextDelta, ToolCall
-from tollbridge.core.messages import TextPart, ToolCallPart
+from tollbridge.core.messages import DataPart, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.core.reasoning import Origin, bind, read_carried
 
 BROKEN = ToolCall("c1", "read_file", '{"path": "/x', offered=False)
 PROBLEM = BrokenCall("The model called read_file with arguments that make no sense.", calls=("c1",))
@@ -20,6 +21,19 @@ def test_a_call_whose_arguments_break_off_is_handed_on_for_the_tool_to_refuse() 
     assert parts == [ToolCallPart("c1", "read_file", {"_invalid_arguments": '{"path": "/x'})]
     assert failure is None
     assert len(answer.changes) == 1
+
+
+def test_a_call_that_is_handed_on_carries_what_the_model_needs_to_know_it_again() -> None:
+    origin, signed = Origin.of("m", "http://here"), {"thought_signature": "s"}
+    answer = AnswerParts(origin=origin)
+    answer.take([ToolCall("c1", "read_file", '{"path": "/x', offered=False, metadata=signed)])
+    [mark, call, pack], _ = answer.close(PROBLEM)
+    assert mark == ThinkingPart("", None, bind(origin, signed, call="c1"))
+    assert isinstance(call, ToolCallPart)
+    assert isinstance(pack, DataPart)
+    carried = read_carried(pack.data)
+    assert carried is not None
+    assert carried.calls == {"c1": signed}
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,22 @@ def test_each_thought_is_packed_with_what_it_led_to() -> None:
     carrying.take([ReasoningDelta("On", "a"), ReasoningDelta("e.", "a"), ReasoningEnded("a", SEALED)])
     carrying.take([TextDelta("I look.")])
     carrying.take([ReasoningDelta("Two.", "b"), ReasoningEnded("b", None), ToolCall("c1", "f", {})])
-    assert packed(carrying).blocks == (Block("One.", "a", SEALED), Block("Two.", "b", None, "c1"))
+    pack = packed(carrying)
+    assert pack.blocks == (Block("One.", "a", SEALED, None, 0), Block("Two.", "b", None, "c1", 7))
+    assert pack.said == 7
+
+
+def test_a_thought_that_ends_late_stands_where_it_began() -> None:
+    carrying = Carrying(HERE)
+    carrying.take([ReasoningDelta("One.", "a"), ToolCall("c1", "f", {}), TextDelta("Hi")])
+    carrying.take([ReasoningEnded("a", SEALED)])
+    assert packed(carrying).blocks == (Block("One.", "a", SEALED, "c1", 0),)
+
+
+def test_a_thought_stands_before_a_call_that_is_not_offered_yet() -> None:
+    carrying = Carrying(HERE)
+    carrying.take([TextDelta("Hi"), ReasoningEnded("a", SEALED), ToolCall("c1", "f", "{", offered=False)])
+    assert packed(carrying).blocks == (Block("", "a", SEALED, "c1", 2),)
 
 
 def test_the_end_of_a_thought_is_marked_with_whose_it_is() -> None:
@@ -52,7 +67,7 @@ def test_what_a_call_carries_goes_before_it_and_into_the_pack() -> None:
 def test_redacted_thoughts_have_no_words_and_are_carried() -> None:
     carrying, redacted = Carrying(HERE), {"anthropic": {"redactedData": "r"}}
     carrying.take([ReasoningEnded("a", redacted), TextDelta("Hi")])
-    assert packed(carrying).blocks == (Block("", "a", redacted),)
+    assert packed(carrying).blocks == (Block("", "a", redacted, None, 0),)
 
 
 def test_a_thought_is_carried_as_it_was_corrected() -> None:

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tollbridge.cli.listening import MOST_CHANGES, show, show_changes
+from tollbridge.catalogue.disk import Kept, Shelf
+from tollbridge.cli.connection import connect
+from tollbridge.cli.listening import MOST_CHANGES, Listener, show, show_changes
+from tollbridge.cli.options import Where
 from tollbridge.cli.screen import Screen
 from tollbridge.core.errors import ServerFailed
 from tollbridge.core.events import (
@@ -20,6 +25,9 @@ from tollbridge.core.events import (
     TextDelta,
     ToolCall,
 )
+from tollbridge.core.messages import ChatRequest, Message
+from tollbridge.gateway import Gateway
+from tollbridge.profiles import kept_profile
 
 
 @pytest.mark.parametrize(
@@ -39,6 +47,11 @@ from tollbridge.core.events import (
         (Finished("stop"), "", ""),
         (Finished("length", ended="incomplete"), "", "[the answer was cut at the limit of its length]\n"),
         (Finished("content-filter"), "", "[the gateway's content filter stopped the answer]\n"),
+        (
+            Finished("other", ended="incomplete"),
+            "",
+            "[the answer is incomplete; the gateway did not say why]\n",
+        ),
         (Failed(ServerFailed("no")), "", ""),
     ],
 )
@@ -48,6 +61,36 @@ def test_how_each_event_is_shown(event: Event, out: str, side: str) -> None:
     show(event, screen)
     screen.end()
     assert (text.getvalue(), beside.getvalue()) == (out, side)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+async def test_what_is_known_of_a_model_is_read_once_a_turn(
+    recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path / "lists"))
+    lists, profiles = list[str](), list[str]()
+
+    class Watched(Shelf):
+        def get(self, base_url: str, account: str = "") -> Kept | None:
+            lists.append(base_url)
+            return super().get(base_url, account)
+
+    def reading(base_url: str, *rest: Any) -> Any:
+        profiles.append(base_url)
+        return kept_profile(base_url, *rest)
+
+    async with Gateway() as gateway:
+        where = Where(gateway.url, record=str(tmp_path / "tapes") if recorded else None)
+        async with connect(where) as before:
+            await before.list_models()
+        monkeypatch.setattr("tollbridge.catalogue.catalogue.Shelf", Watched)
+        monkeypatch.setattr("tollbridge.profiles.lookup.kept_profile", reading)
+        async with connect(where) as connection:
+            listener = Listener(connection)
+            await listener.listen(ChatRequest(model="tollbridge/plain", messages=(Message("user", "Hi"),)))
+    assert listener.error is None
+    assert len(list((tmp_path / "tapes").glob("*"))) == recorded
+    assert (lists, profiles) == ([gateway.url], [gateway.url])
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,10 @@ BARE = ChatRequest(model="m", messages=(Message(Role.USER, "Hi"),))
             "Item 'rs_68' not found. Items are not persisted when `store` is set to false.",
             {"reasoning_ids": False},
         ),
+        (
+            "Duplicate item found with id rs_1. Remove duplicate items from your input and try again.",
+            {"reasoning_ids": False},
+        ),
         ("No tool call found for function call output with call_id c1.", {"calls": False}),
         ("messages.2: `tool_use_id` unexpected in tool_result", {"calls": False}),
         ("Invalid value: 'developer'. Supported values are: 'system', 'user'.", {"system": "system"}),

@@ -18,7 +18,7 @@ from tollbridge.core.messages import (
 )
 from tollbridge.core.reasoning import CARRIED, Block, Carried, Origin, bind, digest
 from tollbridge.history import Sanitised, Target, sanitise
-from tollbridge.history.reasoning import FOREIGN, REFUSED, STALE, UNPROVEN, UNWANTED
+from tollbridge.history.reasoning import FOREIGN, REFUSED, STALE, TWICE, UNPROVEN, UNWANTED
 from tollbridge.history.shape import LONE
 
 HERE, AWAY = Origin.of("m", "http://here"), Origin.of("m", "http://away")
@@ -76,6 +76,22 @@ def test_plain_reasoning_helps_through_one_question() -> None:
     done = sanitise(ChatRequest(model="m", messages=messages), Target(origin=HERE))
     assert thoughts(done) == []
     assert done.changes == (STALE,)
+
+
+def test_a_thought_that_stands_there_twice_is_sent_once() -> None:
+    answer = Message(Role.ASSISTANT, (thought(SEALED), TextPart("Hello.")))
+    done = sanitise(ChatRequest(model="m", messages=(HI, answer, answer, HI)), Target(origin=HERE))
+    assert thoughts(done) == [thought(SEALED)]
+    assert done.changes == (TWICE,)
+    assert thoughts(made(thought(SIGNED), TextPart("Hello."), thought(SIGNED), CALL)) == [thought(SIGNED)]
+
+
+def test_thoughts_that_are_alike_and_not_named_stay_in_their_answers() -> None:
+    answer = Message(Role.ASSISTANT, (thought(SIGNED), TextPart("Hello.")))
+    messages = (HI, answer, HI, answer, HI)
+    done = sanitise(ChatRequest(model="m", messages=messages), Target(origin=HERE))
+    assert thoughts(done) == [thought(SIGNED)] * 2
+    assert done.changes == ()
 
 
 def test_a_thought_without_words_or_proof_is_nothing() -> None:

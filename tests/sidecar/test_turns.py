@@ -69,6 +69,15 @@ async def talk(editor: Editor, params: dict[str, Any]) -> tuple[list[dict[str, A
     return editor.parts(token), result
 
 
+async def test_an_editor_is_told_that_an_answer_was_cut(editor: Editor, gateway: Gateway) -> None:
+    parts, result = await talk(editor, question(gateway, "Be incomplete"))
+    assert said(parts)
+    assert (result["finishReason"], result["warning"]) == (
+        "length",
+        "The answer was cut at the limit of its length.",
+    )
+
+
 async def test_an_answer_is_reported_and_its_usage_comes_last(editor: Editor, gateway: Gateway) -> None:
     parts, result = await talk(editor, question(gateway, "Hello there"))
     assert "Hello there" in said(parts)

@@ -10,7 +10,7 @@ from tollbridge.core.arguments import mend, wrap
 from tollbridge.core.errors import BridgeError, BrokenCall
 from tollbridge.core.events import Event, Finished, ToolCall
 from tollbridge.core.json import write_json
-from tollbridge.core.messages import Part, ToolCallPart
+from tollbridge.core.messages import Part
 from tollbridge.core.reasoning import Origin
 
 
@@ -41,8 +41,7 @@ class AnswerParts:
                 self._withheld[event.call_id] = event
             elif isinstance(event, Finished):
                 self._invalid = event.invalid
-        found = found if self._carrying is None else self._carrying.take(found)
-        return parts_of(found, reasoning=self._reasoning)
+        return self._parts(found)
 
     def close(self, error: BridgeError | None = None) -> tuple[list[Part], BridgeError | None]:
         """What is left to tell, and the failure that remains. A call whose arguments make no sense is none:
@@ -50,11 +49,16 @@ class AnswerParts:
         parts: list[Part] = []
         error = error or self._refused()
         if isinstance(error, BrokenCall) and all(self._is_for_the_editor(call_id) for call_id in error.calls):
-            parts = [self._handed_on(self._withheld[call_id]) for call_id in error.calls]
+            calls: list[Event] = [self._handed_on(self._withheld[call_id]) for call_id in error.calls]
+            parts = self._parts(calls)
             error = None
         if self._carrying is not None and error is None:
             parts += self._carrying.close()
         return parts, error
+
+    def _parts(self, events: list[Event]) -> list[Part]:
+        found = events if self._carrying is None else self._carrying.take(events)
+        return parts_of(found, reasoning=self._reasoning)
 
     def _renamed(self, event: Event) -> Event:
         if not isinstance(event, ToolCall) or self._name(event.name) == event.name:
@@ -78,11 +82,12 @@ class AnswerParts:
             return False
         return call_id not in self._invalid or self._tools is None or call.name in self._tools
 
-    def _handed_on(self, call: ToolCall) -> ToolCallPart:
+    def _handed_on(self, call: ToolCall) -> ToolCall:
         """A text may be mended; what the gateway could read and refused is never run as it is."""
         text = call.input if isinstance(call.input, str) else write_json(call.input)
         given = mend(text) if isinstance(call.input, str) else None
         problem = "were not JSON" if isinstance(call.input, str) else "were refused by the gateway"
         done = "mended" if given is not None else "handed on as text, for the tool to refuse"
         self.changes.append(f"The arguments of a call of {call.name} {problem}; they were {done}.")
-        return ToolCallPart(call.call_id, call.name, wrap(text) if given is None else given, call.metadata)
+        given = wrap(text) if given is None else given
+        return ToolCall(call.call_id, call.name, given, metadata=call.metadata)

@@ -18,12 +18,19 @@ from tollbridge.core.reasoning import CARRIED, Block, Carried, Origin, bind
 PACK_LIMIT = 1024 * 1024
 
 
+# What a thought led to: the call after it, and how many characters of text stood before it.
+Place = tuple[str | None, int]
+
+
 class Carrying:
     """Belongs to one answer."""
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
+        self._said = 0  # characters of text
         self._texts: dict[str, str] = {}  # of the blocks that are open
+        self._begun: set[tuple[str, str]] = set()  # parts of them
+        self._places: dict[str, Place] = {}  # of those of them that something has followed
         self._blocks: list[Block] = []
         self._waiting: list[Block] = []  # complete, and nothing has followed them yet
         self._calls: dict[str, Mapping[str, Any]] = {}
@@ -38,11 +45,12 @@ class Carrying:
                     self._think(event)
                 case ReasoningEnded():
                     event = self._ended(event)
-                case TextDelta():
+                case TextDelta(text):
                     self._settle(None)
-                case ToolCall() if event.offered:
+                    self._said += len(text)
+                case ToolCall():
                     self._settle(event.call_id)
-                    if event.metadata:
+                    if event.offered and event.metadata:
                         self._calls[event.call_id] = event.metadata
                         found.append(
                             ReasoningEnded(None, bind(self._origin, event.metadata, call=event.call_id))
@@ -51,12 +59,13 @@ class Carrying:
         return found
 
     def close(self) -> list[Part]:
-        """The pack, where there is anything to carry."""
-        self._settle(None)
+        """The pack, where there is anything to carry. A thought that nothing followed may have come late, in
+        the final answer: where it stood is not known."""
+        self._blocks += self._waiting
         if not self._blocks and not self._calls:
             return []
-        carried = Carried(self._origin.model, self._origin.gateway, tuple(self._blocks), self._calls)
-        data = write_json(carried).encode()
+        model, gateway = self._origin.model, self._origin.gateway
+        data = write_json(Carried(model, gateway, tuple(self._blocks), self._calls, self._said)).encode()
         return [DataPart(data, CARRIED)] if len(data) <= PACK_LIMIT else []
 
     def _think(self, delta: ReasoningDelta | Corrected) -> None:
@@ -64,20 +73,33 @@ class Carrying:
         block, _, part = (delta.id or "").partition(":")
         before = self._texts.get(block, "")
         before = before[: -delta.replaces] if delta.replaces else before
-        gap = "\n\n" if part and before and not self._texts.get(f"{block}:{part}") else ""
+        gap = "\n\n" if part and before and (block, part) not in self._begun else ""
         self._texts[block] = before + gap + delta.text
-        if part:
-            self._texts[f"{block}:{part}"] = "begun"
+        self._begun.add((block, part))
 
     def _ended(self, event: ReasoningEnded) -> ReasoningEnded:
-        block = (event.id or "").partition(":")[0]
-        text = self._texts.pop(block, "")
+        name = (event.id or "").partition(":")[0]
+        text, place = self._texts.pop(name, ""), self._places.pop(name, None)
         if not text and not event.metadata:
             return event
-        self._waiting.append(Block(text, event.id, event.metadata))
+        block = Block(text, event.id, event.metadata)
+        if place is None:
+            self._waiting.append(block)
+        else:
+            self._blocks.append(_placed(block, place))
         return ReasoningEnded(event.id, bind(self._origin, event.metadata))
 
-    def _settle(self, before: str | None) -> None:
-        """What the waiting blocks led to: a call, or words."""
-        self._blocks += [Block(block.text, block.id, block.proof, before) for block in self._waiting]
+    def _settle(self, call: str | None) -> None:
+        """What the thoughts before it led to: a call, or words."""
+        if not self._waiting and not self._texts:
+            return
+        place = call, self._said
+        self._blocks += [_placed(block, place) for block in self._waiting]
         self._waiting.clear()
+        for name in self._texts:
+            self._places.setdefault(name, place)
+
+
+def _placed(block: Block, place: Place) -> Block:
+    before, after = place
+    return Block(block.text, block.id, block.proof, before, after)

@@ -26,7 +26,7 @@ from tollbridge.core.messages import ChatRequest
 from tollbridge.core.models import Capabilities, Model
 from tollbridge.core.places import catalogue_folder
 from tollbridge.core.quirks import Quirks
-from tollbridge.healing import RememberedLessons
+from tollbridge.healing import Learned, RememberedLessons
 from tollbridge.local import LocalModel, is_installed
 from tollbridge.profiles import UnreadableProfile, find_quirks, known_quirks
 from tollbridge.recorder import Recorder
@@ -53,10 +53,12 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What a model takes: the most input tokens, and what else; `None` where nobody says."""
+    """Of a model, before a turn: what its server wants, the most input tokens, and what it can do; `None`
+    where nobody says."""
 
-    window: int | None = None
-    abilities: Capabilities | None = None
+    learned: Learned
+    window: int | None
+    abilities: Capabilities | None
 
 
 def _lessons(catalogue: Catalogue, account: str = "") -> RememberedLessons:
@@ -112,11 +114,16 @@ class Connection(msgspec.Struct, frozen=True):
         refusal tells."""
         found = self.catalogue.find(self.client, model, account=self.account) or Model(id=model)
         told = corrected(found, self.settings)
-        window = told.limits.input if told.context_window else None
-        if not found.tags | found.parameters:
+        if found.tags | found.parameters:
+            abilities: Capabilities | None = told.capabilities
+        else:
             said = {**_TRIED, **told.told}
-            return Known(window, Capabilities(**said) if said != _TRIED else None)
-        return Known(window, told.capabilities)
+            abilities = Capabilities(**said) if said != _TRIED else None
+        return Known(
+            self.lessons.recall(self.client.base_url, model),
+            told.limits.input if told.context_window else None,
+            abilities,
+        )
 
     async def list_models(self, *, refresh: bool = False) -> Listing:
         """The models of the gateway; a list on disk that is stale is served where the gateway is slow."""

@@ -8,9 +8,10 @@ from contextlib import aclosing, asynccontextmanager, closing
 from typing import assert_never
 
 from tollbridge.bridge import Bridge, Gateway, Turn
-from tollbridge.cli.connection import Connection
+from tollbridge.cli.connection import Connection, Known
 from tollbridge.cli.screen import Screen
 from tollbridge.cli.toll import Timing
+from tollbridge.core.endings import shortfall
 from tollbridge.core.errors import BridgeError
 from tollbridge.core.events import (
     Corrected,
@@ -87,10 +88,11 @@ class Listener:
         request = self._connection.prepared(request)
         recorder = self._connection.recorder
         try:
+            known = self._connection.known(request.model)
             if recorder is None:
-                self._turn = await self._answer(request, self.parts.extend, tracker)
+                self._turn = await self._answer(request, known, self.parts.extend, tracker)
             else:
-                await self._recorded(request, recorder, tracker)
+                await self._recorded(request, known, recorder, tracker)
         except BridgeError as error:
             self.error = error
             self.events.append(Failed(error))
@@ -100,19 +102,24 @@ class Listener:
                 self._screen.end()
 
     async def _answer(
-        self, request: ChatRequest, report: Callable[[list[Part]], object], tracker: UsageTracker | None
+        self,
+        request: ChatRequest,
+        known: Known,
+        report: Callable[[list[Part]], object],
+        tracker: UsageTracker | None,
     ) -> Turn:
-        connection, known = self._connection, self._connection.known(request.model)
-        bridge = Bridge(self, tracker, self._toll, account=connection.payer, lessons=connection.lessons)
-        return await bridge.answer(request, report, window=known.window, abilities=known.abilities)
-
-    async def _recorded(self, request: ChatRequest, recorder: Recorder, tracker: UsageTracker | None) -> None:
         connection = self._connection
-        learned = connection.lessons.recall(self.base_url, request.model)
-        abilities = connection.known(request.model).abilities
-        async with recorder.tape(request, learned=learned, abilities=abilities) as tape:
+        bridge = Bridge(self, tracker, self._toll, account=connection.payer, lessons=connection.lessons)
+        return await bridge.answer(
+            request, report, window=known.window, abilities=known.abilities, learned=known.learned
+        )
+
+    async def _recorded(
+        self, request: ChatRequest, known: Known, recorder: Recorder, tracker: UsageTracker | None
+    ) -> None:
+        async with recorder.tape(request, learned=known.learned, abilities=known.abilities) as tape:
             self._gateway = self._client.watched(tape)
-            self._turn = turn = await self._answer(request, tape.heard(self.parts.extend), tracker)
+            self._turn = turn = await self._answer(request, known, tape.heard(self.parts.extend), tracker)
             tape.finished(turn.finish_reason, turn.usage)
             if self._screen is not None:
                 self._screen.end()  # the tape may have something to say
@@ -196,10 +203,8 @@ def show(event: Event, screen: Screen) -> None:
             named = (event.title, event.url, event.filename)
             screen.note(f"[source: {', '.join(name for name in named if name) or event.id}]")
         case Finished():
-            if event.reason == "length":
-                screen.note("[the answer was cut at the limit of its length]")
-            elif event.reason == "content-filter":
-                screen.note("[the gateway's content filter stopped the answer]")
+            if (why := shortfall(event)) is not None:
+                screen.note(f"[{why[0].lower()}{why[1:].rstrip('.')}]")
         case Corrected() | ReasoningEnded() | Data() | Failed():
             pass
         case _:

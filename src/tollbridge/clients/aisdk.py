@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
-from tollbridge.clients.gateway import GatewayClient, Question, encoded
+from tollbridge.clients.gateway import GatewayClient, Options, Question, encoded
 from tollbridge.core.addresses import VERCEL_HOST
 from tollbridge.core.errors import RequestError
 from tollbridge.core.messages import ChatRequest, Message, Role
@@ -14,10 +14,6 @@ from tollbridge.core.models import Model
 from tollbridge.gateways.aisdk.request import TARGETS, Spec, auth_method, encode_call, encode_headers
 from tollbridge.gateways.aisdk.ui_messages import encode_chat
 from tollbridge.gateways.catalog import read_models
-from tollbridge.io.retry import RetryPolicy
-
-if TYPE_CHECKING:
-    from tollbridge.io.http import Timeouts
 
 # Where each version of the specification is served.
 PATHS: dict[Spec, str] = {2: "/v1/ai", 3: "/v3/ai", 4: "/v4/ai"}
@@ -35,23 +31,11 @@ class AiSdkClient(GatewayClient):
         api_key: str | None = None,
         *,
         spec: Spec = 4,
-        timeouts: Timeouts | None = None,
-        retries: RetryPolicy | None = None,
-        proxy: str | None = None,
-        allow_http: bool = False,
-        headers: Mapping[str, str] | None = None,
+        **options: Unpack[Options],
     ) -> None:
         if spec not in TARGETS:
             raise RequestError(f"There is no specification {spec!r} of the protocol. Known are: 2, 3, 4.")
-        super().__init__(
-            base_url or self.home.replace(PATHS[4], PATHS[spec]),
-            api_key,
-            timeouts=timeouts,
-            retries=retries,
-            proxy=proxy,
-            allow_http=allow_http,
-            headers=headers,
-        )
+        super().__init__(base_url or self.home.replace(PATHS[4], PATHS[spec]), api_key, **options)
         self._spec = spec
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from copy import copy
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -44,6 +44,16 @@ class Question(msgspec.Struct, frozen=True):
     url: str
     body: bytes
     headers: Mapping[str, str] = {}
+
+
+class Options(TypedDict, total=False):
+    """What every client takes besides an address and a key."""
+
+    timeouts: Timeouts | None
+    retries: RetryPolicy | None
+    proxy: str | None
+    allow_http: bool
+    headers: Mapping[str, str] | None
 
 
 class GatewayClient(ABC):

@@ -42,21 +42,25 @@ class Bound(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Block(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One block of reasoning: its text, its proof, and the call it stood before, if there was one."""
+    """One block of reasoning: its text, its proof, and its place: the call it stood before, if there was one,
+    and how many characters of the answer stood before it, where that is known."""
 
     text: str = ""
     id: str | None = None
     proof: Mapping[str, Any] | None = None
     before: str | None = None
+    after: int | None = None
 
 
 class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The reasoning of one answer, and what its calls carry."""
+    """The reasoning of one answer, and what its calls carry. `said` is how many characters its text had;
+    older packs do not know."""
 
     model: str
     gateway: str
     blocks: tuple[Block, ...] = ()
     calls: Mapping[str, Mapping[str, Any]] = {}
+    said: int | None = None
 
     @property
     def origin(self) -> Origin:

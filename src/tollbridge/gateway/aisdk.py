@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -12,11 +11,11 @@ from aiohttp import web
 from tollbridge.gateway.aisdk_parts import ModelParts
 from tollbridge.gateway.aisdk_prompt import UNSUPPORTED, read_call
 from tollbridge.gateway.catalog import MODELS
-from tollbridge.gateway.events import HangUp, Pause, Step
+from tollbridge.gateway.events import Step
 from tollbridge.gateway.framing import make_chunks
 from tollbridge.gateway.refusals import Refused
-from tollbridge.gateway.routes import BODY, SCENARIO, SERVICE, Handler, send_body, send_json
-from tollbridge.gateway.sending import hang_up, send_chunks
+from tollbridge.gateway.routes import BODY, SCENARIO, SERVICE, Handler, send_json, send_whole
+from tollbridge.gateway.sending import send_chunks
 from tollbridge.gateway.validation import read_json
 from tollbridge.gateways.openresponses.decode import StreamDecoder
 
@@ -46,7 +45,7 @@ async def ask_model(request: web.Request) -> web.StreamResponse:
         framing = msgspec.structs.replace(scenario.framing, event_lines=False, done=False)
         chunks = scenario.chunks(make_chunks(steps, framing))
         return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
-    return await _send_whole(request, steps)
+    return await send_whole(request, steps, _joined, b'{"content": [')
 
 
 async def list_models(request: web.Request) -> web.StreamResponse:
@@ -103,29 +102,7 @@ def _translated(steps: Iterable[Step], parts: ModelParts, start: list[Json]) -> 
             yield step
 
 
-async def _send_whole(request: web.Request, steps: Iterable[Step]) -> web.StreamResponse:
-    """What the steps come to, in one body, for a client that does not stream."""
-    parts: list[Json] = []
-    raw = b""
-    for step in steps:
-        match step:
-            case Pause():
-                await asyncio.sleep(step.seconds)
-            case HangUp():
-                await hang_up(request, step.reset)
-                return web.Response()
-            case bytes():
-                raw += step
-            case _:
-                parts.append(step)
-    whole = _whole(parts)
-    if "finishReason" in whole:
-        return await send_json(request, whole)
-    # The scenario has no end to give: what is left of the answer is not JSON.
-    return await send_body(request, raw or b'{"content": [')
-
-
-def _whole(parts: list[Json]) -> Json:
+def _joined(parts: list[Json]) -> Json | None:
     content: list[Json] = []
     texts: dict[str, Json] = {}
     finish: Json = {}
@@ -147,7 +124,7 @@ def _whole(parts: list[Json]) -> Json:
             finish = {name: part[name] for name in ("finishReason", "usage")}
         elif kind == "error":
             raise Refused(500, "internal_server_error", part["error"]["message"])
-    return {"content": content, **finish, "warnings": warnings}
+    return {"content": content, **finish, "warnings": warnings} if finish else None
 
 
 @web.middleware

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tollbridge.gateway import validation
 from tollbridge.gateway.catalog import MODELS, describe_endpoints, find_model
-from tollbridge.gateway.events import HangUp, Pause, Step
+from tollbridge.gateway.events import Event, HangUp, Pause, Step
 from tollbridge.gateway.framing import Chunk, as_they_are, make_chunks
 from tollbridge.gateway.refusals import Refused
 from tollbridge.gateway.scenarios import Scenario
@@ -57,7 +57,7 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     if turn.body.stream or scenario.streams_anyway:
         chunks = scenario.chunks(make_chunks(steps, scenario.framing))
         return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
-    return await _send_whole(request, steps)
+    return await send_whole(request, steps, _joined, b'{"id": "resp_')
 
 
 async def open_socket(request: web.Request) -> web.StreamResponse:
@@ -71,9 +71,18 @@ async def open_socket(request: web.Request) -> web.StreamResponse:
     return await converse(request, request.app[SERVICE])
 
 
-async def _send_whole(request: web.Request, steps: Iterable[Step]) -> web.StreamResponse:
-    """What the steps come to, in one body, for a client that does not stream."""
-    response: Mapping[str, Any] | None = None
+async def send_whole(
+    request: web.Request,
+    steps: Iterable[Step],
+    join: Callable[[list[Event]], Mapping[str, Any] | None],
+    unfinished: bytes,
+) -> web.StreamResponse:
+    """What the steps come to, in one body, for a client that does not stream.
+
+    `join` makes the answer of the events. Where the scenario has no end to give there is none, and what is
+    left of it (its own bytes, or the `unfinished` ones) is not JSON.
+    """
+    events: list[Event] = []
     raw = b""
     for step in steps:
         match step:
@@ -84,15 +93,21 @@ async def _send_whole(request: web.Request, steps: Iterable[Step]) -> web.Stream
                 return web.Response()
             case bytes():
                 raw += step
+            case _:
+                events.append(step)
+    answer = join(events)
+    return await send_body(request, raw or unfinished) if answer is None else await send_json(request, answer)
+
+
+def _joined(events: list[Event]) -> Mapping[str, Any] | None:
+    response: Mapping[str, Any] | None = None
+    for event in events:
+        match event:
             case {"type": "error"}:
-                error = step.get("error", step)
-                raise Refused(500, "server_error", error["message"])
-            case {"response": found} if step["type"] not in ("response.created", "response.in_progress"):
+                raise Refused(500, "server_error", event.get("error", event)["message"])
+            case {"response": found} if event["type"] not in ("response.created", "response.in_progress"):
                 response = found
-    if response is None:
-        # The scenario has no end to give: what is left of the answer is not JSON.
-        return await send_body(request, raw or b'{"id": "resp_')
-    return await send_json(request, response)
+    return response
 
 
 async def send_json(request: web.Request, value: Any) -> web.StreamResponse:

@@ -45,6 +45,10 @@ class RememberedLessons:
             self._keep(base_url, model, told, learned)
         return learned
 
+    def profile(self, base_url: str, model: str) -> Quirks | None:
+        """What was known of the server beforehand when it was last recalled; `None`: nothing was."""
+        return self._known.get((base_url, model), (None, None))[0]
+
     def learn(self, base_url: str, model: str, learned: Learned) -> None:
         told, _ = self._known.get((base_url, model), (None, None))
         self._keep(base_url, model, told, learned)

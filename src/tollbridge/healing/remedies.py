@@ -142,6 +142,13 @@ REMEDIES: tuple[Remedy, ...] = (
         change=_set(reasoning_ids=False),
     ),
     Remedy(
+        says="Reasoning was sent without its ids: two of them were one.",
+        codes=frozenset({"duplicate_item"}),
+        words=_words(r"duplicate items? (?:found )?with id"),
+        applies=_has(ThinkingPart),
+        change=_set(reasoning_ids=False),
+    ),
+    Remedy(
         says="Earlier tool calls were sent as text: they lack the model's signature.",
         words=_words(
             r"missing (?:a )?`?thought.?signature",

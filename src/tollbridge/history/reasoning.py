@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tollbridge.core.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.core.reasoning import CARRIED, Carried, bind, digest, is_marker, read_carried, unbind
+from tollbridge.core.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart
+from tollbridge.core.reasoning import CARRIED, digest, is_marker, read_carried, unbind
 from tollbridge.core.texts import MAX_TEXT, mended
 from tollbridge.history.changes import Changes
+from tollbridge.history.restoring import restored, with_metadata
 from tollbridge.history.target import Target
 
 FOREIGN = "Reasoning of another model was left out."
@@ -16,11 +17,13 @@ STALE = "Reasoning of an earlier question was left out: it has no proof, and the
 REFUSED = "Reasoning that the gateway refused before was left out."
 UNPROVEN = "Reasoning without a proof was left out."
 UNWANTED = "Reasoning was left out: the server takes none back."
+TWICE = "Reasoning that stood there twice was sent once."
 
 
 def own_reasoning(messages: Sequence[Message], target: Target, changes: Changes) -> list[Message]:
     """The messages with the thoughts that may be sent. An editor that kept them twice sends them once."""
-    return [_own(message, target, changes) for message in messages]
+    known: set[str] = set()
+    return [_once(_own(message, target, changes), known, changes) for message in messages]
 
 
 def current_reasoning(messages: Sequence[Message], changes: Changes) -> list[Message]:
@@ -51,7 +54,7 @@ def _own(message: Message, target: Target, changes: Changes) -> Message:
     markers = filter(None, map(read_carried, data))
     carried = next((one for one in markers if one.origin == target.origin), None)
     if carried is not None and message.role is Role.ASSISTANT:
-        kept = _restored(kept, carried)
+        kept = restored(kept, carried)
     calls: dict[str, Mapping[str, Any]] = {}
     parts: list[Part] = []
     for part in kept:
@@ -66,8 +69,25 @@ def _own(message: Message, target: Target, changes: Changes) -> Message:
             calls[bound.call] = proof
         else:
             parts.append(part)
-    found = tuple(_with_metadata(part, calls) for part in parts)
+    found = tuple(with_metadata(part, calls) for part in parts)
     return Message(message.role, found, message.name)
+
+
+def _once(message: Message, known: set[str], changes: Changes) -> Message:
+    """Without the thoughts that were told before. No two items may have one id; where a proof names no item,
+    only one answer's own thoughts can be told to be one."""
+    here: set[str] = set()
+    parts: list[Part] = []
+    for part in message.parts:
+        proof = unbind(part.metadata)[1] if isinstance(part, ThinkingPart) else None
+        if proof:
+            sign, seen = digest(proof), known if proof.get("id") else here
+            if sign in seen:
+                changes.say("reasoning", TWICE)
+                continue
+            seen.add(sign)
+        parts.append(part)
+    return Message(message.role, tuple(parts), message.name)
 
 
 def _problem(part: ThinkingPart, role: Role, target: Target) -> str | None:
@@ -103,29 +123,3 @@ def _are_one(last: ThinkingPart, part: ThinkingPart) -> bool:
     """A summary's parts are named `id:1`, `id:2`. Two proofs are two thoughts."""
     same = (last.id or "").partition(":")[0] == (part.id or "").partition(":")[0]
     return same and not (last.metadata and (part.metadata or part.text))
-
-
-def _restored(parts: Sequence[Part], carried: Carried) -> list[Part]:
-    """The carried thoughts in place of those an editor may have run together."""
-    calls = {part.call_id for part in parts if isinstance(part, ToolCallPart)}
-    thoughts: dict[str | None, list[Part]] = {}
-    for block in carried.blocks:
-        metadata = bind(carried.origin, block.proof)
-        place = block.before if block.before in calls else None
-        thoughts.setdefault(place, []).append(ThinkingPart(block.text, block.id, metadata))
-    found = thoughts.get(None, [])
-    for part in parts:
-        if isinstance(part, ThinkingPart):
-            continue
-        if isinstance(part, ToolCallPart):
-            found += thoughts.pop(part.call_id, [])
-            if part.call_id in carried.calls:
-                part = _with_metadata(part, carried.calls)
-        found.append(part)
-    return found
-
-
-def _with_metadata(part: Part, calls: Mapping[str, Mapping[str, Any]]) -> Part:
-    if not isinstance(part, ToolCallPart) or part.call_id not in calls:
-        return part
-    return ToolCallPart(part.call_id, part.name, part.input, calls[part.call_id])

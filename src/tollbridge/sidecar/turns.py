@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import msgspec
 
@@ -19,7 +19,7 @@ from tollbridge.editors.vscode import wire as vscode
 from tollbridge.editors.vscode.decode import decode_chat
 from tollbridge.editors.vscode.encode import encode_model, encode_parts, encode_usage
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.healing import RememberedLessons
+from tollbridge.healing import Learned, RememberedLessons
 from tollbridge.profiles import UnreadableProfile, find_quirks
 from tollbridge.recorder import Recorder, Tape
 from tollbridge.settings import with_settings
@@ -78,7 +78,8 @@ class Turns:
             if decoded.dropped:
                 log("info", f"not sent to {params.model}: {_listed(decoded.dropped)}")
             request = with_settings(decoded.request, self._clients.settings, account.base_url)
-            async with self._tape(request, params, gateway.client, model) as tape:
+            learned = self._lessons.recall(gateway.client.base_url, request.model)
+            async with self._tape(request, params, learned, model) as tape:
                 client = gateway.client if tape is None else gateway.client.watched(tape)
                 tell = _reporting(report, params.model)
                 payer = Payer("editor", client.base_url)
@@ -90,6 +91,7 @@ class Turns:
                     api_key=key,
                     window=model.limits.input if model is not None else None,
                     abilities=model.capabilities if model is not None else None,
+                    learned=learned,
                 )
                 if tape is not None:
                     tape.finished(turn.finish_reason, turn.usage)
@@ -116,10 +118,8 @@ class Turns:
         return None if model is None else corrected(model, self._clients.settings)
 
     def _toll(self, gateway: Gateway, model: str) -> Toll:
-        """One that asks, where the server is known to count."""
-        base_url, quirks = gateway.client.base_url, None
-        with suppress(UnreadableProfile):  # said already, when the turn's own quirks were read
-            quirks = find_quirks(base_url, model, owners=self._catalogue.owners(base_url))
+        """One that asks, where the server is known to count: by what was just recalled."""
+        quirks = self._lessons.profile(gateway.client.base_url, model)
         asks = quirks is not None and quirks.input_tokens
         return gateway.asking if asks and gateway.asking is not None else gateway.toll
 
@@ -132,7 +132,7 @@ class Turns:
             return None
 
     def _tape(
-        self, request: ChatRequest, params: wire.Chat, client: GatewayClient, model: Model | None
+        self, request: ChatRequest, params: wire.Chat, learned: Learned, model: Model | None
     ) -> AbstractAsyncContextManager[Tape | None]:
         """A tape for the turn, where turns are recorded. What the editor sent is on it without its key."""
         settings = self._clients.settings
@@ -145,7 +145,7 @@ class Turns:
             request,
             said=said,
             keys=(params.account.api_key or "",),
-            learned=self._lessons.recall(client.base_url, request.model),
+            learned=learned,
             abilities=model.capabilities if model is not None else None,
         )
 

@@ -32,6 +32,7 @@ def result(call_id: str = "c1") -> dict[str, Any]:
         [HI, THOUGHT, call("a"), THOUGHT, call("b"), result("a"), result("b"), SAID],
         [HI, call("a"), result("a"), call("b"), result("b")],
         [HI, THOUGHT, THOUGHT, SAID],
+        [HI, {**THOUGHT, "id": "rs_1"}, SAID, {**THOUGHT, "id": "rs_2"}, SAID],
     ],
 )
 def test_what_every_provider_takes_is_taken(items: Any) -> None:
@@ -51,6 +52,7 @@ def test_what_every_provider_takes_is_taken(items: Any) -> None:
         ([HI, call(arguments='{"a": 1'), result()], "invalid_arguments", "input[1].arguments"),
         ([HI, THOUGHT, HI], "reasoning_without_following_item", "input[1]"),
         ([HI, THOUGHT], "reasoning_without_following_item", "input[1]"),
+        ([HI, *[{**THOUGHT, "id": "rs_1"}] * 2, SAID], "duplicate_item", "input[2].id"),
         ([HI, call(), HI, result()], "out_of_order", "input[2]"),
         ([HI, call("a"), call("b"), result("b"), result("a")], "out_of_order", "input[3]"),
         (

@@ -55,6 +55,11 @@ def test_a_call_that_ended_before_its_answer_was_cut_is_offered_without_argument
     assert calls(told(added(OPENED), done(NO_ARGUMENTS), cut)) == [ToolCall("call_1", "weather", {})]
 
 
+def test_a_call_of_an_answer_that_failed_is_not_offered_though_it_ended() -> None:
+    for call in (NO_ARGUMENTS, CALL):
+        assert offered(told(added(OPENED), done(NO_ARGUMENTS), ended("failed", call))) == [False]
+
+
 def test_a_call_that_was_open_when_the_answer_was_cancelled_is_not_offered() -> None:
     cancelled = ended("cancelled", {**CALL, "status": "completed"})
     assert offered(told(added(OPENED), arguments(ARGUMENTS), cancelled)) == [False]

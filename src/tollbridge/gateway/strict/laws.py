@@ -3,6 +3,7 @@
 a question        at least one user message
 nothing blank     no message without words or files
 legal ids         of calls too: letters, digits, _ and -
+one id, one item  no item twice
 arguments         the JSON text of an object
 adjacency         results follow their calls at once, in the order of the calls
 consequence       reasoning is followed by what the model said or called
@@ -31,7 +32,21 @@ def check_laws(given: str | Sequence[Item] | None) -> None:
         _check_words(item, f"input[{index}]")
         _check_call(item, f"input[{index}]")
         _check_consequence(items, index)
+    _check_identity(items)
     _check_adjacency(items)
+
+
+def _check_identity(items: Sequence[Item]) -> None:
+    known: set[str] = set()
+    for index, item in enumerate(items):
+        id_ = item.get("id")
+        if id_ in known:
+            message = (
+                f"Duplicate item found with id {id_}. Remove duplicate items from your input and try again."
+            )
+            raise Refused(400, "duplicate_item", message, param=f"input[{index}].id")
+        if id_:
+            known.add(id_)
 
 
 def _check_words(item: Item, param: str) -> None:

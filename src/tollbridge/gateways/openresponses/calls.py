@@ -136,9 +136,13 @@ class Calls:
 def _is_vouched(item: Item, text: str | None, ending: str | None) -> bool:
     """Whether a call is whole: it has ended, its answer is complete, or all of its arguments are there though
     the answer was cut after them."""
-    if ending in (None, "completed") or item.done:
-        return True
-    return ending == "incomplete" and not item.custom and bool(text) and _object(text or "") is not None
+    match ending:
+        case None | "completed":
+            return True
+        case "incomplete" if not item.done:
+            return bool(text) and not item.custom and _object(text or "") is not None
+        case _:
+            return item.done and ending != "failed"
 
 
 def _object(text: str) -> dict[str, Any] | None:
