@@ -113,7 +113,9 @@ COLUMNS: dict[str, Callable[[Error], bool]] = {
 
 
 # What the scheme that never heard of the tokenizer is held to, in %. Too low is the dangerous side.
-JUDGED = "ours, this tokenizer unheard of"
+# What the targets are for: a tokenizer that is not public, as it is shipped and as if nobody had met it.
+UNHEARD, SHIPPED = "ours, this tokenizer unheard of", "ours"
+JUDGED = {("claude2", UNHEARD), ("claude2", SHIPPED)}
 TARGETS = {"first ever": 20.0, "warm": 1.0, "edit": 2.5, "compaction": 2.5, P95: 3.0, UNDER: 5.0}
 
 
@@ -146,16 +148,16 @@ def main(names: Sequence[str] = ()) -> list[str]:
         schemes: dict[str, Callable[[], Scheme]] = {
             "first design": FirstDesign,
             "plain o200k": PlainTokenizer,
-            JUDGED: lambda trial=trial: Ours(trial.without),  # type: ignore[misc]
-            "ours": Ours,
+            UNHEARD: lambda trial=trial: Ours(trial.without),  # type: ignore[misc]
+            SHIPPED: Ours,
             "ours, reports going wrong": Ours,
         }
         for label, make in schemes.items():
             found = figures(run(trial, make, trouble=HARD if "wrong" in label else NONE))
             table.add_row(label, *(f"{found[name]:{'+' if name == BIAS else ''}.2f}" for name in found))
-            if label == JUDGED:
+            if (trial.truth, label) in JUDGED:
                 for name, target in TARGETS.items():
-                    missed += at_most(f"{trial.truth}, {name}", found[name], target, " %")
+                    missed += at_most(f"{trial.truth}, {label}, {name}", found[name], target, " %")
         console.print(table)
     return missed
 

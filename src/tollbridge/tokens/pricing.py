@@ -32,9 +32,12 @@ class Anchor(msgspec.Struct, frozen=True):
 
 NOTHING = Anchor()
 
-# The margin, in standard deviations of the estimate, and the most it may be as a share of it.
+# The margin, in standard deviations of the estimate; and the most it may be as a share of it, once something
+# is known and before.
 _CAUTION = 0.6
-_WIDEST = 0.05
+_WIDEST, _WIDEST_UNSURE = 0.02, 0.05
+# An estimate is unsure when its standard deviation is more than this share of it.
+_UNSURE = 0.1
 
 
 class Sum(msgspec.Struct, frozen=True):
@@ -50,7 +53,9 @@ class Sum(msgspec.Struct, frozen=True):
     @property
     def margin(self) -> float:
         """Added for safety: a prompt counted too low is refused, one too high is cut a little early."""
-        return min(_CAUTION * sqrt(self.variance), _WIDEST * max(0.0, self.tokens))
+        tokens, deviation = max(0.0, self.tokens), sqrt(self.variance)
+        widest = _WIDEST_UNSURE if deviation > _UNSURE * tokens else _WIDEST
+        return min(_CAUTION * deviation, widest * tokens)
 
     @property
     def shown(self) -> int:
