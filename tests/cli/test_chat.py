@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
@@ -68,7 +69,8 @@ async def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:
 async def test_ctrl_c_at_the_prompt_says_how_to_leave() -> None:
     async with Gateway() as gateway, chat(gateway) as screen:
         screen.type("half a quest")
-        await screen.expect("half a quest")  # before that, readline may not be listening for signals yet
+        await screen.expect("half a quest")
+        await asyncio.sleep(0.3)  # a signal between readline's echo and its next wait is not seen by either
         screen.type("\x03")
         await screen.expect("Ctrl-D or /quit leaves.")
         await screen.expect(PROMPT)
