@@ -52,6 +52,7 @@ async def test_text_is_folded_between_words_also_after_a_resize() -> None:
         assert answer.endswith("You said “hello”. I was given\n1 item and no system prompt,\nwith no tools.")
 
 
+@pytest.mark.timed
 async def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:
     async with Gateway() as gateway, chat(gateway) as screen:
         screen.type("slow long 500\n")
@@ -66,6 +67,7 @@ async def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:
         assert await screen.ended() == 0
 
 
+@pytest.mark.timed
 async def test_ctrl_c_at_the_prompt_says_how_to_leave() -> None:
     async with Gateway() as gateway, chat(gateway) as screen:
         screen.type("half a quest")
@@ -153,6 +155,7 @@ async def test_a_piped_question_that_failed_is_told_by_the_exit_code() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 async def test_the_local_model_answers_and_survives_ctrl_c() -> None:
     async with terminal("chat", "--local") as screen:
         await screen.expect("smollm2-135m-instruct on this machine (llama.cpp)", within=100)
