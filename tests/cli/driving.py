@@ -30,7 +30,9 @@ NEARLY_FULL = (
     "import os, resource, signal, sys\n"
     "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)\n"
-    "os.execv(sys.argv[2], sys.argv[2:])"
+    # Nor is there room for what is measured of the program while it runs.
+    "kept = {name: value for name, value in os.environ.items() if not name.startswith('COV')}\n"
+    "os.execve(sys.argv[2], sys.argv[2:], kept)"
 )
 _OURS = re.compile(r"TOLLBRIDGE_|AI_GATEWAY_|VERCEL_|NO_COLOR|.*_proxy", re.IGNORECASE)
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")

@@ -220,7 +220,7 @@ async def test_a_sidecar_killed_amid_two_hundred_requests_loses_none(env: dict[s
         editor = Editor(env=env)
 
         async def turn(number: int) -> None:
-            text = ("hello", "fault:failed", "fault:slow")[number % 3]
+            text = ("hello", "fault:failed", "slow long 2000")[number % 3]
             told.append(await answered(editor, question(gateway.url, text)))
             if len(told) == asked // 2:
                 half.set()
