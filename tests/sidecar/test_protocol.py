@@ -134,6 +134,7 @@ async def test_a_stray_print_cannot_break_a_frame() -> None:
     assert "stray\n" in editor.stderr
 
 
+@pytest.mark.timed
 async def test_ctrl_c_ends_it_without_a_traceback() -> None:
     async with Editor() as editor:
         await editor.greet()
