@@ -37,6 +37,8 @@ SERVER = wire.Server("tollbridge", VERSION)
 
 EXIT_WELL, EXIT_UNASKED, EXIT_LOST = 0, 1, 2
 # How long the last answers may take to be read.
+# A Ctrl-C in the moment before the main thread waits is seen when it next looks up.
+GLANCE_SECONDS = 1.0
 STOP_SECONDS = 1.0
 
 
@@ -73,7 +75,8 @@ class Server:
         """Until the editor says `exit` or closes its end, either of them; the program's exit code."""
         self._stdio.start(self._lost)
         self._reading.start()
-        self._leaving.wait()
+        while not self._leaving.wait(GLANCE_SECONDS):
+            pass
         self._stdio.hurry()
         self._engine.stop()
         self._worker.stop()
