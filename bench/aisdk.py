@@ -31,7 +31,7 @@ from tests.interop.node import installed
 from workshop.node import NODE
 
 from bench.targets import at_least, leave
-from tollbridge.gateways.aisdk.decode import FullDecoder, UiDecoder
+from tollbridge.protocols.ai_sdk.stream import FullDecoder, UiDecoder
 
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
 PASSES = 6  # over the stream in one process; the first warms up and is not counted

@@ -16,11 +16,12 @@ ROUNDS = 6  # streams read in one process; the first warms up and is not counted
 
 def ours(url: str) -> Callable[[], int]:
     """The whole walk: socket, frames, events, parts."""
-    from tollbridge import Bridge, ChatRequest, Message, OpenResponsesClient, Role, TextPart
-    from tollbridge.core.messages import Part
-    from tollbridge.io.watching import Watch
+    from tollbridge.clients.base import Observer
+    from tollbridge.clients.openresponses import OpenResponsesClient
+    from tollbridge.turn import Bridge
+    from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
 
-    class _Reads(Watch):
+    class _Reads(Observer):
         def received(self, _chunk: bytes) -> None:
             _count_read()
 
@@ -78,7 +79,7 @@ def socket_only(url: str) -> Callable[[], int]:
 def decode_only(_: str) -> Callable[[], int]:
     """The other floor: the same events in memory, decoded by msgspec and dropped."""
     from bench.stream import frames
-    from tollbridge.gateways.openresponses.wire import read_delta
+    from tollbridge.protocols.openresponses.wire import read_delta
 
     data = [frame.partition(b"data: ")[2].strip() for frame in frames() if b".delta" in frame]
 

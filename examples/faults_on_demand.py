@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 
-from tollbridge import BridgeError, ChatRequest, Message, OpenResponsesClient, RetryPolicy, Role
-from tollbridge.core.events import TextDelta
-from tollbridge.gateway import Gateway
+from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.testing.server import Gateway
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.types.errors import BridgeError
+from tollbridge.types.events import TextDelta
+from tollbridge.types.messages import ChatRequest, Message, Role
 
 FAULTS = ("unauthorized", "rate-limit", "html-error", "error-event", "disconnect", "garbage", "crlf")
 

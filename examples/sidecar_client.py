@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tollbridge.gateway import Gateway
+from tollbridge.testing.server import Gateway
 
 Report = Callable[[dict[str, Any]], None]
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 
-from tollbridge import ChatRequest, Message, OpenResponsesClient, Role
-from tollbridge.core.events import Finished, ReasoningDelta, TextDelta
-from tollbridge.gateway import Gateway
+from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.testing.server import Gateway
+from tollbridge.types.events import Finished, ReasoningDelta, TextDelta
+from tollbridge.types.messages import ChatRequest, Message, Role
 
 
 async def main() -> None:

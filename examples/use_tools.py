@@ -8,19 +8,19 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tollbridge import (
-    Bridge,
+from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.testing.server import Gateway
+from tollbridge.turn import Bridge
+from tollbridge.types.messages import (
     ChatRequest,
     Message,
-    OpenResponsesClient,
+    Part,
     Role,
     TextPart,
     Tool,
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.core.messages import Part
-from tollbridge.gateway import Gateway
 
 WEATHER = Tool(
     name="get_weather",

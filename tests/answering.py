@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from tests.io.servers import serving
+from tests.transport.servers import serving
 
 
 class Answering:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from tollbridge.core.events import Event, ReasoningDelta, TextDelta
-from tollbridge.gateways.dialects import Decoder
+from tollbridge.protocols.detect import Decoder
+from tollbridge.types.events import Event, ReasoningDelta, TextDelta
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

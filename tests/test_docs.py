@@ -10,10 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollbridge import ChatRequest, ContextTooLong, Message, OpenResponsesClient, Role, TextPart, Tool, Usage
-from tollbridge.core.quirks import Quirks
-from tollbridge.gateway import Gateway
-from tollbridge.profiles import kept_profile, profile_file
+from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.compat.profiles import load_profile, profile_file
+from tollbridge.testing.server import Gateway
+from tollbridge.types.errors import ContextTooLong
+from tollbridge.types.messages import ChatRequest, Message, Role, TextPart, Tool
+from tollbridge.types.quirks import Quirks
+from tollbridge.types.usage import Usage
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -47,7 +50,7 @@ async def test_the_program_that_examines_a_server_runs(
     async with Gateway(scenario="no-developer") as gateway:
         program = block("doctor.md", "python").replace('"my-model"', '"tollbridge/demo"')
         await run(program, base_url=gateway.url, key=None)
-        kept = kept_profile(gateway.url)
+        kept = load_profile(gateway.url)
     assert kept is not None
     assert kept.quirks.system == "system"
 
@@ -55,7 +58,7 @@ async def test_the_program_that_examines_a_server_runs(
 def test_the_profile_that_is_shown_is_one(tmp_path: Path) -> None:
     shown = block("doctor.md", "toml")
     profile_file("http://127.0.0.1:4000/v1", tmp_path).write_text(shown)
-    kept = kept_profile("http://127.0.0.1:4000/v1", tmp_path)
+    kept = load_profile("http://127.0.0.1:4000/v1", tmp_path)
     assert kept is not None
     table = msgspec.toml.decode(shown, type=dict[str, Any])
     server = {name for name in table if name not in ("base_url", "models")}

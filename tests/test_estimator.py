@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from tests.tokens.talk import MODEL, PROSE, TOOLS, assistant, hidden_count, hidden_text, request, system, user
-from tollbridge.core.errors import ContextTooLong
-from tollbridge.core.messages import ChatRequest, DataPart, Message, Role, TextPart
-from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.gateways.refusal import error_from
-from tollbridge.store import Database
+from tollbridge.protocols.errors import error_from
+from tollbridge.storage.database import Database
+from tollbridge.types.errors import ContextTooLong
+from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, TextPart
+from tollbridge.types.usage import Usage
 
 MESSAGES = (system(PROSE * 10), user(PROSE))
 
@@ -197,7 +197,7 @@ def test_what_others_write_is_no_lesson_unless_it_changes_a_count(tmp_path: Path
 def test_a_store_that_another_process_holds_costs_one_lesson_and_delays_no_estimate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tollbridge.store.database.PATIENCE", 0.3)
+    monkeypatch.setattr("tollbridge.storage.database.PATIENCE", 0.3)
     estimator, asked = HybridTokenEstimator(tmp_path / "store.db"), request(MESSAGES)
     holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")

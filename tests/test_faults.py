@@ -11,18 +11,20 @@ from contextlib import aclosing
 import psutil
 import pytest
 
-from tollbridge.clients.aisdk import AiSdkClient
-from tollbridge.clients.gateway import GatewayClient
+from tollbridge.clients.ai_sdk import AiSdkClient
+from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.addresses import BACKENDS, Backend
-from tollbridge.core.errors import BridgeError
-from tollbridge.core.events import Event, File, Finished, ReasoningDelta, TextDelta, ToolCall
-from tollbridge.core.messages import ChatRequest, Message, Role, TextPart, Tool
-from tollbridge.gateway import SCENARIOS, Gateway, Settings
-from tollbridge.io.http import Timeouts
-from tollbridge.io.retry import RetryPolicy
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.scenarios import SCENARIOS
+from tollbridge.testing.server import Gateway
+from tollbridge.transport.http import Timeouts
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.types.errors import BridgeError
+from tollbridge.types.events import Event, File, Finished, ReasoningDelta, TextDelta, ToolCall
+from tollbridge.types.messages import ChatRequest, Message, Role, TextPart, Tool
+from tollbridge.types.urls import BACKENDS, Backend
 
-QUICK = Settings(stall_seconds=30, pace=0.001)
+QUICK = FaultSettings(stall_seconds=30, pace=0.001)
 TOOL = Tool(
     "list_dir",
     "Lists a directory",

@@ -12,19 +12,21 @@ from typing import Any
 import pytest
 
 from tests.answering import answering, http
-from tests.io.servers import unused_port
-from tollbridge.bridge import Bridge
+from tests.transport.servers import unused_port
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.errors import BridgeError, RequestError
-from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart, Tool
-from tollbridge.gateway import SCENARIOS, Gateway, Settings
-from tollbridge.io.http import Timeouts
-from tollbridge.io.retry import RetryPolicy
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.scenarios import SCENARIOS
+from tollbridge.testing.server import Gateway
+from tollbridge.transport.http import Timeouts
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.turn import Bridge
+from tollbridge.types.errors import BridgeError, RequestError
+from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, Tool
 
 # Two halves, so that no file holds it whole, and any copy of it was made by the program.
 KEY = "sk-planted-" + "7f3a9c51d2e84b60"
 WRONG = "sk-planted-" + "0000000000000000"
-QUICK = Settings(stall_seconds=0.4, oversized_bytes=200_000, pace=0.001)
+QUICK = FaultSettings(stall_seconds=0.4, oversized_bytes=200_000, pace=0.001)
 TIMES = Timeouts(connect=2, idle=0.25, total=5)
 ONCE = RetryPolicy(attempts=2, first=0.001, longest=0.5)
 WEATHER = Tool("weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})

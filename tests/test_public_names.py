@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tollbridge
-from tollbridge.core import errors
+from tollbridge.types import errors
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -20,7 +20,7 @@ import pytest
 from aiohttp import web
 
 from tests.cli.driving import environment
-from tests.sidecar.editor import Editor, Refusal
+from tests.frontends.stdio.editor import Editor, Refusal
 
 ROOT = Path(__file__).parents[1]
 KEY = "tk-planted-4711-0815-secret"

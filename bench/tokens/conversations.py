@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from tollbridge.core.messages import (
+from tollbridge.types.messages import (
     ChatRequest,
     Message,
     Part,

@@ -14,10 +14,10 @@ from rich.table import Table
 from bench.targets import at_most, leave
 from bench.tokens.corpus import corpus
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.messages import ChatRequest, Message, Role, TextPart
-from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.local import LocalModel
+from tollbridge.local.process import LocalModel
+from tollbridge.types.messages import ChatRequest, Message, Role, TextPart
+from tollbridge.types.usage import Usage
 
 TALKS, TURNS = 3, 10
 # Targets, in %: the mean error from the third turn on, and that of the second conversation's first turn.

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tollbridge.core.messages import (
+from tollbridge.tokens.prompts import last_word_of_user
+from tollbridge.types.messages import (
     ChatRequest,
     Message,
     Part,
@@ -16,7 +17,6 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.tokens.estimate import last_word_of_user
 
 
 class Rules(msgspec.Struct, frozen=True):

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from bench.tokens.conversations import Step
 from bench.tokens.truths import o200k
-from tollbridge.core.messages import ChatRequest, Message, TextPart, ToolCallPart, ToolResultPart
-from tollbridge.core.usage import Usage
-from tollbridge.tokens import Ledger
-from tollbridge.tokens.estimate import compact_json
+from tollbridge.tokens.ledger import Ledger
+from tollbridge.tokens.prompts import compact_json
+from tollbridge.types.messages import ChatRequest, Message, TextPart, ToolCallPart, ToolResultPart
+from tollbridge.types.usage import Usage
 
 
 class Scheme(Protocol):

@@ -19,8 +19,8 @@ from bench.tokens.corpus import corpus
 from bench.tokens.providers import Provider
 from bench.tokens.schemes import FirstDesign, Ours, PlainTokenizer, Scheme
 from bench.tokens.truths import truth
-from tollbridge.core.usage import Usage
-from tollbridge.tokens.accuracy import percentile
+from tollbridge.tokens.records import percentile
+from tollbridge.types.usage import Usage
 
 SEEDS = 3
 # Conversations before this one are those in which a scheme gets to know the model.

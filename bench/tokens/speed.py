@@ -20,9 +20,9 @@ from bench.targets import at_least, at_most, leave
 from bench.tokens.conversations import steps
 from bench.tokens.corpus import corpus
 from bench.tokens.truths import o200k
-from tollbridge.core.messages import Message, Role, TextPart, Tool
-from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.types.messages import Message, Role, TextPart, Tool
+from tollbridge.types.usage import Usage
 
 ROUNDS = 7
 LEAST_OF_TIKTOKEN, MOST_CACHED = 1.5, 2.0  # the targets: its speed, and µs for a text asked for again

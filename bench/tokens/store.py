@@ -16,10 +16,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.targets import at_most, leave
-from tollbridge.core.messages import Message, Role, TextPart
-from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.store import Database, LedgerTables
+from tollbridge.storage.database import Database
+from tollbridge.storage.tables import LedgerTables
+from tollbridge.types.messages import Message, Role, TextPart
+from tollbridge.types.usage import Usage
 
 REQUESTS = 100_000
 MOST_MB, MOST_MICROSECONDS = 50.0, 1000.0  # the targets: all its files, and a look into it

@@ -9,6 +9,6 @@ if sys.version_info < (3, 11):  # noqa: UP036
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "libs"))
 
-from tollbridge.sidecar import main
+from tollbridge.frontends.stdio import main
 
 sys.exit(main())

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from tollbridge.core.errors import BridgeError
-from tollbridge.gateway import Gateway
-from tollbridge.local import LocalModel
+from tollbridge.local.process import LocalModel
+from tollbridge.testing.server import Gateway
+from tollbridge.types.errors import BridgeError
 from workshop import vsix
 from workshop.workbench import Workbench
 

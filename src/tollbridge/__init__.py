@@ -1,6 +1,6 @@
-"""Tollbridge: the bridge between editors and AI gateways.
+"""Tollbridge connects editors, agents and programs to language-model gateways.
 
-Names are loaded when they are first used: an editor's sidecar starts without what it does not need.
+Public names are imported on first use, so that a program only loads what it needs.
 """
 
 from __future__ import annotations
@@ -9,102 +9,103 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tollbridge.adapters.openresponses import OpenResponsesStreamAdapter as OpenResponsesStreamAdapter
-    from tollbridge.adapters.stream import StreamUsage as StreamUsage
-    from tollbridge.adapters.vscode_stream import VSCodeStreamAdapter as VSCodeStreamAdapter
-    from tollbridge.bridge import Bridge as Bridge
-    from tollbridge.bridge import Turn as Turn
-    from tollbridge.clients.aisdk import AiSdkClient as AiSdkClient
-    from tollbridge.clients.aisdk import UiStreamClient as UiStreamClient
+    from tollbridge.clients.ai_sdk import AiSdkClient as AiSdkClient
+    from tollbridge.clients.ai_sdk import UiStreamClient as UiStreamClient
     from tollbridge.clients.openresponses import Answer as Answer
     from tollbridge.clients.openresponses import OpenResponsesClient as OpenResponsesClient
-    from tollbridge.core.errors import BridgeError as BridgeError
-    from tollbridge.core.errors import BrokenCall as BrokenCall
-    from tollbridge.core.errors import ConnectionBroken as ConnectionBroken
-    from tollbridge.core.errors import ContentFiltered as ContentFiltered
-    from tollbridge.core.errors import ContextTooLong as ContextTooLong
-    from tollbridge.core.errors import Disconnected as Disconnected
-    from tollbridge.core.errors import GatewayError as GatewayError
-    from tollbridge.core.errors import InvalidRequest as InvalidRequest
-    from tollbridge.core.errors import NetworkFailed as NetworkFailed
-    from tollbridge.core.errors import NotAuthenticated as NotAuthenticated
-    from tollbridge.core.errors import NotFound as NotFound
-    from tollbridge.core.errors import NotPermitted as NotPermitted
-    from tollbridge.core.errors import Overloaded as Overloaded
-    from tollbridge.core.errors import RateLimited as RateLimited
-    from tollbridge.core.errors import RequestError as RequestError
-    from tollbridge.core.errors import ServerFailed as ServerFailed
-    from tollbridge.core.errors import StreamError as StreamError
-    from tollbridge.core.errors import TimedOut as TimedOut
-    from tollbridge.core.messages import ChatRequest as ChatRequest
-    from tollbridge.core.messages import DataPart as DataPart
-    from tollbridge.core.messages import Message as Message
-    from tollbridge.core.messages import NamedTool as NamedTool
-    from tollbridge.core.messages import OutputFormat as OutputFormat
-    from tollbridge.core.messages import Role as Role
-    from tollbridge.core.messages import TextPart as TextPart
-    from tollbridge.core.messages import ThinkingPart as ThinkingPart
-    from tollbridge.core.messages import Tool as Tool
-    from tollbridge.core.messages import ToolCallPart as ToolCallPart
-    from tollbridge.core.messages import ToolResultPart as ToolResultPart
-    from tollbridge.core.models import Model as Model
-    from tollbridge.core.usage import Usage as Usage
     from tollbridge.estimator import HybridTokenEstimator as HybridTokenEstimator
-    from tollbridge.gateways.aisdk.encode import ModelMessages as ModelMessages
-    from tollbridge.gateways.aisdk.encode import convert_messages as convert_messages
-    from tollbridge.gateways.openresponses.encode import translate_messages as translate_messages
-    from tollbridge.io.http import Timeouts as Timeouts
-    from tollbridge.io.retry import RetryPolicy as RetryPolicy
-    from tollbridge.provider import ChatModelProvider as ChatModelProvider
-    from tollbridge.tokens import EstimationResult as EstimationResult
-    from tollbridge.usage import UsageTracker as UsageTracker
+    from tollbridge.estimator import Preflight as Preflight
+    from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter as OpenResponsesStreamAdapter
+    from tollbridge.frontends.vscode.adapters import StreamUsage as StreamUsage
+    from tollbridge.frontends.vscode.adapters import VSCodeStreamAdapter as VSCodeStreamAdapter
+    from tollbridge.frontends.vscode.provider import ChatModelProvider as ChatModelProvider
+    from tollbridge.protocols.ai_sdk.requests import ModelMessages as ModelMessages
+    from tollbridge.protocols.ai_sdk.requests import convert_messages as convert_messages
+    from tollbridge.protocols.openresponses.requests import translate_messages as translate_messages
+    from tollbridge.storage.tracker import UsageTracker as UsageTracker
+    from tollbridge.tokens.ledger import EstimationResult as EstimationResult
+    from tollbridge.transport.http import Timeouts as Timeouts
+    from tollbridge.transport.retry import RetryPolicy as RetryPolicy
+    from tollbridge.turn import Bridge as Bridge
+    from tollbridge.turn import TurnResult as TurnResult
+    from tollbridge.types.errors import BridgeError as BridgeError
+    from tollbridge.types.errors import BrokenCall as BrokenCall
+    from tollbridge.types.errors import ConnectionBroken as ConnectionBroken
+    from tollbridge.types.errors import ContentFiltered as ContentFiltered
+    from tollbridge.types.errors import ContextTooLong as ContextTooLong
+    from tollbridge.types.errors import Disconnected as Disconnected
+    from tollbridge.types.errors import GatewayError as GatewayError
+    from tollbridge.types.errors import InvalidRequest as InvalidRequest
+    from tollbridge.types.errors import NetworkFailed as NetworkFailed
+    from tollbridge.types.errors import NotAuthenticated as NotAuthenticated
+    from tollbridge.types.errors import NotFound as NotFound
+    from tollbridge.types.errors import NotPermitted as NotPermitted
+    from tollbridge.types.errors import Overloaded as Overloaded
+    from tollbridge.types.errors import RateLimited as RateLimited
+    from tollbridge.types.errors import RequestError as RequestError
+    from tollbridge.types.errors import ServerFailed as ServerFailed
+    from tollbridge.types.errors import StreamError as StreamError
+    from tollbridge.types.errors import TimedOut as TimedOut
+    from tollbridge.types.events import Corrected as Corrected
+    from tollbridge.types.events import Data as Data
+    from tollbridge.types.events import Event as Event
+    from tollbridge.types.events import Failed as Failed
+    from tollbridge.types.events import File as File
+    from tollbridge.types.events import Finished as Finished
+    from tollbridge.types.events import ReasoningDelta as ReasoningDelta
+    from tollbridge.types.events import ReasoningEnded as ReasoningEnded
+    from tollbridge.types.events import Source as Source
+    from tollbridge.types.events import TextDelta as TextDelta
+    from tollbridge.types.events import ToolCall as ToolCall
+    from tollbridge.types.messages import ChatRequest as ChatRequest
+    from tollbridge.types.messages import DataPart as DataPart
+    from tollbridge.types.messages import Message as Message
+    from tollbridge.types.messages import NamedTool as NamedTool
+    from tollbridge.types.messages import OutputFormat as OutputFormat
+    from tollbridge.types.messages import Part as Part
+    from tollbridge.types.messages import Role as Role
+    from tollbridge.types.messages import TextPart as TextPart
+    from tollbridge.types.messages import ThinkingPart as ThinkingPart
+    from tollbridge.types.messages import Tool as Tool
+    from tollbridge.types.messages import ToolCallPart as ToolCallPart
+    from tollbridge.types.messages import ToolResultPart as ToolResultPart
+    from tollbridge.types.models import Model as Model
+    from tollbridge.types.usage import Usage as Usage
 
-_ERRORS = (
-    "BridgeError BrokenCall ConnectionBroken ContentFiltered ContextTooLong Disconnected "
-    "GatewayError InvalidRequest NetworkFailed NotAuthenticated NotFound NotPermitted Overloaded RateLimited "
-    "RequestError ServerFailed StreamError TimedOut"
-)
-_MESSAGES = (
-    "ChatRequest DataPart Message NamedTool OutputFormat Role TextPart ThinkingPart Tool ToolCallPart "
-    "ToolResultPart"
-)
+__version__ = "0.1.0"
 
-# Where each public name lives.
-_HOMES: dict[str, str] = {
-    **dict.fromkeys(_ERRORS.split(), "tollbridge.core.errors"),
-    **dict.fromkeys(_MESSAGES.split(), "tollbridge.core.messages"),
-    "AiSdkClient": "tollbridge.clients.aisdk",
-    "Answer": "tollbridge.clients.openresponses",
-    "Bridge": "tollbridge.bridge",
-    "ChatModelProvider": "tollbridge.provider",
-    "EstimationResult": "tollbridge.tokens",
-    "HybridTokenEstimator": "tollbridge.estimator",
-    "Model": "tollbridge.core.models",
-    "ModelMessages": "tollbridge.gateways.aisdk.encode",
-    "OpenResponsesClient": "tollbridge.clients.openresponses",
-    "OpenResponsesStreamAdapter": "tollbridge.adapters.openresponses",
-    "RetryPolicy": "tollbridge.io.retry",
-    "StreamUsage": "tollbridge.adapters.stream",
-    "Timeouts": "tollbridge.io.http",
-    "Turn": "tollbridge.bridge",
-    "UiStreamClient": "tollbridge.clients.aisdk",
-    "Usage": "tollbridge.core.usage",
-    "UsageTracker": "tollbridge.usage",
-    "VSCodeStreamAdapter": "tollbridge.adapters.vscode_stream",
-    "convert_messages": "tollbridge.gateways.aisdk.encode",
-    "translate_messages": "tollbridge.gateways.openresponses.encode",
+# The module that defines each public name.
+_MODULES: dict[str, str] = {
+    "tollbridge.clients.ai_sdk": "AiSdkClient UiStreamClient",
+    "tollbridge.clients.openresponses": "Answer OpenResponsesClient",
+    "tollbridge.estimator": "HybridTokenEstimator Preflight",
+    "tollbridge.frontends.vscode.adapters": "OpenResponsesStreamAdapter StreamUsage VSCodeStreamAdapter",
+    "tollbridge.frontends.vscode.provider": "ChatModelProvider",
+    "tollbridge.protocols.ai_sdk.requests": "ModelMessages convert_messages",
+    "tollbridge.protocols.openresponses.requests": "translate_messages",
+    "tollbridge.storage.tracker": "UsageTracker",
+    "tollbridge.tokens.ledger": "EstimationResult",
+    "tollbridge.transport.http": "Timeouts",
+    "tollbridge.transport.retry": "RetryPolicy",
+    "tollbridge.turn": "Bridge TurnResult",
+    "tollbridge.types.errors": "BridgeError BrokenCall ConnectionBroken ContentFiltered ContextTooLong Disconnected GatewayError InvalidRequest NetworkFailed NotAuthenticated NotFound NotPermitted Overloaded RateLimited RequestError ServerFailed StreamError TimedOut",
+    "tollbridge.types.events": "Corrected Data Event Failed File Finished ReasoningDelta ReasoningEnded Source TextDelta ToolCall",
+    "tollbridge.types.messages": "ChatRequest DataPart Message NamedTool OutputFormat Part Role TextPart ThinkingPart Tool ToolCallPart ToolResultPart",
+    "tollbridge.types.models": "Model",
+    "tollbridge.types.usage": "Usage",
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"tollbridge has no {name!r}")
+        raise AttributeError(f"module 'tollbridge' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "__version__"]

@@ -1,5 +1,7 @@
 """`python -m tollbridge` is `tollbridge`."""
 
+from __future__ import annotations
+
 import signal
 
 # Until the program stands, Ctrl-C ends it without a word: the interpreter would show where its imports were.

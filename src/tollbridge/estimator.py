@@ -11,14 +11,14 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from tollbridge.core.errors import ContextTooLong
-from tollbridge.core.messages import ChatRequest, Message, Part, Tool
-from tollbridge.core.usage import Usage
-from tollbridge.store import Database, LedgerTables, StoreBusy, StoreUnusable
-from tollbridge.tokens import Accuracy, EstimationResult, Ledger, warm
-from tollbridge.tokens.families import family_of
-from tollbridge.tokens.recent import Recent
-from tollbridge.tokens.tokenizers import BASE
+from tollbridge.storage.database import Database, StoreBusy, StoreUnusable
+from tollbridge.storage.tables import LedgerTables
+from tollbridge.tokens.ledger import EstimationResult, Ledger
+from tollbridge.tokens.records import Accuracy
+from tollbridge.tokens.tokenizers import BASE, LruCache, family_of, warm
+from tollbridge.types.errors import ContextTooLong
+from tollbridge.types.messages import ChatRequest, Message, Part, Tool
+from tollbridge.types.usage import Usage
 
 _log = logging.getLogger(__name__)
 
@@ -34,16 +34,16 @@ _KEPT = 20_000
 Verdict = Literal["fits", "near", "over", "unknown"]
 
 
-def judge(tokens: int, window: int | None) -> Verdict:
+def judge_prompt(tokens: int, window: int | None) -> Verdict:
     """A prompt beside the most input tokens its model takes, where that is known."""
     if not window:
         return "unknown"
     return "over" if tokens > window else "near" if tokens / window >= NEAR else "fits"
 
 
-def warn(tokens: int | None, window: int | None, came_to: str = "came to") -> str | None:
+def prompt_warning(tokens: int | None, window: int | None, came_to: str = "came to") -> str | None:
     """A sentence for the log and the status bar, where there is something to say."""
-    if tokens is None or not window or (verdict := judge(tokens, window)) not in ("near", "over"):
+    if tokens is None or not window or (verdict := judge_prompt(tokens, window)) not in ("near", "over"):
         return None
     where = "more than" if verdict == "over" else f"{tokens / window:.0%} of"
     return f"The prompt {came_to} {tokens:,} tokens, {where} the {window:,} that fit."
@@ -57,11 +57,11 @@ class Preflight(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        return judge(self.estimate.tokens, self.window)
+        return judge_prompt(self.estimate.tokens, self.window)
 
     @property
     def warning(self) -> str | None:
-        return warn(self.estimate.tokens, self.window, "is about")
+        return prompt_warning(self.estimate.tokens, self.window, "is about")
 
 
 class HybridTokenEstimator:
@@ -76,7 +76,7 @@ class HybridTokenEstimator:
         self._database: Database | None = None
         self._ledger = self._open(Path(path), patience) if path is not None else Ledger()
         self._lesson = self._ledger.lesson
-        self._counts: dict[str, Recent[str, int]] = {}
+        self._counts: dict[str, LruCache[str, int]] = {}
         self._lock = RLock()
 
     def _open(self, path: Path, patience: float | None) -> Ledger:
@@ -112,7 +112,7 @@ class HybridTokenEstimator:
                 self._counts.clear()
             counts = self._counts.get(model)
             if counts is None:
-                counts = self._counts[model] = Recent(_MOST)
+                counts = self._counts[model] = LruCache(_MOST)
             count = counts.get(text)
         if count is None:
             self._ledger.read_text(model, text)  # which takes its time: nobody else waits for it

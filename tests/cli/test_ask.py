@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from tests.cli.driving import Result, tollbridge
-from tests.store.holding import held
+from tests.storage.holding import held
 
-from tollbridge.core.pictures import draw_png
-from tollbridge.gateway import Gateway
-from tollbridge.store import Database
+from tollbridge.storage.database import Database
+from tollbridge.testing.server import Gateway
+from tollbridge.types.media import draw_png
 
 KEY = "tk-0123456789-secret"
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from tests.cli.driving import Terminal, terminal, tollbridge
 
-from tollbridge.core.pictures import draw_png
-from tollbridge.gateway import Gateway
+from tollbridge.testing.server import Gateway
+from tollbridge.types.media import draw_png
 
 PROMPT = "\n> "
 

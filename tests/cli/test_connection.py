@@ -6,9 +6,9 @@ import pytest
 from aiohttp import web
 from tests.cli.driving import tollbridge
 
-from tollbridge.cli.connection import Choice, choose
-from tollbridge.cli.options import Where
-from tollbridge.core.addresses import VERCEL
+from tollbridge.cli.connection import GatewayChoice, choose_gateway
+from tollbridge.cli.options import ConnectionOptions
+from tollbridge.types.urls import VERCEL_URL
 
 URL = "http://127.0.0.1:8080/v1"
 
@@ -16,25 +16,25 @@ URL = "http://127.0.0.1:8080/v1"
 @pytest.mark.parametrize(
     ("where", "has_key", "can_serve", "kind", "base_url"),
     [
-        (Where(URL), False, True, "remote", URL),
-        (Where(URL), True, True, "remote", URL),
-        (Where(URL, local=True), True, True, "local", ""),
-        (Where(), True, True, "remote", VERCEL),
-        (Where(), False, True, "local", ""),
-        (Where(), False, False, "embedded", ""),
+        (ConnectionOptions(URL), False, True, "remote", URL),
+        (ConnectionOptions(URL), True, True, "remote", URL),
+        (ConnectionOptions(URL, local=True), True, True, "local", ""),
+        (ConnectionOptions(), True, True, "remote", VERCEL_URL),
+        (ConnectionOptions(), False, True, "local", ""),
+        (ConnectionOptions(), False, False, "embedded", ""),
     ],
 )
 def test_which_gateway_is_used(
-    where: Where, has_key: bool, can_serve: bool, kind: str, base_url: str
+    where: ConnectionOptions, has_key: bool, can_serve: bool, kind: str, base_url: str
 ) -> None:
-    choice = choose(where, has_key, can_serve)
+    choice = choose_gateway(where, has_key, can_serve)
     assert (choice.kind, choice.base_url) == (kind, base_url)
 
 
 def test_a_choice_that_was_not_the_persons_is_told() -> None:
-    assert choose(Where(URL), False, True) == Choice("remote", URL)
-    assert "on this machine" in choose(Where(), False, True).reason
-    assert "embedded demo" in choose(Where(), False, False).reason
+    assert choose_gateway(ConnectionOptions(URL), False, True) == GatewayChoice("remote", URL)
+    assert "on this machine" in choose_gateway(ConnectionOptions(), False, True).reason
+    assert "embedded demo" in choose_gateway(ConnectionOptions(), False, False).reason
 
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "openresponses" / "litellm.text-stream.sse"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from tollbridge.cli.conversation import Conversation, joined
-from tollbridge.core.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.cli.run_turn import Conversation, join_parts
+from tollbridge.types.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
 
 HELLO = Message(Role.USER, (TextPart("Hello"),))
 AGAIN = Message(Role.USER, (TextPart("Again"),))
@@ -47,7 +47,7 @@ def test_pieces_are_put_together_and_proofs_of_thought_kept() -> None:
         ToolCallPart("c", "f", {}),
         TextPart("c"),
     ]
-    assert joined(parts) == (
+    assert join_parts(parts) == (
         ThinkingPart("Let me", "r1", {"encrypted_content": "x"}),
         ThinkingPart("more", "r2"),
         TextPart("ab"),

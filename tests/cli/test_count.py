@@ -11,14 +11,13 @@ from tests.cli.driving import tollbridge
 from tests.tokens.talk import PROSE, assistant, request, system, user
 
 from tollbridge.cli.accuracy import plot
-from tollbridge.cli.count import count_text
+from tollbridge.cli.count import count_text, read_request
 from tollbridge.cli.options import PROMPT_LIMIT
-from tollbridge.cli.written import read_request
-from tollbridge.core.errors import RequestError
-from tollbridge.core.messages import DataPart, Role, TextPart, ToolCallPart, ToolResultPart
-from tollbridge.core.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.gateway import Gateway
+from tollbridge.testing.server import Gateway
+from tollbridge.types.errors import RequestError
+from tollbridge.types.messages import DataPart, Role, TextPart, ToolCallPart, ToolResultPart
+from tollbridge.types.usage import Usage
 
 GPT = "openai/gpt-5"
 PIXEL = base64.b64decode(

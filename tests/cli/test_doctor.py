@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tests.cli.driving import environment, terminal, tollbridge, with_room
 
-from tollbridge.doctor import STEPS
-from tollbridge.gateway import Gateway
-from tollbridge.profiles import kept_profile
+from tollbridge.compat.profiles import load_profile
+from tollbridge.doctor.examination import STEPS
+from tollbridge.testing.server import Gateway
 
 KEY = "tb-secret-key-0123456789"
 
@@ -20,7 +20,7 @@ async def test_the_checklist_has_a_line_for_every_step_and_the_profile_is_writte
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_API_KEY": KEY}
     async with Gateway(scenario="picky", api_key=KEY) as gateway:
         result = await tollbridge("doctor", "--base-url", gateway.url, env=env)
-        kept = kept_profile(gateway.url, tmp_path / "profiles")
+        kept = load_profile(gateway.url, tmp_path / "profiles")
     assert result.code == 0
     assert result.err == f"Examining {gateway.url} with about 20 small requests, which may cost a little.\n"
     *lines, last = result.out.splitlines()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.driving import terminal, tollbridge
 
-from tollbridge.gateway import Gateway
+from tollbridge.testing.server import Gateway
 
 KEY = "tk-0123456789-secret"
 ROOT = str(Path(__file__).parents[2])

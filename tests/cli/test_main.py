@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from tests.cli.driving import PROGRAM, environment, tollbridge
 
-from tollbridge.cli import COMMANDS
-from tollbridge.cli.warnings import Sentences
-from tollbridge.gateway import Gateway
+from tollbridge.cli import COMMANDS, WarningHandler
+from tollbridge.testing.server import Gateway
 
 
 async def test_help_lists_every_command() -> None:
@@ -150,5 +149,5 @@ def test_without_a_key_a_url_and_the_local_extra_it_says_what_it_uses() -> None:
 def test_what_the_parts_warn_of_is_a_sentence(
     logged: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Sentences().handle(logging.LogRecord("tollbridge", logging.WARNING, "", 0, logged, (), None))
+    WarningHandler().handle(logging.LogRecord("tollbridge", logging.WARNING, "", 0, logged, (), None))
     assert capsys.readouterr().err == said

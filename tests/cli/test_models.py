@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from tests.cli.driving import tollbridge
 
-from tollbridge.gateway import Gateway
+from tollbridge.testing.server import Gateway
 
 
 async def test_models_are_a_table_for_people() -> None:

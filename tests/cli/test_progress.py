@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tollbridge.cli.progress import FetchBar
+from tollbridge.cli.connection import FetchBar
 
 
 class Tty(io.StringIO):

@@ -16,7 +16,7 @@ import pytest
 from tests.cli.driving import environment
 
 from tollbridge.cli import COMMANDS
-from tollbridge.gateway import Gateway
+from tollbridge.testing.server import Gateway
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

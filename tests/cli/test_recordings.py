@@ -7,7 +7,7 @@ from pathlib import Path
 import brotli  # type: ignore[import-untyped]
 import pytest
 
-from tollbridge.cli.recordings import open_recording, read_headers, unpacked
+from tollbridge.cli.replay import open_recording, read_headers, unpacked
 
 
 @pytest.mark.parametrize(

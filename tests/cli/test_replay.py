@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.cli.driving import tollbridge
 
 from tollbridge.cli.summary import summarise, to_json
-from tollbridge.gateways.dialects import DIALECTS, decoder_for
+from tollbridge.protocols.detect import DECODERS, decoder_for
 
 RECORDINGS = Path(__file__).parent.parent / "recordings" / "openresponses"
 FIELDS = [
@@ -119,7 +119,7 @@ async def test_bad_usage_is_told_with_exit_code_2(arguments: tuple[str, ...]) ->
 
 @given(
     st.binary(max_size=400) | st.text(alphabet='{}[]",:data \n\\ud8', max_size=200).map(str.encode),
-    st.sampled_from(["auto", *DIALECTS]),
+    st.sampled_from(["auto", *DECODERS]),
     st.sampled_from([None, 200, 400, 500]),
 )
 def test_any_bytes_give_one_line_of_json(body: bytes, protocol: str, status: int | None) -> None:

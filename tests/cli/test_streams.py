@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from tests.cli.driving import PROGRAM, environment
 
-from tollbridge.gateway import Gateway
+from tollbridge.testing.server import Gateway
 
 RECORDING = Path(__file__).parent.parent / "recordings" / "openresponses" / "litellm.parallel-stream.sse"
 FULL = Path("/dev/full")

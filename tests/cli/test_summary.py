@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tollbridge.cli.summary import Summary, summarise, to_json
-from tollbridge.core.errors import Disconnected, RateLimited, StreamError
-from tollbridge.core.events import (
+from tollbridge.types.errors import Disconnected, RateLimited, StreamError
+from tollbridge.types.events import (
     Data,
     Event,
     Failed,
@@ -19,7 +19,7 @@ from tollbridge.core.events import (
     TextDelta,
     ToolCall,
 )
-from tollbridge.core.usage import Usage
+from tollbridge.types.usage import Usage
 
 
 def test_a_whole_turn_is_folded_in_order() -> None:

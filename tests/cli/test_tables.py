@@ -9,9 +9,10 @@ import pytest
 from tests.cli.driving import tollbridge
 
 from tollbridge.cli.tables import Column, fitting
-from tollbridge.core.usage import Usage
-from tollbridge.gateway import Gateway
-from tollbridge.store import Database, UsageTable
+from tollbridge.storage.database import Database
+from tollbridge.storage.tables import UsageTable
+from tollbridge.testing.server import Gateway
+from tollbridge.types.usage import Usage
 
 NAME, WINDOW, PRICE = Column("name", least=6), Column("window"), Column("price", leaves=1)
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from tests.cli.driving import tollbridge
 
 from tollbridge.cli.usage import add_up
-from tollbridge.core.models import Prices
-from tollbridge.core.usage import Usage
-from tollbridge.gateway import Gateway
-from tollbridge.store import Database, UsageRow, UsageTable
+from tollbridge.storage.database import Database
+from tollbridge.storage.tables import UsageRow, UsageTable
+from tollbridge.testing.server import Gateway
+from tollbridge.types.models import Prices
+from tollbridge.types.usage import Usage
 
 NOW = time.mktime((2026, 11, 16, 12, 0, 0, 0, 0, -1))
 NOTHING = Usage()

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.cli.wrapping import Wrapper
+from tollbridge.cli.screen import Wrapper
 
 PROSE = st.text(alphabet="ab \n\t`é漢😀", max_size=200)
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollbridge.bridge import Bridge
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.messages import ChatRequest, Message, OutputFormat, Role
-from tollbridge.core.quirks import Quirks
-from tollbridge.doctor.bench import Bench
-from tollbridge.doctor.tools import WEATHER
-from tollbridge.gateway import Gateway
-from tollbridge.healing import RememberedLessons
+from tollbridge.compat.profiles import CompatMemory
+from tollbridge.doctor.content_checks import WEATHER
+from tollbridge.doctor.session import ProbeSession
+from tollbridge.testing.server import Gateway
+from tollbridge.turn import Bridge
+from tollbridge.types.messages import ChatRequest, Message, OutputFormat, Role
+from tollbridge.types.quirks import Quirks
 
 QUIRKS = Quirks(system="instructions", without=frozenset({"metadata"}))
 
 
-def asked(bench: Bench) -> ChatRequest:
+def asked(bench: ProbeSession) -> ChatRequest:
     """With everything in it; the half of a character is what JavaScript leaves of an emoji it cuts."""
     schema: dict[str, Any] = {"type": "object", "properties": {"\ud83d": {"type": "string"}}}
     return bench.question(
@@ -32,10 +32,10 @@ def asked(bench: Bench) -> ChatRequest:
 
 async def test_a_question_and_its_count_are_put_as_the_bridge_and_the_client_put_them() -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        bench = Bench(client, "tollbridge/demo")
+        bench = ProbeSession(client, "tollbridge/demo")
         bench.quirks = QUIRKS
         request = asked(bench)
-        lessons = RememberedLessons(lambda _url, _model: QUIRKS)
+        lessons = CompatMemory(lambda _url, _model: QUIRKS)
         await Bridge(client, lessons=lessons).answer(request, list)
         assert (await bench.ask(request)).error is None
         turn, question = list(gateway.requests)[-2:]

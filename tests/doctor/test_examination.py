@@ -9,22 +9,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollbridge.bridge import Bridge
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.errors import BridgeError
-from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
-from tollbridge.core.quirks import Quirks
-from tollbridge.doctor import STEPS, Bounds, Examination, Finding, samples
-from tollbridge.doctor.tools import WEATHER
-from tollbridge.gateway import SCENARIOS, Gateway, Settings
-from tollbridge.healing import RememberedLessons
-from tollbridge.io.retry import RetryPolicy
-from tollbridge.profiles import learned
-from tollbridge.usage import Payer, UsageTracker
+from tollbridge.compat.profiles import CompatMemory, apply_findings
+from tollbridge.doctor import content_checks as samples
+from tollbridge.doctor.content_checks import WEATHER
+from tollbridge.doctor.examination import STEPS, Examination
+from tollbridge.doctor.session import Finding, ProbeLimits
+from tollbridge.storage.tracker import BillingAccount, UsageTracker
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.scenarios import SCENARIOS
+from tollbridge.testing.server import Gateway
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.turn import Bridge
+from tollbridge.types.errors import BridgeError
+from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
+from tollbridge.types.quirks import Quirks
 
 KEY = "tb-doctor-key-0123456789"
 MODEL = "tollbridge/demo"
-QUICK = Settings(stall_seconds=0.5, pace=0.002)
+QUICK = FaultSettings(stall_seconds=0.5, pace=0.002)
 
 # What each server is: the quirks that are not as usual.
 QUIRKS: dict[str, dict[str, Any]] = {
@@ -57,7 +60,7 @@ REFUSING = sorted(set(QUIRKS) - {"demo", "no-input-tokens", "reject-reasoning"})
 
 
 async def examined(
-    gateway: Gateway, model: str | None = None, key: str | None = None, bounds: Bounds | None = None
+    gateway: Gateway, model: str | None = None, key: str | None = None, bounds: ProbeLimits | None = None
 ) -> Examination:
     async with OpenResponsesClient(gateway.url, key) as client:
         examination = Examination(client, model, bounds)
@@ -98,9 +101,9 @@ async def agent_turn(bridge: Bridge) -> None:
 async def test_the_profile_says_what_was_found(scenario: str) -> None:
     async with Gateway(scenario=scenario, settings=QUICK) as gateway:
         examination = await examined(gateway)
-        assert len(gateway.requests) == examination.requests <= Bounds().requests
+        assert len(gateway.requests) == examination.requests <= ProbeLimits().requests
     assert examination.can_chat
-    assert examination.quirks == learned(Quirks(), QUIRKS[scenario])
+    assert examination.quirks == apply_findings(Quirks(), QUIRKS[scenario])
     assert [step.name for step in examination.steps] == list(STEPS)
 
 
@@ -114,7 +117,7 @@ async def test_with_its_profile_a_turn_with_tools_works_where_it_failed_without(
                 with pytest.raises(BridgeError):
                     await agent_turn(Bridge(client))
             asked = len(gateway.requests)
-            lessons = RememberedLessons(lambda _url, _model: examination.quirks)
+            lessons = CompatMemory(lambda _url, _model: examination.quirks)
             await agent_turn(Bridge(client, lessons=lessons))
         *_, last = gateway.requests
         assert [each.status for each in list(gateway.requests)[asked:]] == [200, 200]  # right at once
@@ -212,7 +215,7 @@ async def test_an_address_without_its_end_is_told() -> None:
 
 
 async def test_every_question_is_in_the_ledger_with_what_it_came_to() -> None:
-    tracker, payer = UsageTracker(), Payer("work", "http://h/v1")
+    tracker, payer = UsageTracker(), BillingAccount("work", "http://h/v1")
     async with Gateway(scenario="no-calls") as gateway:
         async with OpenResponsesClient(gateway.url) as client:
             examination = Examination(client, MODEL, tracker=tracker, payer=payer)
@@ -257,8 +260,8 @@ async def test_a_model_without_eyes_is_found_out_and_the_cheapest_is_chosen() ->
 
 async def test_an_answer_that_does_not_come_is_not_waited_for_longer_than_was_said() -> None:
     began = time.monotonic()
-    async with Gateway(scenario="stall", settings=Settings(stall_seconds=30)) as gateway:
-        examination = await examined(gateway, MODEL, bounds=Bounds(answer=0.2))
+    async with Gateway(scenario="stall", settings=FaultSettings(stall_seconds=30)) as gateway:
+        examination = await examined(gateway, MODEL, bounds=ProbeLimits(answer=0.2))
     assert time.monotonic() - began < 5
     assert "No whole answer came within" in findings(examination)["text"].sentence
     assert not examination.can_chat
@@ -266,7 +269,7 @@ async def test_an_answer_that_does_not_come_is_not_waited_for_longer_than_was_sa
 
 async def test_an_examination_asks_no_more_than_was_said() -> None:
     async with Gateway() as gateway:
-        examination = await examined(gateway, bounds=Bounds(requests=5))
+        examination = await examined(gateway, bounds=ProbeLimits(requests=5))
         assert len(gateway.requests) <= 6  # the last step hangs up on one of its own
     assert examination.can_chat
     assert findings(examination)["parameters"].verdict == "unknown"
@@ -275,7 +278,7 @@ async def test_an_examination_asks_no_more_than_was_said() -> None:
 
 async def test_an_examination_ends_when_its_time_is_up() -> None:
     async with Gateway() as gateway:
-        examination = await examined(gateway, MODEL, bounds=Bounds(whole=0.0))
+        examination = await examined(gateway, MODEL, bounds=ProbeLimits(whole=0.0))
         assert len(gateway.requests) == 0
     assert not examination.can_chat
 
@@ -285,8 +288,8 @@ async def test_an_examination_ends_when_its_time_is_up() -> None:
 async def test_whatever_a_server_does_every_step_has_its_finding(
     scenario: str,
 ) -> None:
-    settings = Settings(stall_seconds=3, pace=0.001)
+    settings = FaultSettings(stall_seconds=3, pace=0.001)
     async with Gateway(scenario=scenario, settings=settings) as gateway:
-        examination = await examined(gateway, MODEL, bounds=Bounds(answer=1.0))
+        examination = await examined(gateway, MODEL, bounds=ProbeLimits(answer=1.0))
     assert list(findings(examination)) == list(STEPS)
     assert all(finding.sentence.endswith((".", "…")) for finding in findings(examination).values())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tollbridge.bridge import Bridge
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
-from tollbridge.doctor import Examination, samples
-from tollbridge.doctor.tools import WEATHER
-from tollbridge.healing import RememberedLessons
-from tollbridge.local import LocalModel
-from tollbridge.profiles import known_quirks, learned
+from tollbridge.compat.profiles import CompatMemory, apply_findings, known_quirks
+from tollbridge.doctor import content_checks as samples
+from tollbridge.doctor.content_checks import WEATHER
+from tollbridge.doctor.examination import Examination
+from tollbridge.local.process import LocalModel
+from tollbridge.turn import Bridge
+from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -46,11 +46,11 @@ async def test_the_local_model_passes_and_its_profile_carries_a_chat() -> None:
             verdicts = {name: finding.verdict for name, finding in found.items()}
             assert {name for name, verdict in verdicts.items() if verdict != "well"} == {"images", "files"}
         parts: list[Part] = []
-        lessons = RememberedLessons(lambda _url, _model: examination.quirks)
+        lessons = CompatMemory(lambda _url, _model: examination.quirks)
         async with OpenResponsesClient(local.url) as client:
             turn = await Bridge(client, lessons=lessons).answer(conversation(local.model_id), parts.extend)
     assert parts
     # What is shipped is what is measured, but for this model's eyes, and the role that it happened to heed.
     seen = {"images": False, "system": examination.quirks.system}
-    assert examination.quirks == learned(known_quirks("llama.cpp"), seen)
+    assert examination.quirks == apply_findings(known_quirks("llama.cpp"), seen)
     assert not any("once more" in change for change in turn.changes)

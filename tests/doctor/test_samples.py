@@ -3,8 +3,8 @@ from __future__ import annotations
 import re
 import zlib
 
-from tollbridge.core.media import sniff
-from tollbridge.doctor import samples
+from tollbridge.doctor import content_checks as samples
+from tollbridge.types.media import sniff
 
 
 def test_the_image_is_a_png_whose_rows_are_all_there() -> None:

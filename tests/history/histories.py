@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tollbridge.core.json import write_json
-from tollbridge.core.messages import (
+from tollbridge.types.media import draw_png
+from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
@@ -21,8 +21,16 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.core.pictures import draw_png
-from tollbridge.core.reasoning import CARRIED, Block, Carried, Origin, bind, is_marker, read_carried
+from tollbridge.types.reasoning import (
+    PACK_MIME,
+    Origin,
+    ReasoningBlock,
+    ReasoningPack,
+    bind,
+    is_marker,
+    read_reasoning_pack,
+)
+from tollbridge.types.text import write_json
 
 MODEL = "tollbridge/demo"
 HERE = Origin.of(MODEL, "http://here/v1")
@@ -130,8 +138,10 @@ class Maker:
             return self._genuine()
         proof = self._random.choice([None, {"encrypted_content": f"sealed-{text}"}, {"signature": text}])
         if self._random.random() < 0.2:
-            block = Block(text, "rs_1", proof, self._random.choice([None, "call_0"]))
-            return DataPart(write_json(Carried(origin.model, origin.gateway, (block,))).encode(), CARRIED)
+            block = ReasoningBlock(text, "rs_1", proof, self._random.choice([None, "call_0"]))
+            return DataPart(
+                write_json(ReasoningPack(origin.model, origin.gateway, (block,))).encode(), PACK_MIME
+            )
         bound = self._random.choice(
             [bind(origin, proof), proof, bind(origin, {"thought_signature": "x"}, call="call_0")]
         )
@@ -144,7 +154,7 @@ class Maker:
         pack = next(part for part in self._thoughts if isinstance(part, DataPart))
         if self._random.random() < 0.3:
             return pack
-        carried = read_carried(pack.data)
+        carried = read_reasoning_pack(pack.data)
         assert carried is not None
         block = self._random.choice(carried.blocks)
         return ThinkingPart(block.text, block.id, bind(self._here, block.proof))

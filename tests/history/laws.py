@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tollbridge.core.arguments import legal_input
-from tollbridge.core.json import read_json, write_json
-from tollbridge.core.media import true_mime
-from tollbridge.core.messages import (
+from tollbridge.history.content import Names, Receiver
+from tollbridge.history.tool_calls import MISSING_RESULT, valid_input
+from tollbridge.types.media import detect_mime
+from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
@@ -22,10 +22,8 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.core.reasoning import CARRIED, Origin, is_marker, read_carried, unbind
-from tollbridge.history import Target
-from tollbridge.history.names import Names
-from tollbridge.history.pairing import MISSING
+from tollbridge.types.reasoning import PACK_MIME, Origin, is_marker, read_reasoning_pack, unbind
+from tollbridge.types.text import read_json, write_json
 
 Item = dict[str, Any]
 _MARK = re.compile(r"(?:text|data|thought|input|raw)\d+z[0-9a-f]{8}")
@@ -64,13 +62,13 @@ def check_results(request: ChatRequest, items: Sequence[Item], names: Names) -> 
         marks = set(marks_of(output))
         own = [result for result in given if result.call_id == call.call_id]
         assert not marks or any(marks <= set(_marks(result)) for result in own)
-        answered[call.call_id] += MISSING not in write_json(output)
+        answered[call.call_id] += MISSING_RESULT not in write_json(output)
     wanted = Counter(call.call_id for call in calls)
     for call_id, count in Counter(result.call_id for result in given).items():
         assert answered[call_id] == min(count, wanted[call_id])
 
 
-def check_reasoning(request: ChatRequest, target: Target, items: Sequence[Item], here: Origin) -> None:
+def check_reasoning(request: ChatRequest, target: Receiver, items: Sequence[Item], here: Origin) -> None:
     """The reader's own reasoning, with its proof, goes back before what it led to; nobody else's does."""
     sent = [item for item in items if item["type"] == "reasoning"]
     if not target.reasoning:
@@ -118,8 +116,8 @@ def _proofs(request: ChatRequest) -> Iterable[tuple[str, Origin | None]]:
             if isinstance(part, ThinkingPart):
                 bound, proof = unbind(part.metadata)
                 yield from ((value, bound.origin if bound else None) for value in _strings(proof))
-            elif isinstance(part, DataPart) and part.mime == CARRIED:
-                carried = read_carried(part.data)
+            elif isinstance(part, DataPart) and part.mime == PACK_MIME:
+                carried = read_reasoning_pack(part.data)
                 assert carried is not None
                 for block in carried.blocks:
                     yield from ((value, carried.origin) for value in _strings(block.proof))
@@ -145,14 +143,14 @@ def _once(message: Message) -> list[ToolCallPart]:
     found: dict[tuple[str, str, str], ToolCallPart] = {}
     for part in message.parts:
         if isinstance(part, ToolCallPart):
-            given = write_json(legal_input(part.input)[0])
+            given = write_json(valid_input(part.input)[0])
             found.setdefault((part.call_id, part.name, given), part)
     return list(found.values())
 
 
 def _is_words(part: Part) -> bool:
     if isinstance(part, DataPart):
-        mime = true_mime(part.data, part.mime)
+        mime = detect_mime(part.data, part.mime)
         return mime.startswith(("text/", "application/json")) and is_text(part.data)
     return isinstance(part, TextPart)
 

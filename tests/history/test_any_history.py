@@ -11,11 +11,17 @@ import pytest
 from tests.history.histories import HERE, MODEL, Maker
 from tests.history.laws import check_order, check_reasoning, check_results, is_text, texts, urls
 
-from tollbridge.bridge import Bridge
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.json import write_json
-from tollbridge.core.media import true_mime
-from tollbridge.core.messages import (
+from tollbridge.compat.profiles import CompatMemory
+from tollbridge.history.content import Receiver
+from tollbridge.history.normalize import NormalizedRequest, normalize_request
+from tollbridge.protocols.openresponses.requests import encode_request
+from tollbridge.testing.server import Gateway
+from tollbridge.testing.strict import check_rules, check_schema
+from tollbridge.testing.validation import check_conversation, read_create, read_input, read_tools
+from tollbridge.turn import Bridge
+from tollbridge.types.media import detect_mime
+from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
@@ -25,23 +31,17 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.core.reasoning import CARRIED, Origin
-from tollbridge.core.texts import mended
-from tollbridge.gateway import Gateway
-from tollbridge.gateway.strict import check_laws, check_schema
-from tollbridge.gateway.validation import check_conversation, read_create, read_input, read_tools
-from tollbridge.gateways.openresponses.encode import encode_request
-from tollbridge.healing import RememberedLessons
-from tollbridge.history import Sanitised, Target, sanitise
+from tollbridge.types.reasoning import PACK_MIME, Origin
+from tollbridge.types.text import replace_surrogates, write_json
 
 HISTORIES = 5_000
 SENT = 300
 TARGETS = (
-    Target(origin=HERE),
-    Target(),
-    Target(images=False, files=False, origin=HERE),
-    Target(rich_results=False, reasoning=False),
-    Target(calls=False, origin=HERE),
+    Receiver(origin=HERE),
+    Receiver(),
+    Receiver(images=False, files=False, origin=HERE),
+    Receiver(rich_results=False, reasoning=False),
+    Receiver(calls=False, origin=HERE),
 )
 
 
@@ -54,10 +54,10 @@ def requests(seed: int, count: int, maker: Maker | None = None) -> list[ChatRequ
 def test_any_history_becomes_a_request_that_a_strict_server_accepts(seed: int) -> None:
     target = TARGETS[seed]
     for request in requests(seed, HISTORIES // len(TARGETS)):
-        made = sanitise(request, target)
+        made = normalize_request(request, target)
         body = as_read(encode_request(made.request))
         check_schema(body)
-        check_laws(body["input"])
+        check_rules(body["input"])
         read_create(body)
         read_tools(body.get("tools"))
         items = read_input(body["input"])
@@ -72,8 +72,8 @@ def test_any_history_becomes_a_request_that_a_strict_server_accepts(seed: int) -
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_legal_already_is_not_changed_again(seed: int) -> None:
     for request in requests(100 + seed, 100):
-        once = sanitise(request, Target(origin=HERE)).request
-        twice = sanitise(once, Target(origin=HERE))
+        once = normalize_request(request, Receiver(origin=HERE)).request
+        twice = normalize_request(once, Receiver(origin=HERE))
         assert twice.request == once
         assert twice.changes == ()
 
@@ -83,23 +83,25 @@ def as_read(body: dict[str, Any]) -> Any:
     return msgspec.json.decode(write_json(body).encode())
 
 
-def check_nothing_lost(request: ChatRequest, target: Target, made: Sanitised, body: dict[str, Any]) -> None:
+def check_nothing_lost(
+    request: ChatRequest, target: Receiver, made: NormalizedRequest, body: dict[str, Any]
+) -> None:
     said = "\n".join(texts(body["input"]))
     sent_files = "\n".join(urls(body["input"]))
     for part in parts(request):
         match part:
             case TextPart(text):
-                assert mended(text).strip() in said
-            case DataPart(data, mime) if mime != CARRIED:
+                assert replace_surrogates(text).strip() in said
+            case DataPart(data, mime) if mime != PACK_MIME:
                 check_file(data, mime, said, sent_files, target)
             case ToolCallPart(_, name, given):
                 assert made.names.out(name) in said
                 check_input(given, said)
 
 
-def check_file(data: bytes, label: str, said: str, sent_files: str, target: Target) -> None:
+def check_file(data: bytes, label: str, said: str, sent_files: str, target: Receiver) -> None:
     """Its words, its bytes, or a note that says how large it was and why it is not there."""
-    mime = true_mime(data, label)
+    mime = detect_mime(data, label)
     if mime.startswith(("text/", "application/json")) and is_text(data):
         assert data.decode().strip() in said
     elif not data or not (target.images if mime.startswith("image/") else target.files):
@@ -113,7 +115,7 @@ def check_input(given: Any, said: str) -> None:
         assert given["text"] in said
     elif isinstance(given, str) and given.startswith("raw"):
         # As it was, or inside JSON where the call itself is told as text.
-        assert mended(given) in said or write_json(mended(given))[1:-1] in said
+        assert replace_surrogates(given) in said or write_json(replace_surrogates(given))[1:-1] in said
 
 
 def parts(request: ChatRequest) -> Iterable[Part]:
@@ -128,7 +130,7 @@ async def test_hundreds_of_histories_cross_the_bridge_to_a_strict_gateway_over_a
     """Some of the reasoning in them is the gateway's own, which it takes back as it gave it or not at all."""
     parts: list[Part] = []
     async with Gateway(strict=True) as gateway, OpenResponsesClient(gateway.url) as client:
-        bridge = Bridge(client, lessons=RememberedLessons())
+        bridge = Bridge(client, lessons=CompatMemory())
         question = ChatRequest(
             model=MODEL, messages=(Message(Role.USER, "Think about it."),), reasoning_effort="low"
         )

@@ -6,20 +6,19 @@ from typing import Any
 
 import pytest
 
-from tollbridge.core.messages import ChatRequest, DataPart, Message, Role, TextPart, ToolResultPart
-from tollbridge.core.texts import MAX_FILE_DATA, MAX_IMAGE_URL, MAX_TEXT
-from tollbridge.gateway.strict import check_laws, check_schema
-from tollbridge.gateways.openresponses.encode import encode_request
-from tollbridge.history import Target, sanitise
-from tollbridge.history.changes import Changes
-from tollbridge.history.contents import legal_content
+from tollbridge.history.content import Changes, Receiver, valid_content
+from tollbridge.history.normalize import normalize_request
+from tollbridge.protocols.openresponses.requests import encode_request
+from tollbridge.testing.strict import check_rules, check_schema
+from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, TextPart, ToolResultPart
+from tollbridge.types.text import MAX_FILE_DATA, MAX_IMAGE_URL, MAX_TEXT
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def content(part: TextPart | DataPart, **target: Any) -> tuple[list[TextPart | DataPart], Changes]:
     changes = Changes()
-    return legal_content(part, Target(**target), changes), changes
+    return valid_content(part, Receiver(**target), changes), changes
 
 
 def test_images_are_notes_where_the_model_takes_none() -> None:
@@ -72,15 +71,17 @@ def test_a_text_longer_than_the_wire_takes_is_sent_in_pieces() -> None:
 def test_long_messages_of_any_side_keep_to_the_schema(role: Role) -> None:
     half = TextPart("x" * (MAX_TEXT // 2 + 10))
     request = ChatRequest(model="m", messages=(Message(role, (half, half)), Message(Role.USER, "Hi")))
-    body = encode_request(sanitise(request).request)
+    body = encode_request(normalize_request(request).request)
     check_schema(body)
-    check_laws(body["input"])
+    check_rules(body["input"])
     assert str(body["input"]).count("x") >= 2 * len(half.text)
 
 
 def test_a_long_result_keeps_to_the_schema() -> None:
     result = ToolResultPart("c1", (TextPart("x" * (MAX_TEXT + 10)),))
-    body = encode_request(sanitise(ChatRequest(model="m", messages=(Message(Role.USER, (result,)),))).request)
+    body = encode_request(
+        normalize_request(ChatRequest(model="m", messages=(Message(Role.USER, (result,)),))).request
+    )
     check_schema(body)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.history.names import CallIds, Names, is_legal
+from tollbridge.history.content import CallIds, Names, is_valid_name
 
 NAMES = st.text(max_size=80) | st.sampled_from(["a b", "a_b", "a/b", "a" * 70, "a" * 71, ""])
 
@@ -14,10 +14,10 @@ NAMES = st.text(max_size=80) | st.sampled_from(["a b", "a_b", "a/b", "a" * 70, "
 def test_any_names_are_legal_on_the_way_different_and_find_back(names: list[str]) -> None:
     made = Names(names)
     sent = {name: made.out(name) for name in names}
-    assert all(map(is_legal, sent.values()))
+    assert all(map(is_valid_name, sent.values()))
     assert len(set(sent.values())) == len(set(names))
     assert all(made.back(out) == name for name, out in sent.items())
-    assert all(sent[name] == name for name in names if is_legal(name))
+    assert all(sent[name] == name for name in names if is_valid_name(name))
 
 
 def test_the_same_name_is_always_made_the_same() -> None:
@@ -33,7 +33,7 @@ def test_ids_are_given_out_once(ids: list[str]) -> None:
     giving = CallIds(ids)
     given_out = [giving.give(id_) for id_ in ids]
     assert len(set(given_out)) == len(ids)
-    assert all(map(is_legal, given_out))
+    assert all(map(is_valid_name, given_out))
 
 
 def test_the_first_owner_keeps_a_legal_id() -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tollbridge.core.messages import DataPart, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
-from tollbridge.history.changes import Changes
-from tollbridge.history.pairing import MISSING, ORPHAN, paired
+from tollbridge.history.content import Changes
+from tollbridge.history.tool_calls import MISSING_RESULT, ORPHAN_RESULT, pair_results
+from tollbridge.types.messages import DataPart, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 
 HI = TextPart("Hi")
 CALL, OTHER = ToolCallPart("c1", "weather", {"city": "Oslo"}), ToolCallPart("c2", "news", {})
 SUN, NEWS = ToolResultPart("c1", (TextPart("sun"),)), ToolResultPart("c2", (TextPart("none"),))
 RAIN = ToolResultPart("c1", (TextPart("rain"),))
-STAND_IN = ToolResultPart("c1", (TextPart(MISSING),), is_error=True)
+STAND_IN = ToolResultPart("c1", (TextPart(MISSING_RESULT),), is_error=True)
 
 
 def user(*parts: Part) -> Message:
@@ -23,7 +23,7 @@ def assistant(*parts: Part) -> Message:
 
 def pair(*messages: Message) -> tuple[list[Message], tuple[str, ...]]:
     changes = Changes()
-    return paired(messages, changes), changes.sentences
+    return pair_results(messages, changes), changes.sentences
 
 
 def test_a_legal_history_is_left_alone() -> None:
@@ -57,7 +57,7 @@ def test_a_call_without_a_result_gets_a_stand_in_that_says_so() -> None:
 
 def test_a_result_without_a_call_is_kept_as_text() -> None:
     made, changes = pair(user(SUN, HI))
-    assert made == [user(TextPart(ORPHAN), TextPart("sun"), HI)]
+    assert made == [user(TextPart(ORPHAN_RESULT), TextPart("sun"), HI)]
     assert changes == ("A tool result without its call was kept as text.",)
 
 
@@ -69,7 +69,7 @@ def test_a_result_that_came_first_is_put_after_its_call_and_not_told_twice() -> 
 
 def test_a_second_result_of_one_call_is_not_lost() -> None:
     made, _ = pair(assistant(CALL), user(SUN), user(RAIN))
-    assert made == [assistant(CALL), user(SUN), user(TextPart(ORPHAN), TextPart("rain"))]
+    assert made == [assistant(CALL), user(SUN), user(TextPart(ORPHAN_RESULT), TextPart("rain"))]
 
 
 def test_a_call_told_twice_word_for_word_is_made_once() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollbridge.core.json import write_json
-from tollbridge.core.messages import (
+from tollbridge.history.content import Receiver
+from tollbridge.history.normalize import LONE, NormalizedRequest, normalize_request
+from tollbridge.history.reasoning import DUPLICATE, FOREIGN, REFUSED, STALE, UNPROVEN, UNWANTED
+from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
@@ -16,10 +18,8 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.core.reasoning import CARRIED, Block, Carried, Origin, bind, digest
-from tollbridge.history import Sanitised, Target, sanitise
-from tollbridge.history.reasoning import FOREIGN, REFUSED, STALE, TWICE, UNPROVEN, UNWANTED
-from tollbridge.history.shape import LONE
+from tollbridge.types.reasoning import PACK_MIME, Origin, ReasoningBlock, ReasoningPack, bind, digest
+from tollbridge.types.text import write_json
 
 HERE, AWAY = Origin.of("m", "http://here"), Origin.of("m", "http://away")
 SEALED = {"id": "rs_1", "encrypted_content": "x"}
@@ -31,13 +31,15 @@ def thought(proof: dict[str, Any] | None = None, origin: Origin = HERE, text: st
     return ThinkingPart(text, "rs_1", bind(origin, proof))
 
 
-def made(*parts: Part, **target: Any) -> Sanitised:
+def made(*parts: Part, **target: Any) -> NormalizedRequest:
     """After a question, an answer of these parts, and the result of its call."""
     messages = (HI, Message(Role.ASSISTANT, parts), Message(Role.USER, (RESULT,)))
-    return sanitise(ChatRequest(model="m", messages=messages), Target(**{"origin": HERE, **target}))
+    return normalize_request(
+        ChatRequest(model="m", messages=messages), Receiver(**{"origin": HERE, **target})
+    )
 
 
-def thoughts(done: Sanitised) -> list[ThinkingPart]:
+def thoughts(done: NormalizedRequest) -> list[ThinkingPart]:
     return [p for message in done.request.messages for p in message.parts if isinstance(p, ThinkingPart)]
 
 
@@ -73,23 +75,23 @@ def test_a_server_that_takes_none_gets_none() -> None:
 def test_plain_reasoning_helps_through_one_question() -> None:
     assert thoughts(made(thought(), CALL)) == [thought()]
     messages = (HI, Message(Role.ASSISTANT, (thought(), TextPart("Hello."))), HI)
-    done = sanitise(ChatRequest(model="m", messages=messages), Target(origin=HERE))
+    done = normalize_request(ChatRequest(model="m", messages=messages), Receiver(origin=HERE))
     assert thoughts(done) == []
     assert done.changes == (STALE,)
 
 
 def test_a_thought_that_stands_there_twice_is_sent_once() -> None:
     answer = Message(Role.ASSISTANT, (thought(SEALED), TextPart("Hello.")))
-    done = sanitise(ChatRequest(model="m", messages=(HI, answer, answer, HI)), Target(origin=HERE))
+    done = normalize_request(ChatRequest(model="m", messages=(HI, answer, answer, HI)), Receiver(origin=HERE))
     assert thoughts(done) == [thought(SEALED)]
-    assert done.changes == (TWICE,)
+    assert done.changes == (DUPLICATE,)
     assert thoughts(made(thought(SIGNED), TextPart("Hello."), thought(SIGNED), CALL)) == [thought(SIGNED)]
 
 
 def test_thoughts_that_are_alike_and_not_named_stay_in_their_answers() -> None:
     answer = Message(Role.ASSISTANT, (thought(SIGNED), TextPart("Hello.")))
     messages = (HI, answer, HI, answer, HI)
-    done = sanitise(ChatRequest(model="m", messages=messages), Target(origin=HERE))
+    done = normalize_request(ChatRequest(model="m", messages=messages), Receiver(origin=HERE))
     assert thoughts(done) == [thought(SIGNED)] * 2
     assert done.changes == ()
 
@@ -100,7 +102,7 @@ def test_a_thought_without_words_or_proof_is_nothing() -> None:
 
 def test_reasoning_that_leads_to_nothing_is_left_out() -> None:
     messages = (HI, Message(Role.ASSISTANT, (thought(SEALED),)), HI)
-    done = sanitise(ChatRequest(model="m", messages=messages), Target(origin=HERE))
+    done = normalize_request(ChatRequest(model="m", messages=messages), Receiver(origin=HERE))
     assert thoughts(done) == []
     assert done.changes == (LONE,)
 
@@ -120,19 +122,21 @@ def test_the_parts_of_a_summary_are_one_thought() -> None:
     assert found.text == "One.\n\nTwo."
 
 
-def pack(*blocks: Block, origin: Origin = HERE, **calls: Any) -> DataPart:
-    return DataPart(write_json(Carried(origin.model, origin.gateway, blocks, calls)).encode(), CARRIED)
+def pack(*blocks: ReasoningBlock, origin: Origin = HERE, **calls: Any) -> DataPart:
+    return DataPart(
+        write_json(ReasoningPack(origin.model, origin.gateway, blocks, calls)).encode(), PACK_MIME
+    )
 
 
 def test_what_the_marker_carries_stands_for_thoughts_an_editor_ran_together() -> None:
     other = ToolCallPart("c2", "f", {})
-    blocks = Block("One.", "rs_1", SEALED, "c1"), Block("Two.", "rs_2", SIGNED, "c2")
+    blocks = ReasoningBlock("One.", "rs_1", SEALED, "c1"), ReasoningBlock("Two.", "rs_2", SIGNED, "c2")
     messages = (
         HI,
         Message(Role.ASSISTANT, (thought(SIGNED, text="One.Two."), CALL, other, pack(*blocks))),
         Message(Role.USER, (RESULT, ToolResultPart("c2", "ok"))),
     )
-    done = sanitise(ChatRequest(model="m", messages=messages), Target(origin=HERE))
+    done = normalize_request(ChatRequest(model="m", messages=messages), Receiver(origin=HERE))
     parts = [part for message in done.request.messages for part in message.parts]
     kinds = [part.text if isinstance(part, ThinkingPart) else type(part).__name__ for part in parts]
     assert kinds == [
@@ -147,7 +151,7 @@ def test_what_the_marker_carries_stands_for_thoughts_an_editor_ran_together() ->
 
 
 def test_a_marker_of_another_model_is_no_reasoning_of_ours_and_never_a_file() -> None:
-    done = made(pack(Block("One.", "rs_1", SEALED), origin=AWAY), CALL)
+    done = made(pack(ReasoningBlock("One.", "rs_1", SEALED), origin=AWAY), CALL)
     assert thoughts(done) == []
     assert not any(isinstance(part, DataPart) for message in done.request.messages for part in message.parts)
 

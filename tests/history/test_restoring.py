@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.adapters.answer import AnswerParts
-from tollbridge.core.events import Event, ReasoningEnded, TextDelta, ToolCall
-from tollbridge.core.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.core.reasoning import Block, Carried, Origin, bind, read_carried
-from tollbridge.history.restoring import restored
+from tollbridge.history.answer import AnswerParts
+from tollbridge.history.reasoning import restore_reasoning
+from tollbridge.types.events import Event, ReasoningEnded, TextDelta, ToolCall
+from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.types.reasoning import Origin, ReasoningBlock, ReasoningPack, bind, read_reasoning_pack
 
 HERE = Origin.of("m", "http://here")
 
@@ -43,12 +43,12 @@ def shape_of(parts: Sequence[Part]) -> str:
     )
 
 
-def carried(shape: str) -> tuple[list[Part], Carried]:
+def carried(shape: str) -> tuple[list[Part], ReasoningPack]:
     answer = AnswerParts(origin=HERE)
     parts = answer.take(answer_of(shape))
     [*more, pack], _ = answer.close()
     assert isinstance(pack, DataPart)
-    found = read_carried(pack.data)
+    found = read_reasoning_pack(pack.data)
     assert found is not None
     return [*parts, *more], found
 
@@ -68,8 +68,8 @@ def run_together(parts: Sequence[Part]) -> list[Part]:
 @pytest.mark.parametrize("shape", ["a.b.", "a1b.", ".a1", "a.b1c2", "ab.c1", "a1.b2.c.", ".a..b."])
 def test_thoughts_stand_where_they_stood(shape: str) -> None:
     parts, pack = carried(shape)
-    assert shape_of(restored(parts, pack)) == shape
-    again = restored(run_together(parts), pack)
+    assert shape_of(restore_reasoning(parts, pack)) == shape
+    again = restore_reasoning(run_together(parts), pack)
     assert shape_of(again) == re.sub(r"\.+", ".", shape)
 
 
@@ -83,9 +83,9 @@ def named(kinds: str) -> str:
 @given(st.text("a.1", max_size=9).map(named))
 def test_any_answer_comes_back_in_its_order(shape: str) -> None:
     parts, pack = carried(shape)
-    assert shape_of(restored(parts, pack)) == shape
+    assert shape_of(restore_reasoning(parts, pack)) == shape
     together = run_together(parts)
-    again = restored(together, pack)
+    again = restore_reasoning(together, pack)
     assert shape_of(again) == re.sub(r"\.+", ".", shape)
     assert run_together(again) == together
 
@@ -95,13 +95,13 @@ def test_a_text_that_is_not_as_it_was_told_is_not_cut() -> None:
     [text] = run_together(parts)
     assert isinstance(text, TextPart)
     shorter = TextPart(text.text[:-1])
-    assert restored([shorter], pack)[-1] == shorter
-    assert shape_of(restored([shorter], pack)) == "ab."
-    assert shape_of(restored([ToolCallPart("1", "f", {})], pack)) == "ab1"
+    assert restore_reasoning([shorter], pack)[-1] == shorter
+    assert shape_of(restore_reasoning([shorter], pack)) == "ab."
+    assert shape_of(restore_reasoning([ToolCallPart("1", "f", {})], pack)) == "ab1"
 
 
-def old(*blocks: Block) -> Carried:
-    return Carried(HERE.model, HERE.gateway, blocks)
+def old(*blocks: ReasoningBlock) -> ReasoningPack:
+    return ReasoningPack(HERE.model, HERE.gateway, blocks)
 
 
 SEALED = {"encrypted_content": "x"}
@@ -109,20 +109,20 @@ CALL = ToolCallPart("1", "f", {})
 
 
 def test_a_pack_without_places_is_read_as_before() -> None:
-    pack = old(Block("One.", "a", SEALED), Block("Two.", "b", SEALED, "1"))
-    assert shape_of(restored([TextPart("Hi"), CALL], pack)) == "a.b1"
+    pack = old(ReasoningBlock("One.", "a", SEALED), ReasoningBlock("Two.", "b", SEALED, "1"))
+    assert shape_of(restore_reasoning([TextPart("Hi"), CALL], pack)) == "a.b1"
 
 
 def test_where_a_pack_has_no_places_thoughts_that_came_back_whole_have_theirs() -> None:
     kept = ThinkingPart("One.", "a", bind(HERE, SEALED))
-    pack = old(Block("One.", "a", SEALED))
-    assert shape_of(restored([TextPart("Hi"), kept, CALL], pack)) == ".a1"
+    pack = old(ReasoningBlock("One.", "a", SEALED))
+    assert shape_of(restore_reasoning([TextPart("Hi"), kept, CALL], pack)) == ".a1"
     changed = ThinkingPart("One.Two.", "a", bind(HERE, SEALED))
-    assert shape_of(restored([TextPart("Hi"), changed, CALL], pack)) == "a.1"
+    assert shape_of(restore_reasoning([TextPart("Hi"), changed, CALL], pack)) == "a.1"
 
 
 def test_the_same_thought_thought_twice_is_restored_twice() -> None:
     kept = ThinkingPart("One.", "a", bind(HERE, SEALED))
-    pack = old(Block("One.", "a", SEALED), Block("One.", "a", SEALED))
-    found = restored([kept, CALL, kept, TextPart("Hi")], pack)
+    pack = old(ReasoningBlock("One.", "a", SEALED), ReasoningBlock("One.", "a", SEALED))
+    found = restore_reasoning([kept, CALL, kept, TextPart("Hi")], pack)
     assert shape_of(found) == "a1a."

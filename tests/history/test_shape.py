@@ -6,14 +6,23 @@ from typing import Any
 
 import pytest
 
-from tollbridge.core.messages import ChatRequest, Message, NamedTool, Part, Role, TextPart, Tool, ToolCallPart
-from tollbridge.history import Sanitised, sanitise
+from tollbridge.history.normalize import NormalizedRequest, normalize_request
+from tollbridge.types.messages import (
+    ChatRequest,
+    Message,
+    NamedTool,
+    Part,
+    Role,
+    TextPart,
+    Tool,
+    ToolCallPart,
+)
 
 HI = Message(Role.USER, "Hi")
 
 
-def made(*messages: Message, **fields: Any) -> Sanitised:
-    return sanitise(ChatRequest(model="m", messages=messages, **fields))
+def made(*messages: Message, **fields: Any) -> NormalizedRequest:
+    return normalize_request(ChatRequest(model="m", messages=messages, **fields))
 
 
 @pytest.mark.parametrize("parts", ["", " \n", ()])

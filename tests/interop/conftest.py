@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.interop import node
 
-from tollbridge.gateway import Gateway, Settings
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.server import Gateway
 
 
 @pytest.fixture(scope="session")
@@ -19,5 +20,7 @@ def node_modules() -> Path:
 
 @pytest.fixture
 async def gateway() -> AsyncIterator[Gateway]:
-    async with Gateway(api_key="tb-interop-key", settings=Settings(stall_seconds=0.5, pace=0.002)) as gateway:
+    async with Gateway(
+        api_key="tb-interop-key", settings=FaultSettings(stall_seconds=0.5, pace=0.002)
+    ) as gateway:
         yield gateway

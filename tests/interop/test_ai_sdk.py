@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.interop.node import run_script
 
-from tollbridge.gateway import Gateway
+from tollbridge.testing.server import Gateway
 
 SCRIPT = Path(__file__).with_name("ai_sdk.mjs").read_bytes()
 WEATHER = {

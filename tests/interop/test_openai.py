@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from tollbridge.gateway import Gateway
+from tollbridge.testing.server import Gateway
 
 MODEL = "tollbridge/demo"
 
@@ -159,8 +159,8 @@ async def test_models_and_token_counts_are_read(client: openai.AsyncOpenAI) -> N
 
 
 async def test_the_clients_own_events_can_be_adapted_to_parts() -> None:
-    from tollbridge import OpenResponsesStreamAdapter, TextPart
-    from tollbridge.core.messages import Part
+    from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter
+    from tollbridge.types.messages import Part, TextPart
 
     parts: list[Part] = []
     async with Gateway() as gateway, openai.AsyncOpenAI(base_url=gateway.url, api_key="none") as client:

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tollbridge.local import SMOLLM2, LocalModelFailed, PinnedModel, fetch
-from tollbridge.local.fetch import models_folder
+from tollbridge.local import fetch
+from tollbridge.local.fetch import SMOLLM2, LocalModelFailed, PinnedModel, models_folder
 
 CONTENT = b"GGUF" + bytes(range(256)) * 1000
 

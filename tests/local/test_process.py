@@ -14,7 +14,8 @@ import aiohttp
 import psutil
 import pytest
 
-from tollbridge.local import SMOLLM2, LocalModel, LocalModelFailed
+from tollbridge.local.fetch import SMOLLM2, LocalModelFailed
+from tollbridge.local.process import LocalModel
 
 slow = pytest.mark.slow  # these load the real model, and fetch it where it is missing
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tollbridge.local.surroundings import without_keys
+from tollbridge.local.fetch import environment_without_keys
 
 
 def test_keys_are_not_handed_on_and_everything_else_is() -> None:
@@ -12,4 +12,4 @@ def test_keys_are_not_handed_on_and_everything_else_is() -> None:
         "PIP_INDEX_PASSWORD": "d",
         "OMP_NUM_THREADS": "2",
     }
-    assert list(without_keys(given)) == ["PATH", "PIP_INDEX_PASSWORD", "OMP_NUM_THREADS"]
+    assert list(environment_without_keys(given)) == ["PATH", "PIP_INDEX_PASSWORD", "OMP_NUM_THREADS"]

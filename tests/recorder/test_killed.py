@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from tests.cli.driving import environment, tollbridge
 
-from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart
-from tollbridge.gateway import Gateway, Settings
-from tollbridge.recorder import Recorder
-from tollbridge.recorder.lines import Begun, Received, Sent
-from tollbridge.recorder.playing import difference, play
-from tollbridge.recorder.reading import Recording, read_recording
+from tollbridge.recorder.recorder import Recorder
+from tollbridge.recorder.recording import Begun, Received, Recording, Sent, read_recording
+from tollbridge.recorder.replay import diff_parts, replay_recording
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.server import Gateway
+from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
 
 KEY = "tk-0123456789-secret"
-SLOW = Settings(pace=0.05)
+SLOW = FaultSettings(pace=0.05)
 
 
 async def killed(folder: Path, question: str, *options: str) -> Path:
@@ -53,7 +53,7 @@ async def test_a_turn_whose_process_was_killed_is_recorded_as_far_as_it_came(tmp
     assert b"response.output_text.delta" in answer(recording)
     parts = recording.parts
     assert "".join(getattr(part, "text", "") for part in parts).startswith("You said")
-    assert difference(parts, (await play(recording)).parts[: len(parts)]) == []
+    assert diff_parts(parts, (await replay_recording(recording)).parts[: len(parts)]) == []
     shown = await tollbridge("replay", "--diff", str(path))
     assert shown.code == 0
     assert "interrupted: the process ended before the turn did" in shown.out
@@ -67,7 +67,7 @@ async def test_a_key_that_a_model_was_told_is_not_in_what_is_left(
 ) -> None:
     path = await killed(tmp_path, f"My key is {KEY}, remember it.", *options)
     recording = read_recording(path)
-    spoken = "".join(getattr(part, "text", "") for part in (await play(recording)).parts)
+    spoken = "".join(getattr(part, "text", "") for part in (await replay_recording(recording)).parts)
     assert len(spoken) > 20
     for piece in (KEY, KEY[:10], KEY[-10:]):
         assert piece.encode() not in path.read_bytes()
@@ -112,7 +112,7 @@ async def test_a_key_that_only_the_server_spells_out_is_covered_meanwhile_too(tm
             hear([TextPart(piece)])
         (path,) = tmp_path.iterdir()
         recording = read_recording(path)
-        spoken = "".join(getattr(part, "text", "") for part in (await play(recording)).parts)
+        spoken = "".join(getattr(part, "text", "") for part in (await replay_recording(recording)).parts)
         assert "xx" in spoken
         for piece in (KEY, KEY[:4], KEY[-4:]):
             assert piece not in spoken
@@ -122,7 +122,7 @@ async def test_a_key_that_only_the_server_spells_out_is_covered_meanwhile_too(tm
 async def test_a_request_that_is_too_large_is_left_out_and_the_answer_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tollbridge.recorder.tape.TAPE_LIMIT", 100_000)
+    monkeypatch.setattr("tollbridge.recorder.recorder.RECORDING_LIMIT", 100_000)
     recorder = Recorder(tmp_path)
     report: list[Part] = []
     asked = ChatRequest(model="m", messages=(Message(Role.USER, "x" * 60_000),))

@@ -12,26 +12,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollbridge.bridge import Bridge
-from tollbridge.clients.choice import open_client
-from tollbridge.clients.gateway import GatewayClient
+from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.errors import BridgeError, RequestError
-from tollbridge.core.json import write_json
-from tollbridge.core.messages import ChatRequest, DataPart, Message, Part, Role, Tool
-from tollbridge.core.models import Capabilities
-from tollbridge.core.pictures import draw_png
-from tollbridge.core.quirks import Quirks
-from tollbridge.gateway import SCENARIOS, Gateway, Settings
-from tollbridge.healing import Learned, RememberedLessons
-from tollbridge.io.retry import RetryPolicy
-from tollbridge.recorder import Recorder
-from tollbridge.recorder.lines import Cut, Received, Sent
-from tollbridge.recorder.playing import difference, play
-from tollbridge.recorder.reading import is_recording, read_recording
+from tollbridge.compat.profiles import CompatMemory, LearnedQuirks
+from tollbridge.engine import open_client
+from tollbridge.recorder.recorder import Recorder
+from tollbridge.recorder.recording import Cut, Received, Sent, is_recording, read_recording
+from tollbridge.recorder.replay import diff_parts, replay_recording
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.scenarios import SCENARIOS
+from tollbridge.testing.server import Gateway
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.turn import Bridge
+from tollbridge.types.errors import BridgeError, RequestError
+from tollbridge.types.media import draw_png
+from tollbridge.types.messages import ChatRequest, DataPart, Message, Part, Role, Tool
+from tollbridge.types.models import Capabilities
+from tollbridge.types.quirks import Quirks
+from tollbridge.types.text import write_json
 
 KEY = "tk-0123456789-secret"
-QUICK = Settings(stall_seconds=0.05, oversized_bytes=200_000, pace=0.001)
+QUICK = FaultSettings(stall_seconds=0.05, oversized_bytes=200_000, pace=0.001)
 ONCE = RetryPolicy(attempts=2, first=0.01)
 TOOL = Tool("get_weather", "The weather", {"type": "object", "properties": {"city": {"type": "string"}}})
 
@@ -48,7 +49,7 @@ async def record(
     parts: list[Part] = []
     failure: BridgeError | None = None
     try:
-        async with recorder.tape(asked, learned=Learned()) as tape:
+        async with recorder.tape(asked, learned=LearnedQuirks()) as tape:
             turn = await Bridge(client.watched(tape)).answer(asked, tape.heard(parts.extend), api_key=KEY)
             tape.finished(turn.finish_reason, turn.usage)
     except BridgeError as error:
@@ -64,7 +65,7 @@ async def test_every_scenario_replays_to_the_same_parts_byte_for_byte(scenario: 
     ):
         path, live, failure = await record(client, tmp_path, request("Say what you see.", tools=(TOOL,)))
     recording = read_recording(path)
-    played = await play(recording)
+    played = await replay_recording(recording)
     assert [write_json(part) for part in recording.parts] == [write_json(part) for part in live]
     assert [write_json(part) for part in played.parts] == [write_json(part) for part in live]
     assert len(played.requests) == len(recording.attempts)
@@ -80,8 +81,8 @@ async def test_every_scenario_replays_to_the_same_parts_byte_for_byte(scenario: 
 async def test_each_backend_replays(backend: Any, question: str, tmp_path: Path) -> None:
     async with Gateway() as gateway, open_client(backend, gateway.url) as client:
         path, live, _ = await record(client, tmp_path, request(question, tools=(TOOL,)))
-    played = await play(read_recording(path))
-    assert difference(live, played.parts) == []
+    played = await replay_recording(read_recording(path))
+    assert diff_parts(live, played.parts) == []
     assert played.requests == [[]]
 
 
@@ -97,7 +98,7 @@ async def test_a_request_that_would_be_put_otherwise_today_is_found_out(tmp_path
     body["tools"].append({"type": "function"})
     other = msgspec.structs.replace(sent, body=write_json(body))
     lines = tuple(other if line is sent else line for line in recording.lines)
-    played = await play(msgspec.structs.replace(recording, lines=lines))
+    played = await replay_recording(msgspec.structs.replace(recording, lines=lines))
     (found,) = played.requests
     assert sorted(found) == [
         ("input[0].content", '"goodbye"', '"hello"'),
@@ -107,12 +108,12 @@ async def test_a_request_that_would_be_put_otherwise_today_is_found_out(tmp_path
 
 
 async def test_a_request_is_put_by_what_was_known_then(tmp_path: Path) -> None:
-    known = Learned(Quirks(system="system", text_as="array"))
+    known = LearnedQuirks(Quirks(system="system", text_as="array"))
     abilities = Capabilities(tools=True, images=False, files=True, reasoning=False)
     image = DataPart(draw_png(), "image/png")
     messages = (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, (image,)))
     asked = ChatRequest(model="tollbridge/demo", messages=messages)
-    lessons = RememberedLessons()
+    lessons = CompatMemory()
     recorder = Recorder(tmp_path)
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         lessons.learn(client.base_url, asked.model, known)
@@ -121,7 +122,7 @@ async def test_a_request_is_put_by_what_was_known_then(tmp_path: Path) -> None:
             await bridge.answer(asked, tape.heard(lambda parts: None), abilities=abilities)
         roles = [item["role"] for item in gateway.requests[-1].body["input"]]
     assert roles == ["system", "user"]
-    assert (await play(read_recording(next(tmp_path.iterdir())))).requests == [[]]
+    assert (await replay_recording(read_recording(next(tmp_path.iterdir())))).requests == [[]]
 
 
 async def test_a_recording_has_the_request_the_bytes_and_the_times(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ async def test_attempts_that_failed_are_on_it_too(tmp_path: Path) -> None:
     recording = read_recording(path)
     statuses = [attempt.answered.status for attempt in recording.attempts if attempt.answered]
     assert statuses == [500, 200]
-    assert difference(live, (await play(recording)).parts) == []
+    assert diff_parts(live, (await replay_recording(recording)).parts) == []
 
 
 async def test_a_turn_that_was_stopped_is_recorded_as_far_as_it_came(tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ async def test_a_turn_that_was_stopped_is_recorded_as_far_as_it_came(tmp_path: P
             await Bridge(client.watched(tape)).answer(request(), tape.heard(report))
 
     async with (
-        Gateway(scenario="slow", settings=Settings(pace=0.05)) as gateway,
+        Gateway(scenario="slow", settings=FaultSettings(pace=0.05)) as gateway,
         OpenResponsesClient(gateway.url) as client,
     ):
         task = asyncio.ensure_future(turn(client))
@@ -181,7 +182,7 @@ async def test_a_turn_that_was_stopped_is_recorded_as_far_as_it_came(tmp_path: P
     recording = read_recording(next(tmp_path.iterdir()))
     assert recording.ended is not None
     assert recording.ended.outcome == "cancelled"
-    assert difference(live, (await play(recording)).parts) == []
+    assert diff_parts(live, (await replay_recording(recording)).parts) == []
 
 
 async def test_a_key_that_the_model_spells_out_is_not_recorded_in_pieces(tmp_path: Path) -> None:
@@ -192,9 +193,9 @@ async def test_a_key_that_the_model_spells_out_is_not_recorded_in_pieces(tmp_pat
     assert KEY.encode() not in path.read_bytes()
     recording = read_recording(path)
     assert recording.begun.redacted
-    played = (await play(recording)).parts
+    played = (await replay_recording(recording)).parts
     assert KEY not in "".join(getattr(part, "text", "") for part in played)
-    assert difference(recording.parts, played) == []
+    assert diff_parts(recording.parts, played) == []
 
 
 async def test_a_key_that_the_gateway_quotes_is_covered_where_it_stands(tmp_path: Path) -> None:
@@ -221,14 +222,14 @@ async def test_content_is_blotted_out_where_that_is_asked(tmp_path: Path) -> Non
     for secret in (b"Zanzibar", b"weather "):
         assert secret not in path.read_bytes()
         assert secret not in data
-    played = (await play(recording)).parts
-    assert difference(recording.parts, played) == []
+    played = (await replay_recording(recording)).parts
+    assert diff_parts(recording.parts, played) == []
     assert [type(part) for part in played] == [type(part) for part in live]
     assert recording.begun.redacted
 
 
 async def test_a_tape_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tollbridge.recorder.tape.TAPE_LIMIT", 2_000)
+    monkeypatch.setattr("tollbridge.recorder.recorder.RECORDING_LIMIT", 2_000)
     async with Gateway(scenario="long") as gateway, OpenResponsesClient(gateway.url) as client:
         path, live, _ = await record(client, tmp_path, request())
     recording = read_recording(path)
@@ -240,14 +241,14 @@ async def test_a_tape_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 async def test_a_folder_has_a_limit_and_the_oldest_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tollbridge.recorder.folder.FILE_LIMIT", 3)
+    monkeypatch.setattr("tollbridge.recorder.recorder.FILE_LIMIT", 3)
     paths = []
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         for number in range(5):
             path, _, _ = await record(client, tmp_path, request())
             os.utime(path, (number, number))
             paths.append(path)
-        monkeypatch.setattr("tollbridge.recorder.folder.SIZE_LIMIT", 1)
+        monkeypatch.setattr("tollbridge.recorder.recorder.SIZE_LIMIT", 1)
         assert sorted(tmp_path.iterdir()) == sorted(paths[-3:])
         path, _, _ = await record(client, tmp_path, request())
     assert list(tmp_path.iterdir()) == [path]  # the newest stays, however large
@@ -256,7 +257,7 @@ async def test_a_folder_has_a_limit_and_the_oldest_go(
 async def test_a_folder_that_is_full_keeps_the_files_that_are_not_recordings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tollbridge.recorder.folder.FILE_LIMIT", 1)
+    monkeypatch.setattr("tollbridge.recorder.recorder.FILE_LIMIT", 1)
     theirs = ("training.jsonl", "20260101-000000-0123abcd.jsonl", "kept-recording.jsonl")
     for name in theirs[:2]:
         (tmp_path / name).write_text('{"prompt": "mine"}\n')
@@ -295,7 +296,7 @@ async def test_turns_at_once_are_on_tapes_of_their_own(tmp_path: Path) -> None:
         )
     for number, (path, live, _) in enumerate(made):
         recording = read_recording(path)
-        assert difference(live, recording.parts) == []
+        assert diff_parts(live, recording.parts) == []
         (sent,) = [line for line in recording.lines if isinstance(line, Sent)]
         assert f"number {number}" in sent.body
 

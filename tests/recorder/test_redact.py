@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.gateways.dialects import decoder_for
-from tollbridge.recorder.redact import (
+from tollbridge.protocols.detect import decoder_for
+from tollbridge.recorder.redaction import (
     ContentCover,
     KeyCover,
     hide_content,

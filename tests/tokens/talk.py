@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tollbridge.core.messages import ChatRequest, Message, Part, Role, TextPart, Tool, ToolResultPart
-from tollbridge.tokens.estimate import compact_json, read_message
-from tollbridge.tokens.families import Family
-from tollbridge.tokens.texts import Texts
+from tollbridge.tokens.prompts import compact_json, read_message
+from tollbridge.tokens.tokenizers import Family, TextFeatures
+from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, Tool, ToolResultPart
 
 # No family knows these models, so they are counted in weighted categories.
 MODEL = "hidden/model"
@@ -16,7 +15,7 @@ TOOLS = (
     Tool("search", "Search all files for a pattern.", {"type": "object", "properties": {"pattern": {}}}),
 )
 PROSE = "The quick brown fox jumps over the lazy dog near the old stone bridge. "
-_TEXTS = Texts()
+_TEXTS = TextFeatures()
 _HIDDEN = Family("hidden", "llama2")
 
 

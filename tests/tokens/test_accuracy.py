@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollbridge.tokens.accuracy import HitRates, percentile, summarise
+from tollbridge.tokens.records import HitRates, percentile, summarise
 
 # Model, method, estimate before learning, estimate, truth.
 OUTCOMES = [

@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.tokens.talk import assistant, request, result, system, user
-from tollbridge.core.messages import (
+from tollbridge.tokens.prompts import Content, last_word_of_user, read_message, read_toolset
+from tollbridge.tokens.tokenizers import TextFeatures, family_of
+from tollbridge.types.messages import (
     DataPart,
     Message,
     OutputFormat,
@@ -18,12 +20,9 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.tokens.estimate import Content, last_word_of_user, read_message, read_toolset
-from tollbridge.tokens.families import family_of
-from tollbridge.tokens.texts import Texts
 
 GPT = "openai/gpt-4o"
-TEXTS = Texts()
+TEXTS = TextFeatures()
 PNG = DataPart(bytes.fromhex("89504e470d0a1a0a0000000d49484452" + "00000400" * 2), "image/png")
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tollbridge.tokens.families import families, family_of
-from tollbridge.tokens.population import WEIGHTS
-from tollbridge.tokens.tokenizers import tokenizer
+from tollbridge.tokens.priors import WEIGHTS
+from tollbridge.tokens.tokenizers import families, family_of, tokenizer
 
 VOCABULARIES = {
     "openai/gpt-5": "o200k_base",

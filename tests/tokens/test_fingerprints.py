@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tollbridge.core.messages import (
+from tollbridge.tokens.prompts import answer_fingerprint, chain, fingerprint, toolset_fingerprint
+from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
@@ -18,12 +19,6 @@ from tollbridge.core.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-)
-from tollbridge.tokens.fingerprints import (
-    answer_fingerprint,
-    chain,
-    fingerprint,
-    toolset_fingerprint,
 )
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.core.pictures import size_of
 from tollbridge.tokens.images import image_tokens, price_of
+from tollbridge.types.media import image_size
 
 # All of them are 37 pixels wide and 23 high, written by Pillow.
 IMAGES = sorted((Path(__file__).parent / "images").iterdir())
@@ -38,7 +38,7 @@ PRICES = [
 
 @pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.name)
 def test_the_size_is_read_from_the_bytes(path: Path) -> None:
-    assert size_of(path.read_bytes()) == (37, 23)
+    assert image_size(path.read_bytes()) == (37, 23)
 
 
 def test_all_formats_are_here() -> None:
@@ -48,7 +48,7 @@ def test_all_formats_are_here() -> None:
 @pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.name)
 def test_an_image_cut_short_has_no_size_and_still_a_price(path: Path) -> None:
     for length in range(30):
-        assert size_of(path.read_bytes()[:length]) in (None, (37, 23))
+        assert image_size(path.read_bytes()[:length]) in (None, (37, 23))
     assert image_tokens("openai/gpt-4o", path.read_bytes()[:9]) == 1105
 
 
@@ -60,6 +60,6 @@ def test_an_image_costs_what_the_provider_documents(model: str, size: tuple[int,
 @given(st.binary(max_size=200), st.sampled_from([path.read_bytes()[:16] for path in IMAGES]))
 def test_no_bytes_are_too_strange(data: bytes, start: bytes) -> None:
     for given_bytes in (data, start + data):
-        size = size_of(given_bytes)
+        size = image_size(given_bytes)
         assert size is None or min(size) > 0
         assert image_tokens("anthropic/claude-sonnet-4.5", given_bytes) > 0

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from tollbridge.tokens.categories import SIZE
-from tollbridge.tokens.families import Overheads, family_of
+from tollbridge.tokens.features import SIZE
 from tollbridge.tokens.learner import Block, Extra, Weights, extra_prior, text_prior
-from tollbridge.tokens.population import WEIGHTS, prior
+from tollbridge.tokens.priors import WEIGHTS, prior
+from tollbridge.tokens.tokenizers import Overheads, family_of
 
 
 def weights(model: str = "hidden/model") -> Weights:

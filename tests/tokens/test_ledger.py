@@ -19,7 +19,8 @@ from tests.tokens.talk import (
     system,
     user,
 )
-from tollbridge.core.messages import (
+from tollbridge.tokens.ledger import Ledger
+from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
@@ -28,8 +29,7 @@ from tollbridge.core.messages import (
     Tool,
     ToolCallPart,
 )
-from tollbridge.core.usage import Usage
-from tollbridge.tokens import Ledger
+from tollbridge.types.usage import Usage
 
 START = (system(PROSE * 20), user(PROSE * 3))
 

@@ -7,11 +7,11 @@ import wave
 
 import pytest
 
-from tollbridge.core.messages import ChatRequest, DataPart, Message, Role, TextPart
-from tollbridge.core.reasoning import CARRIED
-from tollbridge.gateways.openresponses.encode import translate_messages
-from tollbridge.history import sanitise
-from tollbridge.tokens.media import media_tokens, pages, seconds, text_of
+from tollbridge.history.normalize import normalize_request
+from tollbridge.protocols.openresponses.requests import translate_messages
+from tollbridge.tokens.images import media_tokens, pages, seconds, text_of
+from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, TextPart
+from tollbridge.types.reasoning import PACK_MIME
 
 PDF = (
     b"%PDF-1.4\n1 0 obj<</Type /Pages /Kids [2 0 R 3 0 R] /Count 2>>endobj\n"
@@ -65,7 +65,7 @@ def test_a_part_that_is_text_is_read_as_text() -> None:
     assert text_of(DataPart(b"<a/>", "application/atom+xml")) == "<a/>"
     assert text_of(DataPart(b"\xff\xfe", "text/plain")) == "\ufffd\ufffd"
     assert text_of(DataPart(b"", "image/png")) is None
-    assert text_of(DataPart(b"{}", CARRIED)) is None
+    assert text_of(DataPart(b"{}", PACK_MIME)) is None
 
 
 LABELS = (
@@ -92,7 +92,7 @@ def test_what_is_estimated_as_text_is_what_is_sent_as_text(data: bytes, label: s
     part = DataPart(data, label)
     [item] = translate_messages([Message(Role.USER, (part,))])
     sent = item["content"] if isinstance(item["content"], str) else item["content"][0].get("text")
-    legal = sanitise(ChatRequest(model="m", messages=(Message(Role.USER, (part,)),)))
+    legal = normalize_request(ChatRequest(model="m", messages=(Message(Role.USER, (part,)),)))
     [made] = legal.request.messages[0].parts
     assert text_of(part) == sent == (made.text if isinstance(made, TextPart) else None)
 

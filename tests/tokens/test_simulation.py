@@ -10,10 +10,10 @@ from bench.tokens.conversations import Step, steps
 from bench.tokens.corpus import corpus
 from bench.tokens.providers import Provider
 
-from tollbridge.core.usage import Usage
-from tollbridge.tokens import Ledger
-from tollbridge.tokens.accuracy import percentile
+from tollbridge.tokens.ledger import Ledger
+from tollbridge.tokens.records import percentile
 from tollbridge.tokens.tokenizers import tokenizer
+from tollbridge.types.usage import Usage
 
 # Three conversations are open at once: from the fourth on, something was learned before they began.
 WARM = 3

@@ -18,7 +18,8 @@ from bench.tokens.chunks import chunks
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.tokens import Ledger, tokenizers
+from tollbridge.tokens import tokenizers
+from tollbridge.tokens.ledger import Ledger
 from tollbridge.tokens.tokenizers import MOST_PIECES, PIECE, Tokenizer, tokenizer, warm
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from tests.vscode.person import Person
 from tests.vscode.window import ARTIFACTS, opened, shoot
 from workshop.workbench import Workbench
 
-from tollbridge.gateway import Gateway, Settings
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.server import Gateway
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -28,7 +29,7 @@ KEY, WRONG_KEY = "sk-toll-browser-4711", "sk-toll-wrong-0815"
 
 async def test_from_setting_up_to_an_agents_answer(browser: None, packed: Path, tmp_path: Path) -> None:
     async with (
-        Gateway(api_key=KEY, settings=Settings(pace=0.025)) as gateway,
+        Gateway(api_key=KEY, settings=FaultSettings(pace=0.025)) as gateway,
         Workbench(tmp_path, tree="strict", vsix=packed) as workbench,
         opened(workbench) as page,
     ):

@@ -19,8 +19,9 @@ from tests.vscode.person import Person
 from tests.vscode.window import opened, shoot
 from workshop.workbench import Workbench
 
-from tollbridge.gateway import Answer, Call, Gateway, Think, Turn
-from tollbridge.gateway.resources import seal
+from tollbridge.testing.requests import AcceptedRequest
+from tollbridge.testing.responses import Call, ScriptedAnswer, Think, seal
+from tollbridge.testing.server import Gateway
 
 # The first run installs the proxy, which takes minutes.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.asyncio(loop_scope="module")]
@@ -62,11 +63,11 @@ async def scene(
             await shoot(page, "gateways-at-the-end")  # also where a test failed
 
 
-def _thinks_and_lists(turn: Turn, folder: Path) -> Answer | None:
+def _thinks_and_lists(turn: AcceptedRequest, folder: Path) -> ScriptedAnswer | None:
     """A thought and the call it leads to; after the tool's result, what the scripted model says."""
     if any(item["type"] == "function_call_output" for item in turn.items):
         return None
-    return Answer(blocks=(Think(THOUGHT), Call("list_dir", json.dumps({"path": str(folder)}))))
+    return ScriptedAnswer(blocks=(Think(THOUGHT), Call("list_dir", json.dumps({"path": str(folder)}))))
 
 
 async def test_an_agents_turn_goes_through_a_litellm_proxy(scene: Scene) -> None:

@@ -13,8 +13,9 @@ from tests.vscode.window import ARTIFACTS, descendants, opened, run_inside, runs
 from workshop.codeserver import Tree
 from workshop.workbench import Workbench
 
-from tollbridge.core.pictures import draw_png
-from tollbridge.gateway import Gateway, Settings
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.server import Gateway
+from tollbridge.types.media import draw_png
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -27,7 +28,7 @@ PACE = 0.025
 @pytest.mark.parametrize("tree", ["stock", "strict"])
 async def test_everything_an_extension_can_ask(tree: Tree, built: Path, tmp_path: Path) -> None:
     results = tmp_path / "results.json"
-    async with Gateway(settings=Settings(pace=PACE)) as gateway:
+    async with Gateway(settings=FaultSettings(pace=PACE)) as gateway:
         workbench = Workbench(
             tmp_path / "vscode",
             tree=tree,

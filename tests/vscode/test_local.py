@@ -12,7 +12,9 @@ from tests.vscode.person import Person
 from tests.vscode.window import opened, shoot
 from workshop.workbench import Workbench
 
-from tollbridge.local import SMOLLM2, LocalModel, fetch
+from tollbridge.local import fetch
+from tollbridge.local.fetch import SMOLLM2
+from tollbridge.local.process import LocalModel
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="module")]
 

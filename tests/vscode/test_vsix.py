@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from workshop import vsix
 
-from tollbridge.core.version import VERSION
+from tollbridge import __version__
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -61,11 +61,11 @@ def test_the_copy_inside_runs_by_itself(archive: zipfile.ZipFile, tmp_path: Path
         check=True,
         cwd=tmp_path,
     )
-    assert VERSION.encode() in started.stdout, started.stderr
+    assert __version__.encode() in started.stdout, started.stderr
 
 
 def test_the_extension_and_the_engine_have_one_version() -> None:
-    assert DESCRIBED["version"] == VERSION
+    assert DESCRIBED["version"] == __version__
 
 
 def test_a_workspace_can_choose_neither_the_program_nor_where_it_connects() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -11,9 +12,28 @@ from types import TracebackType
 
 import click
 
-from tollbridge.cli.streams import claim_streams
-from tollbridge.cli.warnings import speak_plainly
-from tollbridge.core.errors import BridgeError
+from tollbridge.cli.terminal import Paint, claim_streams, folded, one_line
+from tollbridge.types.errors import BridgeError
+
+# SECTION What the parts below warn of, as a person reads it: a sentence on standard error.
+
+
+class WarningHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        said = one_line(record.getMessage()).rstrip(".")
+        first, _, _ = said.partition(" ")
+        if first.isalpha():  # a word, and not the path of a file
+            said = said[0].upper() + said[1:]
+        paint = Paint(sys.stderr)
+        click.echo(f"{paint.dim}{folded(f'Note: {said}.', sys.stderr)}{paint.plain}", err=True)
+
+
+def print_warnings() -> None:
+    """For programs that set up no log of their own."""
+    logging.lastResort = WarningHandler(logging.WARNING)
+
+
+# SECTION The program a person starts. Each command lives in its own module and is loaded when it is used.
 
 # The commands: where each one lives, and what the list of commands says about it.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -23,13 +43,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("tollbridge.cli.config", "Show every setting in force, and where it came from."),
     "count": ("tollbridge.cli.count", "Count the tokens of a text or a conversation."),
     "doctor": ("tollbridge.cli.doctor", "Examine a server and write the profile to talk to it by."),
-    "gateway": ("tollbridge.cli.serve", "Serve the embedded OpenResponses gateway, for tests."),
-    "local": ("tollbridge.cli.serve", "Fetch a small model and serve it on this machine."),
+    "gateway": ("tollbridge.cli.servers", "Serve the embedded OpenResponses gateway, for tests."),
+    "local": ("tollbridge.cli.servers", "Fetch a small model and serve it on this machine."),
     "login": ("tollbridge.cli.login", "Keep an account's key in the system's keyring."),
     "logout": ("tollbridge.cli.login", "Take an account's key out of the keyring."),
     "models": ("tollbridge.cli.models", "List the models of a gateway."),
     "replay": ("tollbridge.cli.replay", "Run recorded turns and responses through the code of today."),
-    "sidecar": ("tollbridge.cli.editor", "Serve an editor over standard input and output."),
+    "sidecar": ("tollbridge.cli.sidecar", "Serve an editor over standard input and output."),
     "usage": ("tollbridge.cli.usage", "Show what was used, by day and model, and what it cost."),
 }
 
@@ -74,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The edge: whatever happens becomes a sentence and an exit code."""
     sys.excepthook = _last_words
     claim_streams()
-    speak_plainly()
+    print_warnings()
     sys.exit(_run(arguments))
 
 
@@ -87,9 +107,9 @@ def _run(arguments: list[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BridgeError as error:
-        from tollbridge.cli.failures import tell
+        from tollbridge.cli.errors import print_error
 
-        tell(error)
+        print_error(error)
         return 1
     return code if isinstance(code, int) else 0
 

@@ -9,9 +9,9 @@ import msgspec
 
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import Paint, columns_of, counted, folded, one_line
-from tollbridge.core.places import database_file
+from tollbridge.config.paths import database_file
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.tokens import Accuracy
+from tollbridge.tokens.records import Accuracy
 
 _BARS = "▁▂▃▄▅▆▇█"
 # An error of so much, or more, is the highest bar.

@@ -10,35 +10,33 @@ import click
 import msgspec
 
 from tollbridge.cli.connection import connect, pick_model
-from tollbridge.cli.conversation import Conversation
-from tollbridge.cli.failures import tell
-from tollbridge.cli.listening import Listener, open_toll, show_changes
+from tollbridge.cli.errors import print_error
 from tollbridge.cli.options import (
     PROMPT_LIMIT,
-    Where,
-    Wishes,
+    ConnectionOptions,
+    PromptOptions,
+    connection_options,
+    prompt_options,
     record_options,
     ui_stream_option,
-    where_options,
-    wish_options,
 )
-from tollbridge.cli.screen import Screen
+from tollbridge.cli.run_turn import Conversation, TurnRunner, open_accounting, show_changes
+from tollbridge.cli.screen import Screen, usage_line
 from tollbridge.cli.summary import summarise, to_json
-from tollbridge.cli.toll import toll_line
-from tollbridge.core.messages import Message, Role, TextPart
-from tollbridge.core.places import database_file
-from tollbridge.core.texts import mended
-from tollbridge.usage import open_tracker
+from tollbridge.config.paths import database_file
+from tollbridge.storage.tracker import open_tracker
+from tollbridge.types.messages import Message, Role, TextPart
+from tollbridge.types.text import replace_surrogates
 
 
 @click.command()
 @click.argument("prompt")
-@wish_options
-@where_options
+@prompt_options
+@connection_options
 @ui_stream_option
 @record_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-def ask(prompt: str, wishes: Wishes, where: Where, as_json: bool) -> int:
+def ask(prompt: str, wishes: PromptOptions, where: ConnectionOptions, as_json: bool) -> int:
     """Ask one question and print the answer. PROMPT is the question, or - to read it from standard input."""
     question = Message(Role.USER, (TextPart(_read(prompt)), *wishes.images))
     return asyncio.run(_ask(question, wishes, where, as_json))
@@ -58,15 +56,15 @@ def _read(prompt: str) -> str:
             raise click.UsageError(f"Standard input is not UTF-8 text (byte {error.start}).") from error
     if not prompt.strip():
         raise click.UsageError("The question is empty. Write one, or give - and pipe it in.")
-    return mended(prompt)
+    return replace_surrogates(prompt)
 
 
-async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -> int:
+async def _ask(question: Message, wishes: PromptOptions, where: ConnectionOptions, as_json: bool) -> int:
     async with connect(where) as connection:
         model = await pick_model(connection, wishes.model)
         request = Conversation(model, wishes.system, wishes.effort).request(question)
-        async with open_toll() as toll:
-            listener = Listener(connection, None if as_json else Screen(sys.stdout, sys.stderr), toll)
+        async with open_accounting() as toll:
+            listener = TurnRunner(connection, None if as_json else Screen(sys.stdout, sys.stderr), toll)
             with contextlib.closing(open_tracker(database_file())) as tracker:
                 await listener.listen(request, tracker)
             if as_json:
@@ -74,13 +72,13 @@ async def _ask(question: Message, wishes: Wishes, where: Where, as_json: bool) -
             elif listener.error is None:
                 screen = Screen(sys.stdout, sys.stderr)
                 show_changes(listener.changes, screen, "; --json has them all")
-                screen.note(toll_line(listener.usage, listener.timing))
+                screen.note(usage_line(listener.usage, listener.timing))
             if listener.error is not None:
-                tell(listener.error, connection.way)
+                print_error(listener.error, connection.way)
     return int(listener.error is not None)
 
 
-def _as_json(listener: Listener, model: str) -> dict[str, object]:
+def _as_json(listener: TurnRunner, model: str) -> dict[str, object]:
     timing = listener.timing
     return {
         "model": model,

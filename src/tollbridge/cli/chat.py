@@ -13,26 +13,24 @@ from collections.abc import Callable
 import click
 
 from tollbridge.cli.connection import Connection, connect, pick_model
-from tollbridge.cli.conversation import Conversation
-from tollbridge.cli.failures import tell
-from tollbridge.cli.listening import Listener, open_toll, show_changes
+from tollbridge.cli.errors import print_error
 from tollbridge.cli.options import (
     PROMPT_LIMIT,
-    Where,
-    Wishes,
+    ConnectionOptions,
+    PromptOptions,
+    connection_options,
+    prompt_options,
     record_options,
     ui_stream_option,
-    where_options,
-    wish_options,
 )
-from tollbridge.cli.screen import Screen
+from tollbridge.cli.run_turn import Conversation, TurnRunner, open_accounting, show_changes
+from tollbridge.cli.screen import Screen, usage_line
 from tollbridge.cli.terminal import Paint, counted, one_line
-from tollbridge.cli.toll import toll_line
-from tollbridge.core.messages import Message, Part, Role, TextPart
-from tollbridge.core.places import database_file
-from tollbridge.core.texts import mended
-from tollbridge.toll import Toll
-from tollbridge.usage import UsageTracker, open_tracker
+from tollbridge.config.paths import database_file
+from tollbridge.storage.tracker import UsageTracker, open_tracker
+from tollbridge.turn import TokenAccounting
+from tollbridge.types.messages import Message, Part, Role, TextPart
+from tollbridge.types.text import replace_surrogates
 
 PROMPT = "> "
 HELP = """\
@@ -44,11 +42,11 @@ Ctrl-C stops an answer."""
 
 
 @click.command()
-@wish_options
-@where_options
+@prompt_options
+@connection_options
 @ui_stream_option
 @record_options
-def chat(wishes: Wishes, where: Where) -> int:
+def chat(wishes: PromptOptions, where: ConnectionOptions) -> int:
     """Talk with a model in the terminal. Questions can also be piped in, one a line."""
     with asyncio.Runner() as runner, contextlib.ExitStack() as leaving:
         stack = contextlib.AsyncExitStack()
@@ -57,7 +55,7 @@ def chat(wishes: Wishes, where: Where) -> int:
         model = runner.run(pick_model(connection, wishes.model))
         conversation = Conversation(model, wishes.system, wishes.effort)
         tracker = leaving.enter_context(contextlib.closing(open_tracker(database_file())))
-        toll = runner.run(stack.enter_async_context(open_toll()))
+        toll = runner.run(stack.enter_async_context(open_accounting()))
         return _Chat(runner, connection, conversation, wishes.images, tracker, toll).talk()
 
 
@@ -91,7 +89,7 @@ class _Chat:
         conversation: Conversation,
         images: tuple[Part, ...],
         tracker: UsageTracker,
-        toll: Toll,
+        toll: TokenAccounting,
     ) -> None:
         self._runner = runner
         self._connection = connection
@@ -139,9 +137,9 @@ class _Chat:
                 self._tell("\nCtrl-D or /quit leaves.")
 
     def _answer(self, line: str) -> None:
-        question = Message(Role.USER, (TextPart(mended(line.strip("\n"))), *self._waiting))
+        question = Message(Role.USER, (TextPart(replace_surrogates(line.strip("\n"))), *self._waiting))
         screen = Screen(sys.stdout, sys.stderr)
-        listener = Listener(self._connection, screen, self._toll)
+        listener = TurnRunner(self._connection, screen, self._toll)
         try:
             self._runner.run(listener.listen(self._conversation.request(question), self._tracker))
         except KeyboardInterrupt:
@@ -154,10 +152,10 @@ class _Chat:
             # The history is mended anew with every question; what was told once is not told again.
             show_changes([each for each in listener.changes if each not in self._told], screen)
             self._told.update(listener.changes)
-            screen.note(toll_line(listener.usage, listener.timing))
+            screen.note(usage_line(listener.usage, listener.timing))
         else:
             self._failed = True
-            tell(listener.error, self._connection.way)
+            print_error(listener.error, self._connection.way)
         if self._by_hand:
             click.echo(err=True)
 

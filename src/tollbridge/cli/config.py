@@ -10,16 +10,16 @@ import click
 import msgspec
 
 from tollbridge.cli import tables
-from tollbridge.cli.options import Where, where_options
+from tollbridge.cli.options import ConnectionOptions, connection_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, show_table
 from tollbridge.cli.terminal import Paint
-from tollbridge.core.errors import RequestError
-from tollbridge.recorder.redact import without_secrets
-from tollbridge.settings import Loaded, all_accounts, describe_key, load
-from tollbridge.settings.checking import quoted
-from tollbridge.settings.layers import leaves
-from tollbridge.settings.options import CLEAR_THINKING, CLEAR_TOOL_USES
+from tollbridge.config.accounts import all_accounts
+from tollbridge.config.keys import describe_key
+from tollbridge.config.loading import LoadedSettings, leaves, load_settings, quoted
+from tollbridge.config.request_options import CLEAR_THINKING, CLEAR_TOOL_USES
+from tollbridge.recorder.redaction import without_secrets
+from tollbridge.types.errors import RequestError
 
 COLUMNS = (Column("setting", least=18), Column("value", least=24), Column("from", least=32))
 _PASSWORD = re.compile(r"(?<=//)[^/@]*@")
@@ -32,11 +32,11 @@ class Row(msgspec.Struct, frozen=True):
 
 
 @click.command()
-@where_options
+@connection_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a setting, one a line.")
-def config(where: Where, as_json: bool) -> None:
+def config(where: ConnectionOptions, as_json: bool) -> None:
     """Show every setting in force, and where it came from. Keys are not shown, only where they are."""
-    loaded = load(where.flags())
+    loaded = load_settings(where.flags())
     rows = settings_rows(loaded) + account_rows(loaded)
     if as_json:
         for row in rows:
@@ -45,7 +45,7 @@ def config(where: Where, as_json: bool) -> None:
         _show(rows, loaded)
 
 
-def settings_rows(loaded: Loaded) -> list[Row]:
+def settings_rows(loaded: LoadedSettings) -> list[Row]:
     """Every setting in force, those nobody set with their defaults."""
     plain = msgspec.to_builtins(loaded.settings)
     told = {name for name in loaded.origins if name.startswith(("accounts.", "models."))}
@@ -72,7 +72,7 @@ def _harmless(name: str, value: Any) -> Any:
     return _PASSWORD.sub("…@", value) if isinstance(value, str) else value
 
 
-def account_rows(loaded: Loaded) -> list[Row]:
+def account_rows(loaded: LoadedSettings) -> list[Row]:
     """Where each account talks to, and where its key is."""
     try:
         accounts = all_accounts(loaded)
@@ -82,7 +82,7 @@ def account_rows(loaded: Loaded) -> list[Row]:
     return rows + [Row(f"key of {quoted(one.name)}", describe_key(one), one.base_url) for one in accounts]
 
 
-def _show(rows: list[Row], loaded: Loaded) -> None:
+def _show(rows: list[Row], loaded: LoadedSettings) -> None:
     file = f"the file {loaded.path}"
     show_table(
         COLUMNS,

@@ -4,37 +4,96 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import AsyncIterator
-from typing import Literal, assert_never
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self, assert_never
 
 import click
 import msgspec
 
-from tollbridge.catalogue import Catalogue, Listing, choose_models, is_favourite
-from tollbridge.catalogue.choosing import corrected
-from tollbridge.cli.failures import Explained, Way
-from tollbridge.cli.options import Where
-from tollbridge.cli.progress import FetchBar
+from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, filter_models, is_favourite
+from tollbridge.cli.errors import ConnectionKind, ExplainedError
+from tollbridge.cli.options import ConnectionOptions
 from tollbridge.cli.terminal import one_line
-from tollbridge.clients.aisdk import UiStreamClient
-from tollbridge.clients.choice import open_client
-from tollbridge.clients.gateway import GatewayClient
+from tollbridge.clients.ai_sdk import UiStreamClient
+from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.addresses import VERCEL
-from tollbridge.core.errors import BridgeError
-from tollbridge.core.messages import ChatRequest
-from tollbridge.core.models import Capabilities, Model
-from tollbridge.core.places import catalogue_folder
-from tollbridge.core.quirks import Quirks
-from tollbridge.healing import Learned, RememberedLessons
-from tollbridge.local import LocalModel, is_installed
-from tollbridge.profiles import UnreadableProfile, find_quirks, known_quirks
-from tollbridge.recorder import Recorder
-from tollbridge.settings import Chosen, Key, Settings, chosen_account, find_key, load, with_settings
-from tollbridge.settings.keys import OWN, clean_key
-from tollbridge.settings.network import http_timeouts
-from tollbridge.settings.oidc import TokenRefresher
-from tollbridge.usage import Payer
+from tollbridge.compat.profiles import (
+    CompatMemory,
+    LearnedQuirks,
+    UnreadableProfile,
+    find_quirks,
+    known_quirks,
+)
+from tollbridge.config.accounts import Account, resolve_account
+from tollbridge.config.keys import OWN, Key, TokenRefresher, clean_key, find_key
+from tollbridge.config.loading import load_settings
+from tollbridge.config.paths import catalog_folder
+from tollbridge.config.request_options import apply_settings
+from tollbridge.config.schema import Settings, http_timeouts
+from tollbridge.engine import open_client
+from tollbridge.local.process import LocalModel, is_installed
+from tollbridge.recorder.recorder import Recorder
+from tollbridge.storage.tracker import BillingAccount
+from tollbridge.types.errors import BridgeError
+from tollbridge.types.messages import ChatRequest
+from tollbridge.types.models import Capabilities, Model
+from tollbridge.types.quirks import Quirks
+from tollbridge.types.urls import VERCEL_URL
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+# SECTION How far the download of the model is, for the person who waits for it.
+
+_WORDS = "Fetching a small model"
+
+
+class FetchBar:
+    """A bar on a terminal, one line elsewhere, nothing where nothing is fetched."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._told = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __call__(self, done: int, total: int) -> None:
+        if not self._told:
+            self._told = True
+            if sys.stderr.isatty():
+                self._show(total)
+            else:
+                click.echo(f"{_WORDS} ({total / 1e6:.0f} MB, once)…", err=True)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the terminal to others; nothing more will be fetched."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _show(self, total: int) -> None:
+        # Not at the top: it takes longer to load than most commands to run, and most fetch nothing.
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._task = self._bar.add_task(_WORDS, total=total)
+        self._bar.start()
+
+
+# SECTION Which gateway a command talks to: the one asked for, the one there is a key for, or one on this machine.
 
 # What is tried of a model that nothing is known of.
 _TRIED = {"tools": True, "images": True, "files": True, "reasoning": False}
@@ -44,7 +103,7 @@ LIST_PATIENCE = 3.0
 Kind = Literal["remote", "local", "embedded", "ui-stream"]
 
 
-class Choice(msgspec.Struct, frozen=True):
+class GatewayChoice(msgspec.Struct, frozen=True):
     """`reason` is told to the person where the choice was not theirs."""
 
     kind: Kind
@@ -52,16 +111,16 @@ class Choice(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Known(msgspec.Struct, frozen=True):
+class ModelFacts(msgspec.Struct, frozen=True):
     """Of a model, before a turn: what its server wants, the most input tokens, and what it can do; `None`
     where nobody says."""
 
-    learned: Learned
+    learned: LearnedQuirks
     window: int | None
     abilities: Capabilities | None
 
 
-def _lessons(catalogue: Catalogue, account: str = "") -> RememberedLessons:
+def _lessons(catalogue: Catalog, account: str = "") -> CompatMemory:
     """How servers want to be talked to. A file that makes no sense is told once, and stops nobody."""
     told: set[str] = set()
 
@@ -74,7 +133,7 @@ def _lessons(catalogue: Catalogue, account: str = "") -> RememberedLessons:
             told.add(error.message)
             return None
 
-    return RememberedLessons(quirks)
+    return CompatMemory(quirks)
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -88,16 +147,16 @@ class Connection(msgspec.Struct, frozen=True):
     model: str | None = None
     settings: Settings = Settings()
     account: str = ""
-    way: Way = "openresponses"
+    way: ConnectionKind = "openresponses"
     # Whether the place will still be there tomorrow, so that its list of models is worth keeping.
     lasting: bool = False
-    lessons: RememberedLessons = msgspec.field(default_factory=lambda: _lessons(Catalogue()))
-    catalogue: Catalogue = msgspec.field(default_factory=Catalogue)
+    lessons: CompatMemory = msgspec.field(default_factory=lambda: _lessons(Catalog()))
+    catalogue: Catalog = msgspec.field(default_factory=Catalog)
 
     @property
-    def payer(self) -> Payer:
+    def payer(self) -> BillingAccount:
         """For the ledger."""
-        return Payer(self.account, self.client.base_url)
+        return BillingAccount(self.account, self.client.base_url)
 
     @property
     def recorder(self) -> Recorder | None:
@@ -107,19 +166,19 @@ class Connection(msgspec.Struct, frozen=True):
 
     def prepared(self, request: ChatRequest) -> ChatRequest:
         """The request with what the settings add to it."""
-        return with_settings(request, self.settings, self.client.base_url)
+        return apply_settings(request, self.settings, self.client.base_url)
 
-    def known(self, model: str) -> Known:
+    def known(self, model: str) -> ModelFacts:
         """By the last list and by the settings. Where neither says what it can do, everything is tried, and a
         refusal tells."""
         found = self.catalogue.find(self.client, model, account=self.account) or Model(id=model)
-        told = corrected(found, self.settings)
+        told = apply_model_settings(found, self.settings)
         if found.tags | found.parameters:
             abilities: Capabilities | None = told.capabilities
         else:
             said = {**_TRIED, **told.told}
             abilities = Capabilities(**said) if said != _TRIED else None
-        return Known(
+        return ModelFacts(
             self.lessons.recall(self.client.base_url, model),
             told.limits.input if told.context_window else None,
             abilities,
@@ -132,49 +191,55 @@ class Connection(msgspec.Struct, frozen=True):
                 self.client, account=self.account, refresh=refresh, patience=LIST_PATIENCE
             )
         except BridgeError as error:
-            raise Explained(error, self.way) from error
+            raise ExplainedError(error, self.way) from error
         finally:
             await self.catalogue.aclose()
 
 
-def choose(where: Where, has_key: bool, can_serve: bool) -> Choice:
+def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> GatewayChoice:
     if where.ui_stream:
-        return Choice("ui-stream", where.ui_stream)
+        return GatewayChoice("ui-stream", where.ui_stream)
     if where.local:
-        return Choice("local")
+        return GatewayChoice("local")
     if where.base_url:
-        return Choice("remote", where.base_url)
+        return GatewayChoice("remote", where.base_url)
     if has_key:
-        return Choice("remote", VERCEL)
+        return GatewayChoice("remote", VERCEL_URL)
     if can_serve and where.backend in (None, "openresponses"):
-        return Choice("local", reason="No key and no --base-url: using a small model on this machine.")
-    return Choice("embedded", reason="No key and no --base-url: using the embedded demo, no real model.")
+        return GatewayChoice("local", reason="No key and no --base-url: using a small model on this machine.")
+    return GatewayChoice(
+        "embedded", reason="No key and no --base-url: using the embedded demo, no real model."
+    )
 
 
 @contextlib.asynccontextmanager
-async def connect(where: Where) -> AsyncIterator[Connection]:
+async def connect(where: ConnectionOptions) -> AsyncIterator[Connection]:
     settings, account, key = await _told(where)
     if account is not None and not account.by_default:
         where = msgspec.structs.replace(where, base_url=account.base_url, backend=account.backend)
-    choice = choose(where, key is not None, is_installed())
+    choice = choose_gateway(where, key is not None, is_installed())
     if choice.reason:
         click.echo(choice.reason, err=True)
     async with _connected(choice, where, settings, account, key) as connection:
         yield connection
 
 
-async def _told(where: Where) -> tuple[Settings, Chosen | None, Key | None]:
+async def _told(where: ConnectionOptions) -> tuple[Settings, Account | None, Key | None]:
     """The settings, and the account to use with its key; neither where another place was named."""
-    loaded = load(where.flags())
+    loaded = load_settings(where.flags())
     if where.local or where.ui_stream:
         return loaded.settings, None, None
-    account = chosen_account(loaded)
+    account = resolve_account(loaded)
     return loaded.settings, account, await TokenRefresher().good(find_key(account))
 
 
 @contextlib.asynccontextmanager
 async def _connected(
-    choice: Choice, where: Where, settings: Settings, account: Chosen | None, key: Key | None
+    choice: GatewayChoice,
+    where: ConnectionOptions,
+    settings: Settings,
+    account: Account | None,
+    key: Key | None,
 ) -> AsyncIterator[Connection]:
     timeouts, proxy, allow_http = http_timeouts(settings), settings.proxy, settings.allow_http
     backend = where.backend or "openresponses"
@@ -189,7 +254,7 @@ async def _connected(
                 allow_http=allow_http,
             ) as client:
                 name = account.name if account else ""
-                catalogue = Catalogue(catalogue_folder())
+                catalogue = Catalog(catalog_folder())
                 yield Connection(
                     client,
                     choice.base_url,
@@ -218,7 +283,7 @@ async def _connected(
                     OpenResponsesClient(local.url, timeouts=timeouts) as client,
                 ):
                     progress.close()
-                    lessons = RememberedLessons(lambda _url, _model: known_quirks("llama.cpp"))
+                    lessons = CompatMemory(lambda _url, _model: known_quirks("llama.cpp"))
                     yield Connection(
                         client,
                         "this machine (llama.cpp)",
@@ -230,7 +295,8 @@ async def _connected(
                     )
         case "embedded":
             # Not at the top: a whole server, for those who have no gateway.
-            from tollbridge.gateway import MODELS, Gateway
+            from tollbridge.testing.catalog import MODELS
+            from tollbridge.testing.server import Gateway
 
             async with Gateway() as gateway, open_client(backend, gateway.url) as client:
                 yield Connection(
@@ -248,7 +314,7 @@ async def pick_model(connection: Connection, asked: str | None) -> str:
     if chosen:
         return chosen
     listing = await connection.list_models()
-    names = [model.id for model in choose_models(listing.models, connection.settings) if model.is_chat_model]
+    names = [model.id for model in filter_models(listing.models, connection.settings) if model.is_chat_model]
     if len(names) == 1 or (names and is_favourite(names[0], connection.settings)):
         return names[0]
     if not names:

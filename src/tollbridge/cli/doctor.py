@@ -7,29 +7,107 @@ import contextlib
 import datetime
 import sys
 from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
 
 import click
 import msgspec
 
-from tollbridge.cli.checklist import Checklist
 from tollbridge.cli.connection import connect
-from tollbridge.cli.options import Where, where_options
+from tollbridge.cli.options import ConnectionOptions, connection_options
 from tollbridge.cli.summary import to_json
-from tollbridge.cli.terminal import counted, folded, one_line
+from tollbridge.cli.terminal import counted, folded, has_style, one_line
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.places import database_file
-from tollbridge.doctor import ABOUT, Examination
-from tollbridge.profiles import keep_profile, profile_file
-from tollbridge.usage import open_tracker
+from tollbridge.compat.profiles import profile_file, save_profile
+from tollbridge.config.paths import database_file
+from tollbridge.doctor.examination import ABOUT, STEPS, Examination, Step
+from tollbridge.doctor.session import Verdict
+from tollbridge.storage.tracker import open_tracker
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+
+# SECTION A checklist: on a terminal a spinner on what is under way and a line for what is done, else plain lines.
+
+_MARKS: dict[Verdict, tuple[str, str]] = {
+    "well": ("✓", "green"),
+    "amiss": ("✗", "red"),
+    "unknown": ("–", "yellow"),
+}
+
+
+class Checklist:
+    """Shows steps as they are told. With `quiet` only the spinner is shown, on standard error."""
+
+    def __init__(self, *, quiet: bool = False, out: TextIO | None = None) -> None:
+        self._quiet = quiet
+        self._out = out or (sys.stderr if quiet else sys.stdout)
+        self._console: Console | None = None
+        self._status: Status | None = None
+
+    def __enter__(self) -> Self:
+        if has_style(self._out):
+            # Not at the top: it takes longer to load than most commands to run.
+            from rich.console import Console
+
+            self._console = Console(file=self._out, highlight=False)
+            self._status = self._console.status("")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def show(self, step: Step) -> None:
+        if step.finding is None:
+            if self._status is not None:
+                self._status.update(f"{step.title}…")
+        elif self._console is not None and not self._quiet:
+            self._styled(step)
+        elif not self._quiet:
+            click.echo(folded(plain(step), self._out), file=self._out)
+
+    def _styled(self, step: Step) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        if self._console is None or step.finding is None:
+            return
+        mark, colour = _MARKS[step.finding.verdict]
+        told = Text(one_line(step.finding.sentence))
+        if step.finding.remedy:
+            told.append(f" {one_line(step.finding.remedy)}", "dim")
+        line = Table.grid(padding=(0, 1, 0, 0))
+        line.add_column(width=1)
+        line.add_column(width=max(len(title) for title, _ in STEPS.values()))
+        line.add_column(overflow="fold")
+        line.add_row(Text(mark, colour), Text(step.title, "bold"), told)
+        self._console.print(line)
+
+
+def plain(step: Step) -> str:
+    if step.finding is None:
+        return f"{step.title}…"
+    mark, _ = _MARKS[step.finding.verdict]
+    told = f"{mark} {step.title}: {one_line(step.finding.sentence)}"
+    return f"{told} {one_line(step.finding.remedy)}".rstrip()
+
+
+# SECTION `tollbridge doctor`: examines a server, says what it found, and writes the profile to talk to it by.
 
 
 @click.command()
-@where_options
+@connection_options
 @click.option(
     "--model", envvar="TOLLBRIDGE_MODEL", metavar="NAME", help="The model to examine the server with."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a checklist.")
-def doctor(where: Where, model: str | None, as_json: bool) -> int:
+def doctor(where: ConnectionOptions, model: str | None, as_json: bool) -> int:
     """Examine a server, say what it found, and write the profile to talk to it by.
 
     Ends with 0 where a chat is possible and with 1 where it is not.
@@ -37,7 +115,7 @@ def doctor(where: Where, model: str | None, as_json: bool) -> int:
     return asyncio.run(_doctor(where, model, as_json))
 
 
-async def _doctor(where: Where, model: str | None, as_json: bool) -> int:
+async def _doctor(where: ConnectionOptions, model: str | None, as_json: bool) -> int:
     async with connect(where) as connection:
         client = connection.client
         if not isinstance(client, OpenResponsesClient):
@@ -79,7 +157,7 @@ def _keep(examination: Examination, base_url: str) -> Path:
         ),
     ]
     try:
-        return keep_profile(base_url, examination.model or "", examination.quirks, comments)
+        return save_profile(base_url, examination.model or "", examination.quirks, comments)
     except OSError as error:
         where = error.filename or profile_file(base_url)  # a disk that is full names no file
         raise click.ClickException(

@@ -7,9 +7,9 @@ import sys
 
 import click
 
-from tollbridge.settings import Chosen, chosen_account, load, named_account
-from tollbridge.settings.keys import clean_key
-from tollbridge.settings.vault import delete_key, set_key
+from tollbridge.config.accounts import Account, named_account, resolve_account
+from tollbridge.config.keys import clean_key, delete_key, set_key
+from tollbridge.config.loading import load_settings
 
 # No key is longer; something else was piped in.
 LONGEST = 16 * 1024
@@ -41,12 +41,12 @@ def logout(account: str | None) -> int:
     return int(not found)
 
 
-def _account(name: str | None) -> Chosen:
-    loaded = load()
-    return chosen_account(loaded) if name is None else named_account(loaded, name)
+def _account(name: str | None) -> Account:
+    loaded = load_settings()
+    return resolve_account(loaded) if name is None else named_account(loaded, name)
 
 
-def _read_key(account: Chosen) -> str:
+def _read_key(account: Account) -> str:
     """Never an argument: those can be seen in the list of processes."""
     if sys.stdin.isatty():
         return getpass.getpass(f"Key of {account.name} ({account.base_url}), not shown: ", sys.stderr)

@@ -9,14 +9,14 @@ from typing import Any
 import click
 import msgspec
 
-from tollbridge.catalogue import choose_models, is_favourite
+from tollbridge.catalog.models import filter_models, is_favourite
 from tollbridge.cli.connection import connect
-from tollbridge.cli.options import Command, Where, where_options
+from tollbridge.cli.options import Command, ConnectionOptions, connection_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
 from tollbridge.cli.terminal import one_line
-from tollbridge.core.models import Model, Prices
-from tollbridge.settings import Settings
+from tollbridge.config.schema import Settings
+from tollbridge.types.models import Model, Prices
 
 _MILLION = 1_000_000
 _PRICES = Prices.__struct_fields__
@@ -85,12 +85,12 @@ def filter_options(command: Command) -> Command:
 
 
 @click.command()
-@where_options
+@connection_options
 @filter_options
 @click.option("--refresh", is_flag=True, help="Ask the gateway, however fresh the list is.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a model, one a line.")
 def models(
-    where: Where,
+    where: ConnectionOptions,
     words: tuple[str, ...],
     tags: tuple[str, ...],
     max_price: Decimal | None,
@@ -121,13 +121,13 @@ def _nothing(listed: int, hidden: int, every_type: bool) -> str:
     return "The gateway lists no models."
 
 
-async def _listed(where: Where, refresh: bool) -> tuple[list[Model], int, Settings]:
+async def _listed(where: ConnectionOptions, refresh: bool) -> tuple[list[Model], int, Settings]:
     """The models the settings allow, and how many they hide. That a list is old is told, and hides none."""
     async with connect(where) as connection:
         listing = await connection.list_models(refresh=refresh)
         if listing.error is not None:
             click.echo(f"This is an older list: {one_line(listing.error.message)}", err=True)
-        chosen = choose_models(listing.models, connection.settings)
+        chosen = filter_models(listing.models, connection.settings)
         return chosen, len(listing.models) - len(chosen), connection.settings
 
 

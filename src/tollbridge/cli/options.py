@@ -12,10 +12,10 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from tollbridge.core.addresses import BACKENDS, NO_USERINFO, VERCEL, Backend, has_userinfo
-from tollbridge.core.media import sniff
-from tollbridge.core.messages import DataPart
-from tollbridge.core.texts import mended
+from tollbridge.types.media import sniff
+from tollbridge.types.messages import DataPart
+from tollbridge.types.text import replace_surrogates
+from tollbridge.types.urls import BACKENDS, USERINFO_ERROR, VERCEL_URL, Backend, has_userinfo
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 # No window takes more: at a token for every four bytes, four million tokens.
@@ -25,7 +25,7 @@ IMAGE_LIMIT = 20 * 1024 * 1024
 Command = Callable[..., int | None]
 
 
-class Where(msgspec.Struct, frozen=True):
+class ConnectionOptions(msgspec.Struct, frozen=True):
     """Which gateway the person asked for, if any."""
 
     base_url: str | None = None
@@ -49,7 +49,7 @@ class Where(msgspec.Struct, frozen=True):
         }
 
 
-class Wishes(msgspec.Struct, frozen=True):
+class PromptOptions(msgspec.Struct, frozen=True):
     """What the person asked of the answers. `images` go with the first question."""
 
     model: str | None = None
@@ -58,7 +58,7 @@ class Wishes(msgspec.Struct, frozen=True):
     effort: str | None = None
 
 
-def where_options(command: Command) -> Command:
+def connection_options(command: Command) -> Command:
     """Gives the command `where: Where`."""
 
     @click.option("--local", is_flag=True, help="Use the small model on this machine.")
@@ -93,7 +93,7 @@ def where_options(command: Command) -> Command:
         if local and (base_url or account):
             other = "--base-url" if base_url else "--account"
             raise click.UsageError(f"--local and {other} name two gateways. Give one of them.")
-        return command(where=Where(base_url, local, allow_http, backend, None, account), **rest)
+        return command(where=ConnectionOptions(base_url, local, allow_http, backend, None, account), **rest)
 
     return with_where
 
@@ -108,7 +108,7 @@ def ui_stream_option(command: Command) -> Command:
         help="A chat endpoint that answers with an AI SDK UI message stream, instead of a gateway.",
     )
     @functools.wraps(command)
-    def with_ui_stream(ui_stream: str | None, where: Where, **rest: Any) -> int | None:
+    def with_ui_stream(ui_stream: str | None, where: ConnectionOptions, **rest: Any) -> int | None:
         if ui_stream and (where.local or where.base_url or where.account):
             raise click.UsageError(
                 "--ui-stream names a place of its own. Leave out --local, --base-url and --account."
@@ -142,14 +142,16 @@ def record_options(command: Command) -> Command:
     )
     @click.option("--record-redact", is_flag=True, help="Blot out what was said in recordings.")
     @functools.wraps(command)
-    def with_record(record: str | None, record_redact: bool, where: Where, **rest: Any) -> int | None:
+    def with_record(
+        record: str | None, record_redact: bool, where: ConnectionOptions, **rest: Any
+    ) -> int | None:
         told = msgspec.structs.replace(where, record=record, record_redact=record_redact)
         return command(where=told, **rest)
 
     return with_record
 
 
-def wish_options(command: Command) -> Command:
+def prompt_options(command: Command) -> Command:
     """Gives the command `wishes: Wishes`."""
 
     @click.option(
@@ -178,8 +180,8 @@ def wish_options(command: Command) -> Command:
     def with_wishes(
         model: str | None, system: str | None, images: tuple[DataPart, ...], effort: str | None, **rest: Any
     ) -> int | None:
-        told = None if system is None else mended(system)
-        return command(wishes=Wishes(model, told, images, effort), **rest)
+        told = None if system is None else replace_surrogates(system)
+        return command(wishes=PromptOptions(model, told, images, effort), **rest)
 
     return with_wishes
 
@@ -203,11 +205,11 @@ def _check_url(_context: click.Context, _option: click.Parameter, url: str | Non
     if not url:
         return None
     if has_userinfo(url):
-        raise click.BadParameter(NO_USERINFO)
+        raise click.BadParameter(USERINFO_ERROR)
     try:
         parts = urlsplit(url)
     except ValueError as error:
         raise click.BadParameter(f"{url!r} is not a URL: {error}.") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise click.BadParameter(f"{url!r} is not an http or https URL. For example: {VERCEL}")
+        raise click.BadParameter(f"{url!r} is not an http or https URL. For example: {VERCEL_URL}")
     return url

@@ -9,8 +9,8 @@ from typing import Any, assert_never
 
 import msgspec
 
-from tollbridge.core.errors import BridgeError
-from tollbridge.core.events import (
+from tollbridge.types.errors import BridgeError
+from tollbridge.types.events import (
     Corrected,
     Data,
     Ending,
@@ -25,8 +25,8 @@ from tollbridge.core.events import (
     TextDelta,
     ToolCall,
 )
-from tollbridge.core.texts import mended
-from tollbridge.core.usage import Usage
+from tollbridge.types.text import replace_surrogates
+from tollbridge.types.usage import Usage
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ def to_json(value: object) -> str:
     except ValueError:
         with_nulls = json.loads(json.dumps(plain), parse_constant=lambda _: None)
         line = json.dumps(with_nulls, ensure_ascii=False)
-    return mended(line)
+    return replace_surrogates(line)
 
 
 def _ending(finished: Finished | None, errors: list[BridgeError]) -> Ending:

@@ -15,6 +15,7 @@ from tollbridge.cli.terminal import columns_of, one_line
 if TYPE_CHECKING:
     from rich.table import Table
 
+
 _GAP = 2
 
 

@@ -11,14 +11,15 @@ from typing import Any
 import click
 import msgspec
 
-from tollbridge.catalogue.disk import Shelf
+from tollbridge.catalog.cache import CatalogCache
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
 from tollbridge.cli.terminal import counted, folded
-from tollbridge.core.models import Prices
-from tollbridge.core.places import catalogue_folder, database_file
-from tollbridge.core.usage import Usage
-from tollbridge.store import Database, UsageRow, UsageTable
+from tollbridge.config.paths import catalog_folder, database_file
+from tollbridge.storage.database import Database
+from tollbridge.storage.tables import UsageRow, UsageTable
+from tollbridge.types.models import Prices
+from tollbridge.types.usage import Usage
 
 _DAY = 86_400.0
 _BAR = 16
@@ -89,7 +90,7 @@ class Shelves:
     """The prices in the lists of models that were kept."""
 
     def __init__(self) -> None:
-        self._shelf = Shelf(catalogue_folder())
+        self._shelf = CatalogCache(catalog_folder())
         self._lists: dict[tuple[str, str], dict[str, Prices | None]] = {}
 
     def __call__(self, row: UsageRow) -> Prices | None:

@@ -1,1 +1,1 @@
-"""Clients: each asks a gateway in one protocol, and hands on its answer as events."""
+"""Clients: one per protocol. Each sends a request and returns the answer as events."""

@@ -8,19 +8,18 @@ from urllib.parse import quote
 
 import msgspec
 
-from tollbridge.clients.gateway import GatewayClient, Question, encoded
-from tollbridge.core.addresses import VERCEL
-from tollbridge.core.errors import NotFound, StreamError
-from tollbridge.core.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, until_failure
-from tollbridge.core.json import read_json
-from tollbridge.core.messages import ChatRequest
-from tollbridge.core.models import Model
-from tollbridge.core.usage import Usage
-from tollbridge.gateways.catalog import read_models
-from tollbridge.gateways.endpoints import Endpoints, read_endpoints
-from tollbridge.gateways.openresponses.decode import StreamDecoder
-from tollbridge.gateways.openresponses.encode import encode_request
-from tollbridge.gateways.openresponses.wire import Fields
+from tollbridge.clients.base import EncodedRequest, GatewayClient, encode_body
+from tollbridge.protocols.model_list import Endpoints, read_endpoints, read_models
+from tollbridge.protocols.openresponses.requests import encode_request
+from tollbridge.protocols.openresponses.stream import StreamDecoder
+from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.types.errors import NotFound, StreamError
+from tollbridge.types.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, split_failure
+from tollbridge.types.messages import ChatRequest
+from tollbridge.types.models import Model
+from tollbridge.types.text import read_json
+from tollbridge.types.urls import VERCEL_URL
+from tollbridge.types.usage import Usage
 
 # The fields of a request that its count depends on.
 COUNTED = frozenset({"model", "input", "tools", "tool_choice", "reasoning", "text", "instructions"})
@@ -42,7 +41,7 @@ class OpenResponsesClient(GatewayClient):
     """Talks to one base URL (`…/v1`) of a server that speaks OpenResponses."""
 
     protocol = "openresponses"
-    home = VERCEL
+    home = VERCEL_URL
 
     async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
         """The whole answer at once, without streaming."""
@@ -64,18 +63,18 @@ class OpenResponsesClient(GatewayClient):
             raise NotFound("This gateway does not count tokens, as its profile says.")
         return await self._call("POST", "/responses/input_tokens", count_body(request), api_key, _count)
 
-    def _question(self, request: ChatRequest | Mapping[str, Any]) -> Question:
-        return Question(f"{self.base_url}/responses", response_body(request))
+    def _question(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
+        return EncodedRequest(f"{self.base_url}/responses", response_body(request))
 
 
 def response_body(request: ChatRequest | Mapping[str, Any], *, stream: bool = True) -> bytes:
     """Of `POST /responses`. Whether it streams is always said: some servers do unless told not to."""
-    return encoded({**_parsed(request), "stream": stream})
+    return encode_body({**_parsed(request), "stream": stream})
 
 
 def count_body(request: ChatRequest | Mapping[str, Any]) -> bytes:
     """Of `POST /responses/input_tokens`: what is counted, and nothing of how it is answered."""
-    return encoded({name: value for name, value in _parsed(request).items() if name in COUNTED})
+    return encode_body({name: value for name, value in _parsed(request).items() if name in COUNTED})
 
 
 def _parsed(request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -94,7 +93,7 @@ def _count(data: bytes) -> int:
 
 def _answer(data: bytes) -> Answer:
     decoder = StreamDecoder()
-    said, failure = until_failure(decoder.feed(data) + decoder.close())
+    said, failure = split_failure(decoder.feed(data) + decoder.close())
     if failure is not None:
         raise failure
     finished = next((event for event in said if isinstance(event, Finished)), None)

@@ -1,1 +1,8 @@
-"""The words both sides use. Nothing here imports anything else of ours, and nothing waits."""
+"""Deprecated alias of `tollbridge.types`, with the module names of the first release."""
+
+import sys
+
+from tollbridge.types import errors, events, messages, models, quirks, usage
+
+for _module in (errors, events, messages, models, quirks, usage):
+    sys.modules[f"{__name__}.{_module.__name__.rpartition('.')[2]}"] = _module

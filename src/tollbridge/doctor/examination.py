@@ -8,38 +8,42 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.quirks import Quirks
-from tollbridge.doctor import answers, contents, extras, thoughts, tools, way
-from tollbridge.doctor.bench import Bench, Bounds
-from tollbridge.doctor.findings import Finding, unknown
-from tollbridge.profiles import Known, learned
-from tollbridge.usage import Payer, UsageTracker
+from tollbridge.compat.profiles import KnownServer, apply_findings
+from tollbridge.doctor import checks as answers
+from tollbridge.doctor import checks as extras
+from tollbridge.doctor import checks as way
+from tollbridge.doctor import content_checks as contents
+from tollbridge.doctor import content_checks as thoughts
+from tollbridge.doctor import content_checks as tools
+from tollbridge.doctor.session import Finding, ProbeLimits, ProbeSession, unknown
+from tollbridge.storage.tracker import BillingAccount, UsageTracker
+from tollbridge.types.quirks import Quirks
 
-Check = Callable[[Bench], Awaitable[Finding]]
+Check = Callable[[ProbeSession], Awaitable[Finding]]
 
 # In order: a step may use what the ones before it found.
 STEPS: dict[str, tuple[str, Check]] = {
-    "reach": ("Reach", way.reach),
-    "tls": ("TLS and proxy", way.tls_and_proxy),
-    "models": ("Models", way.models),
-    "key": ("Key", way.key),
-    "text": ("Text", answers.text),
-    "stream": ("Stream", answers.stream),
-    "usage": ("Usage", answers.usage),
-    "arrays": ("Lists of parts", contents.arrays),
-    "system": ("System prompt", contents.system),
-    "tools": ("Tools", tools.tools),
-    "history": ("Calls in the history", tools.history),
-    "parallel": ("Parallel calls", tools.parallel),
-    "images": ("Images", contents.images),
-    "results": ("Images in results", tools.rich_results),
-    "files": ("Files", contents.files),
-    "reasoning": ("Reasoning", thoughts.reasoning),
-    "encrypted": ("Encrypted reasoning", thoughts.encrypted),
-    "replay": ("Reasoning sent back", thoughts.replayed),
-    "parameters": ("Parameters", extras.parameters),
-    "tokens": ("Token count", answers.input_tokens),
-    "cancel": ("Cancellation", extras.cancellation),
+    "reach": ("Reach", way.check_reach),
+    "tls": ("TLS and proxy", way.check_tls_and_proxy),
+    "models": ("Models", way.check_models),
+    "key": ("Key", way.check_key),
+    "text": ("Text", answers.check_text),
+    "stream": ("Stream", answers.check_stream),
+    "usage": ("Usage", answers.check_usage),
+    "arrays": ("Lists of parts", contents.check_arrays),
+    "system": ("System prompt", contents.check_system),
+    "tools": ("Tools", tools.check_tools),
+    "history": ("Calls in the history", tools.check_history),
+    "parallel": ("Parallel calls", tools.check_parallel_calls),
+    "images": ("Images", contents.check_images),
+    "results": ("Images in results", tools.check_rich_results),
+    "files": ("Files", contents.check_files),
+    "reasoning": ("Reasoning", thoughts.check_reasoning),
+    "encrypted": ("Encrypted reasoning", thoughts.check_encrypted_reasoning),
+    "replay": ("Reasoning sent back", thoughts.check_reasoning_replay),
+    "parameters": ("Parameters", extras.check_parameters),
+    "tokens": ("Token count", answers.check_input_tokens),
+    "cancel": ("Cancellation", extras.check_cancellation),
 }
 # Without these there is nothing to go on with: no way, or no answer.
 _NEEDED = ("reach", "text")
@@ -63,13 +67,13 @@ class Examination:
         self,
         client: OpenResponsesClient,
         model: str | None = None,
-        bounds: Bounds | None = None,
+        bounds: ProbeLimits | None = None,
         *,
         tracker: UsageTracker | None = None,
-        payer: Payer | None = None,
+        payer: BillingAccount | None = None,
     ) -> None:
         """What is asked is written down in `tracker`, on the account of `payer`."""
-        self._bench = Bench(client, model, bounds, tracker, payer)
+        self._bench = ProbeSession(client, model, bounds, tracker, payer)
         self._learned: dict[str, object] = {}
         self.steps: list[Step] = []
 
@@ -102,18 +106,18 @@ class Examination:
         return opening is not None and opening.heard.error is None
 
     @property
-    def server(self) -> Known | None:
+    def server(self) -> KnownServer | None:
         return way.recognise(self._bench)
 
     @property
     def quirks(self) -> Quirks:
         """What was seen; where nothing was, what is known of such servers."""
         known = self.server
-        return learned(known.quirks if known else Quirks(), self._learned)
+        return apply_findings(known.quirks if known else Quirks(), self._learned)
 
     def _goes_on(self, name: str) -> bool:
         return name == "text" and self.can_chat
 
     def _learn(self, finding: Finding) -> None:
         self._learned |= finding.learned
-        self._bench.quirks = learned(self._bench.quirks, finding.learned)
+        self._bench.quirks = apply_findings(self._bench.quirks, finding.learned)

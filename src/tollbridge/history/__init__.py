@@ -1,6 +1,1 @@
-"""Histories made legal: what a gateway would refuse is mended before it is sent, and said."""
-
-from tollbridge.history.sanitise import Sanitised, sanitise
-from tollbridge.history.target import Target
-
-__all__ = ["Sanitised", "Target", "sanitise"]
+"""Message histories: make any history valid for its receiver, and turn an answer into a message."""

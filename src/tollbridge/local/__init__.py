@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from tollbridge.local.errors import LocalModelFailed
-from tollbridge.local.fetch import fetch
-from tollbridge.local.model import SMOLLM2, PinnedModel
+from tollbridge.local.fetch import SMOLLM2, LocalModelFailed, PinnedModel, fetch
 from tollbridge.local.process import LocalModel, is_installed
 
 __all__ = ["SMOLLM2", "LocalModel", "LocalModelFailed", "PinnedModel", "fetch", "is_installed"]

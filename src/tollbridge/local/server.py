@@ -14,7 +14,13 @@ import threading
 
 import msgspec
 
-from tollbridge.local.announcing import Listening, NotListening
+from tollbridge.local.process import ServerFailed, ServerReady
+
+# SECTION The process that holds the model: `python -m tollbridge.local.server`.
+#
+# It lives in a process of its own so that a crash in native code cannot take its user along. It writes one
+# line of JSON to standard output (where it listens, or why it does not) and ends when standard input does:
+# the other end of that pipe closes whenever the parent ends, however it ends.
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,9 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         server = _serve(given)
     except (ImportError, RuntimeError) as error:
-        os.write(announce, msgspec.json.encode(NotListening(f"{type(error).__name__}: {error}")) + b"\n")
+        os.write(announce, msgspec.json.encode(ServerFailed(f"{type(error).__name__}: {error}")) + b"\n")
         return 1
-    os.write(announce, msgspec.json.encode(Listening(server.listening_address)) + b"\n")
+    os.write(announce, msgspec.json.encode(ServerReady(server.listening_address)) + b"\n")
     parent.join()
     return 0
 

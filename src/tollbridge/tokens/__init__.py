@@ -1,8 +1,1 @@
-"""How we count: vocabularies, estimates, and a ledger of what prompts really cost."""
-
-from tollbridge.tokens.accuracy import Accuracy
-from tollbridge.tokens.ledger import EstimationResult, Ledger
-from tollbridge.tokens.shares import Share
-from tollbridge.tokens.tokenizers import warm
-
-__all__ = ["Accuracy", "EstimationResult", "Ledger", "Share", "warm"]
+"""Token counting: tokenizers, features, the learner, and the ledger of measured prompts."""

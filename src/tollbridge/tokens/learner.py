@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from enum import IntEnum
 from math import copysign, sqrt
 
-from tollbridge.tokens.families import Family, Overheads
-from tollbridge.tokens.population import Matrix, prior
+from tollbridge.tokens.priors import Matrix, prior
+from tollbridge.tokens.tokenizers import Family, Overheads
 
 # Index and amount, for the features that are not zero.
 Features = Iterable[tuple[int, float]]

@@ -3,32 +3,99 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import Literal
 
 import msgspec
 
-from tollbridge.core.messages import ChatRequest, Message, Part, Role
-from tollbridge.core.usage import Usage
-from tollbridge.tokens.accuracy import Accuracy, HitRates, summarise
-from tollbridge.tokens.estimate import long_texts
-from tollbridge.tokens.families import family_of
-from tollbridge.tokens.fingerprints import answer_fingerprint, message_key
-from tollbridge.tokens.gate import Gate, Verdict, prompt_tokens
 from tollbridge.tokens.learner import Extra, Weights
-from tollbridge.tokens.memory import LedgerStore, Memory, Outcome
-from tollbridge.tokens.pricing import (
+from tollbridge.tokens.prediction import (
     NOTHING,
     Anchor,
-    Pricer,
+    Predictor,
+    Share,
     Sum,
+    WeightStore,
     content_tokens,
     measured_as,
     reasoning_tokens,
+    shares,
     tools_tokens,
 )
-from tollbridge.tokens.prompts import Prompt, Reader
-from tollbridge.tokens.school import School
-from tollbridge.tokens.shares import Share, shares
+from tollbridge.tokens.prompts import Prompt, Reader, answer_fingerprint, long_texts, message_key
+from tollbridge.tokens.records import Accuracy, HitRates, LedgerStore, MemoryStore, Outcome, summarise
+from tollbridge.tokens.tokenizers import family_of
+from tollbridge.types.messages import ChatRequest, Message, Part, Role
+from tollbridge.types.usage import Usage
+
+# SECTION Which reports of usage to believe. Gateways report zeros, parts, sums of several steps, and nonsense.
+
+# A report is believed when it is within these bounds, as shares of the estimate.
+USUAL = (0.6, 1.6)
+# The same while a model is new, when the estimate itself may be far off.
+FIRST = (0.35, 3.0)
+NEW = 5
+# Where the report without its cached tokens is outside of these, and with them inside, they were left out.
+CLOSE = (0.85, 1.2)
+# After so many refused reports in a row that agree with each other, it is the estimate that is wrong.
+AGREEING = 3
+AGREEMENT = 0.15
+
+
+def prompt_tokens(usage: Usage, expected: float) -> int | None:
+    """The size of the prompt a usage speaks of; `None` where it does not say.
+
+    Cached tokens are part of the input, but some providers leave them out of it.
+    """
+    tokens, cached = usage.input_tokens, usage.cached_tokens
+    if not tokens or tokens < 0:
+        return None
+    if not cached or cached < 0:
+        return tokens
+    if cached > tokens:
+        return tokens + cached
+    if not _within(tokens, expected, CLOSE) and _within(tokens + cached, expected, CLOSE):
+        return tokens + cached
+    return tokens
+
+
+def _within(tokens: float, expected: float, bounds: tuple[float, float]) -> bool:
+    return bounds[0] * expected <= tokens <= bounds[1] * expected
+
+
+class UsageVerdict(Enum):
+    BELIEVED = "believed"
+    REFUSED = "refused"
+    # Refused so often, and so alike, that what was learned must be wrong.
+    NEW_TRUTH = "new truth"
+
+
+class UsageFilter:
+    """Lets believable reports through, model by model."""
+
+    def __init__(self) -> None:
+        self._refused: dict[str, list[float]] = {}
+
+    def believes(self, tokens: int, expected: float, seen: int) -> bool:
+        """Whether a number is near enough to what was expected, after `seen` reports of the model."""
+        return _within(tokens, expected, FIRST if seen < NEW else USUAL)
+
+    def judge(self, model: str, tokens: int, expected: float, seen: int) -> UsageVerdict:
+        """Whether to believe `tokens`, after `seen` reports of this model were believed."""
+        refused = self._refused.setdefault(model, [])
+        if self.believes(tokens, expected, seen):
+            refused.clear()
+            return UsageVerdict.BELIEVED
+        refused.append(tokens / max(expected, 1.0))
+        last = refused[-AGREEING:]
+        if len(last) == AGREEING and max(last) <= min(last) * (1 + AGREEMENT):
+            refused.clear()
+            return UsageVerdict.NEW_TRUTH
+        del refused[:-AGREEING]
+        return UsageVerdict.REFUSED
+
+
+# SECTION The ledger: what every prompt already sent really cost, and from that, what the next one will.
 
 Method = Literal["actual", "hybrid", "estimated"]
 
@@ -59,13 +126,13 @@ class Ledger:
     """
 
     def __init__(self, store: LedgerStore | None = None, *, without: frozenset[str] = frozenset()) -> None:
-        self._store: LedgerStore = Memory() if store is None else store
+        self._store: LedgerStore = MemoryStore() if store is None else store
         self._reader = Reader()
-        self._school = School(self._store, without)
-        self._pricer = Pricer(self._store, self._school)
+        self._school = WeightStore(self._store, without)
+        self._pricer = Predictor(self._store, self._school)
         # Prices as if nothing had been recorded.
-        self._blank = Pricer(Memory(), self._school)
-        self._gate = Gate()
+        self._blank = Predictor(MemoryStore(), self._school)
+        self._gate = UsageFilter()
         self._rates: HitRates | None = None
         self._floors: dict[tuple[bytes, bytes], int] = {}  # by prefix and tool set
 
@@ -142,9 +209,9 @@ class Ledger:
             if not surely:
                 seen = self.rates.seen(prompt.model)
                 verdict = self._gate.judge(prompt.model, tokens, best.tokens, seen)
-                if verdict is Verdict.REFUSED:
+                if verdict is UsageVerdict.REFUSED:
                     return False
-                if verdict is Verdict.NEW_TRUTH:
+                if verdict is UsageVerdict.NEW_TRUTH:
                     weights = self._school.forget(prompt.model)
                     best = self._blank.sum(prompt, weights, NOTHING)
             method = _method(prompt, best.anchor)

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from tollbridge import (
-    BridgeError,
+from tollbridge.clients.ai_sdk import UiStreamClient
+from tollbridge.types.errors import BridgeError
+from tollbridge.types.events import Event, Finished, ReasoningDelta, TextDelta
+from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
@@ -24,8 +26,6 @@ from tollbridge import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.clients.aisdk import UiStreamClient
-from tollbridge.core.events import Event, Finished, ReasoningDelta, TextDelta
 
 StartNode = Callable[..., AbstractContextManager[str]]
 majors = pytest.mark.parametrize("major", ["5", "6", "7"])

@@ -10,7 +10,11 @@ from typing import Any, Literal
 
 import pytest
 
-from tollbridge import (
+from tollbridge.clients.ai_sdk import PATHS, AiSdkClient
+from tollbridge.protocols.ai_sdk.requests import convert_messages
+from tollbridge.testing.server import Gateway
+from tollbridge.types.events import Event, Finished, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
+from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
@@ -20,11 +24,7 @@ from tollbridge import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge import Tool as OurTool
-from tollbridge.clients.aisdk import PATHS, AiSdkClient
-from tollbridge.core.events import Event, Finished, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
-from tollbridge.gateway import Gateway
-from tollbridge.gateways.aisdk.encode import convert_messages
+from tollbridge.types.messages import Tool as OurTool
 
 RunNode = Callable[..., str]
 Major = Literal[5, 6, 7]

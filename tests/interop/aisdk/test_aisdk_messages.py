@@ -9,17 +9,17 @@ from typing import Any, Literal
 
 import pytest
 
-from tollbridge import (
+from tollbridge.protocols.ai_sdk.requests import convert_messages
+from tollbridge.types.messages import (
     DataPart,
     Message,
+    Part,
     Role,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
-    convert_messages,
 )
-from tollbridge.core.messages import Part
 
 RunNode = Callable[..., str]
 Target = Literal[5, 6, 7]

@@ -11,10 +11,15 @@ from tests.interop.litellm import proxy
 from tests.interop.litellm.proxy import Proxy
 from tests.interop.litellm.upstream import THOUGHT, Upstream
 
-from tollbridge.bridge import Bridge, Turn
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.core.errors import BridgeError
-from tollbridge.core.messages import (
+from tollbridge.compat.profiles import CompatMemory, find_quirks, known_quirks, save_profile
+from tollbridge.doctor import content_checks as samples
+from tollbridge.doctor.content_checks import WEATHER
+from tollbridge.doctor.examination import Examination
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.turn import Bridge, TurnResult
+from tollbridge.types.errors import BridgeError
+from tollbridge.types.messages import (
     ChatRequest,
     Message,
     Part,
@@ -24,11 +29,6 @@ from tollbridge.core.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.doctor import Examination, samples
-from tollbridge.doctor.tools import WEATHER
-from tollbridge.healing import RememberedLessons
-from tollbridge.io.retry import RetryPolicy
-from tollbridge.profiles import find_quirks, keep_profile, known_quirks
 
 # The first run installs the proxy, which takes minutes.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.asyncio(loop_scope="module")]
@@ -54,10 +54,12 @@ async def examined(litellm: Proxy, key: str) -> Examination:
     return examination
 
 
-async def answer(litellm: Proxy, *messages: Message, folder: Path | None = None) -> tuple[Turn, list[Part]]:
+async def answer(
+    litellm: Proxy, *messages: Message, folder: Path | None = None
+) -> tuple[TurnResult, list[Part]]:
     parts: list[Part] = []
     request = ChatRequest(model=litellm.model, messages=messages, tools=(WEATHER,))
-    lessons = RememberedLessons(lambda base_url, model: find_quirks(base_url, model, folder))
+    lessons = CompatMemory(lambda base_url, model: find_quirks(base_url, model, folder))
     async with OpenResponsesClient(litellm.url, litellm.key, retries=RetryPolicy(attempts=1)) as client:
         turn = await Bridge(client, lessons=lessons).answer(request, parts.extend)
     return turn, parts
@@ -76,7 +78,7 @@ async def test_doctor_passes_and_a_turn_with_tools_works_with_the_profile_it_wri
     assert examination.server is not None
     assert examination.server.name == "litellm"
     assert examination.quirks == known_quirks("litellm")  # what is shipped is what is measured here
-    keep_profile(litellm.url, litellm.model, examination.quirks, folder=tmp_path)
+    save_profile(litellm.url, litellm.model, examination.quirks, folder=tmp_path)
 
     asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.image()))
     opening = (Message(Role.SYSTEM, "Be a bridge."), asked)

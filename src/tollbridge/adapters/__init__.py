@@ -1,1 +1,0 @@
-"""Streams of gateways to parts of editors."""

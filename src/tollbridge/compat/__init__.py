@@ -1,0 +1,1 @@
+"""Compatibility: what a server or model does not accept, and how to repair a rejected request."""

@@ -1,0 +1,1 @@
+"""Configuration: the settings and their sources, accounts, keys, and the paths of our files."""

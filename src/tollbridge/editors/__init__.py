@@ -1,1 +1,0 @@
-"""How editors talk. Bytes in, values out; nothing here waits."""

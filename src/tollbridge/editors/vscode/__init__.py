@@ -1,1 +1,0 @@
-"""How VS Code's language-model API talks, as its extension carries it: `wire`, `decode`, `encode`."""

@@ -1,0 +1,191 @@
+"""The sidecar's own requests and answers as they travel; `docs/protocol.md` explains them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tollbridge.frontends.vscode import wire as vscode
+from tollbridge.frontends.vscode.wire import WireStruct
+from tollbridge.types.urls import Backend
+from tollbridge.types.usage import Usage
+
+if TYPE_CHECKING:
+    from tollbridge.tokens.records import Accuracy as Measured
+
+
+PROTOCOL_VERSION = 1
+
+
+class EditorTimeouts(WireStruct, frozen=True):
+    """Seconds; what is left out is the client's own default."""
+
+    connect: float | None = None
+    idle: float | None = None
+    total: float | None = None
+
+
+class EditorSettings(WireStruct, frozen=True):
+    """What the environment and the settings file say outranks it. `models` is spelled as in the file."""
+
+    proxy: str | None = None
+    allow_http: bool | None = None
+    timeouts: EditorTimeouts = EditorTimeouts()
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    favourites: tuple[str, ...] = ()
+    models: Mapping[str, Any] = {}
+    context_management: bool | None = None
+    record: str | None = None
+    record_redact: bool | None = None
+    count_at_gateway: bool | None = None
+
+
+class ClientInfo(WireStruct, frozen=True):
+    name: str
+    version: str | None = None
+
+
+class InitializeParams(WireStruct, frozen=True):
+    protocol_version: int
+    client: ClientInfo | None = None
+    settings: EditorSettings = EditorSettings()
+
+
+class ServerInfo(WireStruct, frozen=True):
+    name: str
+    version: str
+
+
+class InitializeResult(WireStruct, frozen=True):
+    protocol_version: int
+    server: ServerInfo
+    max_frame_bytes: int
+
+
+class AccountParams(WireStruct, frozen=True):
+    """Whom to ask and with which key. It comes with every request and is kept nowhere."""
+
+    base_url: str
+    api_key: str | None = None
+    backend: Backend = "openresponses"
+
+    def __repr__(self) -> str:
+        return f"Account({self.base_url!r})"
+
+
+class ModelsParams(WireStruct, frozen=True):
+    account: AccountParams
+    refresh: bool = False
+
+
+class ModelsResult(WireStruct, frozen=True):
+    models: list[vscode.ModelInfo]
+
+
+class ChatParams(vscode.Chat, frozen=True, kw_only=True):
+    account: AccountParams
+    progress_token: int | str | None = None
+
+
+class TokenUsage(WireStruct, frozen=True):
+    """Unknown is left out; zero is a measurement."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+    @classmethod
+    def of(cls, usage: Usage | None) -> TokenUsage | None:
+        return cls.sum(usage) if usage is not None and usage.known else None
+
+    @classmethod
+    def sum(cls, usage: Usage) -> TokenUsage:
+        """Also of nothing."""
+        return cls(
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.total_tokens,
+            usage.cached_tokens,
+            usage.reasoning_tokens,
+        )
+
+
+class ChatResult(WireStruct, frozen=True, kw_only=True):
+    """`usage` is what the turn cost; `context` what now fills the window: less, after several steps."""
+
+    finish_reason: str | None = None
+    usage: TokenUsage | None = None
+    context: TokenUsage | None = None
+    response_id: str | None = None
+    dropped: Mapping[str, int] = {}
+    changes: tuple[str, ...] = ()
+    counts: Mapping[str, int] = {}
+    warning: str | None = None
+    first_seconds: float | None = None
+    seconds: float
+    # Another number than last time: what was counted before may now be counted otherwise.
+    lesson: int
+
+
+class ProgressParams(WireStruct, frozen=True):
+    token: int | str
+    value: Mapping[str, list[vscode.Part]]
+
+
+class CountParams(WireStruct, frozen=True):
+    model: str
+    items: list[str | vscode.Message]
+
+
+class CountResult(WireStruct, frozen=True):
+    counts: list[int]
+
+
+class ModelTotals(WireStruct, frozen=True, kw_only=True):
+    """What one model did since the sidecar started; requests without usage are counted and cost unknown."""
+
+    model: str
+    requests: int
+    failures: int
+    usage: TokenUsage
+
+
+class AccuracyInfo(WireStruct, frozen=True, kw_only=True):
+    """How right the estimates of a model's prompts were: errors as shares of the truth."""
+
+    model: str
+    requests: int
+    exact: int
+    median: float
+    p95: float
+    worst_under: float
+    # The same, had nothing been learned.
+    plain_median: float
+    plain_p95: float
+
+    @classmethod
+    def of(cls, measured: Measured) -> AccuracyInfo:
+        return cls(**{name: getattr(measured, name) for name in cls.__struct_fields__})
+
+
+class UsageResult(WireStruct, frozen=True):
+    models: list[ModelTotals]
+    accuracy: list[AccuracyInfo]
+
+
+class StatusResult(WireStruct, frozen=True):
+    server: ServerInfo
+    protocol_version: int
+    python: str
+    process_id: int
+    uptime_seconds: float
+    pending: int
+    counting: bool
+    accuracy: tuple[AccuracyInfo, ...] = ()
+
+
+class CancelParams(WireStruct, frozen=True):
+    id: int | str

@@ -1,1 +1,0 @@
-"""How gateways talk. Bytes in, values out: nothing here waits for anything."""

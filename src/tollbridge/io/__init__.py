@@ -1,1 +1,0 @@
-"""The outside world: sockets and pipes."""

@@ -1,0 +1,1 @@
+"""Persistent storage: one SQLite file, shared by all processes of a user."""

@@ -1,0 +1,32 @@
+"""An embedded OpenResponses gateway: a scripted model, and every fault a client should survive."""
+
+from __future__ import annotations
+
+from tollbridge.testing.catalog import MODELS
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.refusals import CannedReply
+from tollbridge.testing.requests import AcceptedRequest
+from tollbridge.testing.responses import Call, Draw, Refuse, Say, ScriptedAnswer, Think
+from tollbridge.testing.scenarios import SCENARIOS, VALID, describe_scenarios
+from tollbridge.testing.server import Gateway, run
+from tollbridge.testing.service import SCENARIO_HEADER, ReceivedRequest
+
+__all__ = [
+    "MODELS",
+    "SCENARIOS",
+    "SCENARIO_HEADER",
+    "VALID",
+    "AcceptedRequest",
+    "Call",
+    "CannedReply",
+    "Draw",
+    "FaultSettings",
+    "Gateway",
+    "ReceivedRequest",
+    "Refuse",
+    "Say",
+    "ScriptedAnswer",
+    "Think",
+    "describe_scenarios",
+    "run",
+]

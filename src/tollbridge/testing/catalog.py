@@ -1,0 +1,135 @@
+"""The models the gateway serves, described as gateways describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tollbridge.testing.refusals import RequestRejected
+
+_RELEASED = 1_767_225_600  # 2026-01-01, so that the list is the same every day
+
+MODELS: tuple[Mapping[str, Any], ...] = (
+    {
+        "id": "tollbridge/demo",
+        "object": "model",
+        "created": _RELEASED,
+        "released": _RELEASED,
+        "owned_by": "tollbridge",
+        "name": "Demo",
+        "description": "A scripted model that knows tools, images and reasoning.",
+        "context_window": 128_000,
+        "max_tokens": 64_000,
+        "type": "language",
+        "tags": ["file-input", "image-generation", "implicit-caching", "reasoning", "tool-use", "vision"],
+        "pricing": {
+            "input": "0.000001",
+            "output": "0.000004",
+            "input_cache_read": "0.0000001",
+            "input_cache_write": "0.00000125",
+        },
+        "reasoning_options": [{"type": "effort", "values": ["none", "low", "medium", "high", "xhigh"]}],
+        "supported_parameters": [
+            "include_reasoning",
+            "max_tokens",
+            "reasoning",
+            "temperature",
+            "tool_choice",
+            "tools",
+        ],
+    },
+    {
+        "id": "tollbridge/plain",
+        "object": "model",
+        "created": _RELEASED,
+        "released": _RELEASED,
+        "owned_by": "tollbridge",
+        "name": "Plain",
+        "description": "A scripted model with a small window that knows nothing but text.",
+        "context_window": 4_096,
+        "max_tokens": 1_024,
+        "type": "language",
+        "tags": [],
+        "pricing": {"input": "0.0000001", "output": "0.0000002"},
+        "reasoning_options": [],
+        "supported_parameters": ["max_tokens", "temperature"],
+    },
+    {
+        "id": "tollbridge/embed",
+        "object": "model",
+        "created": _RELEASED,
+        "released": _RELEASED,
+        "owned_by": "tollbridge",
+        "name": "Embed",
+        "description": "Listed as an embedding model, so that clients can show that they leave it out.",
+        "context_window": 8_192,
+        "max_tokens": 0,
+        "type": "embedding",
+        "tags": [],
+        "pricing": {"input": "0.00000002"},
+        "reasoning_options": [],
+        "supported_parameters": [],
+    },
+)
+
+_BY_ID = {model["id"]: model for model in MODELS}
+
+
+def find_model(model_id: str) -> Mapping[str, Any]:
+    model = _BY_ID.get(model_id)
+    if model is None:
+        known = ", ".join(_BY_ID)
+        raise RequestRejected(
+            404,
+            "model_not_found",
+            f"The model {_shown(model_id)} does not exist here. Known models: {known}.",
+            param="model",
+        )
+    return model
+
+
+def describe_endpoints(model_id: str) -> dict[str, Any]:
+    """The one provider behind a model, under the names that this list has for things."""
+    model = find_model(model_id)
+    pricing = model["pricing"]
+    names = {"input": "prompt", "output": "completion"}
+    inputs = ["text", *(["image"] if "vision" in model["tags"] else [])]
+    return {
+        **{name: model[name] for name in ("id", "name", "created", "released", "description")},
+        "architecture": {
+            "tokenizer": "Other",
+            "instruct_type": None,
+            "modality": f"{'+'.join(inputs)}->text",
+            "input_modalities": inputs,
+            "output_modalities": ["text"],
+        },
+        "endpoints": [
+            {
+                "name": f"tollbridge | {model['id']}",
+                "model_name": model["name"],
+                "context_length": model["context_window"],
+                "max_completion_tokens": model["max_tokens"],
+                "pricing": {names.get(name, name): price for name, price in pricing.items()},
+                "provider_name": "tollbridge",
+                "supported_parameters": model["supported_parameters"],
+                "status": 0,
+                "supports_implicit_caching": "implicit-caching" in model["tags"],
+            }
+        ],
+    }
+
+
+def find_language_model(model_id: str) -> Mapping[str, Any]:
+    model = find_model(model_id)
+    if model["type"] != "language":
+        raise RequestRejected(
+            400,
+            "unsupported_model",
+            f"The model {_shown(model_id)} is of type {model['type']} and makes no responses.",
+            param="model",
+        )
+    return model
+
+
+def _shown(model_id: str) -> str:
+    return repr(model_id if len(model_id) <= 80 else f"{model_id[:80]}…")

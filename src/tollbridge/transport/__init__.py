@@ -1,0 +1,1 @@
+"""Sockets and pipes: the HTTP client, its retry policy, and standard input and output."""

@@ -1,0 +1,137 @@
+"""Recording and replaying with the real program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.driving import tollbridge, with_room
+
+from tollbridge.testing.server import Gateway
+
+KEY = "tk-0123456789-secret"
+
+
+async def recorded(folder: Path, *arguments: str, question: str = "think and cite") -> Path:
+    async with Gateway(api_key=KEY) as gateway:
+        where = ("--base-url", gateway.url, "--model", "tollbridge/demo", "--record", str(folder))
+        result = await tollbridge("ask", question, *where, *arguments, env={"TOLLBRIDGE_API_KEY": KEY})
+    assert result.code == 0
+    (path,) = folder.iterdir()
+    return path
+
+
+async def test_a_turn_is_recorded_and_replays_the_same(tmp_path: Path) -> None:
+    path = await recorded(tmp_path)
+    result = await tollbridge("replay", "--diff", str(path))
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert lines[0] == str(path)
+    assert [line.split()[2] for line in lines[2:5]] == ["asked", "sent", "answered"]
+    assert lines[-1].startswith("The same ")
+    assert KEY not in path.read_text()
+
+
+async def test_a_difference_is_shown_and_told_by_the_exit_code(tmp_path: Path) -> None:
+    path = await recorded(tmp_path, question="hello")
+    # Of the first word only: how many come at once is the network's choice.
+    path.write_text(path.read_text().replace('"text":"You', '"text":"They'))
+    result = await tollbridge("replay", "--diff", str(path))
+    assert result.code == 1
+    assert "part 0" in result.out
+    assert '  - {"type":"text","text":"They' in result.out
+    assert '  + {"type":"text","text":"You' in result.out
+    assert (await tollbridge("replay", str(path))).code == 0  # nobody asked
+
+
+async def test_a_difference_in_the_request_is_shown_too(tmp_path: Path) -> None:
+    path = await recorded(tmp_path, question="hello")
+    path.write_text(path.read_text().replace('\\"stream\\":true', '\\"stream\\":false'))
+    result = await tollbridge("replay", "--diff", str(path))
+    assert result.code == 1
+    assert "request 1, stream\n  - false\n  + true\n" in result.out
+    found = json.loads((await tollbridge("replay", "--json", str(path))).out)
+    assert found["requests"] == [[{"place": "stream", "then": "false", "now": "true"}]]
+
+
+async def test_a_recording_is_json_for_programs(tmp_path: Path) -> None:
+    path = await recorded(tmp_path, question="hello")
+    found = json.loads((await tollbridge("replay", "--json", str(path))).out)
+    assert (found["file"], found["same"], found["outcome"]) == (str(path), True, "completed")
+    assert (found["finish_reason"], found["error"]) == ("stop", None)
+    text = "".join(part["text"] for part in found["parts"])
+    assert text == "You said “hello”. I was given 1 item and no system prompt, with no tools."
+
+
+async def test_content_can_be_left_out(tmp_path: Path) -> None:
+    path = await recorded(tmp_path, "--record-redact", question="Zanzibar")
+    assert "Zanzibar" not in path.read_text()
+    result = await tollbridge("replay", "--diff", str(path))
+    assert result.code == 0
+    assert "content blotted out" in result.out
+    assert "xxx xxxx" in result.out
+
+
+async def test_a_chat_records_every_turn_where_the_settings_say_so(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'record = "{tmp_path / "tapes"}"\n')
+    async with Gateway() as gateway:
+        where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
+        env = {"TOLLBRIDGE_CONFIG": str(config)}
+        await tollbridge("chat", *where, env=env, stdin=b"hello\nfault:failed\n")
+    paths = [str(path) for path in (tmp_path / "tapes").iterdir()]
+    assert len(paths) == 2
+    result = await tollbridge("replay", "--diff", *paths)
+    assert result.code == 0
+    assert result.out.count("The same ") == 2
+
+
+async def test_what_cannot_be_compared_or_read_is_told(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.sse"
+    plain.write_text("data: [DONE]\n\n")
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"line":"begun","at":0}\n')
+    for arguments, words in (
+        (("--diff", str(plain)), "has nothing to compare with"),
+        ((str(broken),), "line 1, is not of a recording"),
+        ((str(tmp_path),), "cannot be read"),
+    ):
+        result = await tollbridge("replay", *arguments)
+        assert (result.code, result.out) == (1, "")
+        assert words in result.err
+
+
+@pytest.mark.parametrize(("body", "words"), [("{oops", "is not JSON: "), ("[]", "is not a JSON object.")])
+async def test_a_request_in_a_recording_that_is_none_is_told(tmp_path: Path, body: str, words: str) -> None:
+    path = await recorded(tmp_path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    (sent,) = (line for line in lines if "body" in line)
+    sent["body"] = body
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    result = await tollbridge("replay", "--diff", str(path))
+    assert (result.code, result.out) == (1, "")
+    assert f"The recorded body of the request to {sent['url']} {words}" in result.err
+
+
+async def test_a_folder_that_cannot_be_made_costs_the_recording_and_not_the_answer() -> None:
+    async with Gateway() as gateway:
+        asked = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
+        result = await tollbridge(*asked, "--record", "/dev/null/turns")
+    assert result.code == 0
+    assert result.out.startswith("You said “hi”.")
+    assert result.err.startswith("Note: The turn could not be recorded in /dev/null/turns: ")
+
+
+@pytest.mark.parametrize("options", [(), ("--record-redact",)])
+@pytest.mark.parametrize("room", [0, 200, 1500])
+async def test_a_disk_that_is_full_costs_the_recording_and_not_the_answer(
+    tmp_path: Path, options: tuple[str, ...], room: int
+) -> None:
+    async with Gateway() as gateway:
+        asked = ("ask", "hello", "--base-url", gateway.url, "--model", "tollbridge/demo")
+        recording = ("--record", str(tmp_path), *options)
+        result = await tollbridge(*asked, *recording, program=with_room(room))
+    assert (result.code, result.out[:8]) == (0, "You said")
+    assert result.err.count(f"The turn could not be recorded in {tmp_path}: File too large") == 1
+    assert not list(tmp_path.glob("*.part"))

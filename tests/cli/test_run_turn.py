@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tollbridge.catalog.cache import CachedModels, CatalogCache
+from tollbridge.cli.connection import connect
+from tollbridge.cli.options import ConnectionOptions
+from tollbridge.cli.run_turn import MOST_CHANGES, TurnRunner, show, show_changes
+from tollbridge.cli.screen import Screen
+from tollbridge.compat.profiles import load_profile
+from tollbridge.testing.server import Gateway
+from tollbridge.types.errors import ServerFailed
+from tollbridge.types.events import (
+    Corrected,
+    Data,
+    Event,
+    Failed,
+    File,
+    Finished,
+    ReasoningDelta,
+    ReasoningEnded,
+    Source,
+    TextDelta,
+    ToolCall,
+)
+from tollbridge.types.messages import ChatRequest, Message
+
+
+@pytest.mark.parametrize(
+    ("event", "out", "side"),
+    [
+        (TextDelta("Hi"), "Hi\n", ""),
+        (ReasoningDelta("Well"), "", "Well\n"),
+        (ReasoningEnded(), "", ""),
+        (Corrected("Hi", 2), "", ""),
+        (ToolCall("c", "f", {"a": 1}), "", '→ f {"a": 1}\n'),
+        (ToolCall("c", "f", "x", offered=False), "", '→ f "x" (not for us to run)\n'),
+        (File("image/png", b"1234"), "", "[image/png, 4 bytes]\n"),
+        (File("image/png", url="https://a/b"), "", "[image/png, https://a/b]\n"),
+        (Source("url", url="https://a/", title="A"), "", "[source: A, https://a/]\n"),
+        (Source("document", id="d1"), "", "[source: d1]\n"),
+        (Data("status", {}), "", ""),
+        (Finished("stop"), "", ""),
+        (Finished("length", ended="incomplete"), "", "[the answer was cut at the limit of its length]\n"),
+        (Finished("content-filter"), "", "[the gateway's content filter stopped the answer]\n"),
+        (
+            Finished("other", ended="incomplete"),
+            "",
+            "[the answer is incomplete; the gateway did not say why]\n",
+        ),
+        (Failed(ServerFailed("no")), "", ""),
+    ],
+)
+def test_how_each_event_is_shown(event: Event, out: str, side: str) -> None:
+    text, beside = io.StringIO(), io.StringIO()
+    screen = Screen(text, beside)
+    show(event, screen)
+    screen.end()
+    assert (text.getvalue(), beside.getvalue()) == (out, side)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+async def test_what_is_known_of_a_model_is_read_once_a_turn(
+    recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path / "lists"))
+    lists, profiles = list[str](), list[str]()
+
+    class Watched(CatalogCache):
+        def get(self, base_url: str, account: str = "") -> CachedModels | None:
+            lists.append(base_url)
+            return super().get(base_url, account)
+
+    def reading(base_url: str, *rest: Any) -> Any:
+        profiles.append(base_url)
+        return load_profile(base_url, *rest)
+
+    async with Gateway() as gateway:
+        where = ConnectionOptions(gateway.url, record=str(tmp_path / "tapes") if recorded else None)
+        async with connect(where) as before:
+            await before.list_models()
+        monkeypatch.setattr("tollbridge.catalog.models.CatalogCache", Watched)
+        monkeypatch.setattr("tollbridge.compat.profiles.load_profile", reading)
+        async with connect(where) as connection:
+            listener = TurnRunner(connection)
+            await listener.listen(ChatRequest(model="tollbridge/plain", messages=(Message("user", "Hi"),)))
+    assert listener.error is None
+    assert len(list((tmp_path / "tapes").glob("*"))) == recorded
+    assert (lists, profiles) == ([gateway.url], [gateway.url])
+
+
+@pytest.mark.parametrize(
+    ("where_all", "last"),
+    [("", "[and 2 changes more]"), ("; --json has them all", "[and 2 changes more; --json has them all]")],
+)
+def test_of_many_changes_the_first_are_told(where_all: str, last: str) -> None:
+    beside = io.StringIO()
+    changes = [f"change {number}" for number in range(MOST_CHANGES + 2)]
+    show_changes(changes, Screen(io.StringIO(), beside), where_all)
+    assert beside.getvalue().splitlines() == [*(f"[{each}]" for each in changes[:MOST_CHANGES]), last]

@@ -1,0 +1,35 @@
+"""The client for the gateway's own language-model protocol: what it says of itself and of its key."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+from tests.answering import answering, http
+
+from tollbridge.clients.ai_sdk import AiSdkClient
+from tollbridge.types.messages import ChatRequest, Message
+
+HELLO = ChatRequest(model="m", messages=(Message("user", "Hello"),))
+STREAM = b'data: {"type":"finish","finishReason":{"unified":"stop"},"usage":{}}\n\n'
+TOKEN = ".".join(b64encode(part).decode() for part in (b'{"alg": "none"}', b'{"sub":"me"}', b"nobody"))
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "method"),
+    [
+        ("a-key", None, "api-key"),
+        (TOKEN, None, "oidc"),
+        ("a-key", TOKEN, "oidc"),
+        (TOKEN, "a-key", "api-key"),
+        (None, None, None),
+    ],
+)
+async def test_the_key_of_each_call_is_announced_as_what_it_is(
+    own: str | None, given: str | None, method: str | None
+) -> None:
+    async with answering(http(200, STREAM)) as server, AiSdkClient(server.url, own) as client:
+        async for _ in client.stream(HELLO, api_key=given):
+            pass
+    said = [line for line in server.heads[0].lower().split("\r\n") if line.startswith("ai-gateway-auth-m")]
+    assert said == ([] if method is None else [f"ai-gateway-auth-method: {method}"])

@@ -1,0 +1,91 @@
+"""What `docs/protocol.md` says is so, and its example runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+from tests.frontends.stdio.editor import SRC
+
+from tollbridge.frontends.stdio import server as faults
+from tollbridge.frontends.stdio import wire
+from tollbridge.frontends.stdio.server import Server
+from tollbridge.protocols import jsonrpc
+from tollbridge.transport.stdio import Stdio
+from tollbridge.types.errors import Kind
+from tollbridge.types.events import FinishReason
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / "docs" / "protocol.md").read_text()
+
+
+def test_every_method_is_documented() -> None:
+    server = Server(Stdio(0, 1))
+    for method in (*server._answered_here, *server._answered_apart, *server._answered_later):
+        assert f"`{method}`" in TEXT or f"### {method}\n" in TEXT, method
+
+
+def test_every_kind_and_code_of_error_is_documented() -> None:
+    row = next(line for line in TEXT.splitlines() if line.startswith(f"| {faults.BRIDGE_FAILED}"))
+    assert set(re.findall(r"`(\w+)`", row)) == set(get_args(Kind))
+    for code in (
+        jsonrpc.PARSE_ERROR,
+        jsonrpc.INVALID_REQUEST,
+        jsonrpc.METHOD_NOT_FOUND,
+        jsonrpc.INVALID_PARAMS,
+        jsonrpc.INTERNAL_ERROR,
+        jsonrpc.NOT_INITIALIZED,
+        jsonrpc.REQUEST_CANCELLED,
+    ):
+        assert str(code) in TEXT
+
+
+def test_the_documented_limits_and_version_are_the_real_ones() -> None:
+    assert f"Protocol version: **{wire.PROTOCOL_VERSION}**" in TEXT
+    assert f"| header | {jsonrpc.MAX_HEADER_BYTES // 1024} KiB |" in TEXT
+    assert f"| body | {jsonrpc.MAX_FRAME_BYTES // 1024**2} MiB |" in TEXT
+    assert f'"maxFrameBytes": {jsonrpc.MAX_FRAME_BYTES}' in TEXT
+
+
+def test_the_documented_frame_is_one() -> None:
+    header, body = re.findall(r"```\n(Content-Length.*?)\\r\\n\n\\r\\n\n(.*?)\n```", TEXT, re.DOTALL)[0]
+    (call,) = jsonrpc.Reader().feed(f"{header}\r\n\r\n{body}".encode())
+    assert isinstance(call, jsonrpc.Call)
+
+
+def test_what_a_turns_result_may_leave_out_is_marked() -> None:
+    result = TEXT.partition("### chat\n")[2].partition("→\n")[2].partition("```")[0]
+    told = dict(re.findall(r'^(?:\{|) +"(\w+)": (?:.*?)// ?(\?|)', result, re.MULTILINE))
+    fields = msgspec.structs.fields(wire.ChatResult)
+    assert told == {field.encode_name: "" if field.required else "?" for field in fields}
+    counts = {f"{field.encode_name}?" for field in msgspec.structs.fields(wire.TokenUsage)}
+    assert set(re.findall(r"\w+\?", result)) == counts
+
+
+def test_a_result_of_which_nothing_is_known_leaves_it_out() -> None:
+    assert msgspec.to_builtins(wire.ChatResult(seconds=0.5, lesson=1)) == {"seconds": 0.5, "lesson": 1}
+
+
+def test_every_reason_an_answer_ends_for_is_documented() -> None:
+    line = next(line for line in TEXT.splitlines() if '"finishReason"' in line)
+    assert tuple(line.partition("// ? ")[2].split(", ")) == get_args(FinishReason)
+
+
+async def test_the_example_runs() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(ROOT / "examples" / "sidecar_client.py"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+    )
+    async with asyncio.timeout(30):
+        out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    assert "Models: Demo, Plain" in out.decode()
+    assert "You said" in out.decode()

@@ -1,0 +1,128 @@
+"""An editor that stops reading, or is gone: the sidecar leaves, and says no more than that."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.apart import PLACES
+from tests.frontends.stdio.editor import SRC
+
+from tollbridge.testing.server import Gateway
+
+SOON = 12.0  # seconds; it takes three at the most on a machine with nothing else to do
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[Gateway]:
+    async with Gateway() as running:
+        yield running
+
+
+class Deaf:
+    """An editor that reads nothing after its greeting."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin
+        assert process.stdout
+        self.process = process
+        self.stdin, self.stdout = process.stdin, process.stdout
+        self.send("initialize", protocolVersion=1)
+        length = int(self.stdout.readline().removeprefix(b"Content-Length: "))
+        self.stdout.read(2 + length)
+
+    def send(self, method: str, number: int = 1, **params: Any) -> None:
+        body = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode()
+        self.stdin.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        self.stdin.flush()
+
+    def ask(self, gateway: Gateway, number: int, text: str) -> None:
+        messages = [{"role": 1, "content": [{"type": "text", "value": text}]}]
+        account = {"baseUrl": gateway.url}
+        self.send("chat", number, account=account, model="tollbridge/demo", messages=messages)
+
+
+@contextmanager
+def deaf(folder: Path) -> Iterator[Deaf]:
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tollbridge.sidecar"],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={"PYTHONPATH": str(SRC), **PLACES, "TOLLBRIDGE_DATA_DIR": str(folder)},
+        )
+        with process:
+            try:
+                yield Deaf(process)
+            finally:
+                process.kill()
+
+
+async def left(process: subprocess.Popen[bytes], within: float = SOON) -> int:
+    return await asyncio.to_thread(process.wait, within)
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("long", [10_000, 100_000])
+async def test_an_editor_that_does_not_read_is_heard_when_it_leaves(
+    tmp_path: Path, gateway: Gateway, long: int
+) -> None:
+    """The shorter answer fills the pipe, the longer one also the line before it."""
+    with deaf(tmp_path) as editor:
+        editor.ask(gateway, 2, f"long {long}")
+        await asyncio.to_thread(editor.stdout.read, 1)  # it has begun
+        await asyncio.sleep(1)  # for the pipe to be full; there is nothing that could be waited for
+        for number in range(3, 10):
+            editor.send("status", number)
+        started = time.monotonic()
+        editor.stdin.close()
+        assert await left(editor.process) == 0
+        assert time.monotonic() - started < SOON
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("asked", ["status", "chat", "count"])
+async def test_an_editor_that_closes_only_what_it_reads_from_is_gone(
+    tmp_path: Path, gateway: Gateway, asked: str
+) -> None:
+    with deaf(tmp_path) as editor:
+        editor.stdout.close()
+        if asked == "chat":
+            editor.ask(gateway, 2, "long 2000")
+        else:
+            editor.send(asked, 2, model="m", items=["hi"])
+        assert await left(editor.process) == 0
+    log = (tmp_path / "log").read_text()
+    assert "BrokenPipeError" not in log
+    assert "[error]" not in log
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
+@pytest.mark.parametrize("program", ["tollbridge.sidecar", "tollbridge sidecar"])
+def test_without_both_ends_of_the_way_it_leaves_without_a_traceback(program: str, closed: str) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}'
+    ended = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m {program} {closed}"],
+        input=b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
+        stderr=subprocess.PIPE,
+        timeout=60,
+        env={"PYTHONPATH": str(SRC), **PLACES},
+    )
+    said = ended.stderr.decode()
+    if program == "tollbridge.sidecar":
+        assert ended.returncode == 2
+        assert re.fullmatch(r"\[error\] standard input and output .* closed\n", said)
+    else:  # which puts something in the place of what is closed: nothing to read, and nobody who does
+        assert ended.returncode == 0
+        assert said == ("" if "<" in closed else "[info] the editor no longer reads\n")

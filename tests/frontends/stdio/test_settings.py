@@ -1,0 +1,252 @@
+"""The sidecar with a settings file, a ledger and a recorder, as the real program."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.frontends.stdio.editor import Editor, Refusal
+
+from tollbridge.compat.profiles import save_profile
+from tollbridge.frontends.stdio.server import BRIDGE_FAILED
+from tollbridge.recorder.recording import read_recording
+from tollbridge.recorder.replay import diff_parts, replay_recording
+from tollbridge.storage.database import Database
+from tollbridge.storage.tables import UsageRow, UsageTable
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.server import Gateway
+from tollbridge.types.quirks import Quirks
+
+KEY = "tk-0123456789-secret"
+RECORDINGS = Path(__file__).parents[2] / "recordings" / "openresponses"
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {
+        "TOLLBRIDGE_CONFIG": str(tmp_path / "config.toml"),
+        "TOLLBRIDGE_DATA_DIR": str(tmp_path / "data"),
+        "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path / "catalogue"),
+    }
+
+
+def write_config(env: dict[str, str], text: str = "") -> None:
+    Path(env["TOLLBRIDGE_CONFIG"]).write_text(text)
+
+
+def rows(env: dict[str, str]) -> list[UsageRow]:
+    table = UsageTable(Database(Path(env["TOLLBRIDGE_DATA_DIR"]) / "tollbridge.db"))
+    try:
+        table.settle()
+        return table.since(0)
+    finally:
+        table.close()
+
+
+def question(base_url: str, text: str = "hello") -> dict[str, Any]:
+    return {
+        "account": {"baseUrl": base_url, "apiKey": KEY},
+        "model": "tollbridge/demo",
+        "messages": [{"role": 1, "content": [{"type": "text", "value": text}]}],
+    }
+
+
+async def test_the_file_and_the_editor_choose_the_models_together(env: dict[str, str]) -> None:
+    write_config(env, 'favourites = ["*/plain"]\n[models.plain]\ncontext_window = 9000\n')
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet(models={"*/plain": {"context_window": 1, "name": "Small"}}, deny=["*/none"])
+        account = {"baseUrl": gateway.url}
+        found = (await editor.ask("models", {"account": account})[1])["models"]
+        assert [(model["name"], model["contextWindow"]) for model in found] == [
+            ("Small", 9000),
+            ("Demo", 128_000),
+        ]
+        editor.notify("settings", {"deny": ["*/demo"]})
+        found = (await editor.ask("models", {"account": account})[1])["models"]
+        assert [model["model"] for model in found] == ["tollbridge/plain"]
+
+
+async def test_options_of_the_settings_reach_the_gateway(env: dict[str, str]) -> None:
+    write_config(env, '[models."*".provider_options.gateway]\norder = ["bedrock"]\n')
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet(models={"*": {"provider_options": {"gateway": {"caching": "auto"}}}})
+        await editor.ask("chat", question(gateway.url))[1]
+        sent = gateway.requests[-1].body
+    assert sent["providerOptions"] == {"gateway": {"caching": "auto", "order": ["bedrock"]}}
+
+
+async def test_a_mistake_in_the_file_is_told_and_mended_at_once(env: dict[str, str]) -> None:
+    write_config(env, "\nidel = 3\n")
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet()
+        with pytest.raises(Refusal, match=r"idel: there is no such setting.*config\.toml, line 2"):
+            await editor.ask("chat", question(gateway.url))[1]
+        write_config(env)
+        assert (await editor.ask("chat", question(gateway.url))[1])["finishReason"] == "stop"
+
+
+async def test_a_file_that_is_changed_counts_from_the_next_request_on(env: dict[str, str]) -> None:
+    write_config(env)
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet()
+        await editor.ask("chat", question(gateway.url))[1]
+        assert "providerOptions" not in gateway.requests[-1].body
+        write_config(env, '[models."*".provider_options.gateway]\norder = ["bedrock"]\n')
+        await editor.ask("chat", question(gateway.url))[1]
+        assert gateway.requests[-1].body["providerOptions"] == {"gateway": {"order": ["bedrock"]}}
+        Path(env["TOLLBRIDGE_CONFIG"]).write_text("allow = 3\n")
+        with pytest.raises(Refusal, match="allow: Expected `array`"):
+            await editor.ask("chat", question(gateway.url))[1]
+
+
+async def test_what_was_mended_is_counted_for_the_editor(env: dict[str, str]) -> None:
+    write_config(env)
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet()
+        asked = question(gateway.url)
+        orphan = {"type": "toolResult", "callId": "c", "content": [{"type": "text", "value": "42"}]}
+        asked["messages"].append({"role": 1, "content": [orphan]})
+        result = await editor.ask("chat", asked)[1]
+    assert result["counts"]["orphan"] == 1
+    assert result["changes"] == ["A tool result without its call was kept as text."]
+
+
+async def test_a_profile_that_doctor_writes_counts_from_the_next_request_on(env: dict[str, str]) -> None:
+    write_config(env)
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet()
+        asked = question(gateway.url)
+        asked["messages"].insert(0, {"role": 3, "content": [{"type": "text", "value": "You are a bridge."}]})
+        await editor.ask("chat", asked)[1]
+        assert gateway.requests[-1].body["input"][0]["role"] == "developer"
+        folder = Path(env["TOLLBRIDGE_DATA_DIR"]) / "profiles"
+        save_profile(gateway.url, "tollbridge/demo", Quirks(system="system"), folder=folder)
+        await editor.ask("chat", asked)[1]
+        assert gateway.requests[-1].body["input"][0]["role"] == "system"
+
+
+async def test_turns_are_recorded_where_the_editor_says_so(env: dict[str, str], tmp_path: Path) -> None:
+    write_config(env)
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet(record=str(tmp_path / "tapes"))
+        await editor.ask("chat", question(gateway.url, f"think of {KEY}"))[1]
+    (path,) = (tmp_path / "tapes").iterdir()
+    recording = read_recording(path)
+    assert diff_parts(recording.parts, (await replay_recording(recording)).parts) == []
+    assert recording.begun.said["model"] == "tollbridge/demo"
+    assert recording.begun.said["messages"][0]["content"][0]["type"] == "text"
+    assert KEY.encode() not in path.read_bytes()
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[tuple[str, list[tuple[str, str]]]]:
+    """A server that answers as one did, and keeps the key and the question of each request."""
+    answer = (RECORDINGS / "litellm.text-stream.sse").read_bytes()
+    heard: list[tuple[str, str]] = []
+
+    async def respond(request: web.Request) -> web.Response:
+        body = await request.json()
+        heard.append((request.headers["authorization"], json.dumps(body["input"])))
+        return web.Response(body=answer, content_type="text/event-stream")
+
+    app = web.Application()
+    app.router.add_post("/v1/responses", respond)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", heard
+    await runner.cleanup()
+
+
+async def test_accounts_at_once_are_never_mixed(env: dict[str, str]) -> None:
+    """A hundred requests under way together, of ten accounts on two servers, each with its own key."""
+    write_config(env)
+    async with (
+        listening() as (one, heard_by_one),
+        listening() as (two, heard_by_two),
+        Editor(env=env) as editor,
+    ):
+        await editor.greet()
+        asked = []
+        for number in range(100):
+            name = f"key-{number % 5}-{number % 2}"
+            account = {"baseUrl": (one, two)[number % 2], "apiKey": name}
+            params = {**question("", f"I pay with {name}."), "account": account}
+            asked.append(editor.ask("chat", params)[1])
+        await asyncio.gather(*asked)
+    for place, heard in enumerate((heard_by_one, heard_by_two)):
+        assert len(heard) == 50
+        for key, text in heard:
+            assert key.endswith(f"-{place}")
+            assert f"I pay with {key.removeprefix('Bearer ')}." in text
+
+
+async def answered(editor: Editor, params: dict[str, Any]) -> str:
+    """How a request ended for the editor."""
+    try:
+        await editor.ask("chat", params)[1]
+    except Refusal as refusal:
+        return "failed" if refusal.code == BRIDGE_FAILED else refusal.message
+    return "completed"
+
+
+async def test_every_request_is_in_the_ledger_once_with_how_it_ended(env: dict[str, str]) -> None:
+    write_config(env)
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet()
+        texts = ["hello" if number % 3 else "fault:failed" for number in range(60)]
+        told = await asyncio.gather(*(answered(editor, question(gateway.url, text)) for text in texts))
+        number, stopped = editor.ask("chat", question(gateway.url, "fault:slow"))
+        await editor.until_part(number)
+        editor.notify("$/cancelRequest", {"id": number})
+        with pytest.raises(Refusal):
+            await stopped
+    assert Counter(row.outcome for row in rows(env)) == Counter([*told, "cancelled"])
+    assert {row.error for row in rows(env) if row.outcome == "failed"} == {"server"}
+
+
+async def test_a_sidecar_killed_amid_two_hundred_requests_loses_none(env: dict[str, str]) -> None:
+    write_config(env)
+    asked = 200
+    told: list[str] = []
+    half = asyncio.Event()
+    async with Gateway(settings=FaultSettings(pace=0.01)) as gateway:
+        editor = Editor(env=env)
+
+        async def turn(number: int) -> None:
+            text = ("hello", "fault:failed", "slow long 2000")[number % 3]
+            told.append(await answered(editor, question(gateway.url, text)))
+            if len(told) == asked // 2:
+                half.set()
+
+        async with editor:
+            await editor.greet()
+            turns = [asyncio.ensure_future(turn(number)) for number in range(asked)]
+            await asyncio.wait_for(half.wait(), 60)
+            editor.process.send_signal(signal.SIGKILL)
+            await editor.process.wait()
+            for task in turns:
+                task.cancel()
+            await asyncio.gather(*turns, return_exceptions=True)
+        arrived = len(gateway.requests)
+    found = Counter(row.outcome for row in rows(env))
+    assert asked // 2 <= len(told) < asked
+    # What the editor was told is there; what was under way is there, and said to be interrupted.
+    assert found["completed"] >= told.count("completed")
+    assert found["failed"] >= told.count("failed")
+    assert found["interrupted"] > 0
+    assert set(found) == {"completed", "failed", "interrupted"}
+    # And no request is there twice.
+    assert arrived <= found.total() <= asked
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet()
+        await editor.ask("chat", question(gateway.url))[1]
+    assert Counter(row.outcome for row in rows(env)) == found + Counter({"completed": 1})

@@ -1,0 +1,228 @@
+"""What VS Code asks, as a request."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollbridge.frontends.vscode import wire
+from tollbridge.frontends.vscode.decode import Decoded, decode_chat, decode_message
+from tollbridge.frontends.vscode.encode import encode_model_id
+from tollbridge.types.errors import RequestError
+from tollbridge.types.messages import (
+    DataPart,
+    Message,
+    Role,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+)
+
+
+def _png() -> bytes:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0\0\0\0"))
+        + chunk(b"IEND", b"")
+    )
+
+
+PNG = _png()
+
+
+def data(content: bytes, mime: str) -> dict[str, Any]:
+    return {"type": "data", "mimeType": mime, "data": base64.b64encode(content).decode()}
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "value": value}
+
+
+def user(*content: dict[str, Any]) -> dict[str, Any]:
+    return {"role": 1, "content": content, "name": ""}
+
+
+def decoded(*messages: dict[str, Any], takes_files: bool = True, **fields: Any) -> Decoded:
+    """By way of JSON, as it comes."""
+    body = msgspec.json.encode({"model": "m", "messages": messages, **fields})
+    return decode_chat(msgspec.json.decode(body, type=wire.Chat), takes_files=takes_files)
+
+
+def the_parts(*content: dict[str, Any]) -> tuple[Any, ...]:
+    (message,) = decoded(user(*content)).request.messages
+    return message.parts
+
+
+def test_an_agents_first_request_is_read_whole() -> None:
+    found = decoded(
+        {"role": 3, "content": [text("You are an agent.")]},
+        user(text("What is here?")),
+        tools=[{"name": "list_dir", "description": "Lists.", "inputSchema": {"type": "object"}}],
+        toolMode=1,
+        modelOptions={"_telemetryTurn": 1, "_enableThinking": True},
+        modelConfiguration={"reasoningEffort": "high"},
+    )
+    request = found.request
+    assert request.messages == (
+        Message(Role.SYSTEM, (TextPart("You are an agent."),)),
+        Message(Role.USER, (TextPart("What is here?"),)),
+    )
+    assert request.tools == (Tool("list_dir", "Lists.", {"type": "object"}),)
+    assert request.reasoning_effort == "high"
+    assert request.tool_choice is None
+    assert request.extra is None
+    assert found.dropped == {}
+
+
+def test_several_system_messages_are_joined_at_the_front() -> None:
+    request = decoded(
+        user(text("hi")), {"role": 3, "content": [text("a")]}, {"role": 3, "content": [text("b")]}
+    ).request
+    assert request.messages == (
+        Message(Role.SYSTEM, (TextPart("a\n\nb"),)),
+        Message(Role.USER, (TextPart("hi"),)),
+    )
+
+
+def test_a_tool_round_keeps_its_calls_results_and_thinking() -> None:
+    thinking = {"type": "thinking", "value": ["hm", "m"], "id": "rs_1", "metadata": {"signature": "s"}}
+    call = {"type": "toolCall", "callId": "c1", "name": "read", "input": {"path": "a"}}
+    tsx = {
+        "node": {
+            "type": 1,
+            "children": [{"type": 2, "text": "x"}, {"type": 2, "text": "y", "lineBreakBefore": True}],
+        }
+    }
+    result = {
+        "type": "toolResult",
+        "callId": "c1",
+        "isError": True,
+        "content": [text("18C"), data(PNG, "image/png"), {"type": "promptTsx", "value": tsx}],
+    }
+    _, said, answered = decoded(
+        user(text("q")), {"role": 2, "content": [thinking, call]}, user(result)
+    ).request.messages
+    assert said == Message(
+        Role.ASSISTANT,
+        (ThinkingPart("hmm", "rs_1", {"signature": "s"}), ToolCallPart("c1", "read", {"path": "a"})),
+    )
+    assert answered.parts == (
+        ToolResultPart("c1", (TextPart("18C"), DataPart(PNG, "image/png"), TextPart("x\ny")), is_error=True),
+    )
+
+
+def test_a_picture_is_what_its_bytes_say() -> None:
+    assert the_parts(data(PNG, "image/jpeg")) == (DataPart(PNG, "image/png"),)
+
+
+@pytest.mark.parametrize(
+    "mime", ["text/plain", "text/x-json", "application/json; charset=utf-8", "image/svg+xml"]
+)
+def test_data_that_is_text_travels_as_text(mime: str) -> None:
+    assert the_parts(data("grün".encode(), mime)) == (TextPart("grün"),)
+
+
+def test_a_pdf_goes_to_the_models_that_take_files() -> None:
+    pdf = data(b"%PDF-1.7 ...", "application/pdf")
+    assert the_parts(text("q"), pdf)[1] == DataPart(b"%PDF-1.7 ...", "application/pdf")
+    found = decoded(user(text("q"), pdf), takes_files=False)
+    assert found.request.messages[0].parts == (TextPart("q"),)
+    assert found.dropped == {"application/pdf": 1}
+
+
+def test_markers_of_the_host_and_unknown_parts_are_dropped_and_counted() -> None:
+    found = decoded(
+        user(
+            text("q"),
+            data(b"ephemeral", "cache_control"),
+            data(b"m\\r", "stateful_marker"),
+            data(b"m\\r", "stateful_marker"),
+            {"type": "unknown", "name": "LanguageModelHologramPart"},
+        )
+    )
+    assert found.request.messages[0].parts == (TextPart("q"),)
+    assert found.dropped == {"cache_control": 1, "stateful_marker": 2, "LanguageModelHologramPart": 1}
+
+
+def test_messages_with_nothing_in_them_are_left_out() -> None:
+    request = decoded(user(text("")), user(text("q")), {"role": 2, "content": []}).request
+    assert request.messages == (Message(Role.USER, (TextPart("q"),)),)
+
+
+def test_thinking_without_text_is_kept_for_its_signature() -> None:
+    (message,) = decoded(
+        {"role": 2, "content": [{"type": "thinking", "value": "", "metadata": {"s": 1}}]}
+    ).request.messages
+    assert message.parts == (ThinkingPart("", None, {"s": 1}),)
+
+
+def test_a_name_is_kept() -> None:
+    (message,) = decoded({"role": 1, "content": [text("q")], "name": "ada"}).request.messages
+    assert message.name == "ada"
+
+
+def test_a_required_tool_is_required() -> None:
+    assert decoded(user(text("q")), tools=[{"name": "t"}], toolMode=2).request.tool_choice == "required"
+    assert decoded(user(text("q")), toolMode=2).request.tool_choice is None
+
+
+def test_options_are_sent_under_the_names_of_the_wire_and_only_when_set() -> None:
+    request = decoded(
+        user(text("q")), modelOptions={"temperature": 0, "max_tokens": 5, "service_tier": "flex"}
+    ).request
+    assert (request.temperature, request.max_output_tokens, request.top_p) == (0, 5, None)
+    assert request.extra == {"service_tier": "flex"}
+
+
+def test_an_option_of_the_request_wins_over_the_models_configuration() -> None:
+    request = decoded(
+        user(text("q")),
+        modelOptions={"reasoningEffort": "low"},
+        modelConfiguration={"reasoningEffort": "high"},
+    ).request
+    assert request.reasoning_effort == "low"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"modelOptions": {"temperature": "hot"}}, "modelOptions.temperature is 'hot'"),
+        ({"modelOptions": {"max_tokens": True}}, "modelOptions.max_tokens is True"),
+        ({"modelOptions": {"stream": False}}, "modelOptions.stream cannot be set"),
+        ({"toolMode": 9, "tools": [{"name": "t"}]}, "toolMode is 9"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_that_names_the_field(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        decoded(user(text("q")), **fields)
+
+
+def test_a_role_nobody_defined_is_an_error_that_names_the_message() -> None:
+    with pytest.raises(RequestError, match=r"messages\[1\].role is 4"):
+        decoded(user(text("q")), {"role": 4, "content": []})
+
+
+def test_a_message_to_be_counted_is_read_alone() -> None:
+    assert decode_message(wire.Message(2, [wire.Text("a")])) == Message(Role.ASSISTANT, (TextPart("a"),))
+
+
+@given(st.text())
+def test_the_hosts_name_for_a_model_has_no_slash_and_leads_back_to_the_gateways(model_id: str) -> None:
+    host_id = encode_model_id(model_id)
+    assert "/" not in host_id
+    assert unquote(host_id) == model_id

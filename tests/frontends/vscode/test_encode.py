@@ -1,0 +1,182 @@
+"""What a model said, as VS Code shows it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+
+from tollbridge.frontends.vscode.encode import encode_error, encode_model, encode_parts, encode_usage
+from tollbridge.types.errors import (
+    BridgeError,
+    ContextTooLong,
+    Disconnected,
+    NotAuthenticated,
+    RateLimited,
+    ServerFailed,
+    StreamError,
+)
+from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
+from tollbridge.types.models import Model, Prices
+from tollbridge.types.usage import Usage
+
+
+def as_json(value: Any) -> Any:
+    return json.loads(msgspec.json.encode(value))
+
+
+@pytest.mark.parametrize(
+    ("part", "sent"),
+    [
+        (TextPart("hi"), {"type": "text", "value": "hi"}),
+        (ThinkingPart("hm"), {"type": "thinking", "value": "hm"}),
+        (
+            ThinkingPart("", "rs_1", {"signature": "s"}),
+            {"type": "thinking", "value": "", "id": "rs_1", "metadata": {"signature": "s"}},
+        ),
+        (
+            ToolCallPart("c1", "read", {"a": 1}),
+            {"type": "toolCall", "callId": "c1", "name": "read", "input": {"a": 1}},
+        ),
+        (ToolCallPart("c1", "now", ""), {"type": "toolCall", "callId": "c1", "name": "now", "input": {}}),
+        (ToolCallPart("c1", "now", None), {"type": "toolCall", "callId": "c1", "name": "now", "input": {}}),
+        (
+            DataPart(b"\x89PNG", "image/png"),
+            {"type": "data", "mimeType": "image/png", "data": base64.b64encode(b"\x89PNG").decode()},
+        ),
+    ],
+)
+def test_every_part_has_its_shape(part: Part, sent: dict[str, Any]) -> None:
+    assert as_json(encode_parts([part])) == [sent]
+
+
+@pytest.mark.parametrize("given", ['{"a": ', [1], 3])
+def test_arguments_that_are_no_object_are_an_error_that_names_the_tool(given: Any) -> None:
+    with pytest.raises(StreamError, match="tool read_file"):
+        encode_parts([ToolCallPart("c1", "read_file", given)])
+
+
+def test_a_tool_result_is_nothing_a_model_may_say() -> None:
+    with pytest.raises(StreamError, match="c1"):
+        encode_parts([ToolResultPart("c1", (TextPart("x"),))])
+
+
+def test_usage_moves_the_meter() -> None:
+    part = encode_usage(Usage(1234, 56, 1290, cached_tokens=1000, reasoning_tokens=20))
+    assert part is not None
+    assert part.mime_type == "usage"
+    assert json.loads(part.data) == {
+        "prompt_tokens": 1234,
+        "completion_tokens": 56,
+        "total_tokens": 1290,
+        "prompt_tokens_details": {"cached_tokens": 1000},
+        "completion_tokens_details": {"reasoning_tokens": 20},
+    }
+
+
+def test_a_total_nobody_gave_is_the_sum() -> None:
+    part = encode_usage(Usage(10, 5))
+    assert part is not None
+    assert json.loads(part.data) == {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+
+
+@pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 0, 0), Usage(10, None), Usage(None, 10)])
+def test_usage_nobody_measured_is_not_told(usage: Usage | None) -> None:
+    assert encode_usage(usage) is None
+
+
+def test_a_model_is_described_in_the_hosts_words() -> None:
+    model = Model(
+        id="anthropic/claude-sonnet-4.5",
+        name="Claude Sonnet 4.5",
+        description="A model.",
+        context_window=200_000,
+        max_output_tokens=64_000,
+        tags=frozenset({"tool-use", "vision", "reasoning"}),
+        reasoning_efforts=("low", "ultra"),
+        prices=Prices(input=Decimal("0.000003"), output=Decimal("0.000015"), cache_read=Decimal("0.0000003")),
+    )
+    assert as_json(encode_model(model)) == {
+        "id": "anthropic%2Fclaude-sonnet-4.5",
+        "model": "anthropic/claude-sonnet-4.5",
+        "name": "Claude Sonnet 4.5",
+        "family": "claude-sonnet-4.5",
+        "version": "4.5",
+        "maxInputTokens": 136_000,
+        "maxOutputTokens": 64_000,
+        "contextWindow": 200_000,
+        "capabilities": {"toolCalling": True, "imageInput": True},
+        "tooltip": "A model.",
+        "detail": "anthropic",
+        "inputCost": 3,
+        "outputCost": 15,
+        "cacheCost": 0.3,
+        "priceCategory": "medium",
+        "configurationSchema": {
+            "properties": {
+                "reasoningEffort": {
+                    "type": "string",
+                    "title": "Thinking Effort",
+                    "group": "navigation",
+                    "enum": ["low", "ultra"],
+                    "enumItemLabels": ["Low", "Ultra"],
+                    "enumDescriptions": ["Quick answers", "ultra"],
+                }
+            }
+        },
+    }
+
+
+def test_a_model_of_which_only_the_name_is_known_is_described_too() -> None:
+    assert as_json(encode_model(Model(id="smollm2"))) == {
+        "id": "smollm2",
+        "model": "smollm2",
+        "name": "smollm2",
+        "family": "smollm2",
+        "version": "2",
+        "maxInputTokens": 28_672,
+        "maxOutputTokens": 4096,
+        "contextWindow": 32_768,
+        "capabilities": {"toolCalling": True, "imageInput": False},
+        "tooltip": "smollm2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence", "facts"),
+    [
+        (
+            NotAuthenticated("Invalid API key", status=401),
+            "Invalid API key. Check the account's API key with “Tollbridge: Set Up”.",
+            {"kind": "authentication", "status": 401},
+        ),
+        (
+            RateLimited("Slow down.", status=429, retry_after=7.0, code="rate_limit_exceeded"),
+            "Slow down. Try again in 7 s.",
+            {"kind": "rate_limited", "status": 429, "code": "rate_limit_exceeded", "retryAfter": 7.0},
+        ),
+        (
+            ContextTooLong("Too long", tokens=210, limit=200),
+            "Too long. Start a new chat, or attach less.",
+            {"kind": "context_too_long", "tokens": 210, "limit": 200},
+        ),
+        (
+            ServerFailed("", request_id="req_1"),
+            "The gateway gave no reason.",
+            {"kind": "server", "requestId": "req_1"},
+        ),
+        (
+            Disconnected("The gateway hung up"),
+            "The gateway hung up. What was said is kept; try again.",
+            {"kind": "disconnected"},
+        ),
+    ],
+)
+def test_an_error_is_a_sentence_and_its_facts(
+    error: BridgeError, sentence: str, facts: dict[str, Any]
+) -> None:
+    assert encode_error(error) == (sentence, facts)

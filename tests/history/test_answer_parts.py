@@ -1,0 +1,87 @@
+"""What an editor shows of each event."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tollbridge.history.answer import CITATION, LINK, parts_from_events
+from tollbridge.types.errors import StreamError
+from tollbridge.types.events import (
+    Corrected,
+    Data,
+    Event,
+    Failed,
+    File,
+    Finished,
+    ReasoningDelta,
+    ReasoningEnded,
+    Source,
+    TextDelta,
+    ToolCall,
+)
+from tollbridge.types.media import draw_png
+from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart
+
+PNG = draw_png()
+PROOF = {"encrypted_content": "abc"}
+
+SHOWN: list[tuple[Event, list[Part]]] = [
+    (TextDelta("Hi"), [TextPart("Hi")]),
+    (ReasoningDelta("Hm", "rs_1"), [ThinkingPart("Hm", "rs_1")]),
+    (ReasoningEnded("rs_1", PROOF), [ThinkingPart("", "rs_1", PROOF)]),
+    (ReasoningEnded("rs_1"), []),
+    (ToolCall("c1", "weather", {"city": "Oslo"}), [ToolCallPart("c1", "weather", {"city": "Oslo"})]),
+    (ToolCall("c1", "now", {}), [ToolCallPart("c1", "now", {})]),
+    (ToolCall("c1", "now", None), [ToolCallPart("c1", "now", {})]),
+    (ToolCall("c1", "patch", ""), [ToolCallPart("c1", "patch", {"input": ""})]),
+    (ToolCall("c1", "patch", "*** Begin"), [ToolCallPart("c1", "patch", {"input": "*** Begin"})]),
+    (ToolCall("c1", "search", {"q": "x"}, offered=False), []),
+    (File("image/png", PNG, name="a.png"), [DataPart(PNG, "image/png", "a.png")]),
+    (TextDelta(""), []),
+    (Corrected("Hello", 2), []),
+    (ReasoningDelta(""), []),
+    (File("image/png", url="https://example.com/a.png"), [DataPart(b"https://example.com/a.png", LINK)]),
+    (Finished("stop"), []),
+    (Failed(StreamError("No.")), []),
+]
+
+
+@pytest.mark.parametrize(("event", "parts"), SHOWN)
+def test_an_event_is_shown_as_its_parts(event: Event, parts: list[Part]) -> None:
+    assert parts_from_events([event]) == parts
+
+
+def test_reasoning_can_be_left_out_with_all_that_belongs_to_it() -> None:
+    events: list[Event] = [ReasoningDelta("Hm"), ReasoningEnded("rs_1", PROOF), TextDelta("Hi")]
+    assert parts_from_events(events, reasoning=False) == [TextPart("Hi")]
+
+
+@pytest.mark.parametrize(
+    ("event", "mime", "value"),
+    [
+        (
+            Source("url", "s1", "https://example.com", "Example"),
+            CITATION,
+            {"type": "citation", "sourceId": "s1", "url": "https://example.com", "title": "Example"},
+        ),
+        (
+            Source("document", filename="a.pdf", mime="application/pdf"),
+            CITATION,
+            {"type": "citation", "filename": "a.pdf", "mediaType": "application/pdf"},
+        ),
+        (Data("data-plan", {"step": 1}), "application/vnd.vercel.plan+json", {"step": 1}),
+        (Data("plan", [None, "é"]), "application/vnd.vercel.plan+json", [None, "é"]),
+    ],
+)
+def test_sources_and_data_travel_as_json(event: Event, mime: str, value: Any) -> None:
+    (part,) = parts_from_events([event])
+    assert isinstance(part, DataPart)
+    assert (part.mime, json.loads(part.data)) == (mime, value)
+
+
+def test_parts_keep_the_order_of_their_events() -> None:
+    events: list[Event] = [TextDelta("a"), ToolCall("c", "now", {}), TextDelta("b"), Finished("stop")]
+    assert parts_from_events(events) == [TextPart("a"), ToolCallPart("c", "now", {}), TextPart("b")]

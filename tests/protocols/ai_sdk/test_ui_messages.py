@@ -1,0 +1,70 @@
+"""Messages as UI messages: what a chat endpoint takes."""
+
+from __future__ import annotations
+
+from tests.protocols.ai_sdk.test_requests import CALL, DATA, PNG, answered, model, system, user
+
+from tollbridge.protocols.ai_sdk.requests import convert_messages, encode_chat, encode_ui_messages
+from tollbridge.types.messages import DataPart, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.types.reasoning import PACK_MIME, Origin, bind
+
+
+def test_a_call_and_its_result_are_one_part_of_a_ui_message() -> None:
+    messages = [system("S"), user(TextPart("Hi")), model(CALL), user(answered(TextPart("ok")))]
+    tool = {"type": "dynamic-tool", "toolName": "look", "toolCallId": "c", "input": {"at": "it"}}
+    assert encode_chat(messages, "chat") == {
+        "id": "chat",
+        "messages": [
+            {"id": "msg-0", "role": "system", "parts": [{"type": "text", "text": "S"}]},
+            {"id": "msg-1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]},
+            {
+                "id": "msg-2",
+                "role": "assistant",
+                "parts": [{**tool, "state": "output-available", "output": "ok"}],
+            },
+        ],
+        "trigger": "submit-message",
+    }
+
+
+def test_a_failed_or_missing_result_is_an_error_of_the_tool() -> None:
+    [failed] = encode_ui_messages([model(CALL), user(answered(TextPart("no"), is_error=True))])
+    assert (failed["parts"][0]["state"], failed["parts"][0]["errorText"]) == ("output-error", "no")
+    [missing] = encode_ui_messages([model(CALL)])
+    assert missing["parts"][0]["state"] == "output-error"
+
+
+def test_a_result_that_is_json_and_an_error_is_an_error_in_ui_messages_too() -> None:
+    result = answered(DataPart(b'{"code": 7}', "application/json"), is_error=True)
+    [failed] = encode_ui_messages([model(CALL), user(result)])
+    assert (failed["parts"][0]["state"], failed["parts"][0]["errorText"]) == ("output-error", '{"code":7}')
+
+
+def test_each_call_of_an_id_has_its_own_result_in_ui_messages() -> None:
+    again = ToolCallPart("c", "list", {})
+    one, more, two = (answered(TextPart(text)) for text in ("one", "more", "two"))
+    told = encode_ui_messages([model(CALL), user(one, more), model(again), user(two)])
+    [[looked], [kept], [listed]] = [message["parts"] for message in told]
+    assert (looked["toolName"], looked["output"]) == ("look", "one")
+    assert (listed["toolName"], listed["output"]) == ("list", "two")
+    assert kept == {"type": "text", "text": "more"}
+
+
+def test_our_own_marks_do_not_leave_the_house() -> None:
+    mark = bind(Origin.of("m", "https://gateway.test"), {"anthropic": {"signature": "s"}})
+    messages = [model(ThinkingPart("hm", "r", mark), DataPart(b"{}", PACK_MIME))]
+    signed = {"anthropic": {"signature": "s"}}
+    [said] = encode_ui_messages(messages)
+    assert said["parts"] == [{"type": "reasoning", "text": "hm", "providerMetadata": signed}]
+    [told] = convert_messages(messages)
+    assert told["content"] == [{"type": "reasoning", "text": "hm", "providerOptions": signed}]
+
+
+def test_files_and_reasoning_travel_in_ui_messages() -> None:
+    thought = ThinkingPart("hm", None, {"anthropic": {"signature": "s"}})
+    [asked, said] = encode_ui_messages([user(DataPart(PNG, "image/png", "x.png")), model(thought)])
+    url = f"data:image/png;base64,{DATA}"
+    assert asked["parts"] == [{"type": "file", "mediaType": "image/png", "url": url, "filename": "x.png"}]
+    assert said["parts"] == [
+        {"type": "reasoning", "text": "hm", "providerMetadata": {"anthropic": {"signature": "s"}}}
+    ]

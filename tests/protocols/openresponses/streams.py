@@ -1,0 +1,68 @@
+"""Streams of OpenResponses event by event, and what is told of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.recorded import events_of
+
+from tollbridge.cli.summary import summarise
+from tollbridge.protocols.openresponses.stream import StreamDecoder
+from tollbridge.types.events import Event, TextDelta, ToolCall
+
+Json = dict[str, Any]
+ARGUMENTS = '{"city":"Oslo"}'
+CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "weather", "arguments": ARGUMENTS}
+OPENED = {**CALL, "arguments": ""}
+OSLO = ToolCall("call_1", "weather", {"city": "Oslo"})
+COMPLETED = {"type": "response.completed", "response": {"status": "completed", "output": []}}
+
+
+def text(delta: str, **more: Any) -> Json:
+    return {
+        "type": "response.output_text.delta",
+        "delta": delta,
+        "output_index": 0,
+        "item_id": "msg_1",
+        **more,
+    }
+
+
+def arguments(delta: str, **more: Any) -> Json:
+    place = {"output_index": 1, "item_id": "fc_1"}
+    return {"type": "response.function_call_arguments.delta", "delta": delta, **place, **more}
+
+
+def added(item: Json, index: int | None = 1) -> Json:
+    return {"type": "response.output_item.added", "output_index": index, "item": item}
+
+
+def done(item: Json, index: int | None = 1) -> Json:
+    return {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def completed(*output: Json, **more: Any) -> Json:
+    return {"type": "response.completed", "response": {"status": "completed", "output": list(output), **more}}
+
+
+def frame(event: Json | str) -> bytes:
+    return f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode()
+
+
+def told(*events: Json | str) -> list[Event]:
+    return events_of(StreamDecoder(), [frame(event) for event in events])
+
+
+def said(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def kept(events: list[Event]) -> tuple[str, str]:
+    """The text and the reasoning, as they are written down."""
+    summary = summarise(events)
+    return summary.text, summary.reasoning
+
+
+def calls(events: list[Event]) -> list[ToolCall]:
+    return [event for event in events if isinstance(event, ToolCall)]

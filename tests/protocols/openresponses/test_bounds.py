@@ -1,0 +1,96 @@
+"""What a server may say without end or measure, and what comes of it: nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tollbridge.protocols.openresponses.stream import StreamDecoder
+from tollbridge.protocols.openresponses.wire import Fields, read_usage
+from tollbridge.types.events import Event, Finished, TextDelta, ToolCall
+from tollbridge.types.usage import Usage
+
+ANSWER: dict[str, Any] = {
+    "object": "response",
+    "status": "completed",
+    "output": [{"type": "message", "content": [{"type": "output_text", "text": "Hello."}]}],
+}
+TOLD = [TextDelta("Hello."), Finished("stop")]
+
+
+def read(*chunks: bytes) -> list[Event]:
+    decoder = StreamDecoder()
+    return [event for chunk in chunks for event in decoder.feed(chunk)] + decoder.close()
+
+
+def essence(events: list[Event]) -> list[Event]:
+    """The text and how it ended."""
+    return [
+        TextDelta(event.text) if isinstance(event, TextDelta) else Finished(event.reason)
+        for event in events
+        if isinstance(event, TextDelta | Finished)
+    ]
+
+
+@pytest.mark.parametrize("space", [b" ", b"\n", b"\r\n", b" \t \r\n"], ids=repr)
+@pytest.mark.parametrize("form", ["body", "stream"])
+def test_any_amount_of_white_space_before_an_answer_costs_next_to_nothing(space: bytes, form: str) -> None:
+    body = json.dumps(ANSWER).encode()
+    if form == "stream":
+        body = b'\ndata: {"type":"response.completed","response":' + body + b"}\n\n"
+    flood = [space * (16_384 // len(space))] * 2_000
+    started = time.process_time()
+    assert essence(read(*flood, body)) == TOLD
+    assert time.process_time() - started < 2.0
+
+
+def test_a_byte_order_mark_may_be_cut_anywhere() -> None:
+    body = b"\xef\xbb\xbf" + json.dumps(ANSWER).encode()
+    for cut in range(1, 6):
+        assert essence(read(body[:cut], body[cut:])) == TOLD
+
+
+@pytest.mark.parametrize("odd", [10**30, 2**63, 1e300, -7, float("inf"), True, "many"])
+@pytest.mark.parametrize("place", ["input_tokens", "output_tokens", "total_tokens", "cached", "reasoning"])
+def test_a_count_that_cannot_be_one_is_unknown(odd: object, place: str) -> None:
+    usage: dict[str, Any] = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+    details = {"cached": ("input_tokens_details", "cached_tokens")}
+    details["reasoning"] = ("output_tokens_details", "reasoning_tokens")
+    if place in details:
+        outer, inner = details[place]
+        usage[outer] = {inner: odd}
+    else:
+        usage[place] = odd
+    found = read_usage(Fields(usage))
+    assert found is not None
+    counts = (found.input_tokens, found.output_tokens, found.total_tokens)
+    assert all(count in (None, 5, 10, 15) for count in counts)
+    assert (found.cached_tokens, found.reasoning_tokens) == (None, None)
+
+
+def test_counts_that_are_right_are_kept() -> None:
+    found = read_usage(Fields({"input_tokens": 0, "output_tokens": "12", "total_tokens": 12.0}))
+    assert found == Usage(0, 12, 12)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_any_number_of_items_is_read_in_the_time_it_takes_to_read_them(ended: bool) -> None:
+    count = 40_000
+    call: dict[str, Any] = {"type": "function_call", "name": "f", "arguments": "{}"}
+    items = [{**call, "id": f"fc_{n}", "call_id": f"c{n}"} for n in range(count)]
+    events = [
+        {"type": "response.output_item.added", "output_index": n, "item": {**item, "arguments": ""}}
+        for n, item in enumerate(items)
+    ]
+    end = {
+        "type": "response.completed",
+        "response": {"status": "completed", "output": items if ended else []},
+    }
+    stream = "".join(f"data: {json.dumps(event)}\n\n" for event in [*events, end]).encode()
+    started = time.process_time()
+    calls = [event for event in read(stream) if isinstance(event, ToolCall)]
+    assert time.process_time() - started < 10.0  # 2 s on an idle core; a look at every item for each took 14
+    assert len(calls) == count

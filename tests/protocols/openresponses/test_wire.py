@@ -1,0 +1,93 @@
+"""Every event that exists has its line in the table, and fields are read for what they should be."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from tollbridge.protocols.openresponses.wire import EVENTS, Fields, meaning, read_usage
+from tollbridge.types.usage import Usage
+
+SHARED = Path(os.environ.get("TOLLBRIDGE_SHARED", Path(__file__).parents[4] / "shared"))
+SCHEMA = SHARED / "openresponses" / "openapi-2026-04-24.json"
+
+SPECIFIED = (
+    "response.created response.queued response.in_progress response.completed response.failed "
+    "response.incomplete response.output_item.added response.output_item.done "
+    "response.reasoning_summary_part.added response.reasoning_summary_part.done response.content_part.added "
+    "response.content_part.done response.output_text.delta response.output_text.done response.refusal.delta "
+    "response.refusal.done response.reasoning.delta response.reasoning.done "
+    "response.reasoning_summary_text.delta response.reasoning_summary_text.done "
+    "response.output_text.annotation.added response.function_call_arguments.delta "
+    "response.function_call_arguments.done error"
+).split()
+
+
+def test_the_24_events_of_the_specification_have_their_lines() -> None:
+    assert len(SPECIFIED) == 24
+    assert set(SPECIFIED) <= set(EVENTS)
+
+
+@pytest.mark.skipif(not SCHEMA.exists(), reason="the specification's schema is not beside this checkout")
+def test_the_24_events_are_those_of_the_schema() -> None:
+    schemas: dict[str, Any] = json.loads(SCHEMA.read_text())["components"]["schemas"]
+    types = {
+        value
+        for name, schema in schemas.items()
+        if name.endswith("StreamingEvent")
+        for value in schema["properties"]["type"].get("enum", [])
+    }
+    assert types == set(SPECIFIED)
+
+
+def test_every_event_of_openais_own_client_has_its_line() -> None:
+    from openai.types.responses import ResponseStreamEvent
+
+    union = get_args(ResponseStreamEvent)[0]
+    names = {get_args(event.model_fields["type"].annotation)[0] for event in get_args(union)}
+    assert len(names) >= 59
+    assert names - set(EVENTS) == set()
+
+
+def test_an_event_nobody_knows_means_nothing() -> None:
+    assert meaning(Fields({"type": "acme:sparkle"})) is None
+    assert meaning(Fields({})) is None
+    assert meaning(Fields(["not an object"])) is None
+
+
+def test_an_error_is_one_without_its_type_too() -> None:
+    assert meaning(Fields({"error": {"message": "no"}})) == "error"
+    assert meaning(Fields({"code": "x", "message": "no"})) == "error"
+    assert meaning(Fields({"detail": "no"})) == "error"
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (3, 3),
+        ("3", 3),
+        (3.0, 3),
+        (3.5, None),
+        (True, None),
+        (None, None),
+        ("x", None),
+        ("9" * 30, None),
+        ([], None),
+    ],
+)
+def test_a_number_is_read_from_what_servers_write(value: object, number: int | None) -> None:
+    assert Fields({"n": value}).number("n") == number
+
+
+def test_usage_is_read_under_the_names_of_chat_completions_too() -> None:
+    usage = {
+        "prompt_tokens": 5,
+        "completion_tokens": 2,
+        "prompt_tokens_details": {"cached_tokens": 4},
+        "completion_tokens_details": {"reasoning_tokens": 1},
+    }
+    assert read_usage(Fields(usage)) == Usage(5, 2, 7, 4, 1)

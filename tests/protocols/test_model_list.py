@@ -1,0 +1,167 @@
+"""Reading a gateway's list of models."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollbridge.protocols.model_list import read_models
+from tollbridge.types.errors import StreamError
+from tollbridge.types.models import Capabilities, Model, Prices
+
+RECORDED = Path(__file__).parents[1] / "recordings" / "models" / "llamacpp.models.json"
+
+# As documented for the AI Gateway's `GET /v1/models`.
+CLAUDE = {
+    "id": "anthropic/claude-sonnet-4.5",
+    "object": "model",
+    "created": 1755815280,
+    "owned_by": "anthropic",
+    "name": "Claude Sonnet 4.5",
+    "description": "A model.",
+    "context_window": 200000,
+    "max_tokens": 64000,
+    "type": "language",
+    "tags": ["file-input", "reasoning", "tool-use", "vision", "explicit-caching"],
+    "pricing": {
+        "input": "0.000003",
+        "output": "0.000015",
+        "input_cache_read": "0.0000003",
+        "input_cache_write": "0.00000375",
+        "input_tiers": [{"cost": "0.000003", "min": 0}],
+    },
+    "reasoning_options": [{"type": "toggle"}, {"type": "effort", "values": ["low", "high", "max"]}],
+}
+
+
+def listed(*entries: Any) -> list[Model]:
+    return read_models(json.dumps({"object": "list", "data": entries}).encode())
+
+
+def test_everything_the_gateway_documents_is_read() -> None:
+    assert listed(CLAUDE) == [
+        Model(
+            id="anthropic/claude-sonnet-4.5",
+            name="Claude Sonnet 4.5",
+            description="A model.",
+            owner="anthropic",
+            type="language",
+            created=1755815280,
+            context_window=200_000,
+            max_output_tokens=64_000,
+            tags=frozenset({"file-input", "reasoning", "tool-use", "vision", "explicit-caching"}),
+            reasoning_efforts=("low", "high", "max"),
+            prices=Prices(
+                input=Decimal("0.000003"),
+                output=Decimal("0.000015"),
+                cache_read=Decimal("0.0000003"),
+                cache_write=Decimal("0.00000375"),
+            ),
+        )
+    ]
+
+
+def test_the_window_llama_cpp_has_loaded_is_the_one_that_counts() -> None:
+    (model,) = read_models(RECORDED.read_bytes())
+    assert model.id == "smollm2-135m-instruct"
+    assert model.context_window == 2048  # loaded; the model was trained for 8192
+    assert model.tags == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("entry", "window"),
+    [
+        ({"id": "m", "max_model_len": 40_960}, 40_960),
+        ({"id": "m", "context_length": "131072"}, 131_072),
+        ({"id": "m", "top_provider": {"context_length": 8192}}, 8192),
+        ({"id": "m", "context_window": 0}, None),
+        ({"id": "m", "context_window": True}, None),
+        ({"id": "m", "context_window": "large"}, None),
+    ],
+)
+def test_every_servers_name_for_the_window_is_known(entry: dict[str, Any], window: int | None) -> None:
+    assert listed(entry)[0].context_window == window
+
+
+def test_capabilities_under_other_names_become_tags() -> None:
+    entry = {
+        "id": "m",
+        "supported_parameters": ["tools", "max_tokens", "reasoning"],
+        "architecture": {"input_modalities": ["text", "image", "file"]},
+    }
+    (model,) = listed(entry)
+    assert model.tags == {"vision", "file-input"}
+    assert model.capabilities == Capabilities(tools=True, images=True, files=True, reasoning=True)
+
+
+def test_a_list_of_parameters_without_tools_says_that_there_are_none() -> None:
+    (model,) = listed({"id": "m", "tags": [], "supported_parameters": ["max_tokens"]})
+    assert not model.capabilities.tools
+
+
+def test_a_price_that_is_no_price_is_unknown() -> None:
+    pricing = {"prompt": "0", "completion": "-1", "input_cache_read": "cheap", "input_cache_write": None}
+    assert listed({"id": "m", "pricing": pricing})[0].prices == Prices(input=Decimal(0))
+
+
+def test_odd_entries_hide_nothing() -> None:
+    entries = [
+        None,
+        7,
+        {},
+        {"id": ""},
+        {"id": 5},
+        "bare",
+        {"id": "good", "tags": 3, "pricing": []},
+        CLAUDE,
+        CLAUDE,
+    ]
+    assert [model.id for model in listed(*entries)] == ["bare", "good", "anthropic/claude-sonnet-4.5"]
+
+
+def test_a_list_may_stand_alone_or_be_called_models() -> None:
+    assert [model.id for model in read_models(b'[{"id": "a"}]')] == ["a"]
+    assert [model.id for model in read_models(b'{"models": [{"name": "b"}]}')] == ["b"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"{}", b"3", b'{"data": {}}', b'{"error": {"message": "no"}}']
+)
+def test_what_is_no_list_is_said_so(body: bytes) -> None:
+    with pytest.raises(StreamError, match="list of models"):
+        read_models(body)
+
+
+KEYS = st.sampled_from(sorted(CLAUDE))
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(CLAUDE)), inner, max_size=6)
+    ),
+)
+
+
+@given(st.lists(JSON, max_size=4))
+def test_no_entry_however_odd_raises(entries: list[Any]) -> None:
+    for model in listed(*entries):
+        assert model.limits.input > 0
+
+
+def test_bytes_that_are_no_characters_hide_no_model() -> None:
+    body = json.dumps({"data": [{"id": "a", "name": "ODD"}, {"id": "b"}]}).encode().replace(b"ODD", b"\xff")
+    assert [model.id for model in read_models(body)] == ["a", "b"]
+
+
+def test_a_list_nested_without_end_is_no_list() -> None:
+    with pytest.raises(StreamError, match="not JSON"):
+        read_models(b"[" * 100_000)

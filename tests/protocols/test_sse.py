@@ -1,0 +1,157 @@
+"""Frames come out by the WHATWG rules, wherever the network cuts the bytes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder
+
+
+def decode(chunks: list[bytes], limit: int = FRAME_LIMIT) -> list[Frame]:
+    decoder = SseDecoder(limit)
+    return [frame for chunk in chunks for frame in decoder.feed(chunk)] + decoder.close()
+
+
+def by_the_book(stream: bytes) -> list[Frame]:
+    """The standard's own algorithm, as naive as it is written, on the whole stream at once."""
+    stream = stream.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    frames: list[Frame] = []
+    event, data = b"", list[bytes]()
+    # A last frame without its blank line is told all the same: a gateway that hangs up there has said it.
+    for line in [*stream.split(b"\n"), b"", b""]:
+        if line == b"":
+            if data:
+                frames.append((event, b"\n".join(data)))
+            event, data = b"", []
+            continue
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            data.append(value)
+        elif name == b"event":
+            event = value
+    return frames
+
+
+CASES: dict[str, tuple[bytes, list[Frame]]] = {
+    "lines end with LF": (b"data: 1\n\ndata: 2\n\n", [(b"", b"1"), (b"", b"2")]),
+    "lines end with CRLF": (b"data: 1\r\n\r\ndata: 2\r\n\r\n", [(b"", b"1"), (b"", b"2")]),
+    "lines end with CR": (b"data: 1\r\rdata: 2\r\r", [(b"", b"1"), (b"", b"2")]),
+    "line ends of all kinds are mixed": (
+        b"data: 1\r\ndata: 2\n\rdata: 3\r\r\n",
+        [(b"", b"1\n2"), (b"", b"3")],
+    ),
+    "a frame has a name": (b"event: e\ndata: 1\n\n", [(b"e", b"1")]),
+    "named and nameless frames take turns": (
+        b"event: e\ndata: 1\n\ndata: 2\n\nevent: f\ndata: 3\n\n",
+        [(b"e", b"1"), (b"", b"2"), (b"f", b"3")],
+    ),
+    "the name comes after the data": (b"data: 1\nevent: e\n\n", [(b"e", b"1")]),
+    "a byte order mark is no part of the first line": (b"\xef\xbb\xbfdata: 1\n\n", [(b"", b"1")]),
+    "a byte order mark elsewhere is part of its line": (
+        b"data: 1\n\n\xef\xbb\xbfdata: 2\n\ndata: 3\n\n",
+        [(b"", b"1"), (b"", b"3")],
+    ),
+    "comments are nothing": (b": ping\n\ndata: 1\n: ping\n\n", [(b"", b"1")]),
+    "several data lines are one text": (b"data: 1\ndata: 2\ndata:\n\n", [(b"", b"1\n2\n")]),
+    "the space after the colon may be missing": (
+        b"data:1\n\nevent:e\ndata:2\n\n",
+        [(b"", b"1"), (b"e", b"2")],
+    ),
+    "only one space belongs to the colon": (b"data:  1\n\n", [(b"", b" 1")]),
+    "data may be empty": (b"data:\n\ndata: \n\n", [(b"", b""), (b"", b"")]),
+    "a field without a colon has an empty value": (b"data\n\n", [(b"", b"")]),
+    "a frame without data is nothing": (b"event: e\n\nid: 7\n\ndata: 1\n\n", [(b"", b"1")]),
+    "unknown fields are nothing": (b"id: 7\nretry: 10\nfoo: bar\ndata: 1\n\n", [(b"", b"1")]),
+    "a field whose name only ends in data is unknown": (b"xdata: 1\n\ndata: 2\n\n", [(b"", b"2")]),
+    "the last frame is not ended": (b"data: 1\n\ndata: 2", [(b"", b"1"), (b"", b"2")]),
+    "the last frame is half ended": (b"data: 1\n\nevent: e\ndata: 2\n", [(b"", b"1"), (b"e", b"2")]),
+    "blank lines in a row": (b"\n\n\ndata: 1\n\n\n\ndata: 2\n\n\n", [(b"", b"1"), (b"", b"2")]),
+    "line separators of Unicode are text": (
+        "data: a\u2028b\u2029c\u0085d\x0b\x0ce\n\n".encode(),
+        [(b"", "a\u2028b\u2029c\u0085d\x0b\x0ce".encode())],
+    ),
+    "nothing at all": (b"", []),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_frames_are_read_by_the_standard(case: str) -> None:
+    stream, frames = CASES[case]
+    assert decode([stream]) == frames
+    assert by_the_book(stream) == frames
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_frames_are_the_same_byte_by_byte(case: str) -> None:
+    stream, frames = CASES[case]
+    assert decode([stream[at : at + 1] for at in range(len(stream))]) == frames
+
+
+# Pieces of streams that parsers trip over; any row of them is a stream.
+FRAMES = [b"data: x\n\n", b"event: e\ndata: y\n\n"]
+FIELDS = [b"data: x", b"data:", b"data", b"event: e", b"event:", b": c", b"id: 1"]
+ENDS = [b"\n", b"\n\n", b"\r", b"\r\n", b"\r\n\r\n"]
+OTHERS = [b" ", b"\xef\xbb\xbf", "é\u2028".encode(), b"\xff", b"{}"]
+PIECES = st.sampled_from([*FRAMES, *FIELDS, *ENDS, *OTHERS])
+STREAMS = st.lists(PIECES, max_size=40).map(b"".join)
+
+
+@settings(max_examples=1000)
+@given(STREAMS, st.data())
+def test_where_the_network_cuts_the_bytes_changes_nothing(stream: bytes, data: st.DataObject) -> None:
+    cuts = data.draw(st.sets(st.integers(0, len(stream)), max_size=8))
+    edges = [0, *sorted(cuts), len(stream)]
+    assert decode([stream[a:b] for a, b in pairwise(edges)]) == by_the_book(stream)
+
+
+@settings(max_examples=500)
+@given(STREAMS)
+def test_payloads_of_a_block_are_the_data_of_its_frames(stream: bytes) -> None:
+    decoder, whole = SseDecoder(), SseDecoder()
+    block = decoder.complete(stream)
+    payloads = decoder.payloads(block) if block else None
+    if payloads is not None:
+        assert payloads == [data for _, data in whole.feed(stream)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_frame_over_the_limit_is_an_error_that_names_the_limit(size: int) -> None:
+    stream = b"data: first\n\n" + b"data: " + b"x" * 200 + b"\n\ndata: last\n\n"
+    decoder = SseDecoder(limit=100)
+    found = [f for at in range(0, len(stream), size) for f in decoder.feed(stream[at : at + size])]
+    assert found + decoder.close() == [(b"", b"first")]
+    assert decoder.error is not None
+    assert "100 bytes" in decoder.error.message
+
+
+@pytest.mark.parametrize("ends", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_frame_of_exactly_the_limit_passes(ends: bytes, size: int) -> None:
+    frame = b"data: " + b"x" * 93  # 99 bytes, and one for the end of the line
+    stream = (frame + ends + ends) * 3
+    decoder = SseDecoder(limit=100)
+    found = [f for at in range(0, len(stream), size) for f in decoder.feed(stream[at : at + size])]
+    assert found == [(b"", b"x" * 93)] * 3
+    assert decoder.error is None
+
+
+def test_a_comment_without_end_is_bounded_too() -> None:
+    decoder = SseDecoder(limit=100)
+    for _ in range(50):
+        decoder.feed(b": keep alive ")
+    assert decoder.error is not None
+
+
+def test_a_large_frame_in_small_pieces_takes_time_in_proportion() -> None:
+    # Joining what is held at every piece would copy the frame a thousand times over: 16 GB for this one.
+    decoder = SseDecoder()
+    piece = b"x" * 1024
+    decoder.feed(b"data: ")
+    for _ in range(32 * 1024):
+        assert decoder.feed(piece) == []
+    assert [len(data) for _, data in decoder.feed(b"\n\n")] == [32 * 1024 * 1024]

@@ -1,0 +1,97 @@
+"""Several windows at once, and one that is killed in the middle of a write: with real processes."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.tokens.talk import MODEL, request, user
+from tollbridge.estimator import HybridTokenEstimator
+
+TIMES = 120
+
+# Every request is another conversation; each is answered before the next.
+CALIBRATE = """
+import sys
+from tests.tokens.talk import hidden_count, request, user
+from tollbridge.types.usage import Usage
+from tollbridge.estimator import HybridTokenEstimator
+
+path, name, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+estimator = HybridTokenEstimator(path)
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(times):
+    asked = request([user(f"{name} asks question {number} about the bridge. " * 5)])
+    assert estimator.calibrate_request(asked, Usage(hidden_count(asked)))
+    print(number, flush=True)
+estimator.close()
+"""
+
+
+def start(path: Path, name: str, times: int) -> subprocess.Popen[str]:
+    root = Path(__file__).parents[2]
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", CALIBRATE, str(path), name, str(times)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": f"{root}:{root / 'src'}"},
+    )
+
+
+def asked(name: str, number: int) -> list[str]:
+    return [f"{name} asks question {number} about the bridge. " * 5]
+
+
+def known(path: Path, name: str, times: int) -> int:
+    """How many of a process's requests another one knows."""
+    estimator = HybridTokenEstimator(path)
+    questions = (request([user(text)]) for number in range(times) for text in asked(name, number))
+    found = sum(estimator.estimate_request(question).method == "actual" for question in questions)
+    estimator.close()
+    return found
+
+
+def test_processes_that_calibrate_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    processes = {name: start(path, name, TIMES) for name in ("one", "two", "three")}
+    for process in processes.values():
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+    for process in processes.values():
+        assert process.stdin
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for name, process in processes.items():
+        _, errors = process.communicate(timeout=100)
+        assert (process.returncode, errors) == (0, ""), name
+    for name in processes:
+        assert known(path, name, TIMES) == TIMES
+    estimator = HybridTokenEstimator(path)
+    (accuracy,) = estimator.accuracy()
+    estimator.close()
+    assert (accuracy.model, accuracy.requests) == (MODEL, TIMES * len(processes))
+
+
+def test_a_process_killed_in_the_middle_of_writing_leaves_a_usable_file(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    for round_ in range(3):
+        process = start(path, f"round {round_}", 1_000_000)
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        done = [int(process.stdout.readline()) for _ in range(30 + round_)]
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=30)
+        # Everything it said was done is there.
+        assert known(path, f"round {round_}", len(done)) == len(done)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    connection.close()

@@ -1,0 +1,50 @@
+"""The tracker: a record for each request, and sums that make nothing up."""
+
+from __future__ import annotations
+
+from tollbridge.storage.tracker import Outcome, Record, UsageTracker
+from tollbridge.types.usage import Usage
+
+
+def record(model: str, usage: Usage | None, outcome: Outcome = "completed") -> Record:
+    return Record(model, outcome, usage, started=1.0, duration=2.0)
+
+
+def test_sums_are_kept_by_model_and_over_all() -> None:
+    tracker = UsageTracker()
+    for model, usage in (("a", Usage(1, 2, 3, 1)), ("b", Usage(10, 20, 30)), ("a", Usage(4, 5, 9, None, 2))):
+        tracker.record(record(model, usage))
+    assert tracker.total("a") == Usage(5, 7, 12, 1, 2)
+    assert tracker.total() == Usage(15, 27, 42, 1, 2)
+    assert (tracker.requests("a"), tracker.requests(), tracker.models()) == (2, 3, ["a", "b"])
+
+
+def test_a_request_without_usage_is_a_request_and_no_tokens() -> None:
+    tracker = UsageTracker()
+    tracker.record(record("a", None, "failed"))
+    assert (tracker.requests("a"), tracker.total("a")) == (1, Usage())
+
+
+def test_a_model_nobody_asked_for_has_cost_nothing_known() -> None:
+    assert UsageTracker().total("a") == UsageTracker().total() == Usage()
+    assert UsageTracker().requests("a") == 0
+
+
+def test_old_records_go_and_sums_stay() -> None:
+    tracker = UsageTracker(limit=3)
+    for number in range(10):
+        tracker.record(record(f"m{number}", Usage(1, 1, 2)))
+    assert [kept.model for kept in tracker.records] == ["m7", "m8", "m9"]
+    assert (tracker.requests(), tracker.total()) == (10, Usage(10, 10, 20))
+
+
+def test_reset_forgets_everything() -> None:
+    tracker = UsageTracker()
+    tracker.record(record("a", Usage(1, 1, 2)))
+    tracker.reset()
+    assert (tracker.requests(), tracker.total(), tracker.models(), list(tracker.records)) == (
+        0,
+        Usage(),
+        [],
+        [],
+    )

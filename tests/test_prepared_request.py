@@ -1,0 +1,106 @@
+"""One request on its way over the bridge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.compat.profiles import CompatMemory
+from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter
+from tollbridge.history.tool_calls import INVALID
+from tollbridge.testing.requests import AcceptedRequest as Asked
+from tollbridge.testing.responses import Call, Say, ScriptedAnswer
+from tollbridge.testing.server import Gateway
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.turn import Bridge, PreparedRequest
+from tollbridge.types.errors import InvalidRequest
+from tollbridge.types.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+)
+from tollbridge.types.models import Capabilities
+
+MODEL = "tollbridge/demo"
+HI = Message(Role.USER, "Hi")
+PICTURE = DataPart(b"\x89PNG\r\n\x1a\n", "image/png")
+BLIND = Capabilities(tools=True, images=False, files=True, reasoning=False)
+
+
+def ask(*messages: Message, **fields: Any) -> ChatRequest:
+    return ChatRequest(model=MODEL, messages=messages, **fields)
+
+
+def broken(_asked: Asked) -> ScriptedAnswer:
+    return ScriptedAnswer(
+        blocks=(Say("I look."), Call("weather", '{"city": "Os'), Call("weather", '{"city": "Rome",}'))
+    )
+
+
+async def answered(gateway: Gateway, request: ChatRequest) -> list[Part]:
+    parts: list[Part] = []
+    async with OpenResponsesClient(gateway.url, retries=RetryPolicy(attempts=1)) as client:
+        await Bridge(client).answer(request, parts.extend)
+    return parts
+
+
+def test_what_the_model_cannot_take_is_replaced_for_it() -> None:
+    crossing = PreparedRequest(ask(Message(Role.USER, (PICTURE,))), "http://here", CompatMemory(), BLIND)
+    [part] = crossing.sent.messages[0].parts
+    assert isinstance(part, TextPart)
+    assert crossing.counts == {"image": 1}
+    assert len(crossing.changes) == 1
+
+
+def test_nothing_is_asked_again_once_something_was_said() -> None:
+    refusal = InvalidRequest("Unsupported parameter: 'temperature'", status=400, param="temperature")
+    crossing = PreparedRequest(ask(HI, temperature=1), "http://here", CompatMemory())
+    crossing.begun = True
+    assert not crossing.heal(refusal)
+    crossing.begun = False
+    assert crossing.heal(refusal)
+    assert not crossing.heal(InvalidRequest("Unknown parameter: 'store'", status=400)), "once is enough"
+
+
+def test_what_helped_is_told_in_later_turns_too() -> None:
+    lessons = CompatMemory()
+    refusal = InvalidRequest("Unsupported parameter: 'temperature'", status=400, param="temperature")
+    PreparedRequest(ask(HI, temperature=1), "http://here", lessons).heal(refusal)
+    later = PreparedRequest(ask(HI, temperature=1), "http://here", lessons)
+    assert later.changes == ("Sent without temperature: the server does not take it.",)
+    assert PreparedRequest(ask(HI), "http://here", lessons).changes == ()
+
+
+async def test_a_tool_is_called_by_the_name_its_editor_gave_it() -> None:
+    tool = Tool("mcp.server/weather: größe", parameters={"type": "object", "properties": {}})
+    async with Gateway(strict=True) as gateway:
+        parts = await answered(gateway, ask(Message(Role.USER, "Use the tool"), tools=(tool,)))
+        [call] = [part for part in parts if isinstance(part, ToolCallPart)]
+        assert call.name == tool.name
+        history = (Message(Role.USER, "Use the tool"), Message(Role.ASSISTANT, (call,)))
+        result = Message(Role.USER, (ToolResultPart(call.call_id, "sunny"),))
+        again = await answered(gateway, ask(*history, result, tools=(tool,)))
+        assert [arrival.status for arrival in gateway.requests] == [200, 200]
+    assert "sunny" in "".join(part.text for part in again if isinstance(part, TextPart))
+
+
+async def test_broken_calls_reach_the_editor_and_the_turn_is_whole() -> None:
+    async with Gateway(model=broken) as gateway:
+        parts = await answered(gateway, ask(HI, tools=(Tool("weather"),)))
+    calls = [part.input for part in parts if isinstance(part, ToolCallPart)]
+    assert calls == [{INVALID: '{"city": "Os'}, {"city": "Rome"}]
+
+
+async def test_the_adapters_hand_broken_calls_on_as_the_bridge_does() -> None:
+    parts: list[Part] = []
+    async with Gateway(model=broken) as gateway, OpenResponsesClient(gateway.url) as client:
+        stream = client.stream(ask(HI, tools=(Tool("weather"),)))
+        await OpenResponsesStreamAdapter().process_stream(stream, parts.append)
+    calls = [part.input for part in parts if isinstance(part, ToolCallPart)]
+    assert calls == [{INVALID: '{"city": "Os'}, {"city": "Rome"}]

@@ -1,0 +1,199 @@
+"""Reasoning that survives: out through an editor, back to the model that did it, and to nobody else.
+
+The strict gateway refuses a call that comes back without the very reasoning it sealed before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tollbridge.clients.ai_sdk import AiSdkClient
+from tollbridge.clients.base import GatewayClient
+from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.history.reasoning import DUPLICATE
+from tollbridge.testing.requests import AcceptedRequest as Asked
+from tollbridge.testing.responses import Call, ScriptedAnswer, Think
+from tollbridge.testing.server import Gateway
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.turn import Bridge, TurnResult
+from tollbridge.types.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+)
+from tollbridge.types.models import Capabilities
+from tollbridge.types.reasoning import PACK_MIME, Origin, bind
+from tollbridge.types.text import write_json
+
+MODEL, OTHER = "tollbridge/demo", "tollbridge/plain"
+WEATHER = Tool("weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
+QUESTION = Message(Role.USER, "Think, then use the tool for Oslo")
+REASONS = Capabilities(tools=True, images=True, files=True, reasoning=True)
+RETRIES = RetryPolicy(attempts=1)
+
+
+def openresponses(gateway: Gateway) -> GatewayClient:
+    return OpenResponsesClient(gateway.url, retries=RETRIES)
+
+
+def ai_sdk(gateway: Gateway) -> GatewayClient:
+    return AiSdkClient(gateway.url.removesuffix("/v1") + "/v4/ai", retries=RETRIES)
+
+
+async def turn(
+    client: GatewayClient, *messages: Message, model: str = MODEL, abilities: Capabilities | None = REASONS
+) -> tuple[TurnResult, list[Part]]:
+    parts: list[Part] = []
+    request = ChatRequest(model=model, messages=messages, tools=(WEATHER,) if model == MODEL else ())
+    return await Bridge(client).answer(request, parts.extend, abilities=abilities), parts
+
+
+def as_they_came(parts: Sequence[Part]) -> list[Part]:
+    return list(parts)
+
+
+def as_an_editor_keeps_them(parts: Sequence[Part]) -> list[Part]:
+    """All thoughts of the answer run together, under the last id, with metadata put over each other."""
+    thoughts = [part for part in parts if isinstance(part, ThinkingPart)]
+    metadata: dict[str, Any] = {}
+    for thought in thoughts:
+        metadata |= thought.metadata or {}
+    together = ThinkingPart("".join(part.text for part in thoughts), thoughts[-1].id, metadata)
+    return [together, *(part for part in parts if not isinstance(part, ThinkingPart))]
+
+
+def marker_alone(parts: Sequence[Part]) -> list[Part]:
+    return [part for part in parts if not isinstance(part, ThinkingPart)]
+
+
+def thoughts_alone(parts: Sequence[Part]) -> list[Part]:
+    return [part for part in parts if not isinstance(part, DataPart)]
+
+
+def sent(gateway: Gateway) -> str:
+    return write_json(gateway.requests[-1].body)
+
+
+def results_for(parts: Sequence[Part]) -> Message:
+    calls = [part for part in parts if isinstance(part, ToolCallPart)]
+    return Message(Role.USER, tuple(ToolResultPart(call.call_id, "sunny") for call in calls))
+
+
+@pytest.mark.parametrize("client_for", [openresponses, ai_sdk])
+@pytest.mark.parametrize("keep", [as_they_came, as_an_editor_keeps_them, marker_alone, thoughts_alone])
+async def test_sealed_reasoning_comes_back_before_the_call_it_led_to(
+    client_for: Callable[[Gateway], GatewayClient], keep: Callable[[Sequence[Part]], list[Part]]
+) -> None:
+    async with Gateway(strict=True) as gateway, client_for(gateway) as client:
+        _, parts = await turn(client, QUESTION)
+        assert any(isinstance(part, DataPart) and part.mime == PACK_MIME for part in parts)
+        history = [QUESTION, Message(Role.ASSISTANT, keep(parts)), results_for(parts)]
+        ended, answered = await turn(client, *history)
+        assert [arrival.status for arrival in gateway.requests] == [200, 200]
+        assert ended.changes == ()
+        # And on: the next question carries all of it again.
+        more = [*history, Message(Role.ASSISTANT, keep(answered) if len(answered) > 1 else answered)]
+        ended, _ = await turn(client, *more, Message(Role.USER, "Thanks"))
+        assert [arrival.status for arrival in gateway.requests] == [200] * 3
+    assert ended.finish_reason == "stop"
+
+
+async def test_reasoning_that_was_lost_is_healed_by_telling_the_call_as_text() -> None:
+    async with Gateway(strict=True) as gateway, openresponses(gateway) as client:
+        _, parts = await turn(client, QUESTION)
+        calls = [part for part in parts if isinstance(part, ToolCallPart)]
+        ended, _ = await turn(client, QUESTION, Message(Role.ASSISTANT, calls), results_for(parts))
+        assert [arrival.status for arrival in gateway.requests] == [200, 400, 200]
+    assert ended.changes
+
+
+@pytest.mark.parametrize("keep", [as_they_came, as_an_editor_keeps_them, marker_alone])
+async def test_a_switch_of_model_drops_reasoning_cleanly(
+    keep: Callable[[Sequence[Part]], list[Part]],
+) -> None:
+    async with Gateway(strict=True) as gateway, openresponses(gateway) as client:
+        _, parts = await turn(client, QUESTION)
+        history = [QUESTION, Message(Role.ASSISTANT, keep(parts)), results_for(parts)]
+        await turn(client, *history, model=OTHER)
+        assert [arrival.status for arrival in gateway.requests] == [200, 200]
+        assert '"encrypted_content"' not in sent(gateway)
+
+
+async def test_an_answer_that_an_editor_kept_twice_is_sent_with_its_reasoning_once() -> None:
+    async with Gateway(strict=True) as gateway, openresponses(gateway) as client:
+        _, parts = await turn(client, QUESTION)
+        answer, results = Message(Role.ASSISTANT, parts), results_for(parts)
+        ended, _ = await turn(client, QUESTION, answer, results, answer, results)
+        assert [arrival.status for arrival in gateway.requests] == [200, 200]
+    assert DUPLICATE in ended.changes
+
+
+async def test_two_thoughts_under_one_id_are_healed_by_leaving_the_ids_out() -> None:
+    async with Gateway(strict=True) as gateway, openresponses(gateway) as client:
+        thoughts = [
+            ThinkingPart(text, "rs_1", bind(Origin.of(OTHER, gateway.url), {"id": "rs_1", "format": text}))
+            for text in ("One.", "Two.")
+        ]
+        said = [Message(Role.ASSISTANT, (thought, TextPart("Well."))) for thought in thoughts]
+        ended, _ = await turn(client, QUESTION, said[0], QUESTION, said[1], QUESTION, model=OTHER)
+        assert [arrival.status for arrival in gateway.requests] == [400, 200]
+    assert any("without its ids" in change for change in ended.changes)
+
+
+async def test_a_switch_of_gateway_drops_reasoning_cleanly() -> None:
+    async with Gateway(strict=True) as here, Gateway(strict=True) as there:
+        async with openresponses(here) as client:
+            _, parts = await turn(client, QUESTION)
+        async with openresponses(there) as client:
+            history = [QUESTION, Message(Role.ASSISTANT, as_they_came(parts)), results_for(parts)]
+            ended, _ = await turn(client, *history)
+        assert [arrival.status for arrival in there.requests] == [200]
+    assert "Reasoning of another model was left out." in ended.changes
+
+
+async def test_two_thoughts_of_one_answer_come_back_each_before_its_call() -> None:
+    def model(asked: Asked) -> ScriptedAnswer | None:
+        if any(item["type"] == "function_call_output" for item in asked.items):
+            return None
+        calls = Call("weather", '{"city": "Oslo"}'), Call("weather", '{"city": "Rome"}')
+        return ScriptedAnswer(blocks=(Think("First Oslo."), calls[0], Think("Then Rome."), calls[1]))
+
+    async with Gateway(strict=True, model=model) as gateway, openresponses(gateway) as client:
+        _, parts = await turn(client, QUESTION)
+        assert len([part for part in parts if isinstance(part, ToolCallPart)]) == 2
+        history = [QUESTION, Message(Role.ASSISTANT, as_an_editor_keeps_them(parts)), results_for(parts)]
+        await turn(client, *history)
+        assert [arrival.status for arrival in gateway.requests] == [200, 200]
+
+
+async def test_plain_reasoning_goes_back_within_the_question_and_not_after_it() -> None:
+    # A server that seals nothing: its thoughts help through the calls.
+    async with Gateway() as gateway, openresponses(gateway) as client:
+        _, parts = await turn(client, QUESTION, abilities=None)
+        thought = "".join(part.text for part in parts if isinstance(part, ThinkingPart))
+        history = [QUESTION, Message(Role.ASSISTANT, as_they_came(parts)), results_for(parts)]
+        await turn(client, *history, abilities=None)
+        assert thought[:40] in sent(gateway)
+        assert '"reasoning"' in sent(gateway)
+        done = Message(Role.ASSISTANT, "Sunny.")
+        ended, _ = await turn(client, *history, done, Message(Role.USER, "Thanks"), abilities=None)
+        assert '"type":"reasoning"' not in sent(gateway)
+    assert len(ended.changes) == 1
+
+
+async def test_what_is_asked_for_is_what_proves_reasoning_where_the_model_reasons() -> None:
+    async with Gateway() as gateway, openresponses(gateway) as client:
+        await turn(client, Message(Role.USER, "Hi"))
+        assert "reasoning.encrypted_content" in sent(gateway)
+        await turn(client, Message(Role.USER, "Hi"), abilities=None)
+        assert "reasoning.encrypted_content" not in sent(gateway)

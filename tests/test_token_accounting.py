@@ -1,0 +1,167 @@
+"""A turn is estimated before, learned from after, and a refusal teaches too."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.estimator import NEAR, HybridTokenEstimator
+from tollbridge.testing.server import Gateway
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.turn import Bridge, TokenAccounting
+from tollbridge.types.errors import ContextTooLong
+from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
+from tollbridge.types.usage import Usage
+
+QUESTION = Message(Role.USER, "What is a toll bridge, and who pays at it? " * 20)
+
+
+def request(*messages: Message) -> ChatRequest:
+    return ChatRequest(model="tollbridge/demo", messages=messages)
+
+
+async def test_a_prompt_that_was_answered_is_known_exactly() -> None:
+    toll = TokenAccounting(HybridTokenEstimator())
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        turn = await Bridge(client, toll=toll).answer(request(QUESTION), lambda parts: None)
+    assert turn.preflight is not None
+    assert turn.preflight.estimate.method == "estimated"
+    again = toll.estimator.estimate_request(request(QUESTION))
+    assert turn.usage is not None
+    assert (again.tokens, again.method) == (turn.usage.input_tokens, "actual")
+
+
+async def test_the_next_turn_builds_on_what_the_last_one_came_to() -> None:
+    toll, parts = TokenAccounting(HybridTokenEstimator()), list[Part]()
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        bridge = Bridge(client, toll=toll)
+        await bridge.answer(request(QUESTION), parts.extend)
+        said = Message(Role.ASSISTANT, parts)
+        turn = await bridge.answer(request(QUESTION, said, Message(Role.USER, "And then?")), lambda _: None)
+    assert turn.preflight is not None
+    assert turn.preflight.estimate.method == "hybrid"
+
+
+async def test_a_refusal_with_its_numbers_is_the_truth_from_then_on() -> None:
+    toll = TokenAccounting(HybridTokenEstimator())
+    async with Gateway(scenario="context-too-long") as gateway, OpenResponsesClient(gateway.url) as client:
+        with pytest.raises(ContextTooLong) as refusal:
+            await Bridge(client, toll=toll).answer(request(QUESTION), lambda parts: None)
+    assert refusal.value.tokens == 131072
+    assert toll.estimator.estimate_request(request(QUESTION)).tokens == 131072
+
+
+async def test_a_prompt_near_its_window_is_warned_of_and_sent_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    toll, parts = TokenAccounting(HybridTokenEstimator()), list[Part]()
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        with caplog.at_level(logging.WARNING):
+            await Bridge(client, toll=toll).answer(request(QUESTION), parts.extend, window=100)
+    assert "more than the 100 that fit" in caplog.text
+    assert any(isinstance(part, TextPart) for part in parts)
+
+
+async def test_the_gateway_is_asked_for_a_new_conversation_in_the_background() -> None:
+    estimator = HybridTokenEstimator()
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        toll = TokenAccounting(estimator, client)
+        toll.before(request(QUESTION), None)
+        await gateway.arrived()
+        await asyncio.gather(*toll._asking)
+        truth = await client.input_tokens(request(QUESTION))
+        await toll.aclose()
+    assert estimator.estimate_request(request(QUESTION)).tokens == truth
+
+
+@pytest.mark.parametrize(("scenario", "asked"), [("not-found", 1), ("rate-limit", 3), ("server-error", 3)])
+async def test_only_a_gateway_that_cannot_count_is_not_asked_again(scenario: str, asked: int) -> None:
+    """One that is busy, or fails once, can."""
+    once = RetryPolicy(attempts=1)
+    async with (
+        Gateway(scenario=scenario) as gateway,
+        OpenResponsesClient(gateway.url, retries=once) as client,
+    ):
+        toll = TokenAccounting(HybridTokenEstimator(), client)
+        for _ in range(3):
+            toll.before(request(QUESTION), None)
+            await asyncio.gather(*toll._asking)
+        await toll.aclose()
+        assert len(gateway.requests) == asked
+
+
+async def test_accuracy_is_about_what_was_told_before_and_not_what_was_counted_meanwhile() -> None:
+    toll = TokenAccounting(HybridTokenEstimator())
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        asked = request(QUESTION)
+        before = toll.before(asked, None)
+        truth = await client.input_tokens(asked)
+        assert toll.estimator.counted(asked, truth)
+        answer = await client.create(asked)
+        await toll.after(asked, answer.usage, [TextPart(answer.text)], before)
+    assert before is not None
+    assert before.estimate.tokens != truth
+    [measured] = toll.estimator.accuracy()
+    assert (measured.requests, measured.exact) == (1, 0)
+
+
+async def test_behind_a_turn_a_lesson_delays_nobody_and_is_not_lost(tmp_path: Path) -> None:
+    """Another process holds the file until the turn has ended, and a while longer."""
+    with closing(HybridTokenEstimator(tmp_path / "store.db")) as estimator:
+        toll = TokenAccounting(estimator, behind=True)
+        async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+            with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                turn = await Bridge(client, toll=toll).answer(request(QUESTION), lambda parts: None)
+                assert estimator.estimate_request(request(QUESTION)).method == "estimated"
+                other.execute("ROLLBACK")
+        await toll.aclose(within=30)
+        again = estimator.estimate_request(request(QUESTION))
+    assert turn.usage is not None
+    assert (again.tokens, again.method) == (turn.usage.input_tokens, "actual")
+
+
+@pytest.mark.parametrize(
+    ("text", "window", "verdict"),
+    [("Hi", None, None), ("Hi", 1000, None), ("Hi " * 400, 100, "over"), ("橋" * 300, 1000, "fits")],
+)
+async def test_behind_turns_only_what_may_be_long_is_estimated_beforehand(
+    text: str, window: int | None, verdict: str | None
+) -> None:
+    toll = TokenAccounting(HybridTokenEstimator(), behind=True)
+    preflight = toll.before(request(Message(Role.USER, text)), window)
+    assert (preflight.verdict if preflight else None) == verdict
+    await toll.aclose()
+
+
+async def test_what_the_gateway_counted_outranks_what_was_estimated() -> None:
+    asked = request(Message(Role.USER, "word " * 1000))
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        truth = await client.input_tokens(asked)
+        wide, narrow = int(truth / NEAR) + 1, int(truth / NEAR)
+        turns = [
+            await Bridge(client, toll=TokenAccounting(HybridTokenEstimator())).answer(
+                asked, list, window=window
+            )
+            for window in (wide, narrow)
+        ]
+    assert all(turn.preflight and turn.preflight.warning for turn in turns)
+    told = f"The prompt came to {truth:,} tokens, 90% of the {narrow:,} that fit."
+    assert [turn.warning for turn in turns] == [None, told]
+
+
+@pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 5, 5)])
+async def test_where_the_gateway_counted_nothing_the_estimate_warns(usage: Usage | None) -> None:
+    toll = TokenAccounting(HybridTokenEstimator())
+    preflight = toll.before(request(QUESTION), 100)
+    assert preflight is not None
+    assert preflight.warning is not None
+    assert toll.warning(usage, 100, preflight) == preflight.warning
+    assert toll.warning(usage, 100, None) is None
+    await toll.aclose()

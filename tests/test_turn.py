@@ -1,0 +1,244 @@
+"""The walk across and back, against the embedded gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from tests.answering import answering, http
+from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.storage.tracker import UsageTracker
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.server import Gateway
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.turn import Bridge
+from tollbridge.types.errors import (
+    BridgeError,
+    ContentFiltered,
+    InvalidRequest,
+    NotAuthenticated,
+    ServerFailed,
+)
+from tollbridge.types.messages import (
+    ChatRequest,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+)
+
+MODEL = "tollbridge/demo"
+WEATHER = Tool("weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
+
+
+def ask(*messages: Message, **fields: Any) -> ChatRequest:
+    return ChatRequest(model=MODEL, messages=messages, **fields)
+
+
+def say(text: str) -> Message:
+    return Message(Role.USER, (TextPart(text),))
+
+
+def client_of(gateway: Gateway) -> OpenResponsesClient:
+    return OpenResponsesClient(gateway.url, retries=RetryPolicy(attempts=1))
+
+
+def text_of(parts: list[Part]) -> str:
+    return "".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+async def test_a_turn_reports_its_parts_and_says_what_it_came_to() -> None:
+    parts: list[Part] = []
+    async with Gateway() as gateway, client_of(gateway) as client:
+        bridge = Bridge(client)
+        turn = await bridge.answer(
+            ask(say("Think, then use the tool for Oslo"), tools=(WEATHER,)), parts.extend
+        )
+    assert any(isinstance(part, ThinkingPart) and part.text for part in parts)
+    assert [part.name for part in parts if isinstance(part, ToolCallPart)] == ["weather"]
+    assert (turn.finish_reason, turn.model, turn.changes) == ("tool-calls", MODEL, ())
+    assert turn.usage is not None
+    assert turn.usage == turn.context
+    assert turn.first is not None
+    assert 0 < turn.first <= turn.duration
+    (record,) = bridge.tracker.records
+    assert (record.model, record.outcome, record.usage, record.error) == (
+        MODEL,
+        "completed",
+        turn.usage,
+        None,
+    )
+    assert bridge.tracker.total(MODEL) == turn.usage
+
+
+async def test_a_history_nobody_would_take_is_mended_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    call = Message(Role.ASSISTANT, (ToolCallPart("c1", "weather", {}),))
+    with caplog.at_level(logging.INFO, "tollbridge"):
+        async with Gateway() as gateway, client_of(gateway) as client:
+            turn = await Bridge(client).answer(ask(say("Hi"), call, say("Well?")), list)
+    assert turn.changes == ("A call of weather had no result; a stand-in says so.",)
+    assert turn.changes[0] in caplog.text
+
+
+async def test_what_was_said_before_a_failure_is_reported_and_accounted_for() -> None:
+    parts: list[Part] = []
+    async with Gateway(scenario="failed") as gateway, client_of(gateway) as client:
+        bridge = Bridge(client)
+        with pytest.raises(ServerFailed):
+            await bridge.answer(ask(say("Say hello to everybody in the house")), parts.extend)
+    assert text_of(parts)
+    (record,) = bridge.tracker.records
+    assert (record.outcome, record.error) == ("failed", "server")
+    assert record.first is not None
+
+
+def incomplete(reason: str | None, *before: dict[str, Any]) -> bytes:
+    response = {
+        "status": "incomplete",
+        "incomplete_details": {"reason": reason},
+        "usage": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12},
+    }
+    frames = [*before, {"type": "response.incomplete", "response": response}]
+    body = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
+    return http(200, body.encode(), {"content-type": "text/event-stream"})
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "word"),
+    [
+        ("content_filter", ContentFiltered, "content filter"),
+        ("max_output_tokens", InvalidRequest, "max_output_tokens (64)"),
+        (None, ServerFailed, "did not say why"),
+    ],
+)
+async def test_an_answer_that_stopped_before_its_first_word_is_a_failure_that_costs(
+    reason: str | None, kind: type[BridgeError], word: str
+) -> None:
+    thought = {"type": "response.reasoning_text.delta", "delta": "Hm", "item_id": "rs_1"}
+    for before in ([], [thought]):
+        async with (
+            answering(incomplete(reason, *before)) as server,
+            OpenResponsesClient(server.url, retries=RetryPolicy(attempts=1)) as client,
+        ):
+            bridge = Bridge(client)
+            with pytest.raises(kind) as raised:
+                await bridge.answer(ask(say("Hi"), max_output_tokens=64), list)
+            assert len(server.heads) == 1
+        assert word in raised.value.message
+        (record,) = bridge.tracker.records
+        assert record.outcome == "failed"
+        assert record.usage is not None
+        assert record.usage.output_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [("content_filter", "content filter"), ("max_output_tokens", "length"), (None, "did not say why")],
+)
+async def test_an_answer_that_stopped_after_its_first_word_is_kept_and_warned_of(
+    reason: str | None, word: str
+) -> None:
+    parts: list[Part] = []
+    hello = {"type": "response.output_text.delta", "delta": "Hello", "item_id": "msg_1"}
+    async with answering(incomplete(reason, hello)) as server, OpenResponsesClient(server.url) as client:
+        turn = await Bridge(client).answer(ask(say("Hi")), parts.extend)
+    assert text_of(parts) == "Hello"
+    assert turn.warning is not None
+    assert word in turn.warning
+
+
+async def test_an_answer_that_is_whole_is_warned_of_by_nobody() -> None:
+    async with Gateway() as gateway, client_of(gateway) as client:
+        assert (await Bridge(client).answer(ask(say("Hi")), list)).warning is None
+
+
+async def test_a_failure_before_anything_was_said_has_no_first_word() -> None:
+    async with Gateway(scenario="unauthorized") as gateway, client_of(gateway) as client:
+        bridge = Bridge(client)
+        with pytest.raises(NotAuthenticated):
+            await bridge.answer(ask(say("Hi")), list)
+    (record,) = bridge.tracker.records
+    assert (record.outcome, record.error, record.first, record.usage) == (
+        "failed",
+        "authentication",
+        None,
+        None,
+    )
+
+
+async def test_a_cancelled_turn_hangs_up_and_is_recorded_as_that() -> None:
+    begun = asyncio.Event()
+    async with (
+        Gateway(scenario="slow", settings=FaultSettings(pace=0.2)) as gateway,
+        client_of(gateway) as client,
+    ):
+        bridge = Bridge(client)
+        turn = asyncio.create_task(bridge.answer(ask(say("Say hello")), lambda parts: begun.set()))
+        async with asyncio.timeout(5):
+            await begun.wait()
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        await gateway.hung_up(2)
+    (record,) = bridge.tracker.records
+    assert (record.outcome, record.usage) == ("cancelled", None)
+
+
+async def test_an_editor_that_fails_is_recorded_too_and_the_gateway_let_go() -> None:
+    def report(parts: list[Part]) -> None:
+        raise KeyError("the editor's own")
+
+    async with (
+        Gateway(scenario="slow", settings=FaultSettings(pace=0.2)) as gateway,
+        client_of(gateway) as client,
+    ):
+        bridge = Bridge(client)
+        with pytest.raises(KeyError):
+            await bridge.answer(ask(say("Say hello")), report)
+        await gateway.hung_up(2)
+    assert [record.outcome for record in bridge.tracker.records] == ["failed"]
+
+
+async def test_turns_at_once_share_only_the_tracker() -> None:
+    tracker = UsageTracker()
+
+    async def one(bridge: Bridge, number: int) -> str:
+        parts: list[Part] = []
+        await bridge.answer(ask(say(f"Say number {number}")), parts.extend, api_key=f"key-{number}")
+        return text_of(parts)
+
+    async with Gateway() as gateway, client_of(gateway) as client:
+        bridge = Bridge(client, tracker)
+        answers = await asyncio.gather(*(one(bridge, number) for number in range(10)))
+    assert [f"number {number}" in answer for number, answer in enumerate(answers)] == [True] * 10
+    assert {arrival.body["input"][0]["content"][11:]: arrival.bearer for arrival in gateway.requests} == {
+        str(number): f"key-{number}" for number in range(10)
+    }
+    assert tracker.requests() == 10
+
+
+async def test_what_a_failed_turn_cost_is_not_forgotten() -> None:
+    response = {
+        "id": "resp_1",
+        "object": "response",
+        "status": "failed",
+        "output": [],
+        "error": {"code": "server_error", "message": "No."},
+        "usage": {"input_tokens": 7, "output_tokens": 3, "total_tokens": 10},
+    }
+    event = json.dumps({"type": "response.failed", "response": response}).encode()
+    async with (
+        answering(http(200, b"data: " + event + b"\n\n")) as server,
+        OpenResponsesClient(server.url, retries=RetryPolicy(attempts=1)) as client,
+    ):
+        bridge = Bridge(client)
+        with pytest.raises(BridgeError, match="No"):
+            await bridge.answer(ask(say("Hi")), list)
+    assert bridge.tracker.total(MODEL).total_tokens == 10

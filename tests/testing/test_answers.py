@@ -1,0 +1,60 @@
+"""An answer that is cut goes as far as its tokens, and says why it stops."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollbridge.testing.faults import Chunk, cut_oddly, join_all
+from tollbridge.testing.responses import (
+    Call,
+    Draw,
+    HangUp,
+    Pause,
+    Refuse,
+    Say,
+    ScriptedAnswer,
+    Think,
+    block_text,
+    cut_answer,
+    seal,
+    unseal,
+)
+
+TEXT = st.text(min_size=1, max_size=30)
+BLOCKS = st.lists(
+    st.builds(Say, TEXT)
+    | st.builds(Think, TEXT)
+    | st.builds(Refuse, TEXT)
+    | st.builds(Call, st.just("a_tool"), TEXT)
+    | st.builds(Draw, st.just("aGk=")),
+    max_size=4,
+)
+
+
+@given(BLOCKS, st.integers(0, 60))
+def test_a_cut_answer_is_a_beginning_of_the_whole(blocks: list[Say], limit: int) -> None:
+    whole = ScriptedAnswer(blocks=tuple(blocks))
+    cut = cut_answer(whole, limit)
+    assert cut.output_tokens <= max(limit, 0)
+    assert (cut.cut is None) == (cut == whole)
+    for kept, full in zip(cut.blocks, whole.blocks, strict=False):
+        assert type(kept) is type(full)
+        assert block_text(full).startswith(block_text(kept))
+
+
+def test_a_citation_goes_with_the_words_it_stood_on() -> None:
+    cites = (("first", "https://example.com/1", "One"), ("second", "https://example.com/2", "Two"))
+    whole = ScriptedAnswer(blocks=(Say("See the first and the second source", cites),))
+    assert cut_answer(whole, 4).blocks == (Say("See the first and", cites[:1]),)
+
+
+def test_pauses_and_endings_keep_their_place_whatever_happens_to_the_bytes() -> None:
+    chunks: list[Chunk] = [b"abc", Pause(1), b"defg", b"h", HangUp()]
+    assert list(join_all(chunks)) == [b"abc", Pause(1), b"defgh", HangUp()]
+    assert list(cut_oddly(chunks)) == [b"a", b"bc", Pause(1), b"def", b"g", b"h", HangUp()]
+
+
+def test_only_what_we_sealed_is_read() -> None:
+    assert unseal(seal("Grüße")) == "Grüße"
+    assert [unseal(sealed) for sealed in ("gAAAA", "tollbridge1.!", "tollbridge1._w==")] == [None] * 3

@@ -1,0 +1,64 @@
+"""Images are measured by their bytes, whatever is wrong with them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollbridge.testing.validation import read_picture, split_data_url
+from tollbridge.types.media import draw_png
+
+# The first bytes of files as their formats lay them down, with a size in them.
+JPEG = (
+    b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
+    b"\xff\xc0\x00\x11\x08" + struct.pack(">HH", 480, 640) + b"\x03\x01\x22\x00\x02\x11\x01\x03\x11\x01"
+)
+GIF = b"GIF89a" + struct.pack("<HH", 640, 480) + b"\x00\x00\x00"
+WEBP_LOSSY = b"RIFF\x00\x00\x00\x00WEBPVP8 \x00\x00\x00\x00\x00\x00\x00\x9d\x01\x2a" + struct.pack(
+    "<HH", 640, 480
+)
+WEBP_LOSSLESS = b"RIFF\x00\x00\x00\x00WEBPVP8L\x00\x00\x00\x00\x2f" + struct.pack("<I", 639 | 479 << 14)
+WEBP_EXTENDED = (
+    b"RIFF\x00\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x00\x00\x00\x00"
+    + (639).to_bytes(3, "little")
+    + (479).to_bytes(3, "little")
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "mime"),
+    [
+        (draw_png(640, 480), "image/png"),
+        (JPEG, "image/jpeg"),
+        (JPEG.replace(b"\xff\xc0", b"\xff\xff\xff\xc0"), "image/jpeg"),  # padded, as the format allows
+        (GIF, "image/gif"),
+        (WEBP_LOSSY, "image/webp"),
+        (WEBP_LOSSLESS, "image/webp"),
+        (WEBP_EXTENDED, "image/webp"),
+    ],
+)
+def test_an_image_is_measured(data: bytes, mime: str) -> None:
+    picture = read_picture(data)
+    assert picture is not None
+    assert (picture.mime, picture.size) == (mime, (640, 480))
+    assert str(picture) == f"{mime}, 640 × 480 pixels"
+
+
+def test_what_is_no_image_is_none() -> None:
+    assert read_picture(b"%PDF-1.7") is None
+    assert read_picture(b"Hello") is None
+
+
+@given(st.sampled_from([draw_png(), JPEG, GIF, WEBP_LOSSY, WEBP_LOSSLESS, WEBP_EXTENDED]), st.data())
+def test_an_image_cut_short_or_broken_is_no_exception(image: bytes, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(image)))
+    read_picture(image[:cut] + data.draw(st.binary(max_size=20)))
+
+
+@pytest.mark.parametrize("url", ["", "data:", "data:image/png,abc", "data:image/png;base64,***", "http://x/"])
+def test_what_is_no_data_url_says_so(url: str) -> None:
+    with pytest.raises(ValueError, match=r"data URL|base64"):
+        split_data_url(url)

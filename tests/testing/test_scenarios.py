@@ -1,0 +1,59 @@
+"""How a scenario is chosen, where redirects lead, and the table that tells of them all."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.testing.client import Client
+
+from tollbridge.testing.scenarios import SCENARIOS, describe_scenarios
+from tollbridge.testing.server import Gateway
+from tollbridge.testing.service import SCENARIO_HEADER
+
+
+async def test_a_redirect_stays_on_its_host(client: Client, gateway: Gateway) -> None:
+    assert (await client.ask("Hi fault:redirect")).status == 200
+    assert [arrival.path for arrival in gateway.requests] == ["/v1/responses", "/moved/v1/responses"]
+
+
+async def test_a_redirect_elsewhere_shows_what_arrives_there(client: Client, gateway: Gateway) -> None:
+    answer = await client.post(
+        "/responses",
+        {"model": "tollbridge/demo", "input": "Hi fault:redirect-elsewhere"},
+        {"Authorization": "Bearer secret"},
+    )
+    assert answer.status == 200
+    here, there = gateway.requests
+    assert here.port == gateway.port != there.port
+    assert (here.bearer, there.bearer) == ("secret", None)  # aiohttp's client takes the key off
+
+
+async def test_a_scenario_is_chosen_by_header_then_word_then_server(client: Client) -> None:
+    body = {"model": "tollbridge/demo", "input": "Hi fault:forbidden"}
+    headers = {SCENARIO_HEADER: "overloaded"}
+    assert (await client.post("/responses", body, headers)).status == 503
+    assert (await client.post("/responses", body)).status == 403
+    async with Gateway(scenario="server-error") as gateway:
+        async with client.session.post(f"{gateway.url}/responses", json={**body, "input": "Hi"}) as reply:
+            assert reply.status == 500
+        async with client.session.get(f"{gateway.url}/models") as reply:
+            assert reply.status == 500
+
+
+async def test_an_unknown_scenario_in_a_header_is_refused(client: Client) -> None:
+    answer = await client.get("/models", {SCENARIO_HEADER: "nonsense"})
+    assert (answer.status, answer.error["code"]) == (400, "unknown_scenario")
+    assert "cut-frames" in answer.error["message"]
+
+
+def test_every_scenario_says_what_it_does_in_one_line() -> None:
+    table = dict(describe_scenarios())
+    assert set(table) == set(SCENARIOS)
+    assert all(says and "\n" not in says and len(says) < 100 for says in table.values())
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "gateway.md").read_text()
+    told = re.findall(r"^\| `([\w-]+)` \| (.+) \|$", page, re.MULTILINE)
+    assert told == describe_scenarios()

@@ -1,0 +1,109 @@
+"""Messages, as callers write them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from tollbridge.types.errors import RequestError
+from tollbridge.types.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+)
+
+PARTS: tuple[Part, ...] = (
+    TextPart("Hi"),
+    ThinkingPart("Hm", "rs_1", {"encrypted_content": "abc"}),
+    ToolCallPart("call_1", "weather", {"city": "Oslo"}),
+    ToolResultPart("call_1", (TextPart("sun"), DataPart(b"\x00\xff", "image/png"))),
+    DataPart(b"bytes", "application/pdf", "a.pdf"),
+)
+
+
+def test_a_string_is_one_text_part() -> None:
+    assert Message(Role.USER, cast(Any, "Hi")).parts == (TextPart("Hi"),)
+    assert ToolResultPart("call_1", cast(Any, "sun")).parts == (TextPart("sun"),)
+
+
+@pytest.mark.parametrize("given", [[TextPart("a"), TextPart("b")], (TextPart(t) for t in "ab")])
+def test_any_iterable_of_parts_becomes_a_tuple_that_can_be_read_twice(given: Any) -> None:
+    message = Message(Role.USER, given)
+    assert message.parts == message.parts == (TextPart("a"), TextPart("b"))
+
+
+def test_any_of_the_parts_may_be_a_string() -> None:
+    assert Message(Role.USER, ("Hello", DataPart(b"x", "image/png"))).parts == (
+        TextPart("Hello"),
+        DataPart(b"x", "image/png"),
+    )
+    assert Message("user", ["Hello"]).parts == (TextPart("Hello"),)
+    assert ToolResultPart("c", ("sun", TextPart("shine"))).parts == (TextPart("sun"), TextPart("shine"))
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (TextPart("a"), "TextPart"),
+        (None, "NoneType"),
+        (b"bytes", "bytes"),
+        ({"type": "text"}, "dict"),
+        ((TextPart("a"), None), "NoneType"),
+        ([{"type": "text", "text": "a"}], "dict"),
+        ((Message("user", "a"),), "Message"),
+    ],
+)
+def test_what_is_no_part_is_refused_by_name(given: Any, named: str) -> None:
+    with pytest.raises(RequestError, match=f"Message.* no {named}"):
+        Message(Role.USER, given)
+    with pytest.raises(RequestError, match=f"ToolResultPart.* no {named}"):
+        ToolResultPart("c", given)
+
+
+def test_a_tool_s_result_holds_no_calls() -> None:
+    with pytest.raises(RequestError, match="no ToolCallPart"):
+        ToolResultPart("c", cast(Any, (ToolCallPart("d", "f", {}),)))
+
+
+def test_a_role_may_be_given_by_its_name() -> None:
+    assert Message(cast(Any, "system"), ()).role is Role.SYSTEM
+
+
+def test_a_role_that_does_not_exist_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'tool'"):
+        Message(cast(Any, "tool"), ())
+
+
+def test_messages_can_be_written_and_read_back_whole() -> None:
+    message = Message(Role.ASSISTANT, PARTS, "Ada")
+    assert msgspec.json.decode(msgspec.json.encode(message), type=Message) == message
+
+
+def test_parts_cannot_be_changed() -> None:
+    for part in PARTS:
+        with pytest.raises(AttributeError):
+            setattr(part, part.__struct_fields__[0], "changed")
+
+
+def test_a_request_takes_lists_and_keeps_tuples() -> None:
+    request = ChatRequest(
+        model="m", messages=cast(Any, [Message(Role.USER, ())]), tools=cast(Any, [Tool("weather")])
+    )
+    assert request.messages == (Message(Role.USER, ()),)
+    assert request.tools == (Tool("weather"),)
+
+
+def test_a_request_sets_nothing_by_itself() -> None:
+    request = ChatRequest(model="m", messages=())
+    assert not any(
+        getattr(request, field) for field in request.__struct_fields__ if field not in ("model", "messages")
+    )
