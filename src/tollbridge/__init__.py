@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tollbridge._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from tollbridge.clients.ai_sdk import AiSdkClient as AiSdkClient
     from tollbridge.clients.ai_sdk import UiStreamClient as UiStreamClient
@@ -71,8 +73,6 @@ if TYPE_CHECKING:
     from tollbridge.types.messages import ToolResultPart as ToolResultPart
     from tollbridge.types.models import Model as Model
     from tollbridge.types.usage import Usage as Usage
-
-__version__ = "0.1.0"
 
 # The module that defines each public name.
 _MODULES: dict[str, str] = {

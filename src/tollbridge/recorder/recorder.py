@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Self
 
 import msgspec
 
-from tollbridge import __version__
+from tollbridge._version import __version__
 from tollbridge.clients.base import Observer
 from tollbridge.compat.profiles import LearnedQuirks
 from tollbridge.recorder import redaction as redact

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from tollbridge import __version__
+from tollbridge._version import __version__
 from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.stdio.event_loop import EventLoopThread, Work
 from tollbridge.frontends.vscode import wire as vscode

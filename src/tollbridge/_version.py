@@ -1,0 +1,3 @@
+"""The version of the package, importable without loading anything else."""
+
+__version__ = "0.1.0"
