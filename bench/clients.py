@@ -18,7 +18,7 @@ def ours(url: str) -> Callable[[], int]:
     """The whole walk: socket, frames, events, parts."""
     from tollbridge.clients.base import Observer
     from tollbridge.clients.openresponses import OpenResponsesClient
-    from tollbridge.turn import Bridge
+    from tollbridge.frontends.vscode.provider import Bridge
     from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
 
     class _Reads(Observer):

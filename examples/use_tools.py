@@ -9,8 +9,8 @@ import asyncio
 from typing import Any
 
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.testing.server import Gateway
-from tollbridge.turn import Bridge
 from tollbridge.types.messages import (
     ChatRequest,
     Message,

@@ -14,12 +14,12 @@ import pytest
 from tests.answering import answering, http
 from tests.transport.servers import unused_port
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.http import Timeouts
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import Bridge
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, Tool
 

@@ -7,12 +7,13 @@ from typing import Any
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.history.tool_calls import INVALID
 from tollbridge.testing.requests import AcceptedRequest as Asked
 from tollbridge.testing.responses import Call, Say, ScriptedAnswer
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import Bridge, PreparedRequest
+from tollbridge.turn import PreparedRequest
 from tollbridge.types.errors import InvalidRequest
 from tollbridge.types.messages import (
     ChatRequest,
@@ -52,7 +53,7 @@ async def answered(gateway: Gateway, request: ChatRequest) -> list[Part]:
 
 def test_what_the_model_cannot_take_is_replaced_for_it() -> None:
     crossing = PreparedRequest(ask(Message(Role.USER, (PICTURE,))), "http://here", CompatMemory(), BLIND)
-    [part] = crossing.sent.messages[0].parts
+    [part] = crossing.request.messages[0].parts
     assert isinstance(part, TextPart)
     assert crossing.counts == {"image": 1}
     assert len(crossing.changes) == 1
@@ -61,17 +62,17 @@ def test_what_the_model_cannot_take_is_replaced_for_it() -> None:
 def test_nothing_is_asked_again_once_something_was_said() -> None:
     refusal = InvalidRequest("Unsupported parameter: 'temperature'", status=400, param="temperature")
     crossing = PreparedRequest(ask(HI, temperature=1), "http://here", CompatMemory())
-    crossing.begun = True
-    assert not crossing.heal(refusal)
-    crossing.begun = False
-    assert crossing.heal(refusal)
-    assert not crossing.heal(InvalidRequest("Unknown parameter: 'store'", status=400)), "once is enough"
+    crossing.started = True
+    assert not crossing.repair(refusal)
+    crossing.started = False
+    assert crossing.repair(refusal)
+    assert not crossing.repair(InvalidRequest("Unknown parameter: 'store'", status=400)), "once is enough"
 
 
 def test_what_helped_is_told_in_later_turns_too() -> None:
     lessons = CompatMemory()
     refusal = InvalidRequest("Unsupported parameter: 'temperature'", status=400, param="temperature")
-    PreparedRequest(ask(HI, temperature=1), "http://here", lessons).heal(refusal)
+    PreparedRequest(ask(HI, temperature=1), "http://here", lessons).repair(refusal)
     later = PreparedRequest(ask(HI, temperature=1), "http://here", lessons)
     assert later.changes == ("Sent without temperature: the server does not take it.",)
     assert PreparedRequest(ask(HI), "http://here", lessons).changes == ()

@@ -13,12 +13,13 @@ import pytest
 from tollbridge.clients.ai_sdk import AiSdkClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.history.reasoning import DUPLICATE
 from tollbridge.testing.requests import AcceptedRequest as Asked
 from tollbridge.testing.responses import Call, ScriptedAnswer, Think
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import Bridge, TurnResult
+from tollbridge.turn import TurnResult
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,

@@ -12,9 +12,10 @@ import pytest
 
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.estimator import NEAR, HybridTokenEstimator
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import Bridge, TokenAccounting
+from tollbridge.turn import TokenAccounting
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
 from tollbridge.types.usage import Usage
@@ -72,9 +73,9 @@ async def test_the_gateway_is_asked_for_a_new_conversation_in_the_background() -
     estimator = HybridTokenEstimator()
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         toll = TokenAccounting(estimator, client)
-        toll.before(request(QUESTION), None)
+        toll.estimate(request(QUESTION), None)
         await gateway.arrived()
-        await asyncio.gather(*toll._asking)
+        await asyncio.gather(*toll._count_requests)
         truth = await client.input_tokens(request(QUESTION))
         await toll.aclose()
     assert estimator.estimate_request(request(QUESTION)).tokens == truth
@@ -90,8 +91,8 @@ async def test_only_a_gateway_that_cannot_count_is_not_asked_again(scenario: str
     ):
         toll = TokenAccounting(HybridTokenEstimator(), client)
         for _ in range(3):
-            toll.before(request(QUESTION), None)
-            await asyncio.gather(*toll._asking)
+            toll.estimate(request(QUESTION), None)
+            await asyncio.gather(*toll._count_requests)
         await toll.aclose()
         assert len(gateway.requests) == asked
 
@@ -100,11 +101,11 @@ async def test_accuracy_is_about_what_was_told_before_and_not_what_was_counted_m
     toll = TokenAccounting(HybridTokenEstimator())
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         asked = request(QUESTION)
-        before = toll.before(asked, None)
+        before = toll.estimate(asked, None)
         truth = await client.input_tokens(asked)
         assert toll.estimator.counted(asked, truth)
         answer = await client.create(asked)
-        await toll.after(asked, answer.usage, [TextPart(answer.text)], before)
+        await toll.learn(asked, answer.usage, [TextPart(answer.text)], before)
     assert before is not None
     assert before.estimate.tokens != truth
     [measured] = toll.estimator.accuracy()
@@ -114,7 +115,7 @@ async def test_accuracy_is_about_what_was_told_before_and_not_what_was_counted_m
 async def test_behind_a_turn_a_lesson_delays_nobody_and_is_not_lost(tmp_path: Path) -> None:
     """Another process holds the file until the turn has ended, and a while longer."""
     with closing(HybridTokenEstimator(tmp_path / "store.db")) as estimator:
-        toll = TokenAccounting(estimator, behind=True)
+        toll = TokenAccounting(estimator, short_lived=True)
         async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
             with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
@@ -134,8 +135,8 @@ async def test_behind_a_turn_a_lesson_delays_nobody_and_is_not_lost(tmp_path: Pa
 async def test_behind_turns_only_what_may_be_long_is_estimated_beforehand(
     text: str, window: int | None, verdict: str | None
 ) -> None:
-    toll = TokenAccounting(HybridTokenEstimator(), behind=True)
-    preflight = toll.before(request(Message(Role.USER, text)), window)
+    toll = TokenAccounting(HybridTokenEstimator(), short_lived=True)
+    preflight = toll.estimate(request(Message(Role.USER, text)), window)
     assert (preflight.verdict if preflight else None) == verdict
     await toll.aclose()
 
@@ -159,7 +160,7 @@ async def test_what_the_gateway_counted_outranks_what_was_estimated() -> None:
 @pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 5, 5)])
 async def test_where_the_gateway_counted_nothing_the_estimate_warns(usage: Usage | None) -> None:
     toll = TokenAccounting(HybridTokenEstimator())
-    preflight = toll.before(request(QUESTION), 100)
+    preflight = toll.estimate(request(QUESTION), 100)
     assert preflight is not None
     assert preflight.warning is not None
     assert toll.warning(usage, 100, preflight) == preflight.warning

@@ -11,11 +11,11 @@ import pytest
 
 from tests.answering import answering, http
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.storage.tracker import UsageTracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import Bridge
 from tollbridge.types.errors import (
     BridgeError,
     ContentFiltered,

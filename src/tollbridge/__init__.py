@@ -13,22 +13,28 @@ from tollbridge._version import __version__ as __version__
 if TYPE_CHECKING:
     from tollbridge.clients.ai_sdk import AiSdkClient as AiSdkClient
     from tollbridge.clients.ai_sdk import UiStreamClient as UiStreamClient
+    from tollbridge.clients.base import Observer as Observer
     from tollbridge.clients.openresponses import Answer as Answer
     from tollbridge.clients.openresponses import OpenResponsesClient as OpenResponsesClient
+    from tollbridge.config.accounts import Account as Account
+    from tollbridge.config.schema import Settings as Settings
+    from tollbridge.engine import Engine as Engine
     from tollbridge.estimator import HybridTokenEstimator as HybridTokenEstimator
     from tollbridge.estimator import Preflight as Preflight
     from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter as OpenResponsesStreamAdapter
     from tollbridge.frontends.vscode.adapters import StreamUsage as StreamUsage
     from tollbridge.frontends.vscode.adapters import VSCodeStreamAdapter as VSCodeStreamAdapter
+    from tollbridge.frontends.vscode.provider import Bridge as Bridge
     from tollbridge.frontends.vscode.provider import ChatModelProvider as ChatModelProvider
     from tollbridge.protocols.ai_sdk.requests import ModelMessages as ModelMessages
     from tollbridge.protocols.ai_sdk.requests import convert_messages as convert_messages
     from tollbridge.protocols.openresponses.requests import translate_messages as translate_messages
     from tollbridge.storage.tracker import UsageTracker as UsageTracker
+    from tollbridge.sync import SyncEngine as SyncEngine
     from tollbridge.tokens.ledger import EstimationResult as EstimationResult
     from tollbridge.transport.http import Timeouts as Timeouts
     from tollbridge.transport.retry import RetryPolicy as RetryPolicy
-    from tollbridge.turn import Bridge as Bridge
+    from tollbridge.turn import Turn as Turn
     from tollbridge.turn import TurnResult as TurnResult
     from tollbridge.types.errors import BridgeError as BridgeError
     from tollbridge.types.errors import BrokenCall as BrokenCall
@@ -74,35 +80,106 @@ if TYPE_CHECKING:
     from tollbridge.types.models import Model as Model
     from tollbridge.types.usage import Usage as Usage
 
-# The module that defines each public name.
-_MODULES: dict[str, str] = {
-    "tollbridge.clients.ai_sdk": "AiSdkClient UiStreamClient",
-    "tollbridge.clients.openresponses": "Answer OpenResponsesClient",
-    "tollbridge.estimator": "HybridTokenEstimator Preflight",
-    "tollbridge.frontends.vscode.adapters": "OpenResponsesStreamAdapter StreamUsage VSCodeStreamAdapter",
-    "tollbridge.frontends.vscode.provider": "ChatModelProvider",
-    "tollbridge.protocols.ai_sdk.requests": "ModelMessages convert_messages",
-    "tollbridge.protocols.openresponses.requests": "translate_messages",
-    "tollbridge.storage.tracker": "UsageTracker",
-    "tollbridge.tokens.ledger": "EstimationResult",
-    "tollbridge.transport.http": "Timeouts",
-    "tollbridge.transport.retry": "RetryPolicy",
-    "tollbridge.turn": "Bridge TurnResult",
-    "tollbridge.types.errors": "BridgeError BrokenCall ConnectionBroken ContentFiltered ContextTooLong Disconnected GatewayError InvalidRequest NetworkFailed NotAuthenticated NotFound NotPermitted Overloaded RateLimited RequestError ServerFailed StreamError TimedOut",
-    "tollbridge.types.events": "Corrected Data Event Failed File Finished ReasoningDelta ReasoningEnded Source TextDelta ToolCall",
-    "tollbridge.types.messages": "ChatRequest DataPart Message NamedTool OutputFormat Part Role TextPart ThinkingPart Tool ToolCallPart ToolResultPart",
-    "tollbridge.types.models": "Model",
-    "tollbridge.types.usage": "Usage",
+# The public names, by the module that defines them.
+_PUBLIC: dict[str, tuple[str, ...]] = {
+    "tollbridge.clients.ai_sdk": (
+        "AiSdkClient",
+        "UiStreamClient",
+    ),
+    "tollbridge.clients.base": ("Observer",),
+    "tollbridge.clients.openresponses": (
+        "Answer",
+        "OpenResponsesClient",
+    ),
+    "tollbridge.config.accounts": ("Account",),
+    "tollbridge.config.schema": ("Settings",),
+    "tollbridge.engine": ("Engine",),
+    "tollbridge.estimator": (
+        "HybridTokenEstimator",
+        "Preflight",
+    ),
+    "tollbridge.frontends.vscode.adapters": (
+        "OpenResponsesStreamAdapter",
+        "StreamUsage",
+        "VSCodeStreamAdapter",
+    ),
+    "tollbridge.frontends.vscode.provider": (
+        "Bridge",
+        "ChatModelProvider",
+    ),
+    "tollbridge.protocols.ai_sdk.requests": (
+        "ModelMessages",
+        "convert_messages",
+    ),
+    "tollbridge.protocols.openresponses.requests": ("translate_messages",),
+    "tollbridge.storage.tracker": ("UsageTracker",),
+    "tollbridge.sync": ("SyncEngine",),
+    "tollbridge.tokens.ledger": ("EstimationResult",),
+    "tollbridge.transport.http": ("Timeouts",),
+    "tollbridge.transport.retry": ("RetryPolicy",),
+    "tollbridge.turn": (
+        "Turn",
+        "TurnResult",
+    ),
+    "tollbridge.types.errors": (
+        "BridgeError",
+        "BrokenCall",
+        "ConnectionBroken",
+        "ContentFiltered",
+        "ContextTooLong",
+        "Disconnected",
+        "GatewayError",
+        "InvalidRequest",
+        "NetworkFailed",
+        "NotAuthenticated",
+        "NotFound",
+        "NotPermitted",
+        "Overloaded",
+        "RateLimited",
+        "RequestError",
+        "ServerFailed",
+        "StreamError",
+        "TimedOut",
+    ),
+    "tollbridge.types.events": (
+        "Corrected",
+        "Data",
+        "Event",
+        "Failed",
+        "File",
+        "Finished",
+        "ReasoningDelta",
+        "ReasoningEnded",
+        "Source",
+        "TextDelta",
+        "ToolCall",
+    ),
+    "tollbridge.types.messages": (
+        "ChatRequest",
+        "DataPart",
+        "Message",
+        "NamedTool",
+        "OutputFormat",
+        "Part",
+        "Role",
+        "TextPart",
+        "ThinkingPart",
+        "Tool",
+        "ToolCallPart",
+        "ToolResultPart",
+    ),
+    "tollbridge.types.models": ("Model",),
+    "tollbridge.types.usage": ("Usage",),
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+_MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
 
-__all__ = sorted(_HOMES)
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'tollbridge' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

@@ -1,19 +1,461 @@
-"""A client for every gateway the editor has an account at, and what is learned of each. No keys."""
+"""The composition root: one object that assembles settings, clients, catalog, compat, tokens and storage.
+
+Every front end, the command line and library users hold an `Engine`; nothing else assembles these parts.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
-from tollbridge.clients.ai_sdk import PATHS, AiSdkClient
-from tollbridge.clients.base import GatewayClient
+import msgspec
+
+from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, filter_models
+from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
+from tollbridge.clients.base import GatewayClient, Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.compat.profiles import CompatMemory, UnreadableProfile, find_quirks
+from tollbridge.config.accounts import Account, named_account, resolve_account
+from tollbridge.config.keys import TokenRefresher, find_key
+from tollbridge.config.loading import LoadedSettings, load_settings
+from tollbridge.config.paths import catalog_folder, config_file, database_file
+from tollbridge.config.request_options import apply_settings
+from tollbridge.config.schema import Settings, http_timeouts
+from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.recorder.recorder import Recorder
+from tollbridge.storage.database import PATIENCE
+from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker
+from tollbridge.storage.worker import WRITE_TIMEOUT
+from tollbridge.turn import TokenAccounting, Turn, TurnResult
+from tollbridge.types.errors import RequestError
+from tollbridge.types.messages import ChatRequest, Message, Role
+from tollbridge.types.models import Capabilities, Model
+from tollbridge.types.quirks import Quirks
+from tollbridge.types.reasoning import Origin
 from tollbridge.types.urls import Backend
 
 if TYPE_CHECKING:
     from tollbridge.transport.http import Timeouts
 
+log = logging.getLogger(__name__)
 
-# SECTION The client for the protocol that was chosen.
+# Assumed of a model that neither the gateway nor the settings describe: content is sent, and a rejection
+# shows what the model does not accept.
+_UNKNOWN_MODEL = {"tools": True, "images": True, "files": True, "reasoning": False}
+# Seconds that learning in a short-lived program waits for another process that writes to the database.
+_SHORT_LIVED_WAIT = 1.0
+
+# The name of the account that stands for a client the caller passed in.
+CLIENT_ACCOUNT = "client"
+
+
+class _Connection(msgspec.Struct, frozen=True):
+    """A client for one gateway, and the token accounting of its turns."""
+
+    client: GatewayClient
+    tokens: TokenAccounting | None
+
+
+class Engine:
+    """Models, turns, token counts and usage of all gateways a program talks to.
+
+        async with Engine.open() as engine:
+            result = await engine.create("What is a bridge?", model="openai/gpt-5.4")
+            print(result.text)
+
+    Requests share clients, catalog, learned data and storage. No key is stored: keys come with the account
+    of each request. Use one engine per event loop.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], LoadedSettings | Settings],
+        *,
+        database: Path | None = None,
+        client: GatewayClient | None = None,
+        account: Account | None = None,
+        catalog: Catalog | None = None,
+        compat: CompatMemory | None = None,
+        estimator: HybridTokenEstimator | None = None,
+        usage: UsageTracker | None = None,
+        short_lived: bool = False,
+    ) -> None:
+        self._load = load
+        self._loaded: LoadedSettings | Settings | None = None  # set once they could be read
+        self._file_stamp: tuple[int, int] | None = None  # of the settings file, when it was read
+        self._database = database
+        self._client = client
+        self._default_account = account
+        self.catalog = catalog or Catalog()
+        self.compat = compat or CompatMemory(self._find_quirks)
+        self._estimator = estimator
+        self._usage = usage
+        self._short_lived = short_lived
+        self._closing = AsyncExitStack()
+        self._connections: dict[tuple[str, str], _Connection] = {}
+        self._retired: list[_Connection] = []
+        self._in_use = 0
+        self._account_names: dict[str, str] = {}  # by base URL
+        self._reported: set[str] = set()
+        self._tokens = TokenRefresher()
+
+    @classmethod
+    def open(
+        cls,
+        config: Mapping[str, Any] | Settings | None = None,
+        *,
+        editor: Mapping[str, Any] | None = None,
+        client: GatewayClient | None = None,
+        account: Account | None = None,
+        catalog: Catalog | None = None,
+        compat: CompatMemory | None = None,
+        estimator: HybridTokenEstimator | None = None,
+        usage: UsageTracker | None = None,
+        on_models_changed: Callable[[str], object] | None = None,
+        persistent: bool = True,
+        short_lived: bool = False,
+    ) -> Engine:
+        """Return an engine, to be used in `async with`.
+
+        Args:
+            config: Settings that take precedence over the environment and the settings file, named as in
+                that file; or a complete `Settings`, and then nothing else is read.
+            editor: Settings of the editor, which the environment and the settings file override.
+            client: Use this client for all requests, instead of one per account. It is not closed.
+            account: The account to use where a request names none; by default the settings decide.
+            catalog: Use this model catalog; by default one whose lists are cached on disk.
+            compat: What is known about servers; by default their profiles, and what is learned from errors.
+            estimator: Use this token estimator. It is not closed.
+            usage: Use this usage tracker. It is not closed.
+            on_models_changed: Called with a base URL when its model list, refreshed in the background,
+                differs from the one that was returned.
+            persistent: Whether usage, learned data and model lists are stored on disk.
+            short_lived: For programs that run a few turns and exit: loading and learning delay no turn.
+        """
+
+        def load() -> LoadedSettings | Settings:
+            return config if isinstance(config, Settings) else load_settings(config, editor=editor)
+
+        return cls(
+            load,
+            database=database_file() if persistent else None,
+            client=client,
+            account=account,
+            catalog=catalog or Catalog(catalog_folder() if persistent else None, on_models_changed),
+            compat=compat,
+            estimator=estimator,
+            usage=usage,
+            short_lived=short_lived,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections and store everything that was learned."""
+        await self.catalog.aclose()
+        connections = (*self._connections.values(), *self._retired)
+        self._connections, self._retired = {}, []
+        for connection in connections:
+            await self._close(connection)
+        await self._closing.aclose()
+
+    # --- Settings and accounts ---
+
+    @property
+    def settings(self) -> Settings:
+        """The current settings. While the settings file is invalid, each access tries to read it again."""
+        loaded = self._load_settings()
+        return loaded if isinstance(loaded, Settings) else loaded.settings
+
+    async def change_settings(self, editor: Mapping[str, Any]) -> None:
+        """Use other editor settings for the requests from now on; running requests are not affected."""
+        self._load = lambda: load_settings(editor=editor)
+        self._retire_connections()
+        await self._close_retired()
+
+    async def account(self, name: str | None = None) -> Account:
+        """Return an account with its key: by name, or the one that the settings select.
+
+        Raises:
+            SettingsUnusable: There is no such account, or the settings do not select one.
+        """
+        if name is None and self._default_account is not None:
+            return self._default_account
+        if name is None and self._client is not None:
+            return Account(CLIENT_ACCOUNT, self._client.base_url, "openresponses", "none")
+        loaded = self._load_settings()
+        if isinstance(loaded, Settings):
+            loaded = LoadedSettings(loaded, {}, config_file())
+        account = resolve_account(loaded) if name is None else named_account(loaded, name)
+        key = await self._tokens.good(find_key(account))
+        return msgspec.structs.replace(account, api_key=key.value if key else None)
+
+    # --- Models ---
+
+    async def models(self, account: Account | None = None, *, refresh: bool = False) -> list[Model]:
+        """Return the chat models that the settings allow, favourites first.
+
+        A stale list is returned at once and refreshed in the background.
+
+        Args:
+            account: Whose models; by default those of the account that the settings select.
+            refresh: Fetch the list now.
+
+        Raises:
+            BridgeError: There is no list, or it could not be refreshed although `refresh` was set.
+        """
+        listing = await self.list_models(account, refresh=refresh)
+        if listing.error is not None and refresh:
+            raise listing.error
+        return [model for model in filter_models(listing.models, self.settings) if model.is_chat_model]
+
+    async def list_models(
+        self, account: Account | None = None, *, refresh: bool = False, patience: float = 0.0
+    ) -> Listing:
+        """Return the unfiltered model list of a gateway, with its age and the error that made it stale.
+
+        Args:
+            account: Whose models; by default those of the account that the settings select.
+            refresh: Fetch the list now, however old it is.
+            patience: Seconds to wait for a new list before a stale one is returned.
+        """
+        account = account or await self.account()
+        async with self._connect(account) as connection:
+            return await self.catalog.models(
+                connection.client,
+                api_key=account.api_key,
+                account=account.name,
+                refresh=refresh,
+                patience=patience,
+            )
+
+    def find_model(self, model_id: str, account: Account) -> Model | None:
+        """Return a model of the last list, with the corrections of the settings; `None` if unknown."""
+        client = self._connection(account).client
+        model = self.catalog.find(client, model_id, api_key=account.api_key, account=account.name)
+        return None if model is None else apply_model_settings(model, self.settings)
+
+    # --- Turns ---
+
+    @asynccontextmanager
+    async def turn(
+        self,
+        request: ChatRequest,
+        account: Account | None = None,
+        *,
+        observers: Sequence[Observer] = (),
+        source: object = None,
+    ) -> AsyncIterator[Turn]:
+        """Run one turn, as an asynchronous context manager.
+
+        Args:
+            request: What to send. The settings add to it what the caller left out.
+            account: The gateway and the key; by default the account that the settings select.
+            observers: Called with everything that happens in the turn.
+            source: The request in the caller's own format, for the recording of the turn.
+        """
+        account = account or await self.account()
+        async with self._connect(account) as connection:
+            client = connection.client
+            request = apply_settings(request, self.settings, client.base_url)
+            learned = self.compat.recall(client.base_url, request.model)
+            window, capabilities = self._model_facts(request.model, client, account)
+            recorder = self._recorder()
+            if recorder is not None:
+                recording = recorder.start(
+                    request,
+                    Origin.of(request.model, client.base_url),
+                    source=source,
+                    keys=(account.api_key or "",),
+                    learned=learned,
+                    capabilities=capabilities,
+                )
+                observers = (*observers, recording)
+            async with Turn(
+                request,
+                client,
+                compat=self.compat,
+                usage=self.usage,
+                tokens=connection.tokens,
+                account=BillingAccount(account.name, client.base_url),
+                api_key=account.api_key,
+                window=window,
+                capabilities=capabilities,
+                learned=learned,
+                count=self._may_count(client.base_url, request.model),
+                observers=observers,
+            ) as turn:
+                yield turn
+
+    async def create(
+        self,
+        request: ChatRequest | str,
+        account: Account | None = None,
+        *,
+        model: str | None = None,
+    ) -> TurnResult:
+        """Run one turn and return its result when it is complete.
+
+        Args:
+            request: The request, or the text of a single user message.
+            account: The gateway and the key; by default the account that the settings select.
+            model: The model, if `request` is a text; by default that of the settings.
+
+        Raises:
+            BridgeError: The turn failed.
+        """
+        if isinstance(request, str):
+            request = self._text_request(request, model)
+        async with self.turn(request, account) as turn:
+            async for _ in turn.batches():
+                pass
+        assert turn.result is not None  # noqa: S101 - a turn without a result has raised
+        return turn.result
+
+    # --- Tokens and usage ---
+
+    @property
+    def estimator(self) -> HybridTokenEstimator:
+        """The token estimator, opened on first use."""
+        if self._estimator is None:
+            patience = _SHORT_LIVED_WAIT if self._short_lived else None
+            self._estimator = HybridTokenEstimator(self._database, patience=patience)
+            self._closing.callback(self._estimator.close)
+        return self._estimator
+
+    def count(self, model: str, items: Iterable[str | Message]) -> list[int]:
+        """Return the tokens of each text or message, as the model counts them. Waits for nothing."""
+        estimator = self.estimator
+        return [
+            estimator.estimate_text(model, item)
+            if isinstance(item, str)
+            else estimator.estimate_message(model, item)
+            for item in items
+        ]
+
+    @property
+    def usage(self) -> UsageTracker:
+        """The usage of all requests of this engine, opened on first use."""
+        if self._usage is None:
+            self._usage = UsageTracker() if self._database is None else open_tracker(self._database)
+            self._closing.callback(self._usage.close)
+        return self._usage
+
+    # --- Clients ---
+
+    def open_client(self, account: Account) -> GatewayClient:
+        """Return a new client for an account, with its key. The caller closes it."""
+        settings = self.settings
+        return open_client(
+            account.backend,
+            account.base_url,
+            account.api_key,
+            timeouts=http_timeouts(settings),
+            proxy=settings.proxy,
+            allow_http=settings.allow_http,
+        )
+
+    @asynccontextmanager
+    async def _connect(self, account: Account) -> AsyncIterator[_Connection]:
+        """Yield the connection of an account, which is not closed while it is used."""
+        self._in_use += 1
+        try:
+            if self._loaded is not None and self._file_stamp != _settings_file_stamp():
+                self._retire_connections()
+            yield self._connection(account)
+        finally:
+            self._in_use -= 1
+            await self._close_retired()
+
+    def _connection(self, account: Account) -> _Connection:
+        """Return the connection of an account. Accounts at the same gateway share one; it holds no key."""
+        name = account.backend, account.base_url
+        connection = self._connections.get(name)
+        if connection is None:
+            keyless = msgspec.structs.replace(account, api_key=None)
+            client = self._client or self.open_client(keyless)
+            connection = _Connection(client, self._token_accounting(client))
+            self._connections[name] = connection
+        self._account_names.setdefault(connection.client.base_url, account.name)
+        return connection
+
+    def _token_accounting(self, client: GatewayClient) -> TokenAccounting | None:
+        if isinstance(client, UiStreamClient):
+            return None  # which model answers behind such an endpoint is not known
+        counter = client if isinstance(client, OpenResponsesClient) and not self._short_lived else None
+        return TokenAccounting(self.estimator, counter, short_lived=self._short_lived)
+
+    def _retire_connections(self) -> None:
+        self._loaded = None
+        self._retired += self._connections.values()
+        self._connections = {}
+
+    async def _close_retired(self) -> None:
+        if self._in_use == 0:
+            retired, self._retired = self._retired, []
+            for connection in retired:
+                await self._close(connection)
+
+    async def _close(self, connection: _Connection) -> None:
+        if connection.tokens is not None:
+            await connection.tokens.aclose(PATIENCE if self._short_lived else WRITE_TIMEOUT)
+        if connection.client is not self._client:
+            await connection.client.aclose()
+
+    # --- What is known about servers and models ---
+
+    def _load_settings(self) -> LoadedSettings | Settings:
+        if self._loaded is None:
+            self._file_stamp = _settings_file_stamp()
+            self._loaded = self._load()
+        return self._loaded
+
+    def _find_quirks(self, base_url: str, model: str) -> Quirks | None:
+        """Return the quirks of a server from its profile. An invalid profile is reported once and ignored."""
+        owners = self.catalog.owners(base_url, self._account_names.get(base_url, ""))
+        try:
+            return find_quirks(base_url, model, owners=owners)
+        except UnreadableProfile as error:
+            if error.message not in self._reported:
+                self._reported.add(error.message)
+                log.warning("%s", error.message)
+            return None
+
+    def _may_count(self, base_url: str, model: str) -> bool:
+        """Return whether the gateway is known to count tokens and may be asked to."""
+        profile = self.compat.profile(base_url, model)
+        return self.settings.count_at_gateway and profile is not None and profile.input_tokens
+
+    def _model_facts(
+        self, model_id: str, client: GatewayClient, account: Account
+    ) -> tuple[int | None, Capabilities | None]:
+        """Return the most input tokens of a model and its capabilities; `None` where they are not known."""
+        listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.name)
+        listed = listed or Model(id=model_id)
+        model = apply_model_settings(listed, self.settings)
+        if listed.tags | listed.parameters:
+            capabilities: Capabilities | None = model.capabilities
+        else:
+            assumed = {**_UNKNOWN_MODEL, **model.told}
+            capabilities = Capabilities(**assumed) if assumed != _UNKNOWN_MODEL else None
+        return model.limits.input if model.context_window else None, capabilities
+
+    def _recorder(self) -> Recorder | None:
+        folder = self.settings.record_folder
+        return Recorder(folder, redacted=self.settings.record_redact) if folder else None
+
+    def _text_request(self, text: str, model: str | None) -> ChatRequest:
+        model = model or self.settings.model
+        if model is None:
+            raise RequestError('No model was given. Pass model="…", or set `model` in the settings.')
+        return ChatRequest(model=model, messages=(Message(Role.USER, text),))
 
 
 def open_client(
@@ -25,9 +467,10 @@ def open_client(
     proxy: str | None = None,
     allow_http: bool = False,
 ) -> GatewayClient:
-    """A client for a gateway in the protocol that was chosen, so that both can be compared at one address.
+    """Return a client for a gateway in one of the protocols it speaks.
 
-    Gateways that serve both have OpenResponses under `/v1` and the AI SDK's protocol beside it.
+    Gateways that speak both serve OpenResponses under `/v1` and the AI SDK's protocol next to it, so both
+    can be used with the same base URL.
     """
     kind: type[OpenResponsesClient | AiSdkClient] = OpenResponsesClient
     if backend == "ai-sdk":
@@ -35,3 +478,12 @@ def open_client(
         base_url = base_url.rstrip("/").removesuffix("/v1")
         base_url = base_url if base_url.endswith("/ai") else base_url + PATHS[4]
     return kind(base_url, api_key, timeouts=timeouts, proxy=proxy, allow_http=allow_http)
+
+
+def _settings_file_stamp() -> tuple[int, int] | None:
+    """Return the modification time and size of the settings file, to notice a change."""
+    try:
+        status = config_file().stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

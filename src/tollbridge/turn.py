@@ -1,210 +1,273 @@
-"""The walk across and back: make the history legal, translate, request, adapt, account."""
+"""One turn: prepare the request, estimate it, send it, repair it once if it is rejected, account for it.
+
+`Turn` holds the state of one request; what requests share (clients, catalog, storage) belongs to `Engine`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from typing import Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import msgspec
 
+from tollbridge.clients.base import GatewayClient, Observer
 from tollbridge.compat.profiles import CompatMemory, CompatStore, LearnedQuirks
 from tollbridge.compat.repairs import describe_omissions, find_repair, omitted_fields
 from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
-from tollbridge.history.answer import AnswerParts
+from tollbridge.history.answer import AnswerEvents, PartsBuilder, join_parts
 from tollbridge.history.content import Receiver
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
 from tollbridge.storage.worker import WRITE_TIMEOUT, wait_for_write
 from tollbridge.types.errors import BridgeError, ContextTooLong
-from tollbridge.types.events import Event, empty_answer_error, incomplete_reason
-from tollbridge.types.messages import ChatRequest, DataPart, Part, ThinkingPart
+from tollbridge.types.events import (
+    Data,
+    Event,
+    File,
+    Source,
+    TextDelta,
+    ToolCall,
+    empty_answer_error,
+    incomplete_reason,
+)
+from tollbridge.types.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
 from tollbridge.types.models import Capabilities
 from tollbridge.types.reasoning import Origin, is_marker
 from tollbridge.types.text import write_json
 from tollbridge.types.usage import Usage
 
-# SECTION The toll of a turn: what it will come to before, what it came to after, and what is learned from the two.
-#
-# It warns and learns; it never refuses a request and never delays one.
-
 log = logging.getLogger(__name__)
 
-# Answers of a gateway that has no such route. Any other failure is about that one question.
-CANNOT_COUNT = frozenset({404, 405, 501})
+# Statuses of a gateway without a token-count endpoint. Any other error concerns that one request.
+NO_COUNT_ENDPOINT = frozenset({404, 405, 501})
+# Seconds that a cancelled turn waits until its usage is written: the editor waits for the turn.
+STOP_TIMEOUT = 0.05
 
 
-class Counter(Protocol):
-    """A gateway that can be asked how many tokens a request would come to."""
+class StreamClient(Protocol):
+    """The part of a client that a turn needs: its base URL, and the events of each network read."""
+
+    @property
+    def base_url(self) -> str: ...
+
+    def batches(self, request: ChatRequest, *, api_key: str | None = None) -> AsyncGenerator[list[Event]]: ...
+
+
+class TokenCounter(Protocol):
+    """A client whose gateway counts the tokens of a request."""
 
     async def input_tokens(self, request: ChatRequest, *, api_key: str | None = None) -> int: ...
 
 
 class TokenAccounting:
-    """Joins an estimator to turns. With a `counter`, the gateway is asked once for every new conversation, in
-    the background; one that cannot say is not asked again.
+    """Estimate the tokens of requests and learn from the reported usage.
 
-    What is learned is written by a thread of its own, in order: the file may be another process's just now.
-    `behind` is for a program that lives for a few turns: a prompt that is surely short is not estimated
-    beforehand, for a vocabulary takes its time to load, and no turn waits until its lesson is learned.
+    It warns and learns; it never rejects a request and never delays one. Learning is done by a thread of its
+    own, in order, because another process may hold the database.
+
+    Args:
+        estimator: The estimator that is asked and calibrated.
+        counter: A client that can count at the gateway. It is asked in the background for the first request
+            of each new conversation. A gateway without that endpoint is not asked again.
+        short_lived: For programs that run a few turns and exit: prompts that certainly fit are not
+            estimated, because loading a vocabulary takes time, and no turn waits for learning.
     """
 
     def __init__(
-        self, estimator: HybridTokenEstimator, counter: Counter | None = None, *, behind: bool = False
+        self,
+        estimator: HybridTokenEstimator,
+        counter: TokenCounter | None = None,
+        *,
+        short_lived: bool = False,
     ) -> None:
         self.estimator = estimator
         self._counter = counter
-        self._behind = behind
-        self._asking: set[asyncio.Task[None]] = set()
-        self._learner = ThreadPoolExecutor(1, thread_name_prefix="toll")
+        self._short_lived = short_lived
+        self._count_requests: set[asyncio.Task[None]] = set()
+        self._learner = ThreadPoolExecutor(1, thread_name_prefix="token-accounting")
 
-    def before(
-        self, request: ChatRequest, window: int | None, api_key: str | None = None
+    def estimate(
+        self, request: ChatRequest, window: int | None, api_key: str | None = None, *, count: bool = True
     ) -> Preflight | None:
-        """What the prompt will come to, with a warning in the log where it is near or over the window."""
-        if self._behind and (window is None or _is_surely_short(request, window)):
+        """Estimate the prompt, and log a warning if it is close to or over the context window.
+
+        Args:
+            request: The request as it will be sent.
+            window: The most input tokens the model accepts, if known.
+            api_key: The key for a count request to the gateway.
+            count: Whether the gateway may be asked to count.
+
+        Returns:
+            The estimate, or `None` if no estimate was needed.
+        """
+        if self._short_lived and (window is None or _certainly_fits(request, window)):
             return None
         preflight = self.estimator.preflight(request, window)
         if preflight.warning is not None:
             log.warning("%s", preflight.warning)
-        if self._counter is not None and preflight.estimate.method == "estimated":
-            task = asyncio.create_task(self._ask(self._counter, request, api_key))
-            self._asking.add(task)
-            task.add_done_callback(self._asking.discard)
+        if count and self._counter is not None and preflight.estimate.method == "estimated":
+            task = asyncio.create_task(self._count(self._counter, request, api_key))
+            self._count_requests.add(task)
+            task.add_done_callback(self._count_requests.discard)
         return preflight
 
     def warning(self, usage: Usage | None, window: int | None, preflight: Preflight | None) -> str | None:
-        """Of a turn that has ended: by what the gateway reported, and by the estimate where it did not."""
+        """Return a warning for a finished turn, from the reported usage or else from the estimate."""
         if usage is not None and usage.input_tokens:
             return prompt_warning(usage.input_tokens, window)
         return preflight.warning if preflight is not None else None
 
-    async def after(
+    async def learn(
         self,
         request: ChatRequest,
         usage: Usage | None,
         answer: Iterable[Part],
         preflight: Preflight | None = None,
     ) -> None:
-        """`usage` is that of the last step: the one whose input was this request."""
+        """Learn from a finished turn. `usage` is that of the last step, whose input was this request."""
         if usage is not None:
-            parts, told = tuple(answer), preflight.estimate if preflight else None
-            await self._learn(lambda: self.estimator.calibrate_request(request, usage, parts, told))
+            parts, estimate = tuple(answer), preflight.estimate if preflight else None
+            await self._submit(lambda: self.estimator.calibrate_request(request, usage, parts, estimate))
 
-    async def refused(self, request: ChatRequest, error: BridgeError) -> None:
-        """“Too long” teaches: the numbers in it are the truth for this prompt."""
+    async def learn_from_rejection(self, request: ChatRequest, error: BridgeError) -> None:
+        """Learn from a "too long" error: the numbers in it are exact for this prompt."""
         if isinstance(error, ContextTooLong):
-            await self._learn(lambda: self.estimator.refused(request, error))
+            await self._submit(lambda: self.estimator.refused(request, error))
 
     async def aclose(self, within: float = WRITE_TIMEOUT) -> None:
-        """Stop asking, and keep what was learned, unless that takes too many seconds."""
-        for task in self._asking:
+        """Cancel count requests and wait until everything learned is stored, at most `within` seconds."""
+        for task in self._count_requests:
             task.cancel()
-        await asyncio.gather(*self._asking, return_exceptions=True)
-        await wait_for_write(self._learner.submit(lambda: None), within)  # which comes last
+        await asyncio.gather(*self._count_requests, return_exceptions=True)
+        await wait_for_write(self._learner.submit(lambda: None), within)  # the last task in the queue
         self._learner.shutdown(wait=False)
 
-    async def _learn(self, act: Callable[[], object]) -> None:
-        """Usually it is done when this returns; a store that another process holds delays nobody for long."""
-        learning = self._learner.submit(act)
-        if not self._behind:
+    async def _submit(self, learn: Callable[[], object]) -> None:
+        """Run in the learner thread. A database held by another process delays the turn only briefly."""
+        learning = self._learner.submit(learn)
+        if not self._short_lived:
             await wait_for_write(learning)
 
-    async def _ask(self, counter: Counter, request: ChatRequest, api_key: str | None) -> None:
+    async def _count(self, counter: TokenCounter, request: ChatRequest, api_key: str | None) -> None:
         try:
             tokens = await counter.input_tokens(request, api_key=api_key)
         except BridgeError as error:
-            if error.status in CANNOT_COUNT:
-                log.info("The gateway does not count tokens (%s); it is not asked again.", error.status)
+            if error.status in NO_COUNT_ENDPOINT:
+                log.info("The gateway does not count tokens (status %s); not asking again.", error.status)
                 self._counter = None
         else:
-            await self._learn(lambda: self.estimator.counted(request, tokens))
+            await self._submit(lambda: self.estimator.counted(request, tokens))
 
 
-def _is_surely_short(request: ChatRequest, window: int) -> bool:
-    """Whatever the vocabulary, a token of text is a byte at least; a picture is as many as it likes."""
+def _certainly_fits(request: ChatRequest, window: int) -> bool:
+    """Return whether the request fits whatever the tokenizer: a token of text has at least one byte."""
     parts = (part for message in request.messages for part in message.parts)
     if any(isinstance(part, DataPart) for part in parts):
         return False
     return len(write_json((request.messages, request.tools)).encode()) < NEAR * window
 
 
-# SECTION One request on its way over the bridge: made legal for its reader, and once more if it is refused.
-
-
 class PreparedRequest:
-    """`begun` once anything was said: from then on nothing is asked again. `learned` is what the lessons
-    say, where it was recalled already."""
+    """A request made valid for its server, and once more after a rejection that can be repaired.
+
+    `started` is set when the first event has arrived; from then on the request is not sent again.
+
+    Args:
+        request: The request of the caller.
+        base_url: The gateway it is sent to.
+        compat: What is known about servers, and where repairs are remembered.
+        capabilities: What the model can do, if known.
+        learned: What `compat` says about this model, if the caller looked it up already.
+    """
 
     def __init__(
         self,
         request: ChatRequest,
         base_url: str,
-        lessons: CompatStore,
-        abilities: Capabilities | None = None,
+        compat: CompatStore,
+        capabilities: Capabilities | None = None,
         learned: LearnedQuirks | None = None,
     ) -> None:
-        self.begun = False
-        self._asked = request
+        self.started = False
+        self._original = request
         self._base_url = base_url
-        self._lessons = lessons
-        self._abilities = abilities
+        self._compat = compat
+        self._capabilities = capabilities
         self._origin = Origin.of(request.model, base_url)
-        self._learned = learned or lessons.recall(base_url, request.model)
-        self._refusal: BridgeError | None = None  # the one that was healed
+        self._learned = learned or compat.recall(base_url, request.model)
+        self._rejection: BridgeError | None = None  # the one that was repaired
         self._changes: dict[str, None] = {}
-        self._legal = self._made(self._learned)
+        self._normalized = self._normalize(self._learned)
 
     @property
-    def sent(self) -> ChatRequest:
-        return self._legal.request
+    def request(self) -> ChatRequest:
+        """The request to send."""
+        return self._normalized.request
 
     @property
     def changes(self) -> tuple[str, ...]:
+        """One sentence for each thing that was changed."""
         return tuple(self._changes)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How often each kind of thing was changed in what was sent."""
-        return self._legal.counts
+        """How often each kind of thing was changed."""
+        return self._normalized.counts
 
-    def answer(self) -> AnswerParts:
-        tools = frozenset(tool.name for tool in self._asked.tools)
-        return AnswerParts(self._legal.names.back, self._origin, tools=tools)
+    def answer_events(self) -> AnswerEvents:
+        """Return the converter for the events of the answer to this request."""
+        tools = frozenset(tool.name for tool in self._original.tools)
+        return AnswerEvents(self._normalized.names.back, tools=tools)
 
-    def note(self, changes: Iterable[str]) -> None:
+    def add_changes(self, changes: Iterable[str]) -> None:
         for change in changes:
             if change not in self._changes:
                 self._changes[change] = None
                 log.info("%s", change)
 
-    def heal(self, error: BridgeError) -> bool:
-        """Whether to ask again, with a request that is changed: once. What was changed is remembered, unless
-        the very same refusal follows: then it was not what the gateway meant."""
-        if self.begun:
+    def repair(self, error: BridgeError) -> bool:
+        """Change the request after a rejection, at most once.
+
+        The repair is remembered for later requests, unless the same rejection follows: then it did not help.
+
+        Returns:
+            Whether to send the request again.
+        """
+        if self.started:
             return False
-        if self._refusal is not None:
-            if (error.code, error.message) == (self._refusal.code, self._refusal.message):
-                self._lessons.learn(self._base_url, self._asked.model, self._learned)
+        if self._rejection is not None:
+            if (error.code, error.message) == (self._rejection.code, self._rejection.message):
+                self._compat.learn(self._base_url, self._original.model, self._learned)
             return False
-        cure = find_repair(error, self.sent, self._learned)
-        if cure is None:
+        repair = find_repair(error, self.request, self._learned)
+        if repair is None:
             return False
-        self._refusal = error
-        log.info("The gateway refused the request (%s); asking once more.", error.code or error.kind)
-        self.note(cure.changes)
-        self._lessons.learn(self._base_url, self._asked.model, cure.learned)
-        self._legal = self._made(cure.learned)
+        self._rejection = error
+        log.info("The gateway rejected the request (%s); retrying with changes.", error.code or error.kind)
+        self.add_changes(repair.changes)
+        self._compat.learn(self._base_url, self._original.model, repair.learned)
+        self._normalized = self._normalize(repair.learned)
         return True
 
-    def _made(self, learned: LearnedQuirks) -> NormalizedRequest:
-        quirks, can = learned.quirks, self._abilities
-        target = Receiver(
-            images=quirks.images and (can is None or can.images),
-            files=quirks.files and (can is None or can.files),
+    def _normalize(self, learned: LearnedQuirks) -> NormalizedRequest:
+        quirks, capabilities = learned.quirks, self._capabilities
+        receiver = Receiver(
+            images=quirks.images and (capabilities is None or capabilities.images),
+            files=quirks.files and (capabilities is None or capabilities.files),
             rich_results=quirks.rich_results,
             calls=quirks.calls,
             reasoning=quirks.reasoning,
@@ -213,33 +276,31 @@ class PreparedRequest:
             refused=learned.refused,
             spoken=learned.spoken,
         )
-        reasons = self._asked.reasons or (can is not None and can.reasoning)
-        asked = msgspec.structs.replace(self._asked, quirks=quirks, reasons=reasons)
-        legal = normalize_request(asked, target)
-        self.note(legal.changes)
-        self.note(describe_omissions(omitted_fields(asked, quirks)))
-        return legal
-
-
-# SECTION The walk across and back: make the history legal, translate, request, adapt, account.
-
-# Seconds a turn that was stopped waits for its row: the editor waits for the turn.
-STOPPING = 0.05
-
-
-class StreamClient(Protocol):
-    """What the bridge needs of a client: where it talks to, and events, one list a network read."""
-
-    @property
-    def base_url(self) -> str: ...
-
-    def batches(self, request: ChatRequest, *, api_key: str | None = None) -> AsyncGenerator[list[Event]]: ...
+        reasons = self._original.reasons or (capabilities is not None and capabilities.reasoning)
+        request = msgspec.structs.replace(self._original, quirks=quirks, reasons=reasons)
+        normalized = normalize_request(request, receiver)
+        self.add_changes(normalized.changes)
+        self.add_changes(describe_omissions(omitted_fields(request, quirks)))
+        return normalized
 
 
 class TurnResult(msgspec.Struct, frozen=True):
-    """How a turn ended. `first` and `duration` are seconds; `changes` says what was mended on
-    the way, in words, and `counts` how often, by kind; `warning` that the answer stopped before its end, or
-    that the prompt was near what fits."""
+    """The outcome of a turn that completed.
+
+    Attributes:
+        usage: What the gateway reported for the whole turn; `None` if it reported nothing.
+        context: The tokens that fill the context window now: less than `usage` after several steps.
+        finish_reason: Why the model stopped.
+        response_id: The gateway's id of the response.
+        model: The model that answered, as the gateway names it.
+        first: Seconds until the first event.
+        duration: Seconds until the end.
+        changes: One sentence for each thing that was changed in the request or the answer.
+        counts: How often each kind of thing was changed.
+        preflight: The estimate made before sending, if one was made.
+        warning: A sentence if the answer was cut short or the prompt is close to the context window.
+        message: The answer as a message that can be appended to the history.
+    """
 
     usage: Usage | None
     context: Usage | None
@@ -252,131 +313,234 @@ class TurnResult(msgspec.Struct, frozen=True):
     counts: Mapping[str, int] = {}
     preflight: Preflight | None = None
     warning: str | None = None
+    message: Message = Message(Role.ASSISTANT, ())
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the answer: text, thinking and tool calls."""
+        return self.message.parts
+
+    @property
+    def text(self) -> str:
+        """The text of the answer, without reasoning."""
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning of the answer."""
+        return "".join(part.text for part in self.parts if isinstance(part, ThinkingPart))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallPart, ...]:
+        """The tool calls that the caller should answer."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as values that can be written as JSON."""
+        result: dict[str, Any] = msgspec.to_builtins(self)
+        return result
 
 
-class Bridge:
-    """Carries turns between an editor and a gateway. Turns under way at once share the tracker, the toll, and
-    what was learned of the gateway."""
+class Turn:
+    """One request and its answer, as an asynchronous iterator of events.
+
+    Usually created by `Engine.turn`:
+
+        async with engine.turn(request) as turn:
+            async for event in turn:
+                ...
+        print(turn.result.usage)
+
+    An error is raised after all events before it were yielded. Leaving the block early closes the connection.
+
+    Args:
+        request: The request of the caller.
+        client: Sends the request.
+        compat: What is known about servers; by default nothing is.
+        usage: Where the usage is recorded.
+        tokens: Estimates the prompt and learns from the usage; by default neither is done.
+        account: The account that the usage is recorded for.
+        api_key: The key for this request; by default the client's own.
+        window: The most input tokens the model accepts, if known: a prompt close to it causes a warning.
+        capabilities: What the model can do, if known: content it cannot accept is replaced by a note.
+        learned: What `compat` says about this model, if it was looked up already.
+        count: Whether the gateway may be asked to count the tokens of the prompt.
+        observers: Called with everything that happens in the turn.
+    """
 
     def __init__(
         self,
-        gateway: StreamClient,
-        tracker: UsageTracker | None = None,
-        toll: TokenAccounting | None = None,
-        *,
-        account: BillingAccount | None = None,
-        lessons: CompatStore | None = None,
-    ) -> None:
-        self._gateway = gateway
-        self._payer = account or BillingAccount()
-        self._toll = toll
-        self._lessons = lessons or CompatMemory()
-        self.tracker = tracker or UsageTracker()
-
-    async def answer(
-        self,
         request: ChatRequest,
-        report: Callable[[list[Part]], object],
+        client: StreamClient,
         *,
+        compat: CompatStore | None = None,
+        usage: UsageTracker | None = None,
+        tokens: TokenAccounting | None = None,
+        account: BillingAccount | None = None,
         api_key: str | None = None,
         window: int | None = None,
-        abilities: Capabilities | None = None,
+        capabilities: Capabilities | None = None,
         learned: LearnedQuirks | None = None,
-    ) -> TurnResult:
-        """Report the parts of the answer as they come, a list for each network read, and say how it ended.
+        count: bool = True,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self.request = request
+        self.result: TurnResult | None = None
+        self.origin = Origin.of(request.model, client.base_url)
+        self._client = client
+        if isinstance(client, GatewayClient):
+            for observer in observers:
+                client = self._client = client.watched(observer)
+        self._compat = compat or CompatMemory()
+        self._usage = usage or UsageTracker()
+        self._tokens = tokens
+        self._account = account or BillingAccount()
+        self._api_key = api_key
+        self._window = window
+        self._capabilities = capabilities
+        self._learned = learned
+        self._may_count = count
+        self._observers = observers
+        self._caller_failed = False
+        self._batches = self._run()
 
-        A failure is raised when everything before it has been reported; an answer that stopped before its
-        first word is one. Cancelling hangs up. `window` is the most input tokens the model takes, and
-        `abilities` what it can do, where that is known: a prompt near the window is warned of, and what the
-        model cannot take is replaced by a note. `learned` is what the lessons say of the server, where it was
-        recalled already.
-        """
-        crossing = PreparedRequest(request, self._gateway.base_url, self._lessons, abilities, learned)
-        preflight = self._toll.before(crossing.sent, window, api_key) if self._toll is not None else None
-        account = RequestAccounting(request.model, self.tracker, self._payer)
-        said: list[Part] = []  # only where something is learned from it
+    async def __aenter__(self) -> Self:
+        return self
 
-        def tell(parts: list[Part]) -> None:
-            if parts:
-                report(parts)
-            if self._toll is not None:
-                said.extend(part for part in parts if not is_marker(part))
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._caller_failed = isinstance(error, Exception)
+        await self._batches.aclose()
 
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        async for batch in self._batches:
+            for event in batch:
+                yield event
+
+    def batches(self) -> AsyncGenerator[list[Event]]:
+        """Return the events as one list per network read, for callers on the hot path."""
+        return self._batches
+
+    async def _run(self) -> AsyncGenerator[list[Event]]:
+        """Yield the events and tell the observers how the turn ended."""
         try:
-            await wait_for_write(account.ticket)
-            await self._cross(crossing, account, tell, api_key)
-        except asyncio.CancelledError:
-            await wait_for_write(account.close("cancelled"), within=STOPPING)
+            async with aclosing(self._account_for()) as batches:
+                async for batch in batches:
+                    for observer in self._observers:
+                        observer.events(batch)
+                    yield batch
+        except BaseException as error:
+            for observer in self._observers:
+                await observer.end(None, error)
+            raise
+        for observer in self._observers:
+            await observer.end(self.result, None)
+
+    async def _account_for(self) -> AsyncGenerator[list[Event]]:
+        """Yield the events, record the usage however the turn ends, and learn from it."""
+        prepared = PreparedRequest(
+            self.request, self._client.base_url, self._compat, self._capabilities, self._learned
+        )
+        preflight = None
+        if self._tokens is not None:
+            preflight = self._tokens.estimate(
+                prepared.request, self._window, self._api_key, count=self._may_count
+            )
+        record = RequestAccounting(self.request.model, self._usage, self._account)
+        answer: list[Event] = []
+        try:
+            await wait_for_write(record.ticket)
+            async with aclosing(self._send(prepared, record)) as batches:
+                async for batch in batches:
+                    answer += batch
+                    yield batch
+        except (asyncio.CancelledError, GeneratorExit):
+            outcome = record.close("failed" if self._caller_failed else "cancelled")
+            await wait_for_write(outcome, STOP_TIMEOUT)
             raise
         except BridgeError as error:
-            await wait_for_write(account.close("failed", error))
-            if self._toll is not None:
-                await self._toll.refused(crossing.sent, error)
+            await wait_for_write(record.close("failed", error))
+            if self._tokens is not None:
+                await self._tokens.learn_from_rejection(prepared.request, error)
             raise
         else:
-            await wait_for_write(account.close("completed"))
+            await wait_for_write(record.close("completed"))
         finally:
-            await wait_for_write(
-                account.close("failed")
-            )  # whatever else happened, the editor's own errors too
-        turn = _turn(account, crossing, preflight)
-        if self._toll is None:
-            return turn
-        await self._toll.after(crossing.sent, turn.context, said, preflight)
-        warnings = turn.warning, self._toll.warning(turn.context, window, preflight)
-        return msgspec.structs.replace(turn, warning=" ".join(filter(None, warnings)) or None)
+            await wait_for_write(record.close("failed"))  # any other exception; the first call counts
+        parts = PartsBuilder(self.origin).take(answer)
+        self.result = self._make_result(record, prepared, preflight, parts)
+        if self._tokens is not None:
+            parts = [part for part in parts if not is_marker(part)]
+            await self._tokens.learn(prepared.request, self.result.context, parts, preflight)
 
-    async def _cross(
-        self,
-        crossing: PreparedRequest,
-        account: RequestAccounting,
-        tell: Callable[[list[Part]], None],
-        api_key: str | None,
-    ) -> None:
-        """Ask, and ask once more where the refusal can be cured: only while nothing has been said."""
+    async def _send(
+        self, prepared: PreparedRequest, record: RequestAccounting
+    ) -> AsyncGenerator[list[Event]]:
+        """Send the request, and once more if it was rejected for a reason that can be repaired."""
         while True:
-            answer = crossing.answer()
-            spoken = False
+            answer = prepared.answer_events()
+            has_output = False
+            failure: BridgeError | None = None
             try:
-                async with aclosing(self._gateway.batches(crossing.sent, api_key=api_key)) as batches:
+                async with aclosing(self._client.batches(prepared.request, api_key=self._api_key)) as batches:
                     async for batch in batches:
-                        account.see(batch)
-                        crossing.begun = True
-                        parts = answer.take(batch)
-                        spoken = spoken or any(map(_is_said, parts))
-                        tell(parts)
-                failure: BridgeError | None = None
+                        record.see(batch)
+                        prepared.started = True
+                        events = answer.take(batch)
+                        has_output = has_output or any(map(_is_output, events))
+                        yield events
             except BridgeError as error:
-                if crossing.heal(error):
+                if prepared.repair(error):
                     continue
                 failure = error
-            parts, failure = answer.close(failure)
-            tell(parts)
-            crossing.note(answer.changes)
-            if failure is None and account.finished is not None and not (spoken or any(map(_is_said, parts))):
-                failure = empty_answer_error(account.finished, crossing.sent.max_output_tokens)
+            events, failure = answer.close(failure)
+            if events:
+                yield events
+            prepared.add_changes(answer.changes)
+            finished = record.finished
+            if failure is None and finished is not None and not (has_output or any(map(_is_output, events))):
+                failure = empty_answer_error(finished, prepared.request.max_output_tokens)
             if failure is not None:
                 raise failure
             return
 
+    def _make_result(
+        self,
+        record: RequestAccounting,
+        prepared: PreparedRequest,
+        preflight: Preflight | None,
+        parts: list[Part],
+    ) -> TurnResult:
+        finished = record.finished
+        context = (finished.context or finished.usage) if finished else None
+        warnings = [incomplete_reason(finished) if finished else None]
+        if self._tokens is not None:
+            warnings.append(self._tokens.warning(context, self._window, preflight))
+        return TurnResult(
+            usage=finished.usage if finished else None,
+            context=context,
+            finish_reason=finished.reason if finished else None,
+            response_id=finished.response_id if finished else None,
+            model=finished.model if finished else None,
+            first=record.first,
+            duration=record.duration,
+            changes=prepared.changes,
+            counts=prepared.counts,
+            preflight=preflight,
+            warning=" ".join(filter(None, warnings)) or None,
+            message=Message(Role.ASSISTANT, join_parts(parts)),
+        )
 
-def _is_said(part: Part) -> bool:
-    """Whether a part is of the answer, and not of the way there."""
-    return not (isinstance(part, ThinkingPart) or is_marker(part))
 
-
-def _turn(account: RequestAccounting, crossing: PreparedRequest, preflight: Preflight | None) -> TurnResult:
-    finished = account.finished
-    return TurnResult(
-        usage=finished.usage if finished else None,
-        context=(finished.context or finished.usage) if finished else None,
-        finish_reason=finished.reason if finished else None,
-        response_id=finished.response_id if finished else None,
-        model=finished.model if finished else None,
-        first=account.first,
-        duration=account.duration,
-        changes=crossing.changes,
-        counts=crossing.counts,
-        preflight=preflight,
-        warning=incomplete_reason(finished) if finished else None,
-    )
+def _is_output(event: Event) -> bool:
+    """Return whether an event is part of the answer itself, and not reasoning or the end of the stream."""
+    match event:
+        case TextDelta(text):
+            return bool(text)
+        case ToolCall():
+            return event.offered
+        case File() | Source() | Data():
+            return True
+        case _:
+            return False

@@ -106,7 +106,7 @@ async def test_a_wait_for_another_attempt_is_told_beside_the_answer() -> None:
     async with Gateway(scenario="rate-limit-once") as gateway:
         quiet = await ask(gateway, "hello", "--json")
     assert result.out.startswith("You said “hello”.")
-    assert result.err.startswith("[The gateway answered 429; trying again in 1 s]\n")
+    assert result.err.startswith("[The gateway returned 429; retrying in 1 s]\n")
     assert (quiet.code, quiet.err) == (0, "")
 
 

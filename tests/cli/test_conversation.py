@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from tollbridge.cli.run_turn import Conversation, join_parts
+from tollbridge.cli.run_turn import Conversation
+from tollbridge.history.answer import join_parts
 from tollbridge.types.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
 
 HELLO = Message(Role.USER, (TextPart("Hello"),))
@@ -31,7 +32,7 @@ def test_a_question_that_was_not_answered_is_forgotten() -> None:
 def test_forgetting_keeps_the_system_prompt() -> None:
     conversation = Conversation("m", system="Be brief.")
     conversation.add(HELLO, [TextPart("Hi.")])
-    conversation.forget()
+    conversation.clear()
     assert [message.role for message in conversation.request(AGAIN).messages] == [Role.SYSTEM, Role.USER]
 
 

@@ -87,7 +87,7 @@ async def test_what_is_known_of_a_model_is_read_once_a_turn(
         monkeypatch.setattr("tollbridge.compat.profiles.load_profile", reading)
         async with connect(where) as connection:
             listener = TurnRunner(connection)
-            await listener.listen(ChatRequest(model="tollbridge/plain", messages=(Message("user", "Hi"),)))
+            await listener.run(ChatRequest(model="tollbridge/plain", messages=(Message("user", "Hi"),)))
     assert listener.error is None
     assert len(list((tmp_path / "tapes").glob("*"))) == recorded
     assert (lists, profiles) == ([gateway.url], [gateway.url])

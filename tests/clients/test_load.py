@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
-from tollbridge.turn import Bridge
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
 
 EVENTS = 1_000_000

@@ -8,10 +8,11 @@ from tests.answering import answering, http
 
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import Bridge, TurnResult
+from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.media import draw_png
 from tollbridge.types.messages import (

@@ -8,8 +8,8 @@ from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.session import ProbeSession
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.testing.server import Gateway
-from tollbridge.turn import Bridge
 from tollbridge.types.messages import ChatRequest, Message, OutputFormat, Role
 from tollbridge.types.quirks import Quirks
 

@@ -15,12 +15,12 @@ from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import STEPS, Examination
 from tollbridge.doctor.session import Finding, ProbeLimits
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import Bridge
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 from tollbridge.types.quirks import Quirks

@@ -9,8 +9,8 @@ from tollbridge.compat.profiles import CompatMemory, apply_findings, known_quirk
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.local.process import LocalModel
-from tollbridge.turn import Bridge
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -13,13 +13,13 @@ from tests.history.laws import check_order, check_reasoning, check_results, is_t
 
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.history.content import Receiver
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.testing.server import Gateway
 from tollbridge.testing.strict import check_rules, check_schema
 from tollbridge.testing.validation import check_conversation, read_create, read_input, read_tools
-from tollbridge.turn import Bridge
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     ChatRequest,

@@ -16,6 +16,7 @@ from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, LearnedQuirks
 from tollbridge.engine import open_client
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.recorder.recording import Cut, Received, Sent, is_recording, read_recording
 from tollbridge.recorder.replay import diff_parts, replay_recording
@@ -23,7 +24,6 @@ from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import Bridge
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.media import draw_png
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Part, Role, Tool

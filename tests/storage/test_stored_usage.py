@@ -12,13 +12,13 @@ import pytest
 
 from tests.storage.holding import held
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import Bridge
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.messages import ChatRequest, Message, Part, Role
 

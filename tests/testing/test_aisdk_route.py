@@ -10,9 +10,9 @@ import pytest
 
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient
 from tollbridge.engine import open_client
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.testing.ai_sdk import read_call
 from tollbridge.testing.server import Gateway
-from tollbridge.turn import Bridge
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Part, Role, TextPart, Tool, ToolCallPart
 from tollbridge.types.urls import BACKENDS, Backend

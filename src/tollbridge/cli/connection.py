@@ -1,4 +1,4 @@
-"""Which gateway a command talks to: the one asked for, the one there is a key for, or one on this machine."""
+"""Select and open the gateway that a command uses."""
 
 from __future__ import annotations
 
@@ -7,68 +7,51 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, assert_never
+from typing import TYPE_CHECKING, Literal, Self
 
 import click
 import msgspec
 
-from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, filter_models, is_favourite
+from tollbridge.catalog.models import Catalog, Listing, filter_models, is_favourite
 from tollbridge.cli.errors import ConnectionKind, ExplainedError
 from tollbridge.cli.options import ConnectionOptions
 from tollbridge.cli.terminal import one_line
 from tollbridge.clients.ai_sdk import UiStreamClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import (
-    CompatMemory,
-    LearnedQuirks,
-    UnreadableProfile,
-    find_quirks,
-    known_quirks,
-)
-from tollbridge.config.accounts import Account, resolve_account
-from tollbridge.config.keys import OWN, Key, TokenRefresher, clean_key, find_key
-from tollbridge.config.loading import load_settings
-from tollbridge.config.paths import catalog_folder
-from tollbridge.config.request_options import apply_settings
+from tollbridge.compat.profiles import CompatMemory, known_quirks
+from tollbridge.config.accounts import Account
+from tollbridge.config.keys import OWN, clean_key
 from tollbridge.config.schema import Settings, http_timeouts
-from tollbridge.engine import open_client
-from tollbridge.local.process import LocalModel, is_installed
-from tollbridge.recorder.recorder import Recorder
-from tollbridge.storage.tracker import BillingAccount
+from tollbridge.engine import Engine
+from tollbridge.local import LocalModel, is_installed
 from tollbridge.types.errors import BridgeError
-from tollbridge.types.messages import ChatRequest
-from tollbridge.types.models import Capabilities, Model
-from tollbridge.types.quirks import Quirks
 from tollbridge.types.urls import VERCEL_URL
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-
-# SECTION How far the download of the model is, for the person who waits for it.
-
-_WORDS = "Fetching a small model"
+_DESCRIPTION = "Downloading a small model"
 
 
 class FetchBar:
-    """A bar on a terminal, one line elsewhere, nothing where nothing is fetched."""
+    """Show the progress of the model download: a bar on a terminal, one line elsewhere."""
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._told = False
+        self._started = False
 
     def __enter__(self) -> Self:
         return self
 
     def __call__(self, done: int, total: int) -> None:
-        if not self._told:
-            self._told = True
+        if not self._started:
+            self._started = True
             if sys.stderr.isatty():
                 self._show(total)
             else:
-                click.echo(f"{_WORDS} ({total / 1e6:.0f} MB, once)…", err=True)
+                click.echo(f"{_DESCRIPTION} ({total / 1e6:.0f} MB, first run only)…", err=True)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done)
 
@@ -78,125 +61,74 @@ class FetchBar:
         self.close()
 
     def close(self) -> None:
-        """Leave the terminal to others; nothing more will be fetched."""
+        """Remove the bar from the terminal."""
         if self._bar is not None:
             self._bar.stop()
 
     def _show(self, total: int) -> None:
-        # Not at the top: it takes longer to load than most commands to run, and most fetch nothing.
+        # Imported here: loading it takes longer than most commands run, and most download nothing.
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
         self._bar = Progress(*columns, console=Console(stderr=True))
-        self._task = self._bar.add_task(_WORDS, total=total)
+        self._task = self._bar.add_task(_DESCRIPTION, total=total)
         self._bar.start()
 
 
-# SECTION Which gateway a command talks to: the one asked for, the one there is a key for, or one on this machine.
-
-# What is tried of a model that nothing is known of.
-_TRIED = {"tools": True, "images": True, "files": True, "reasoning": False}
-# Seconds a person waits for a new list where there is an old one.
+# Seconds to wait for a new model list if an older one is available.
 LIST_PATIENCE = 3.0
 
-Kind = Literal["remote", "local", "embedded", "ui-stream"]
+GatewayKind = Literal["remote", "local", "embedded", "ui-stream"]
 
 
 class GatewayChoice(msgspec.Struct, frozen=True):
-    """`reason` is told to the person where the choice was not theirs."""
+    """The gateway a command uses. `reason` is shown if the user did not choose it."""
 
-    kind: Kind
+    kind: GatewayKind
     base_url: str = ""
     reason: str = ""
 
 
-class ModelFacts(msgspec.Struct, frozen=True):
-    """Of a model, before a turn: what its server wants, the most input tokens, and what it can do; `None`
-    where nobody says."""
+class Session(msgspec.Struct, frozen=True):
+    """An engine with the account that a command uses.
 
-    learned: LearnedQuirks
-    window: int | None
-    abilities: Capabilities | None
-
-
-def _lessons(catalogue: Catalog, account: str = "") -> CompatMemory:
-    """How servers want to be talked to. A file that makes no sense is told once, and stops nobody."""
-    told: set[str] = set()
-
-    def quirks(base_url: str, model: str) -> Quirks | None:
-        try:
-            return find_quirks(base_url, model, owners=catalogue.owners(base_url, account))
-        except UnreadableProfile as error:
-            if error.message not in told:
-                click.echo(one_line(error.message), err=True)
-            told.add(error.message)
-            return None
-
-    return CompatMemory(quirks)
-
-
-class Connection(msgspec.Struct, frozen=True):
-    """`model` is the one to use where none was asked for; `None` leaves it to the gateway's list.
-
-    `lessons` are what is known of the server: what its profile says, and what was learned since.
+    Attributes:
+        engine: Runs the turns.
+        account: The gateway and its key.
+        place: The gateway's name for people.
+        kind: What the gateway is, for advice after an error.
+        model: The model to use if the user named none; `None` leaves it to the model list.
+        lasting: Whether the gateway still exists after this command, so that a profile of it is useful.
     """
 
-    client: GatewayClient
+    engine: Engine
+    account: Account
     place: str
+    kind: ConnectionKind = "openresponses"
     model: str | None = None
-    settings: Settings = Settings()
-    account: str = ""
-    way: ConnectionKind = "openresponses"
-    # Whether the place will still be there tomorrow, so that its list of models is worth keeping.
     lasting: bool = False
-    lessons: CompatMemory = msgspec.field(default_factory=lambda: _lessons(Catalog()))
-    catalogue: Catalog = msgspec.field(default_factory=Catalog)
 
     @property
-    def payer(self) -> BillingAccount:
-        """For the ledger."""
-        return BillingAccount(self.account, self.client.base_url)
-
-    @property
-    def recorder(self) -> Recorder | None:
-        """Where turns are recorded, if they are."""
-        folder = self.settings.record_folder
-        return Recorder(folder, redacted=self.settings.record_redact) if folder else None
-
-    def prepared(self, request: ChatRequest) -> ChatRequest:
-        """The request with what the settings add to it."""
-        return apply_settings(request, self.settings, self.client.base_url)
-
-    def known(self, model: str) -> ModelFacts:
-        """By the last list and by the settings. Where neither says what it can do, everything is tried, and a
-        refusal tells."""
-        found = self.catalogue.find(self.client, model, account=self.account) or Model(id=model)
-        told = apply_model_settings(found, self.settings)
-        if found.tags | found.parameters:
-            abilities: Capabilities | None = told.capabilities
-        else:
-            said = {**_TRIED, **told.told}
-            abilities = Capabilities(**said) if said != _TRIED else None
-        return ModelFacts(
-            self.lessons.recall(self.client.base_url, model),
-            told.limits.input if told.context_window else None,
-            abilities,
-        )
+    def settings(self) -> Settings:
+        return self.engine.settings
 
     async def list_models(self, *, refresh: bool = False) -> Listing:
-        """The models of the gateway; a list on disk that is stale is served where the gateway is slow."""
+        """Return the gateway's models. If the gateway is slow, an older list from the disk is returned."""
         try:
-            return await self.catalogue.models(
-                self.client, account=self.account, refresh=refresh, patience=LIST_PATIENCE
-            )
+            return await self.engine.list_models(self.account, refresh=refresh, patience=LIST_PATIENCE)
         except BridgeError as error:
-            raise ExplainedError(error, self.way) from error
-        finally:
-            await self.catalogue.aclose()
+            raise ExplainedError(error, self.kind) from error
 
 
 def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> GatewayChoice:
+    """Choose the gateway: the one the user named, Vercel's if there is a key, or a local model.
+
+    Args:
+        where: The options of the command.
+        has_key: Whether there is a key for the selected account.
+        can_serve: Whether this installation can serve a local model.
+    """
     if where.ui_stream:
         return GatewayChoice("ui-stream", where.ui_stream)
     if where.local:
@@ -206,120 +138,105 @@ def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> 
     if has_key:
         return GatewayChoice("remote", VERCEL_URL)
     if can_serve and where.backend in (None, "openresponses"):
-        return GatewayChoice("local", reason="No key and no --base-url: using a small model on this machine.")
+        return GatewayChoice("local", reason="No API key or --base-url; using the local demo model.")
     return GatewayChoice(
-        "embedded", reason="No key and no --base-url: using the embedded demo, no real model."
+        "embedded", reason="No API key or --base-url; using the embedded demo gateway (no real model)."
     )
 
 
 @contextlib.asynccontextmanager
-async def connect(where: ConnectionOptions) -> AsyncIterator[Connection]:
-    settings, account, key = await _told(where)
-    if account is not None and not account.by_default:
-        where = msgspec.structs.replace(where, base_url=account.base_url, backend=account.backend)
-    choice = choose_gateway(where, key is not None, is_installed())
-    if choice.reason:
-        click.echo(choice.reason, err=True)
-    async with _connected(choice, where, settings, account, key) as connection:
-        yield connection
-
-
-async def _told(where: ConnectionOptions) -> tuple[Settings, Account | None, Key | None]:
-    """The settings, and the account to use with its key; neither where another place was named."""
-    loaded = load_settings(where.flags())
-    if where.local or where.ui_stream:
-        return loaded.settings, None, None
-    account = resolve_account(loaded)
-    return loaded.settings, account, await TokenRefresher().good(find_key(account))
+async def connect(where: ConnectionOptions) -> AsyncIterator[Session]:
+    """Yield a session with the gateway that the options, the settings and the keys select."""
+    async with Engine.open(where.flags(), short_lived=True) as engine:
+        account = None
+        if not (where.local or where.ui_stream):
+            account = await engine.account()
+            if not account.by_default:
+                where = msgspec.structs.replace(where, base_url=account.base_url, backend=account.backend)
+        has_key = account is not None and account.api_key is not None
+        choice = choose_gateway(where, has_key, is_installed())
+        if choice.reason:
+            click.echo(choice.reason, err=True)
+        if choice.kind == "remote" and account is not None:
+            yield Session(engine, account, account.base_url, account.backend, lasting=True)
+            return
+        async with _own_client(choice, where, engine.settings) as session:
+            yield session
 
 
 @contextlib.asynccontextmanager
-async def _connected(
-    choice: GatewayChoice,
-    where: ConnectionOptions,
-    settings: Settings,
-    account: Account | None,
-    key: Key | None,
-) -> AsyncIterator[Connection]:
-    timeouts, proxy, allow_http = http_timeouts(settings), settings.proxy, settings.allow_http
+async def _own_client(
+    choice: GatewayChoice, where: ConnectionOptions, settings: Settings
+) -> AsyncIterator[Session]:
+    """Yield a session whose engine uses one client: of a UI stream, the local model or the demo gateway."""
+    timeouts = http_timeouts(settings)
     backend = where.backend or "openresponses"
-    match choice.kind:
-        case "remote":
-            async with open_client(
-                backend,
-                choice.base_url,
-                key.value if key else None,
-                timeouts=timeouts,
-                proxy=proxy,
-                allow_http=allow_http,
-            ) as client:
-                name = account.name if account else ""
-                catalogue = Catalog(catalog_folder())
-                yield Connection(
-                    client,
+    async with contextlib.AsyncExitStack() as stack:
+        compat = model = None
+        kind: ConnectionKind = backend
+        match choice.kind:
+            case "ui-stream":
+                name, place, kind = "ui-stream", choice.base_url, "ui-stream"
+                # A gateway's key is not sent to other servers: only a key meant for Tollbridge itself is.
+                key = clean_key(os.environ.get(OWN, ""), OWN) or None
+                client: GatewayClient = UiStreamClient(
                     choice.base_url,
-                    settings=settings,
-                    account=name,
-                    way=backend,
-                    lasting=True,
-                    lessons=_lessons(catalogue, name),
-                    catalogue=catalogue,
+                    key,
+                    timeouts=timeouts,
+                    proxy=settings.proxy,
+                    allow_http=settings.allow_http,
                 )
-        case "ui-stream":
-            # The key of a gateway is nobody else's business: only one meant for Tollbridge itself is sent.
-            own = clean_key(os.environ.get(OWN, ""), OWN) or None
-            async with UiStreamClient(
-                choice.base_url, own, timeouts=timeouts, proxy=proxy, allow_http=allow_http
-            ) as chat:
-                yield Connection(
-                    chat, choice.base_url, "the endpoint's own model", settings, "ui-stream", "ui-stream"
-                )
-        case "local":
-            if backend != "openresponses":
-                raise click.UsageError("The model on this machine speaks OpenResponses. Leave out --backend.")
-            with FetchBar() as progress:
-                async with (
-                    LocalModel(progress=progress) as local,
-                    OpenResponsesClient(local.url, timeouts=timeouts) as client,
-                ):
-                    progress.close()
-                    lessons = CompatMemory(lambda _url, _model: known_quirks("llama.cpp"))
-                    yield Connection(
-                        client,
-                        "this machine (llama.cpp)",
-                        local.model_id,
-                        settings,
-                        "local",
-                        "local",
-                        lessons=lessons,
-                    )
-        case "embedded":
-            # Not at the top: a whole server, for those who have no gateway.
-            from tollbridge.testing.catalog import MODELS
-            from tollbridge.testing.server import Gateway
+                model = "the endpoint's own model"
+            case "local":
+                name, place, kind = "local", "this machine (llama.cpp)", "local"
+                if backend != "openresponses":
+                    raise click.UsageError("--backend is not supported with --local.")
+                with FetchBar() as progress:
+                    local = await stack.enter_async_context(LocalModel(progress=progress))
+                client = OpenResponsesClient(local.url, timeouts=timeouts)
+                compat = CompatMemory(lambda _url, _model: known_quirks("llama.cpp"))
+                model = local.model_id
+            case _:
+                name, place = "demo", "the embedded demo gateway"
+                # Imported here: a whole server, which few commands need.
+                from tollbridge.testing import MODELS, Gateway
 
-            async with Gateway() as gateway, open_client(backend, gateway.url) as client:
-                yield Connection(
-                    client, "the embedded demo gateway", MODELS[0]["id"], settings, "demo", backend
-                )
-        case _:
-            assert_never(choice.kind)
+                gateway = await stack.enter_async_context(Gateway())
+                embedded = Account(name, gateway.url, backend, "none")
+                client = Engine.open(settings, persistent=False).open_client(embedded)
+                model = MODELS[0]["id"]
+        await stack.enter_async_context(client)
+        account = Account(name, client.base_url, backend, "none")
+        engine = Engine.open(
+            settings,
+            client=client,
+            account=account,
+            catalog=Catalog(),
+            compat=compat,
+            short_lived=True,
+        )
+        await stack.enter_async_context(engine)
+        yield Session(engine, account, place, kind, model)
 
 
-async def pick_model(connection: Connection, asked: str | None) -> str:
-    """The model to use: the one asked for or set, a favourite, the only one, or a question back."""
-    if connection.way == "ui-stream":
-        asked = None  # one that the environment names is for gateways
-    chosen = asked or connection.model or connection.settings.model
-    if chosen:
-        return chosen
-    listing = await connection.list_models()
-    names = [model.id for model in filter_models(listing.models, connection.settings) if model.is_chat_model]
-    if len(names) == 1 or (names and is_favourite(names[0], connection.settings)):
-        return names[0]
-    if not names:
-        raise click.UsageError("The gateway lists no models. Say which one to use with --model.")
+async def pick_model(session: Session, name: str | None) -> str:
+    """Return the model to use: the one named or set, a favourite, or the only one.
+
+    Raises:
+        click.UsageError: The gateway lists no model, or several and none was chosen.
+    """
+    if session.kind == "ui-stream":
+        name = None  # a model named in the environment is for gateways
+    model = name or session.model or session.settings.model
+    if model:
+        return model
+    listing = await session.list_models()
+    models = [each.id for each in filter_models(listing.models, session.settings) if each.is_chat_model]
+    if len(models) == 1 or (models and is_favourite(models[0], session.settings)):
+        return models[0]
+    if not models:
+        raise click.UsageError("The gateway lists no models. Specify one with --model.")
     raise click.UsageError(
-        f"The gateway has {len(names)} models. Say which one with --model, for example {one_line(names[0])}; "
-        "`tollbridge models` lists them."
+        f"Choose a model with --model, for example {one_line(models[0])} "
+        f"({len(models)} available; run `tollbridge models`)."
     )

@@ -1,9 +1,8 @@
-"""`tollbridge doctor`: examines a server, says what it found, and writes the profile to talk to it by."""
+"""`tollbridge doctor`: test a server and save its compatibility profile."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import sys
 from pathlib import Path
@@ -19,15 +18,15 @@ from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import counted, folded, has_style, one_line
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import profile_file, save_profile
-from tollbridge.config.paths import database_file
 from tollbridge.doctor.examination import ABOUT, STEPS, Examination, Step
 from tollbridge.doctor.session import Verdict
-from tollbridge.storage.tracker import open_tracker
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
+
+from tollbridge.storage.tracker import BillingAccount
 
 # SECTION A checklist: on a terminal a spinner on what is under way and a line for what is done, else plain lines.
 
@@ -103,40 +102,34 @@ def plain(step: Step) -> str:
 
 @click.command()
 @connection_options
-@click.option(
-    "--model", envvar="TOLLBRIDGE_MODEL", metavar="NAME", help="The model to examine the server with."
-)
+@click.option("--model", envvar="TOLLBRIDGE_MODEL", metavar="NAME", help="Model to test with.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a checklist.")
 def doctor(where: ConnectionOptions, model: str | None, as_json: bool) -> int:
-    """Examine a server, say what it found, and write the profile to talk to it by.
+    """Test a server and save a compatibility profile.
 
-    Ends with 0 where a chat is possible and with 1 where it is not.
+    Exits with 0 if chat works, 1 otherwise.
     """
     return asyncio.run(_doctor(where, model, as_json))
 
 
 async def _doctor(where: ConnectionOptions, model: str | None, as_json: bool) -> int:
-    async with connect(where) as connection:
-        client = connection.client
+    async with connect(where) as session, session.engine.open_client(session.account) as client:
         if not isinstance(client, OpenResponsesClient):
-            raise click.UsageError("doctor examines servers that speak OpenResponses. Leave out --backend.")
-        told = f"Examining {client.base_url} with about {ABOUT} small requests, which may cost a little."
-        click.echo(folded(told, sys.stderr), err=True)
-        with (
-            contextlib.closing(open_tracker(database_file())) as tracker,
-            Checklist(quiet=as_json) as checklist,
-        ):
+            raise click.UsageError("doctor supports only OpenResponses servers. Remove --backend.")
+        notice = f"Testing {client.base_url} with about {ABOUT} small requests (may incur a small cost)."
+        click.echo(folded(notice, sys.stderr), err=True)
+        with Checklist(quiet=as_json) as checklist:
             examination = Examination(
                 client,
-                model or connection.model or connection.settings.model,
-                tracker=tracker,
-                payer=connection.payer,
+                model or session.model or session.settings.model,
+                tracker=session.engine.usage,
+                payer=BillingAccount(session.account.name, client.base_url),
             )
             async for step in examination.run():
                 checklist.show(step)
-        # A server that ends with this command needs no profile: the next is at another address.
-        kept = examination.can_chat and connection.lasting
-        path = _keep(examination, client.base_url) if kept else None
+        # A server that stops with this command needs no profile: the next one has another address.
+        save = examination.can_chat and session.lasting
+        path = _save_profile(examination, client.base_url) if save else None
         if as_json:
             click.echo(to_json(_as_json(examination, client.base_url, path)))
         else:
@@ -144,11 +137,11 @@ async def _doctor(where: ConnectionOptions, model: str | None, as_json: bool) ->
     return 0 if examination.can_chat else 1
 
 
-def _keep(examination: Examination, base_url: str) -> Path:
+def _save_profile(examination: Examination, base_url: str) -> Path:
     server = examination.server
     comments = [
         f"Written by `tollbridge doctor` on {datetime.date.today().isoformat()}, with {examination.model}.",
-        "Change it as you like; the next examination writes it anew.",
+        "You can edit this file; running doctor again overwrites it.",
         *([f"Recognised: {server.name}."] if server else []),
         *(
             f"{step.title}: {one_line(step.finding.sentence)}"
@@ -159,20 +152,24 @@ def _keep(examination: Examination, base_url: str) -> Path:
     try:
         return save_profile(base_url, examination.model or "", examination.quirks, comments)
     except OSError as error:
-        where = error.filename or profile_file(base_url)  # a disk that is full names no file
+        where = error.filename or profile_file(base_url)  # a full disk names no file
         raise click.ClickException(
-            f"The profile cannot be written: {error.strerror or error} ({where}). "
-            "Point TOLLBRIDGE_DATA_DIR at a folder that can be written to."
+            f"Cannot write the profile: {error.strerror or error} ({where}). "
+            "Set TOLLBRIDGE_DATA_DIR to a writable directory."
         ) from error
 
 
 def _conclusion(examination: Examination, path: Path | None) -> str:
-    asked = counted(examination.requests, "request")
+    requests = counted(examination.requests, "request")
     if not examination.can_chat:
-        return f"A chat is not possible ({asked}). No profile was written."
+        return f"Chat does not work ({requests}). No profile was saved."
     server = f" with {examination.server.name}" if examination.server else ""
-    profile = f"Its profile: {path}" if path else "No profile was written: the server ends with this command."
-    return f"A chat is possible{server} ({asked}). {profile}"
+    profile = (
+        f"Profile saved to {path}"
+        if path
+        else "No profile saved: this temporary server stops when the command exits."
+    )
+    return f"Chat works{server} ({requests}). {profile}"
 
 
 def _as_json(examination: Examination, base_url: str, path: Path | None) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`tollbridge models`: what a gateway offers."""
+"""`tollbridge models`: list the models of a gateway."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tollbridge.types.models import Model, Prices
 
 _MILLION = 1_000_000
 _PRICES = Prices.__struct_fields__
-# How gateways call what a model can do.
+# The gateways' names for capabilities.
 _TAGS = {"tools": "tool-use", "images": "vision", "files": "file-input", "reasoning": "reasoning"}
 COLUMNS = (
     Column("model", least=28),
@@ -34,28 +34,28 @@ COLUMNS = (
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """Which models to show. `most` is US dollars for a million tokens, in and out."""
+    """Which models to show. `max_price` is in US dollars per million input or output tokens."""
 
     words: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    most: Decimal | None = None
+    max_price: Decimal | None = None
     every_type: bool = False
 
-    def takes(self, model: Model) -> bool:
+    def matches(self, model: Model) -> bool:
         text = f"{model.id} {model.name or ''} {model.description or ''}".lower()
         return (
             (self.every_type or model.is_chat_model)
             and all(word.lower() in text for word in self.words)
             and all(tag in model.tags for tag in self.tags)
-            and (self.most is None or _costs_at_most(model.prices, self.most))
+            and (self.max_price is None or _costs_at_most(model.prices, self.max_price))
         )
 
 
-def _costs_at_most(prices: Prices | None, most: Decimal) -> bool:
-    """A price that is not known is not under any bound."""
+def _costs_at_most(prices: Prices | None, max_price: Decimal) -> bool:
+    """Return whether a model is cheap enough. A model with unknown prices is not."""
     if prices is None or prices.input is None or prices.output is None:
         return False
-    return max(prices.input, prices.output) * _MILLION <= most
+    return max(prices.input, prices.output) * _MILLION <= max_price
 
 
 class _Dollars(click.ParamType[Decimal]):
@@ -67,18 +67,24 @@ class _Dollars(click.ParamType[Decimal]):
         except ArithmeticError:
             dollars = Decimal("NaN")
         if not dollars.is_finite() or dollars < 0:
-            self.fail(f"{value!r} is not an amount of dollars.", param, ctx)
+            self.fail(f"{value!r} is not a valid price.", param, ctx)
         return dollars
 
 
 def filter_options(command: Command) -> Command:
     for option in (
-        click.option("--all", "every_type", is_flag=True, help="Also models that one cannot chat with."),
+        click.option("--all", "every_type", is_flag=True, help="Include non-chat models."),
         click.option(
-            "--max-price", type=_Dollars(), metavar="USD", help="At most so many dollars a million tokens."
+            "--max-price", type=_Dollars(), metavar="USD", help="Maximum price in USD per million tokens."
         ),
-        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only models with this tag."),
-        click.option("--search", "words", multiple=True, metavar="WORD", help="Only models with this word."),
+        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Filter by tag."),
+        click.option(
+            "--search",
+            "words",
+            multiple=True,
+            metavar="WORD",
+            help="Filter by text in ID, name or description.",
+        ),
     ):
         command = option(command)
     return command
@@ -87,8 +93,8 @@ def filter_options(command: Command) -> Command:
 @click.command()
 @connection_options
 @filter_options
-@click.option("--refresh", is_flag=True, help="Ask the gateway, however fresh the list is.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a model, one a line.")
+@click.option("--refresh", is_flag=True, help="Ignore the cache and fetch the list again.")
+@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per model.")
 def models(
     where: ConnectionOptions,
     words: tuple[str, ...],
@@ -98,37 +104,36 @@ def models(
     refresh: bool,
     as_json: bool,
 ) -> None:
-    """List the models of a gateway: those your settings allow, favourites first."""
-    listed, hidden, settings = asyncio.run(_listed(where, refresh))
-    found = [model for model in listed if Filter(words, tags, max_price, every_type).takes(model)]
+    """List a gateway's models (filtered by your settings, favourites first)."""
+    allowed, hidden, settings = asyncio.run(_list(where, refresh))
+    shown = [model for model in allowed if Filter(words, tags, max_price, every_type).matches(model)]
     if as_json:
-        for model in found:
+        for model in shown:
             click.echo(to_json(_as_json(model, settings)))
-    elif found:
-        _show(found, settings)
+    elif shown:
+        _show(shown, settings)
     else:
-        click.echo(_nothing(len(listed), hidden, every_type), err=True)
+        click.echo(_explain_empty(len(allowed), hidden, every_type), err=True)
 
 
-def _nothing(listed: int, hidden: int, every_type: bool) -> str:
-    """Why nothing is shown."""
-    if listed:
-        types = "" if every_type else "; --all shows every type"
-        return f"There are no such models. The gateway has {listed}{types}."
+def _explain_empty(allowed: int, hidden: int, every_type: bool) -> str:
+    """Return why no model is shown."""
+    if allowed:
+        types = "" if every_type else " Use --all to include other types."
+        return f"No matching models ({allowed} available).{types}"
     if hidden:
-        told = f"Your settings hide all {hidden} models of the gateway"
-        return f"{told}: `tollbridge config` shows what `allow` and `deny` say."
+        return f"All {hidden} models are excluded by your allow/deny settings; see `tollbridge config`."
     return "The gateway lists no models."
 
 
-async def _listed(where: ConnectionOptions, refresh: bool) -> tuple[list[Model], int, Settings]:
-    """The models the settings allow, and how many they hide. That a list is old is told, and hides none."""
-    async with connect(where) as connection:
-        listing = await connection.list_models(refresh=refresh)
+async def _list(where: ConnectionOptions, refresh: bool) -> tuple[list[Model], int, Settings]:
+    """Return the models that the settings allow, how many they exclude, and the settings."""
+    async with connect(where) as session:
+        listing = await session.list_models(refresh=refresh)
         if listing.error is not None:
-            click.echo(f"This is an older list: {one_line(listing.error.message)}", err=True)
-        chosen = filter_models(listing.models, connection.settings)
-        return chosen, len(listing.models) - len(chosen), connection.settings
+            click.echo(f"Showing a cached list; refresh failed: {one_line(listing.error.message)}", err=True)
+        allowed = filter_models(listing.models, session.settings)
+        return allowed, len(listing.models) - len(allowed), session.settings
 
 
 def _as_json(model: Model, settings: Settings) -> dict[str, Any]:
@@ -153,13 +158,13 @@ def _as_json(model: Model, settings: Settings) -> dict[str, Any]:
 
 
 def _text(price: Decimal | None) -> str | None:
-    """As gateways write prices: decimal, never with an exponent."""
+    """Format a price as gateways do: decimal, without an exponent."""
     return None if price is None else f"{price:f}"
 
 
-def _show(listed: list[Model], settings: Settings) -> None:
+def _show(models: list[Model], settings: Settings) -> None:
     rows: list[Row] = []
-    for model in listed:
+    for model in models:
         prices = model.prices or Prices()
         kind = [] if model.is_chat_model else [model.type or ""]
         star = " ★" if is_favourite(model.id, settings) else ""
@@ -170,17 +175,17 @@ def _show(listed: list[Model], settings: Settings) -> None:
             _price(prices.input),
             _price(prices.output),
             prices.category or "",
-            ", ".join([*kind, *_can(model)]),
+            ", ".join([*kind, *_capabilities(model)]),
         )
         rows.append(Row(cells))
     show_table(COLUMNS, rows)
 
 
-def _can(model: Model) -> list[str]:
-    """What a model can do, in the gateway's words, as corrected by the settings."""
-    said = {_TAGS[name] for name, can in model.told.items() if can}
-    denied = {_TAGS[name] for name, can in model.told.items() if not can}
-    return sorted(model.tags - denied | said)
+def _capabilities(model: Model) -> list[str]:
+    """Return the capabilities of a model, in the gateways' terms, with the corrections of the settings."""
+    added = {_TAGS[name] for name, can in model.told.items() if can}
+    removed = {_TAGS[name] for name, can in model.told.items() if not can}
+    return sorted(model.tags - removed | added)
 
 
 def _count(tokens: int | None) -> str:

@@ -1,21 +1,16 @@
-"""One answer, listened to from the first byte to the last: shown as it comes, kept, and timed."""
+"""Run one turn in the terminal: show its events as they arrive, and keep them and their timing."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager, closing
+from collections.abc import Callable, Iterable, Mapping
 from typing import assert_never
 
-from tollbridge.cli.connection import Connection, ModelFacts
+from tollbridge.cli.connection import Session
 from tollbridge.cli.screen import Screen, Timing
 from tollbridge.clients.base import Observer
-from tollbridge.config.paths import database_file
-from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.recorder.recorder import Recorder
-from tollbridge.storage.database import PATIENCE
-from tollbridge.storage.tracker import UsageTracker
-from tollbridge.turn import Bridge, StreamClient, TokenAccounting, TurnResult
+from tollbridge.history.answer import PartsBuilder, join_parts
+from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import (
     Corrected,
@@ -31,186 +26,104 @@ from tollbridge.types.events import (
     ToolCall,
     incomplete_reason,
 )
-from tollbridge.types.messages import (
-    ChatRequest,
-    DataPart,
-    Message,
-    Part,
-    Role,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-)
+from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, ThinkingPart
 from tollbridge.types.usage import Usage
 
-# SECTION What has been said in a chat, and the next request made of it.
+# Shorter waits before a retry, in seconds, are not shown.
+LONG_WAIT = 1.0
+# How many changes are shown after one answer.
+MOST_CHANGES = 5
 
 
 class Conversation:
-    """Grows by a question and its answer at a time, so that it is always one a gateway accepts."""
+    """The messages of a chat. A question and its answer are added together, so the history stays valid."""
 
     def __init__(self, model: str, system: str | None = None, effort: str | None = None) -> None:
         self.model = model
         self._effort = effort
-        self._preface = () if system is None else (Message(Role.SYSTEM, (TextPart(system),)),)
-        self._said: list[Message] = []
+        self._system = () if system is None else (Message(Role.SYSTEM, (TextPart(system),)),)
+        self._messages: list[Message] = []
 
     def request(self, question: Message) -> ChatRequest:
-        messages = (*self._preface, *self._said, question)
+        """Return the request for the next question."""
+        messages = (*self._system, *self._messages, question)
         return ChatRequest(model=self.model, messages=messages, reasoning_effort=self._effort)
 
     def add(self, question: Message, answer: Iterable[Part]) -> bool:
-        """Remember a question and what was said to it, and whether anything was; thoughts alone are not."""
+        """Add a question and its answer, unless the answer has nothing but reasoning.
+
+        Returns:
+            Whether they were added.
+        """
         parts = join_parts(answer)
         answered = any(not isinstance(part, ThinkingPart) for part in parts)
         if answered:
-            self._said += [question, Message(Role.ASSISTANT, parts)]
+            self._messages += [question, Message(Role.ASSISTANT, parts)]
         return answered
 
-    def forget(self) -> None:
-        self._said.clear()
-
-
-def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The parts of a streamed answer with its pieces put together. Files a model made are not sent back."""
-    whole: list[Part] = []
-    for part in parts:
-        last = whole[-1] if whole else None
-        match part, last:
-            case TextPart(text), TextPart(before):
-                whole[-1] = TextPart(before + text)
-            case ThinkingPart(), ThinkingPart(before, id_, None) if part.id == id_:
-                whole[-1] = ThinkingPart(before + part.text, id_, part.metadata)
-            case ((TextPart() | ThinkingPart() | ToolCallPart()), _):
-                whole.append(part)
-            case DataPart(), _:
-                pass
-    return tuple(whole)
-
-
-# SECTION One answer, listened to from the first byte to the last: shown as it comes, kept, and timed.
-
-# Seconds from which on a person wonders why nothing happens.
-LONG_WAIT = 1.0
-# Seconds that learning may wait for another program which writes into the store: a person waits for it.
-LEARNING = 1.0
-# Changes that are told after one answer.
-MOST_CHANGES = 5
-
-
-@asynccontextmanager
-async def open_accounting() -> AsyncIterator[TokenAccounting]:
-    """What answers teach is kept: when everything has been shown, the program waits for it."""
-    with closing(HybridTokenEstimator(database_file(), patience=LEARNING)) as estimator:
-        toll = TokenAccounting(estimator, behind=True)
-        try:
-            yield toll
-        finally:
-            await toll.aclose(PATIENCE)
+    def clear(self) -> None:
+        """Start a new conversation."""
+        self._messages.clear()
 
 
 class TurnRunner:
-    """Stands between the bridge and the gateway for one answer, and hears every event on its way.
-
-    What was heard is there however the answer ended: finished, failed or stopped by the person.
-    """
+    """Runs one turn. What arrived is available however the turn ended: completed, failed or stopped."""
 
     def __init__(
-        self,
-        connection: Connection,
-        screen: Screen | None = None,
-        toll: TokenAccounting | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, session: Session, screen: Screen | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.events: list[Event] = []
         self.parts: list[Part] = []
         self.error: BridgeError | None = None
-        self._connection = connection
-        # What stands behind anyone's chat endpoint is nobody's to learn.
-        self._toll = None if connection.way == "ui-stream" else toll
-        self._client = connection.client if screen is None else connection.client.watched(_Patience(screen))
-        self._gateway: StreamClient = self._client
+        self._session = session
         self._screen = screen
         self._clock = clock
-        self._began = clock()
+        self._start = clock()
         self._first: float | None = None
-        self._ended: float | None = None
-        self._turn: TurnResult | None = None
+        self._end: float | None = None
+        self._result: TurnResult | None = None
 
-    async def listen(self, request: ChatRequest, tracker: UsageTracker | None = None) -> None:
-        """Until the answer ends. A failure is kept, and is not raised."""
-        request = self._connection.prepared(request)
-        recorder = self._connection.recorder
+    async def run(self, request: ChatRequest) -> None:
+        """Run the turn to its end. A failure is kept in `error` and not raised."""
+        observers = () if self._screen is None else (_Notices(self._screen),)
         try:
-            known = self._connection.known(request.model)
-            if recorder is None:
-                self._turn = await self._answer(request, known, self.parts.extend, tracker)
-            else:
-                await self._recorded(request, known, recorder, tracker)
+            async with self._session.engine.turn(request, self._session.account, observers=observers) as turn:
+                builder = PartsBuilder(turn.origin)
+                async for batch in turn.batches():
+                    self.parts += builder.take(batch)
+                    for event in batch:
+                        self._add(event)
+                self.parts += builder.close()
+                self._result = turn.result
         except BridgeError as error:
             self.error = error
             self.events.append(Failed(error))
         finally:
-            self._ended = self._clock()
+            self._end = self._clock()
             if self._screen is not None:
                 self._screen.end()
 
-    async def _answer(
-        self,
-        request: ChatRequest,
-        known: ModelFacts,
-        report: Callable[[list[Part]], object],
-        tracker: UsageTracker | None,
-    ) -> TurnResult:
-        connection = self._connection
-        bridge = Bridge(self, tracker, self._toll, account=connection.payer, lessons=connection.lessons)
-        return await bridge.answer(
-            request, report, window=known.window, abilities=known.abilities, learned=known.learned
-        )
-
-    async def _recorded(
-        self, request: ChatRequest, known: ModelFacts, recorder: Recorder, tracker: UsageTracker | None
-    ) -> None:
-        async with recorder.tape(request, learned=known.learned, abilities=known.abilities) as tape:
-            self._gateway = self._client.watched(tape)
-            self._turn = turn = await self._answer(request, known, tape.heard(self.parts.extend), tracker)
-            tape.finished(turn.finish_reason, turn.usage)
-            if self._screen is not None:
-                self._screen.end()  # the tape may have something to say
-
-    @property
-    def base_url(self) -> str:
-        return self._gateway.base_url
-
-    async def batches(
-        self, request: ChatRequest, *, api_key: str | None = None
-    ) -> AsyncGenerator[list[Event]]:
-        async with aclosing(self._gateway.batches(request, api_key=api_key)) as batches:
-            async for batch in batches:
-                for event in batch:
-                    self._hear(event)
-                yield batch
-
     @property
     def changes(self) -> tuple[str, ...]:
-        """What was changed on the way of an answer that came, in words; `counts` has how often, by kind."""
-        return self._turn.changes if self._turn else ()
+        """What was changed in the request of a completed turn, as sentences."""
+        return self._result.changes if self._result else ()
 
     @property
     def counts(self) -> Mapping[str, int]:
-        return self._turn.counts if self._turn else {}
+        """How often each kind of thing was changed."""
+        return self._result.counts if self._result else {}
 
     @property
     def timing(self) -> Timing:
-        end = self._clock() if self._ended is None else self._ended
-        first = None if self._first is None else self._first - self._began
-        return Timing(first_token=first, total=end - self._began)
+        end = self._clock() if self._end is None else self._end
+        first = None if self._first is None else self._first - self._start
+        return Timing(first_token=first, total=end - self._start)
 
     @property
     def usage(self) -> Usage | None:
         return next((event.usage for event in self.events if isinstance(event, Finished)), None)
 
-    def _hear(self, event: Event) -> None:
+    def _add(self, event: Event) -> None:
         self.events.append(event)
         if self._first is None and isinstance(event, (TextDelta, ReasoningDelta, ToolCall, File)):
             self._first = self._clock()
@@ -218,8 +131,8 @@ class TurnRunner:
             show(event, self._screen)
 
 
-class _Patience(Observer):
-    """Tells the person why nothing happens for a while."""
+class _Notices(Observer):
+    """Shows why nothing happens for a while, and ends the line before others write to the terminal."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -227,24 +140,28 @@ class _Patience(Observer):
     def waiting(self, error: BridgeError, seconds: float) -> None:
         if seconds < LONG_WAIT:
             return
-        said = f"The gateway answered {error.status}" if error.status else error.message.rstrip(".")
-        self._screen.note(f"[{said}; trying again in {seconds:.0f} s]")
+        problem = f"The gateway returned {error.status}" if error.status else error.message.rstrip(".")
+        self._screen.note(f"[{problem}; retrying in {seconds:.0f} s]")
+
+    async def end(self, result: object | None, error: BaseException | None) -> None:  # noqa: ARG002
+        self._screen.end()
 
 
 def show_changes(changes: Iterable[str], screen: Screen, where_all: str = "") -> None:
-    """What was sent otherwise than it was written: the first of it, one a line, and where all of it is."""
-    told = list(changes)
-    for change in told[:MOST_CHANGES]:
+    """Show what was changed in the request: the first changes, one per line, and where to find all."""
+    changes = list(changes)
+    for change in changes[:MOST_CHANGES]:
         screen.note(f"[{change}]")
-    if len(told) > MOST_CHANGES:
-        screen.note(f"[and {len(told) - MOST_CHANGES} changes more{where_all}]")
+    if len(changes) > MOST_CHANGES:
+        screen.note(f"[… and {len(changes) - MOST_CHANGES} more changes{where_all}]")
 
 
 def show(event: Event, screen: Screen) -> None:
+    """Show one event of an answer."""
     match event:
         case TextDelta():
             if event.replaces:
-                screen.note(f"[the last {event.replaces:,} characters are void: the backend began again]")
+                screen.note(f"[the last {event.replaces:,} characters were retracted; the model restarted]")
             screen.text(event.text)
         case ReasoningDelta():
             screen.thinking(event.text)
@@ -254,11 +171,11 @@ def show(event: Event, screen: Screen) -> None:
             size = f"{len(event.data):,} bytes" if event.data is not None else event.url
             screen.note(f"[{event.mime}, {size}]")
         case Source():
-            named = (event.title, event.url, event.filename)
-            screen.note(f"[source: {', '.join(name for name in named if name) or event.id}]")
+            names = (event.title, event.url, event.filename)
+            screen.note(f"[source: {', '.join(name for name in names if name) or event.id}]")
         case Finished():
-            if (why := incomplete_reason(event)) is not None:
-                screen.note(f"[{why[0].lower()}{why[1:].rstrip('.')}]")
+            if (reason := incomplete_reason(event)) is not None:
+                screen.note(f"[{reason[0].lower()}{reason[1:].rstrip('.')}]")
         case Corrected() | ReasoningEnded() | Data() | Failed():
             pass
         case _:

@@ -50,6 +50,12 @@ class Observer:
     def waiting(self, error: BridgeError, seconds: float) -> None:
         """An attempt failed, and after so long the next one is made."""
 
+    def events(self, batch: list[Event]) -> None:
+        """The events of one network read, as the caller of the turn gets them."""
+
+    async def end(self, result: object | None, error: BaseException | None) -> None:
+        """The end of the turn: its result, or the exception that ended it."""
+
 
 # SECTION What every client does, whatever its protocol: ask, stream, try again, and keep the key to itself.
 

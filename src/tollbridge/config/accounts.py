@@ -19,6 +19,11 @@ class Account(msgspec.Struct, frozen=True):
     by_default: bool = False
     # Whether it is the one in use, to which `TOLLBRIDGE_API_KEY` belongs.
     selected: bool = True
+    # The key itself, where it was looked up. It is never shown or stored.
+    api_key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Account({self.name!r}, {self.base_url!r})"
 
 
 def resolve_account(loaded: LoadedSettings) -> Account:

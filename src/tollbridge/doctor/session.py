@@ -210,7 +210,9 @@ class ProbeSession:
 
     def _legal(self, request: ChatRequest, **quirks: Any) -> ChatRequest:
         known = msgspec.structs.replace(self.quirks, **quirks)
-        return PreparedRequest(request, self.client.base_url, CompatMemory(lambda _url, _model: known)).sent
+        return PreparedRequest(
+            request, self.client.base_url, CompatMemory(lambda _url, _model: known)
+        ).request
 
     async def send(self, method: str, path: str, body: bytes | None = None) -> Reply:
         """One request, and one more where the first says nothing of it: servers are busy, and fail."""

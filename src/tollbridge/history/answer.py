@@ -84,12 +84,123 @@ def _cited(source: Source) -> dict[str, object]:
     return {"type": "citation", **{name: value for name, value in names.items() if value is not None}}
 
 
-# SECTION One answer as an editor gets it: its own names, calls it can answer, reasoning it can bring back.
+def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Join the pieces of a streamed answer to the parts of one message.
+
+    Consecutive text is joined, and so is consecutive thinking with the same id. Data parts are dropped:
+    files that a model created are not sent back.
+    """
+    joined: list[Part] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        match part, last:
+            case TextPart(text), TextPart(before):
+                joined[-1] = TextPart(before + text)
+            case ThinkingPart(), ThinkingPart(before, id_, None) if part.id == id_:
+                joined[-1] = ThinkingPart(before + part.text, id_, part.metadata)
+            case ((TextPart() | ThinkingPart() | ToolCallPart()), _):
+                joined.append(part)
+            case _:
+                pass
+    return tuple(joined)
+
+
+class AnswerEvents:
+    """Prepare the events of one answer for the caller.
+
+    Tool names that were changed for the request are changed back, and tool calls with invalid arguments are
+    passed on where the caller can answer them, instead of failing the whole answer.
+
+    Args:
+        name: Maps a tool name as it was sent to the caller's own name.
+        tools: The caller's tools. A gateway may run others itself; those calls are not the caller's.
+    """
+
+    def __init__(
+        self, name: Callable[[str], str] | None = None, *, tools: Collection[str] | None = None
+    ) -> None:
+        self._tools = tools
+        self._name = name or (lambda tool: tool)
+        self._withheld: dict[str, ToolCall] = {}
+        self._invalid: tuple[str, ...] = ()
+        self.changes: list[str] = []
+
+    def take(self, events: Iterable[Event]) -> list[Event]:
+        """Return the events with the caller's tool names."""
+        renamed = [self._rename(event) for event in events]
+        for event in renamed:
+            if isinstance(event, ToolCall) and not event.offered:
+                self._withheld[event.call_id] = event
+            elif isinstance(event, Finished):
+                self._invalid = event.invalid
+        return renamed
+
+    def close(self, error: BridgeError | None = None) -> tuple[list[Event], BridgeError | None]:
+        """Return the remaining events and the error that remains.
+
+        A call with invalid arguments is not an error if the caller's tool loop can answer it: the tool
+        rejects the arguments and the model reads why.
+        """
+        error = error or self._rejected_calls()
+        if isinstance(error, BrokenCall) and all(self._is_answerable(call_id) for call_id in error.calls):
+            return [self._pass_on(self._withheld[call_id]) for call_id in error.calls], None
+        return [], error
+
+    def _rename(self, event: Event) -> Event:
+        if not isinstance(event, ToolCall) or self._name(event.name) == event.name:
+            return event
+        return ToolCall(event.call_id, self._name(event.name), event.input, event.offered, event.metadata)
+
+    def _rejected_calls(self) -> BrokenCall | None:
+        """Return an error if the answer ended with calls that the gateway rejected."""
+        names = [self._withheld[call_id].name for call_id in self._invalid if call_id in self._withheld]
+        if not names:
+            return None
+        return BrokenCall(
+            f"The gateway rejected the model's {names[0]} call as invalid. Ask the model to try again.",
+            calls=tuple(self._invalid),
+        )
+
+    def _is_answerable(self, call_id: str) -> bool:
+        """Return whether the caller can answer the call: it has a name and is not the gateway's own tool."""
+        call = self._withheld.get(call_id)
+        if call is None or not call.name:
+            return False
+        return call_id not in self._invalid or self._tools is None or call.name in self._tools
+
+    def _pass_on(self, call: ToolCall) -> ToolCall:
+        """Repair arguments that are text. Arguments that the gateway rejected are never run as they are."""
+        text = call.input if isinstance(call.input, str) else write_json(call.input)
+        arguments = repair_arguments(text) if isinstance(call.input, str) else None
+        problem = "were not valid JSON" if isinstance(call.input, str) else "were rejected by the gateway"
+        action = "repaired" if arguments is not None else "passed on as text for the tool to reject"
+        self.changes.append(f"The arguments of a {call.name} call {problem}; they were {action}.")
+        arguments = wrap_arguments(text) if arguments is None else arguments
+        return ToolCall(call.call_id, call.name, arguments, metadata=call.metadata)
+
+
+class PartsBuilder:
+    """Convert the events of one answer to message parts.
+
+    With an `origin`, reasoning is marked with the model and gateway that produced it, and `close` returns a
+    part that holds all of it, so that an editor which merges or drops thinking parts can still return it.
+    """
+
+    def __init__(self, origin: Origin | None = None, *, reasoning: bool = True) -> None:
+        self._reasoning = reasoning
+        self._packer = ReasoningPacker(origin) if origin is not None else None
+
+    def take(self, events: list[Event]) -> list[Part]:
+        bound = events if self._packer is None else self._packer.take(events)
+        return parts_from_events(bound, reasoning=self._reasoning)
+
+    def close(self) -> list[Part]:
+        """Return the reasoning of the whole answer as a part. Call this only if the answer did not fail."""
+        return [] if self._packer is None else self._packer.close()
 
 
 class AnswerParts:
-    """Belongs to one answer. `name` gives a tool the name its editor knows; `origin` is who answers; `tools`
-    are the editor's own, where that is known: a backend may have others."""
+    """Convert the raw events of one answer to message parts: `AnswerEvents`, then `PartsBuilder`."""
 
     def __init__(
         self,
@@ -99,68 +210,20 @@ class AnswerParts:
         reasoning: bool = True,
         tools: Collection[str] | None = None,
     ) -> None:
-        self._tools = tools
-        self._reasoning = reasoning
-        self._name = name or (lambda given: given)
-        self._carrying = ReasoningPacker(origin) if origin is not None else None
-        self._withheld: dict[str, ToolCall] = {}
-        self._invalid: tuple[str, ...] = ()
-        self.changes: list[str] = []
+        self._events = AnswerEvents(name, tools=tools)
+        self._builder = PartsBuilder(origin, reasoning=reasoning)
+
+    @property
+    def changes(self) -> list[str]:
+        return self._events.changes
 
     def take(self, events: Iterable[Event]) -> list[Part]:
-        found = [self._renamed(event) for event in events]
-        for event in found:
-            if isinstance(event, ToolCall) and not event.offered:
-                self._withheld[event.call_id] = event
-            elif isinstance(event, Finished):
-                self._invalid = event.invalid
-        return self._parts(found)
+        return self._builder.take(self._events.take(events))
 
     def close(self, error: BridgeError | None = None) -> tuple[list[Part], BridgeError | None]:
-        """What is left to tell, and the failure that remains. A call whose arguments make no sense is none:
-        the editor's loop gets it, its tool refuses it, and the model reads why."""
-        parts: list[Part] = []
-        error = error or self._refused()
-        if isinstance(error, BrokenCall) and all(self._is_for_the_editor(call_id) for call_id in error.calls):
-            calls: list[Event] = [self._handed_on(self._withheld[call_id]) for call_id in error.calls]
-            parts = self._parts(calls)
-            error = None
-        if self._carrying is not None and error is None:
-            parts += self._carrying.close()
+        """Return the remaining parts and the error that remains."""
+        events, error = self._events.close(error)
+        parts = self._builder.take(events)
+        if error is None:
+            parts += self._builder.close()
         return parts, error
-
-    def _parts(self, events: list[Event]) -> list[Part]:
-        found = events if self._carrying is None else self._carrying.take(events)
-        return parts_from_events(found, reasoning=self._reasoning)
-
-    def _renamed(self, event: Event) -> Event:
-        if not isinstance(event, ToolCall) or self._name(event.name) == event.name:
-            return event
-        return ToolCall(event.call_id, self._name(event.name), event.input, event.offered, event.metadata)
-
-    def _refused(self) -> BrokenCall | None:
-        """The backend refused calls, and the turn ended there: somebody must tell the model."""
-        names = [self._withheld[call_id].name for call_id in self._invalid if call_id in self._withheld]
-        if not names:
-            return None
-        problem = (
-            f"The model made a call of {names[0]} that makes no sense to the gateway. Ask it to try again."
-        )
-        return BrokenCall(problem, calls=tuple(self._invalid))
-
-    def _is_for_the_editor(self, call_id: str) -> bool:
-        """Whether its loop can answer: the call has a name, and is not of a tool of the backend's own."""
-        call = self._withheld.get(call_id)
-        if call is None or not call.name:
-            return False
-        return call_id not in self._invalid or self._tools is None or call.name in self._tools
-
-    def _handed_on(self, call: ToolCall) -> ToolCall:
-        """A text may be mended; what the gateway could read and refused is never run as it is."""
-        text = call.input if isinstance(call.input, str) else write_json(call.input)
-        given = repair_arguments(text) if isinstance(call.input, str) else None
-        problem = "were not JSON" if isinstance(call.input, str) else "were refused by the gateway"
-        done = "mended" if given is not None else "handed on as text, for the tool to refuse"
-        self.changes.append(f"The arguments of a call of {call.name} {problem}; they were {done}.")
-        given = wrap_arguments(text) if given is None else given
-        return ToolCall(call.call_id, call.name, given, metadata=call.metadata)

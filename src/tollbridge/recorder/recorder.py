@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 import msgspec
 
 from tollbridge._version import __version__
 from tollbridge.clients.base import Observer
 from tollbridge.compat.profiles import LearnedQuirks
+from tollbridge.history.answer import PartsBuilder
 from tollbridge.recorder import redaction as redact
 from tollbridge.recorder.recording import (
     FORMAT,
@@ -35,11 +35,13 @@ from tollbridge.recorder.recording import (
     write_line,
 )
 from tollbridge.recorder.redaction import ContentCover, KeyCover, clean_line, cleaned, hide_keys
+from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError
+from tollbridge.types.events import Event
 from tollbridge.types.messages import ChatRequest, Part, TextPart, ThinkingPart, ToolCallPart
 from tollbridge.types.models import Capabilities
+from tollbridge.types.reasoning import Origin
 from tollbridge.types.text import read_json, write_json
-from tollbridge.types.usage import Usage
 
 # SECTION One recording on disk, written while the turn goes on: what a killed process knew is there.
 
@@ -180,8 +182,6 @@ class RecordingDraft:
 # Bytes of requests, and bytes of answers, that one recording keeps.
 RECORDING_LIMIT = 32 * 1024 * 1024
 
-Report = Callable[[list[Part]], object]
-
 
 class TurnContext(msgspec.Struct, frozen=True):
     """What else there is to say of a turn: what the editor `said`, and by what its request was put."""
@@ -198,6 +198,7 @@ class RecordingWriter(Observer):
     def __init__(
         self,
         request: ChatRequest,
+        origin: Origin,
         file: RecordingFile,
         ended: Callable[[RecordingFile], object],
         told: TurnContext | None = None,
@@ -206,6 +207,7 @@ class RecordingWriter(Observer):
         keys: tuple[str, ...] = (),
     ) -> None:
         self._file = file
+        self._builder = PartsBuilder(origin)
         self._draft = RecordingDraft(file)
         self._tell = ended
         self._redacted = redacted
@@ -220,15 +222,18 @@ class RecordingWriter(Observer):
         kept = [self._plain(each) for each in (request, told.said, told.learned, told.abilities)]
         asked, said, learned, abilities = kept
         self._add(Begun(0.0, FORMAT, __version__, time.time(), asked, said, redacted, learned, abilities))
-        self._ending: tuple[str | None, Usage | None] = (None, None)
 
-    async def __aenter__(self) -> Self:
-        return self
+    def events(self, batch: list[Event]) -> None:
+        """Record the parts that the events of one network read make."""
+        self._record_parts(self._builder.take(batch))
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        reason, usage = self._ending
+    async def end(self, result: object | None, error: BaseException | None) -> None:
+        """Write the last lines. What must be redacted is known for certain only now."""
+        if error is None:
+            self._record_parts(self._builder.close())
+        reason, usage = (
+            (result.finish_reason, result.usage) if isinstance(result, TurnResult) else (None, None)
+        )
         self._add(Ended(self._now(), _outcome(error), _facts(error), reason, usage))
         # A key that the model spelled out came in pieces, and nothing but a blot over all covers it.
         redacted = self._redacted or self._is_spelled()
@@ -239,6 +244,13 @@ class RecordingWriter(Observer):
         self._file.close()
         self._tell(self._file)
 
+    def _record_parts(self, parts: list[Part]) -> None:
+        if not parts or self._full:
+            return
+        self._add(Parts(self._now(), tuple(parts)))
+        if self._spells_now(parts) and self._draft.is_whole:
+            self._draft.withdraw(self._lines)
+
     async def _write_anew(self, redacted: bool) -> None:
         lines = cleaned(self._lines, self._keys, redacted=redacted)
         if redacted:
@@ -247,21 +259,6 @@ class RecordingWriter(Observer):
 
             lines = await with_parts_again(lines)
         self._file.rewrite(write_line(line) for line in lines)
-
-    def heard(self, report: Report) -> Report:
-        """Passes parts on, and keeps them."""
-
-        def hear(parts: list[Part]) -> None:
-            if not self._full:
-                self._add(Parts(self._now(), tuple(parts)))
-                if self._spells_now(parts) and self._draft.is_whole:
-                    self._draft.withdraw(self._lines)
-            report(parts)
-
-        return hear
-
-    def finished(self, reason: str | None, usage: Usage | None) -> None:
-        self._ending = (reason, usage)
 
     # What the client shows
 
@@ -371,20 +368,31 @@ class Recorder:
         self._folder = folder
         self._redacted = redacted
 
-    def tape(
+    def start(
         self,
         request: ChatRequest,
+        origin: Origin,
         *,
-        said: object = None,
+        source: object = None,
         keys: tuple[str, ...] = (),
         learned: LearnedQuirks | None = None,
-        abilities: Capabilities | None = None,
+        capabilities: Capabilities | None = None,
     ) -> RecordingWriter:
-        """`keys` are hidden wherever they turn up; one that is sent with the request need not be named. With
-        what was `learned` of the server, and the model's `abilities`, the request can be put anew later."""
+        """Start the recording of one turn. Pass the returned observer to the turn.
+
+        Args:
+            request: The request of the turn.
+            origin: The model and gateway that answer.
+            source: The request in the caller's own format.
+            keys: Keys to redact wherever they appear. The key sent with the request need not be listed.
+            learned: What is known about the server, so that a replay prepares the request the same way.
+            capabilities: What is known about the model, for the same purpose.
+        """
         file = RecordingFile(self._folder)
-        told = TurnContext(said, learned, abilities)
-        return RecordingWriter(request, file, self._ended, told, redacted=self._redacted, keys=keys)
+        context = TurnContext(source, learned, capabilities)
+        return RecordingWriter(
+            request, origin, file, self._ended, context, redacted=self._redacted, keys=keys
+        )
 
     def _ended(self, file: RecordingFile) -> None:
         if file.failed:

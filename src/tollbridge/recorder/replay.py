@@ -11,14 +11,16 @@ from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, LearnedQuirks
+from tollbridge.history.answer import PartsBuilder
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.recorder import redaction as redact
 from tollbridge.recorder.recording import Attempt, Begun, Line, Parts, Recording, Sent, attempts_of
-from tollbridge.turn import Bridge, TurnResult
+from tollbridge.turn import Turn, TurnResult
 from tollbridge.types.errors import BridgeError, Disconnected, RequestError
 from tollbridge.types.events import Event, split_failure
 from tollbridge.types.messages import ChatRequest, Part
 from tollbridge.types.models import Capabilities
+from tollbridge.types.reasoning import Origin
 from tollbridge.types.text import read_json, write_json
 
 # SECTION Requests then and now: the body that was sent, beside the one that the code of today would send.
@@ -126,12 +128,18 @@ async def _replay_attempts(begun: Begun, attempts: list[Attempt]) -> Replay:
         lessons.learn(gateway.base_url, request.model, _read(begun.learned, LearnedQuirks))
     abilities = None if begun.abilities is None else _read(begun.abilities, Capabilities)
 
-    def report(parts: list[Part]) -> None:
-        played.reports.append((gateway.at, tuple(parts)))
+    builder = PartsBuilder(Origin.of(request.model, gateway.base_url))
+
+    def add_parts(parts: list[Part]) -> None:
+        if parts:
+            played.reports.append((gateway.at, tuple(parts)))
 
     try:
-        bridge = Bridge(gateway, lessons=lessons)
-        played.turn = await bridge.answer(request, report, abilities=abilities)
+        async with Turn(request, gateway, compat=lessons, capabilities=abilities) as turn:
+            async for batch in turn.batches():
+                add_parts(builder.take(batch))
+        add_parts(builder.close())
+        played.turn = turn.result
     except BridgeError as error:
         played.error = error
     return played

@@ -16,8 +16,9 @@ from tollbridge.compat.profiles import CompatMemory, find_quirks, known_quirks, 
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination
+from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import Bridge, TurnResult
+from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.messages import (
     ChatRequest,

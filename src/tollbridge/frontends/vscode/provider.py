@@ -1,4 +1,4 @@
-"""The facade: what an editor asks of a provider of models, in three calls."""
+"""Answers as message parts: the provider facade for editors, and `Bridge` of the first release."""
 
 from __future__ import annotations
 
@@ -7,24 +7,34 @@ from typing import Self
 
 import msgspec
 
+from tollbridge.clients.base import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatStore
+from tollbridge.compat.profiles import CompatMemory, CompatStore, LearnedQuirks
+from tollbridge.config.schema import Settings
+from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.storage.tracker import UsageTracker
-from tollbridge.turn import Bridge, TokenAccounting, TurnResult
+from tollbridge.history.answer import PartsBuilder
+from tollbridge.storage.tracker import BillingAccount, UsageTracker
+from tollbridge.turn import StreamClient, TokenAccounting, Turn, TurnResult
 from tollbridge.types.messages import ChatRequest, Message, Part, Tool
-from tollbridge.types.models import Model
+from tollbridge.types.models import Capabilities, Model
 
 
 class ChatModelProvider:
-    """Models, answers and token counts of one gateway. What it learns from answers makes its counts better.
+    """Models, answers and token counts of one gateway, in the three calls an editor makes.
 
-    async with OpenResponsesClient(base_url, key) as client, ChatModelProvider(client) as provider:
-        for model in await provider.provide_models(): ...
-        turn = await provider.provide_response(model.id, messages, print)
+        async with OpenResponsesClient(base_url, key) as client, ChatModelProvider(client) as provider:
+            for model in await provider.provide_models(): ...
+            result = await provider.provide_response(model.id, messages, print)
 
-    `lessons` are what is known of the server: `RememberedLessons(find_quirks)` heeds the profile that
-    `tollbridge doctor` wrote.
+    The client, the estimator and the tracker that are passed in are not closed.
+
+    Args:
+        client: Sends all requests.
+        estimator: Counts tokens and learns from reported usage; by default one that is kept in memory.
+        tracker: Where usage is recorded; by default it is kept in memory.
+        lessons: What is known about the server. `CompatMemory(find_quirks)` uses the profile that
+            `tollbridge doctor` wrote.
     """
 
     def __init__(
@@ -33,12 +43,16 @@ class ChatModelProvider:
         estimator: HybridTokenEstimator | None = None,
         tracker: UsageTracker | None = None,
         *,
-        lessons: CompatStore | None = None,
+        lessons: CompatMemory | None = None,
     ) -> None:
-        self._client = client
-        self._toll = TokenAccounting(estimator or HybridTokenEstimator())
-        self._bridge = Bridge(client, tracker, self._toll, lessons=lessons)
-        self._models: dict[str, Model] = {}
+        self._engine = Engine.open(
+            Settings(context_management=False, count_at_gateway=False),
+            client=client,
+            compat=lessons or CompatMemory(),
+            estimator=estimator or HybridTokenEstimator(),
+            usage=tracker or UsageTracker(),
+            persistent=False,
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -47,19 +61,17 @@ class ChatModelProvider:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Keep what was learned. What it was given (client, estimator, tracker) stays open."""
-        await self._toll.aclose()
+        """Wait until everything learned is stored."""
+        await self._engine.aclose()
 
     @property
     def usage(self) -> UsageTracker:
-        """What every request came to."""
-        return self._bridge.tracker
+        """The usage of every request."""
+        return self._engine.usage
 
     async def provide_models(self) -> list[Model]:
-        """The models one can chat with."""
-        models = [model for model in await self._client.models() if model.is_chat_model]
-        self._models = {model.id: model for model in models}
-        return models
+        """Return the chat models of the gateway."""
+        return await self._engine.models(refresh=True)
 
     async def provide_response(
         self,
@@ -69,24 +81,108 @@ class ChatModelProvider:
         tools: Sequence[Tool] = (),
         **options: object,
     ) -> TurnResult:
-        """Report the parts of the answer as they come; `options` are further fields of `ChatRequest`."""
-        known = self._models.get(model)
-        asked = {"model": model, "messages": tuple(messages), "tools": tuple(tools), **options}
+        """Report the parts of the answer as they arrive, and return the result.
 
-        def report_all(parts: list[Part]) -> None:
+        Args:
+            model: The id of the model.
+            messages: The conversation.
+            report: Called with each part.
+            tools: The tools that the model may call.
+            **options: Further fields of `ChatRequest`.
+
+        Raises:
+            BridgeError: The turn failed. It is raised after all parts before it were reported.
+        """
+        fields = {"model": model, "messages": tuple(messages), "tools": tuple(tools), **options}
+        request = msgspec.structs.replace(ChatRequest(model=model, messages=()), **fields)
+
+        def report_each(parts: list[Part]) -> None:
             for part in parts:
                 report(part)
 
-        return await self._bridge.answer(
-            msgspec.structs.replace(ChatRequest(model=model, messages=()), **asked),
-            report_all,
-            window=known.limits.input if known else None,
-            abilities=known.capabilities if known else None,
-        )
+        async with self._engine.turn(request) as turn:
+            return await report_parts(turn, report_each)
 
     def provide_token_count(self, model: str, text: str | Message) -> int:
-        """The tokens of a text, or of a message's content."""
-        estimator = self._toll.estimator
-        if isinstance(text, str):
-            return estimator.estimate_text(model, text)
-        return estimator.estimate_message(model, text)
+        """Return the tokens of a text, or of a message's content."""
+        return self._engine.count(model, [text])[0]
+
+
+async def report_parts(turn: Turn, report: Callable[[list[Part]], object]) -> TurnResult:
+    """Run a turn and report its answer as message parts, one list per network read."""
+    builder = PartsBuilder(turn.origin)
+    async for batch in turn.batches():
+        if parts := builder.take(batch):
+            report(parts)
+    if parts := builder.close():
+        report(parts)
+    assert turn.result is not None  # noqa: S101 - a turn without a result has raised
+    return turn.result
+
+
+class Bridge:
+    """Run turns with one client and report their answers as parts. `Engine` is the successor of this class.
+
+    Args:
+        gateway: Sends the requests.
+        tracker: Where usage is recorded; by default it is kept in memory.
+        toll: Estimates prompts and learns from usage; by default neither is done.
+        account: The account that usage is recorded for.
+        lessons: What is known about servers; by default nothing is.
+        observers: Called with everything that happens in a turn.
+    """
+
+    def __init__(
+        self,
+        gateway: StreamClient,
+        tracker: UsageTracker | None = None,
+        toll: TokenAccounting | None = None,
+        *,
+        account: BillingAccount | None = None,
+        lessons: CompatStore | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self._client = gateway
+        self._account = account
+        self._tokens = toll
+        self._compat = lessons or CompatMemory()
+        self._observers = observers
+        self.tracker = tracker or UsageTracker()
+
+    async def answer(
+        self,
+        request: ChatRequest,
+        report: Callable[[list[Part]], object],
+        *,
+        api_key: str | None = None,
+        window: int | None = None,
+        abilities: Capabilities | None = None,
+        learned: LearnedQuirks | None = None,
+    ) -> TurnResult:
+        """Report the parts of the answer, one list per network read, and return the result.
+
+        Args:
+            request: What to send.
+            report: Called with the parts of each network read.
+            api_key: The key for this request; by default the client's own.
+            window: The most input tokens the model accepts, if known.
+            abilities: What the model can do, if known.
+            learned: What is known about the model at this server, if it was looked up already.
+
+        Raises:
+            BridgeError: The turn failed. It is raised after all parts before it were reported.
+        """
+        async with Turn(
+            request,
+            self._client,
+            compat=self._compat,
+            usage=self.tracker,
+            tokens=self._tokens,
+            account=self._account,
+            api_key=api_key,
+            window=window,
+            capabilities=abilities,
+            learned=learned,
+            observers=self._observers,
+        ) as turn:
+            return await report_parts(turn, report)

@@ -1,0 +1,114 @@
+"""A blocking interface to the engine, for scripts and notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator
+from queue import SimpleQueue
+from threading import Event as ThreadEvent
+from threading import Thread
+from typing import Any, Self, TypeVar
+
+from tollbridge.config.accounts import Account
+from tollbridge.engine import Engine
+from tollbridge.storage.tracker import UsageTracker
+from tollbridge.turn import TurnResult
+from tollbridge.types.events import Event
+from tollbridge.types.messages import ChatRequest, Message
+from tollbridge.types.models import Model
+
+T = TypeVar("T")
+
+
+class SyncEngine:
+    """`Engine` for code that is not asynchronous.
+
+        with SyncEngine.open() as engine:
+            print(engine.create("What is a bridge?", model="openai/gpt-5.4").text)
+
+    The engine runs in an event loop in a thread of its own, so this also works in a notebook, where the main
+    thread has a running event loop.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="tollbridge", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def open(cls, *args: Any, **options: Any) -> SyncEngine:
+        """Return an engine, to be used in `with`. The arguments are those of `Engine.open`."""
+        return cls(Engine.open(*args, **options))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections and store everything that was learned."""
+        if self._loop.is_closed():
+            return
+        self._run(self._engine.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def account(self, name: str | None = None) -> Account:
+        """Return an account with its key: by name, or the one that the settings select."""
+        return self._run(self._engine.account(name))
+
+    def models(self, account: Account | None = None, *, refresh: bool = False) -> list[Model]:
+        """Return the chat models that the settings allow, favourites first."""
+        return self._run(self._engine.models(account, refresh=refresh))
+
+    def create(
+        self, request: ChatRequest | str, account: Account | None = None, *, model: str | None = None
+    ) -> TurnResult:
+        """Run one turn and return its result when it is complete.
+
+        Raises:
+            BridgeError: The turn failed.
+        """
+        return self._run(self._engine.create(request, account, model=model))
+
+    def stream(self, request: ChatRequest, account: Account | None = None) -> Iterator[Event]:
+        """Yield the events of one turn as they arrive. Leaving the loop early closes the connection.
+
+        Raises:
+            BridgeError: The turn failed. It is raised after all events before it were yielded.
+        """
+        batches: SimpleQueue[list[Event] | None] = SimpleQueue()
+        ended = ThreadEvent()
+
+        async def run_turn() -> None:
+            try:
+                async with self._engine.turn(request, account) as turn:
+                    async for batch in turn.batches():
+                        batches.put(batch)
+            finally:
+                batches.put(None)
+                ended.set()
+
+        running = asyncio.run_coroutine_threadsafe(run_turn(), self._loop)
+        try:
+            while (batch := batches.get()) is not None:
+                yield from batch
+            running.result()  # raises the error of the turn
+        finally:
+            running.cancel()
+            ended.wait()
+
+    def count(self, model: str, items: Iterable[str | Message]) -> list[int]:
+        """Return the tokens of each text or message, as the model counts them."""
+        return self._engine.count(model, items)
+
+    @property
+    def usage(self) -> UsageTracker:
+        """The usage of all requests of this engine."""
+        return self._engine.usage
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
