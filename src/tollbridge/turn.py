@@ -67,7 +67,7 @@ class StreamClient(Protocol):
     def batches(self, request: ChatRequest, *, api_key: str | None = None) -> AsyncGenerator[list[Event]]: ...
 
 
-class TokenCounter(Protocol):
+class CountClient(Protocol):
     """A client whose gateway counts the tokens of a request."""
 
     async def input_tokens(self, request: ChatRequest, *, api_key: str | None = None) -> int: ...
@@ -90,7 +90,7 @@ class TokenAccounting:
     def __init__(
         self,
         estimator: HybridTokenEstimator,
-        counter: TokenCounter | None = None,
+        counter: CountClient | None = None,
         *,
         short_lived: bool = False,
     ) -> None:
@@ -162,7 +162,7 @@ class TokenAccounting:
         if not self._short_lived:
             await wait_for_write(learning)
 
-    async def _count(self, counter: TokenCounter, request: ChatRequest, api_key: str | None) -> None:
+    async def _count(self, counter: CountClient, request: ChatRequest, api_key: str | None) -> None:
         try:
             tokens = await counter.input_tokens(request, api_key=api_key)
         except BridgeError as error:

@@ -12,7 +12,7 @@ from typing import get_args
 import msgspec
 from tests.frontends.stdio.editor import SRC
 
-from tollbridge.frontends.stdio import server as faults
+from tollbridge.frontends.stdio import errors as faults
 from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.stdio.server import Server
 from tollbridge.protocols import jsonrpc
@@ -31,7 +31,7 @@ def test_every_method_is_documented() -> None:
 
 
 def test_every_kind_and_code_of_error_is_documented() -> None:
-    row = next(line for line in TEXT.splitlines() if line.startswith(f"| {faults.BRIDGE_FAILED}"))
+    row = next(line for line in TEXT.splitlines() if line.startswith(f"| {faults.TURN_FAILED}"))
     assert set(re.findall(r"`(\w+)`", row)) == set(get_args(Kind))
     for code in (
         jsonrpc.PARSE_ERROR,

@@ -125,4 +125,4 @@ def test_without_both_ends_of_the_way_it_leaves_without_a_traceback(program: str
         assert re.fullmatch(r"\[error\] standard input and output .* closed\n", said)
     else:  # which puts something in the place of what is closed: nothing to read, and nobody who does
         assert ended.returncode == 0
-        assert said == ("" if "<" in closed else "[info] the editor no longer reads\n")
+        assert said == ("" if "<" in closed else "[info] The editor closed its end of the pipe.\n")

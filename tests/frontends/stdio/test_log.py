@@ -10,7 +10,7 @@ import pytest
 from tests.frontends.stdio.editor import Editor, Refusal
 from tests.transport.servers import Handler, serving
 
-from tollbridge.frontends.stdio.server import log, log_failure
+from tollbridge.frontends.stdio.errors import log, log_exception
 
 SECRET = "the merger is called Zanzibar"
 RECORD = re.compile(r"\[(info|warning|error)\] .+")
@@ -58,6 +58,6 @@ def test_a_failure_of_ours_is_one_line_that_says_where(capsys: pytest.CaptureFix
     try:
         raise ValueError(SECRET)
     except ValueError as error:
-        log_failure("chat", error)
+        log_exception("chat", error)
     told = capsys.readouterr().err
     assert re.fullmatch(r"\[error\] chat: ValueError in test_a_failure\w+ \(.*test_log\.py:\d+\)\n", told)

@@ -16,7 +16,7 @@ from aiohttp import web
 from tests.frontends.stdio.editor import Editor, Refusal
 
 from tollbridge.compat.profiles import save_profile
-from tollbridge.frontends.stdio.server import BRIDGE_FAILED
+from tollbridge.frontends.stdio.errors import TURN_FAILED
 from tollbridge.recorder.recording import read_recording
 from tollbridge.recorder.replay import diff_parts, replay_recording
 from tollbridge.storage.database import Database
@@ -194,7 +194,7 @@ async def answered(editor: Editor, params: dict[str, Any]) -> str:
     try:
         await editor.ask("chat", params)[1]
     except Refusal as refusal:
-        return "failed" if refusal.code == BRIDGE_FAILED else refusal.message
+        return "failed" if refusal.code == TURN_FAILED else refusal.message
     return "completed"
 
 

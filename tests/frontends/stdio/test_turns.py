@@ -14,7 +14,7 @@ import pytest
 from tests.frontends.stdio.editor import Editor, Refusal, said
 
 from tollbridge.compat.profiles import profile_file, save_profile
-from tollbridge.frontends.stdio.server import BRIDGE_FAILED
+from tollbridge.frontends.stdio.errors import TURN_FAILED
 from tollbridge.protocols import jsonrpc
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
@@ -165,7 +165,7 @@ async def test_every_failure_is_a_sentence_with_its_kind(
 ) -> None:
     with pytest.raises(Refusal) as refusal:
         await talk(editor, question(gateway, f"long fault:{fault}"))
-    assert refusal.value.code == BRIDGE_FAILED
+    assert refusal.value.code == TURN_FAILED
     assert refusal.value.data["kind"] == kind
     assert refusal.value.message[-1] in ".”"
 

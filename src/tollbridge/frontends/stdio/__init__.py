@@ -1,27 +1,32 @@
-"""The program an editor starts: JSON-RPC on standard input and output. `docs/protocol.md` is its manual."""
+"""The sidecar: a JSON-RPC server on standard input and output that an editor starts.
+
+`docs/protocol.md` documents the protocol.
+"""
 
 from __future__ import annotations
 
 import sys
 
-# msgspec looks for typing_extensions and has no use for it on our Pythons; finding it costs 30 ms of a start.
-_found = sys.modules.setdefault("typing_extensions", None)  # type: ignore[arg-type]
+# msgspec imports typing_extensions if it is installed, and does not need it on the Pythons we support. Hiding
+# it saves 30 ms of the start.
+_typing_extensions = sys.modules.setdefault("typing_extensions", None)  # type: ignore[arg-type]
 import msgspec  # noqa: E402, F401
 
-if _found is None:
+if _typing_extensions is None:
     del sys.modules["typing_extensions"]
 
 
 def main() -> int:
-    """Serves one editor until it leaves; the exit code."""
-    from tollbridge.frontends.stdio.server import EXIT_LOST, Server, log
+    """Serve one editor until it disconnects. Returns the exit code."""
+    from tollbridge.frontends.stdio.errors import log
+    from tollbridge.frontends.stdio.server import EXIT_BROKEN_INPUT, Server
     from tollbridge.transport.stdio import claim_stdio
 
-    if sys.stdin is None or sys.stdout is None:  # Python's word for a descriptor that is closed
-        log("error", "standard input and output are the way to the editor, and one of them is closed")
-        return EXIT_LOST
+    if sys.stdin is None or sys.stdout is None:  # None means that the descriptor is closed
+        log("error", "Standard input and output must be open: the editor is connected to them.")
+        return EXIT_BROKEN_INPUT
     if sys.stdin.isatty():
-        log("info", "this program speaks JSON-RPC to an editor; docs/protocol.md says how. Ctrl-D ends it.")
+        log("info", "This program speaks JSON-RPC with an editor (see docs/protocol.md). Ctrl-D ends it.")
     try:
         return Server(claim_stdio()).serve()
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The sidecar's own requests and answers as they travel; `docs/protocol.md` explains them."""
+"""The parameters and results of the sidecar's methods; `docs/protocol.md` documents them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROTOCOL_VERSION = 1
 
 
 class EditorTimeouts(WireStruct, frozen=True):
-    """Seconds; what is left out is the client's own default."""
+    """Seconds. An omitted value uses the default."""
 
     connect: float | None = None
     idle: float | None = None
@@ -26,7 +26,7 @@ class EditorTimeouts(WireStruct, frozen=True):
 
 
 class EditorSettings(WireStruct, frozen=True):
-    """What the environment and the settings file say outranks it. `models` is spelled as in the file."""
+    """The editor's settings. The environment and the settings file override them."""
 
     proxy: str | None = None
     allow_http: bool | None = None
@@ -64,7 +64,7 @@ class InitializeResult(WireStruct, frozen=True):
 
 
 class AccountParams(WireStruct, frozen=True):
-    """Whom to ask and with which key. It comes with every request and is kept nowhere."""
+    """The gateway and the key of one request. The key is not stored."""
 
     base_url: str
     api_key: str | None = None
@@ -89,7 +89,7 @@ class ChatParams(vscode.Chat, frozen=True, kw_only=True):
 
 
 class TokenUsage(WireStruct, frozen=True):
-    """Unknown is left out; zero is a measurement."""
+    """Token counts. Unknown counts are omitted."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -103,7 +103,7 @@ class TokenUsage(WireStruct, frozen=True):
 
     @classmethod
     def sum(cls, usage: Usage) -> TokenUsage:
-        """Also of nothing."""
+        """Convert a sum of usage, even if nothing was reported."""
         return cls(
             usage.input_tokens,
             usage.output_tokens,
@@ -114,7 +114,7 @@ class TokenUsage(WireStruct, frozen=True):
 
 
 class ChatResult(WireStruct, frozen=True, kw_only=True):
-    """`usage` is what the turn cost; `context` what now fills the window: less, after several steps."""
+    """`usage` is that of the whole turn; `context` fills the window now: less after several steps."""
 
     finish_reason: str | None = None
     usage: TokenUsage | None = None
@@ -126,7 +126,7 @@ class ChatResult(WireStruct, frozen=True, kw_only=True):
     warning: str | None = None
     first_seconds: float | None = None
     seconds: float
-    # Another number than last time: what was counted before may now be counted otherwise.
+    # Changes when texts that were counted before may now have other counts.
     lesson: int
 
 
@@ -145,7 +145,7 @@ class CountResult(WireStruct, frozen=True):
 
 
 class ModelTotals(WireStruct, frozen=True, kw_only=True):
-    """What one model did since the sidecar started; requests without usage are counted and cost unknown."""
+    """The usage of one model since the start. Requests without reported usage are counted too."""
 
     model: str
     requests: int
@@ -154,7 +154,7 @@ class ModelTotals(WireStruct, frozen=True, kw_only=True):
 
 
 class AccuracyInfo(WireStruct, frozen=True, kw_only=True):
-    """How right the estimates of a model's prompts were: errors as shares of the truth."""
+    """How accurate the estimates of a model's prompts were: errors relative to the reported tokens."""
 
     model: str
     requests: int
@@ -162,7 +162,7 @@ class AccuracyInfo(WireStruct, frozen=True, kw_only=True):
     median: float
     p95: float
     worst_under: float
-    # The same, had nothing been learned.
+    # The same without calibration.
     plain_median: float
     plain_p95: float
 

@@ -1,0 +1,99 @@
+"""The sidecar's log lines and error responses. Neither ever contains a key or a prompt."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import Literal
+
+import msgspec
+
+from tollbridge.frontends.vscode.wire import NotUtf8
+from tollbridge.protocols import jsonrpc
+from tollbridge.protocols.jsonrpc import Fault
+from tollbridge.types.errors import BridgeError, GatewayError, RequestError, StreamError
+
+Level = Literal["info", "warning", "error"]
+
+# The JSON-RPC code of a turn that failed; `data.kind` says why.
+TURN_FAILED = -32001
+CODES: dict[type[BridgeError], int] = {RequestError: jsonrpc.INVALID_PARAMS}
+CANCELLED = Fault(jsonrpc.REQUEST_CANCELLED, "The request was cancelled.", {"kind": "cancelled"})
+
+# What is logged of a gateway's error, and the most characters of each: the gateway chooses them.
+_LOGGED_FACTS, _FACT_LIMIT = ("kind", "status", "code", "requestId"), 100
+
+
+def log(level: Level, message: str) -> None:
+    """Write one line to standard error, if anyone reads it."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            sys.stderr.write(f"[{level}] {_one_line(message)}\n")
+            sys.stderr.flush()
+
+
+def _one_line(message: str) -> str:
+    """Replace line breaks and control characters, which could forge a log line or control a terminal."""
+    if message.isprintable():
+        return message
+    return "".join(letter if letter.isprintable() else " " for letter in message)
+
+
+def log_exception(method: str, error: BaseException) -> None:
+    """Log the type and the traceback of an exception, not its message: that may quote the request."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    where = ", ".join(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in reversed(frames))
+    log("error", f"{method}: {type(error).__name__} in {where}")
+
+
+def redirect_logging() -> None:
+    """Send the records of the `tollbridge` loggers to standard error as well."""
+    import logging
+
+    class StderrHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            level: Level = "error" if record.levelno >= logging.ERROR else "info"
+            log("warning" if record.levelno == logging.WARNING else level, record.getMessage())
+
+    logger = logging.getLogger("tollbridge")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.handlers[:] = [StderrHandler()]
+
+
+def describe_fault(error: BaseException, fault: Fault) -> str:
+    """Describe an error for the log, without the gateway's own message: that may quote the prompt."""
+    if not isinstance(error, GatewayError | StreamError):
+        return fault.message
+    facts = fault.data or {}
+    return ", ".join(f"{name} {str(facts[name])[:_FACT_LIMIT]}" for name in _LOGGED_FACTS if name in facts)
+
+
+def encode_exception(error: BaseException, lesson: int | None = None) -> Fault:
+    """Convert any exception to an error response.
+
+    An unexpected exception gives only its type: its message may quote the request.
+
+    Args:
+        error: What was raised.
+        lesson: The revision of the token counts, where the error may have changed them.
+    """
+    if isinstance(error, BridgeError):
+        from tollbridge.frontends.vscode.encode import encode_error
+
+        message, facts = encode_error(error)
+        if lesson is not None:
+            facts["lesson"] = lesson
+        return Fault(CODES.get(type(error), TURN_FAILED), message, facts)
+    if isinstance(error, msgspec.ValidationError | msgspec.DecodeError):
+        return Fault(jsonrpc.INVALID_PARAMS, f"Invalid parameters: {error}.", {"kind": "invalid_request"})
+    if isinstance(error, NotUtf8):
+        return Fault(jsonrpc.PARSE_ERROR, "The parameters are not UTF-8.", {"kind": "invalid_request"})
+    name = type(error).__name__
+    return Fault(
+        jsonrpc.INTERNAL_ERROR,
+        f"Internal error in Tollbridge ({name}). See the log for details.",
+        {"kind": "internal", "code": name},
+    )
