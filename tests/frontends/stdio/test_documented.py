@@ -26,7 +26,7 @@ TEXT = (ROOT / "docs" / "protocol.md").read_text()
 
 def test_every_method_is_documented() -> None:
     server = Server(Stdio(0, 1))
-    for method in (*server._answered_here, *server._answered_apart, *server._answered_later):
+    for method in (*server._immediate, *server._in_count_thread, *server._in_event_loop):
         assert f"`{method}`" in TEXT or f"### {method}\n" in TEXT, method
 
 
