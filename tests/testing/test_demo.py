@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.testing.client import LIST_DIR, WEATHER, Answer, Client, assistant, calls, result, user
 
-from tollbridge.testing.validation import read_picture
+from tollbridge.testing.validation import read_image
 from tollbridge.types.media import draw_png
 
 AGENT_TOOLS: list[dict[str, Any]] = [
@@ -124,7 +124,7 @@ async def test_it_does_not_fetch_a_url(client: Client) -> None:
 
 async def test_it_draws_a_real_png(client: Client) -> None:
     response = (await client.ask("Draw a bridge")).json
-    picture = read_picture(base64.b64decode(response["output"][0]["result"]))
+    picture = read_image(base64.b64decode(response["output"][0]["result"]))
     assert picture is not None
     assert picture.size == (2, 2)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.testing.validation import read_picture, split_data_url
+from tollbridge.testing.validation import read_image, split_data_url
 from tollbridge.types.media import draw_png
 
 # The first bytes of files as their formats lay them down, with a size in them.
@@ -41,21 +41,21 @@ WEBP_EXTENDED = (
     ],
 )
 def test_an_image_is_measured(data: bytes, mime: str) -> None:
-    picture = read_picture(data)
+    picture = read_image(data)
     assert picture is not None
     assert (picture.mime, picture.size) == (mime, (640, 480))
     assert str(picture) == f"{mime}, 640 × 480 pixels"
 
 
 def test_what_is_no_image_is_none() -> None:
-    assert read_picture(b"%PDF-1.7") is None
-    assert read_picture(b"Hello") is None
+    assert read_image(b"%PDF-1.7") is None
+    assert read_image(b"Hello") is None
 
 
 @given(st.sampled_from([draw_png(), JPEG, GIF, WEBP_LOSSY, WEBP_LOSSLESS, WEBP_EXTENDED]), st.data())
 def test_an_image_cut_short_or_broken_is_no_exception(image: bytes, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(image)))
-    read_picture(image[:cut] + data.draw(st.binary(max_size=20)))
+    read_image(image[:cut] + data.draw(st.binary(max_size=20)))
 
 
 @pytest.mark.parametrize("url", ["", "data:", "data:image/png,abc", "data:image/png;base64,***", "http://x/"])

@@ -22,7 +22,7 @@ from tollbridge.testing.responses import (
     cut_answer,
     unseal,
 )
-from tollbridge.testing.validation import Picture, read_picture, split_data_url
+from tollbridge.testing.validation import ImageInfo, read_image, split_data_url
 from tollbridge.types.media import draw_png
 
 # SECTION What the scripted model finds in the conversation it is given.
@@ -109,9 +109,9 @@ def _describe_images(content: Any) -> Iterator[str]:
             yield f"the file {part.get('filename') or 'without a name'}"
 
 
-def _picture(url: str) -> Picture | str:
+def _picture(url: str) -> ImageInfo | str:
     label, data = split_data_url(url)
-    return read_picture(data) or f"{len(data)} bytes labelled {label} that are no image I know"
+    return read_image(data) or f"{len(data)} bytes labelled {label} that are no image I know"
 
 
 def describe(items: Sequence[Item], instructions: str | None, tools: Sequence[str]) -> Iterator[str]:

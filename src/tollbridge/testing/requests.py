@@ -16,7 +16,7 @@ from tollbridge.protocols.openresponses.schema import CompactBody, CreateBody, F
 from tollbridge.testing import validation
 from tollbridge.testing.catalog import find_language_model
 from tollbridge.testing.refusals import RequestRejected
-from tollbridge.testing.validation import read_picture, split_data_url
+from tollbridge.testing.validation import read_image, split_data_url
 
 # SECTION How the demo model counts: a small tokenizer of its own, the same for usage, counting and the window.
 #
@@ -41,7 +41,7 @@ def count_image(url: str | None, detail: str | None = None) -> int:
     if detail == "low":
         return _IMAGE_LOW
     try:
-        picture = read_picture(split_data_url(url or "")[1])
+        picture = read_image(split_data_url(url or "")[1])
     except ValueError:
         return _IMAGE_UNKNOWN
     if picture is None or picture.size is None:

@@ -20,7 +20,7 @@ from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.requests import AcceptedRequest, PrefixCache, ResponseStore, count_text
 from tollbridge.testing.responses import Resource, ScriptedAnswer, Step, make_compaction, make_events, number
 from tollbridge.testing.scenarios import Scenario, find_scenario
-from tollbridge.testing.strict import ReasoningSeals, check_rules, check_schema
+from tollbridge.testing.strict import ReasoningRegistry, check_rules, check_schema
 
 # SECTION What reached the gateway, for tests to look at: requests, and the moments clients hung up.
 
@@ -120,7 +120,7 @@ class Service:
         strict: bool = False,
     ) -> None:
         find_scenario(scenario)
-        self._seals = ReasoningSeals() if strict else None
+        self._reasoning = ReasoningRegistry() if strict else None
         self._model = model
         self.scenario = scenario
         self.settings = settings
@@ -155,7 +155,7 @@ class Service:
         return self.arrivals.is_first(hashlib.sha256(whole).digest())
 
     def accept(self, body: Mapping[str, Any], *local: ResponseStore) -> AcceptedRequest:
-        if self._seals is not None:
+        if self._reasoning is not None:
             check_schema(body)
             check_rules(body.get("input"))
         asked = validation.read_create(body)
@@ -167,8 +167,8 @@ class Service:
                 param="background",
             )
         turn = turns.accept(asked, [*local, self.memory], self._cache)
-        if self._seals is not None:
-            self._seals.check(asked.model, turn.items)
+        if self._reasoning is not None:
+            self._reasoning.check(asked.model, turn.items)
         return turn
 
     def count(self, body: Mapping[str, Any]) -> int:
@@ -189,8 +189,8 @@ class Service:
     ) -> None:
         items = (*turn.items, *output)
         self._cache.remember(turn.preface, items)
-        if self._seals is not None:
-            self._seals.keep(turn.body.model, output)
+        if self._reasoning is not None:
+            self._reasoning.add(turn.body.model, output)
         kept = [*local, self.memory] if turn.body.store is not False else local
         for memory in kept:
             memory.keep(turn.id, items)
