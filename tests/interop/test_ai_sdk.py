@@ -95,7 +95,7 @@ async def test_a_wrong_key_is_told(sdk: Sdk) -> None:
 
 async def test_a_refused_request_says_what_is_wrong(sdk: Sdk) -> None:
     [error] = (await sdk.ask("Hello", model="acme/none"))["errors"]
-    assert error["message"].startswith("The model 'acme/none' does not exist here.")
+    assert error["message"].startswith("The model 'acme/none' does not exist.")
 
 
 @pytest.mark.parametrize("fault", ["error-event", "failed", "disconnect"])

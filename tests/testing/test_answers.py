@@ -5,20 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.testing.faults import Chunk, cut_oddly, join_all
+from tollbridge.testing.faults import Chunk, join_chunks, split_chunks
 from tollbridge.testing.responses import (
     Call,
+    Disconnect,
     Draw,
-    HangUp,
     Pause,
     Refuse,
     Say,
     ScriptedAnswer,
     Think,
-    block_text,
     cut_answer,
-    seal,
-    unseal,
+    decode_encrypted_content,
+    encode_encrypted_content,
+    get_block_text,
 )
 
 TEXT = st.text(min_size=1, max_size=30)
@@ -40,7 +40,7 @@ def test_a_cut_answer_is_a_beginning_of_the_whole(blocks: list[Say], limit: int)
     assert (cut.cut is None) == (cut == whole)
     for kept, full in zip(cut.blocks, whole.blocks, strict=False):
         assert type(kept) is type(full)
-        assert block_text(full).startswith(block_text(kept))
+        assert get_block_text(full).startswith(get_block_text(kept))
 
 
 def test_a_citation_goes_with_the_words_it_stood_on() -> None:
@@ -50,11 +50,13 @@ def test_a_citation_goes_with_the_words_it_stood_on() -> None:
 
 
 def test_pauses_and_endings_keep_their_place_whatever_happens_to_the_bytes() -> None:
-    chunks: list[Chunk] = [b"abc", Pause(1), b"defg", b"h", HangUp()]
-    assert list(join_all(chunks)) == [b"abc", Pause(1), b"defgh", HangUp()]
-    assert list(cut_oddly(chunks)) == [b"a", b"bc", Pause(1), b"def", b"g", b"h", HangUp()]
+    chunks: list[Chunk] = [b"abc", Pause(1), b"defg", b"h", Disconnect()]
+    assert list(join_chunks(chunks)) == [b"abc", Pause(1), b"defgh", Disconnect()]
+    assert list(split_chunks(chunks)) == [b"a", b"bc", Pause(1), b"def", b"g", b"h", Disconnect()]
 
 
 def test_only_what_we_sealed_is_read() -> None:
-    assert unseal(seal("Grüße")) == "Grüße"
-    assert [unseal(sealed) for sealed in ("gAAAA", "tollbridge1.!", "tollbridge1._w==")] == [None] * 3
+    assert decode_encrypted_content(encode_encrypted_content("Grüße")) == "Grüße"
+    assert [
+        decode_encrypted_content(sealed) for sealed in ("gAAAA", "tollbridge1.!", "tollbridge1._w==")
+    ] == [None] * 3

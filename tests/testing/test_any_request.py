@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.testing.client import DEMO, WEATHER, assistant, result, user
 
 from tollbridge.testing.faults import FaultSettings
-from tollbridge.testing.model import fault_name
+from tollbridge.testing.model import find_fault_name
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.service import Service
@@ -77,13 +77,13 @@ def _changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 def _answered_or_refused(body: Any, scenario: str) -> None:
     service = Service("demo", None, FaultSettings())
-    fault_name(body.get("input"))
+    find_fault_name(body.get("input"))
     try:
         turn = service.accept(body)
     except RequestRejected as refused:
         assert 400 <= refused.status < 500  # noqa: PT017
         return
-    assert list(service.steps(turn, SCENARIOS[scenario]))
+    assert list(service.make_steps(turn, SCENARIOS[scenario]))
 
 
 @settings(max_examples=300, deadline=None)

@@ -84,6 +84,6 @@ async def test_other_tools_are_another_beginning(client: Client) -> None:
 def test_the_cache_forgets_the_oldest() -> None:
     cache = PrefixCache(limit=3)
     for word in "abc":
-        cache.remember(word, [user(word)])
+        cache.add(word, [user(word)])
     assert cache.cached_tokens("a", 0, [user("a")]) == 0
     assert cache.cached_tokens("c", 0, [user("c")]) == 5

@@ -218,7 +218,7 @@ async def test_a_body_too_large_is_refused(client: Client) -> None:
 
 
 async def test_an_unknown_scenario_does_not_start() -> None:
-    with pytest.raises(RequestError, match="no scenario 'nonsense'"):
+    with pytest.raises(RequestError, match="Unknown scenario 'nonsense'"):
         Gateway(scenario="nonsense")
 
 
