@@ -122,7 +122,7 @@ async def test_a_local_model_that_dies_is_told() -> None:
         server.kill()
         _, said = await process.communicate()
         assert process.returncode == 1
-        assert b"Error: The local model stopped by itself (exit code -9)." in said
+        assert b"Error: The local model stopped unexpectedly (exit code -9)." in said
 
 
 async def test_a_strict_gateway_says_where_a_request_is_wrong() -> None:

@@ -62,14 +62,14 @@ def test_the_process_that_holds_the_model_starts_without_a_warning() -> None:
 async def test_without_the_extra_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     error = await failure(LocalModel())
-    assert error.advice == "Install it: pip install xllamacpp"
+    assert error.advice == "Install it: pip install 'tollbridge[local]'"
 
 
 @slow
 async def test_a_taken_port_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert (await failure(LocalModel(port=port))).message == f"Port {port} is taken."
+        assert (await failure(LocalModel(port=port))).message == f"Port {port} is already in use."
 
 
 @slow
@@ -93,7 +93,7 @@ async def test_a_server_that_dies_is_told() -> None:
         children()[0].kill()
         async with asyncio.timeout(5):
             error = await local.wait()
-    assert error.message == "The local model stopped by itself (exit code -9)."
+    assert error.message == "The local model stopped unexpectedly (exit code -9)."
 
 
 @slow

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import time
@@ -272,6 +273,8 @@ class Gateway:
             self._port = await self._listen(self._port)
         except OSError as error:
             await self.stop()
+            if error.errno == errno.EADDRINUSE:
+                raise RequestError(f"Port {self._port} is already in use.") from error
             raise RequestError(
                 f"Cannot listen on {self._host} port {self._port}: {error.strerror or error}."
             ) from error
