@@ -1,4 +1,4 @@
-"""npm packages for tests: those of the lock file beside this, installed once, run by our own Node."""
+"""Install the npm packages of a lock file once, and run modules with the Node of the project."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _install(folder: Path) -> None:
 
 
 async def run_script(script: bytes, task: Any, folder: Path) -> Any:
-    """Run a module with `task` as its argument; what it prints, as JSON."""
+    """Run a module with `task` as its argument, and return its output, decoded from JSON."""
     # Given on standard input, a module finds its packages from the working directory.
     process = await asyncio.create_subprocess_exec(
         NODE,

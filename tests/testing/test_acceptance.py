@@ -1,4 +1,4 @@
-"""The seventeen acceptance cases of the specification, written anew."""
+"""The seventeen acceptance cases of the specification."""
 
 from __future__ import annotations
 

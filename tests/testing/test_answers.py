@@ -1,4 +1,4 @@
-"""An answer that is cut goes as far as its tokens, and says why it stops."""
+"""Scripted answers: cutting, and how chunks are split and joined."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BLOCKS = st.lists(
 
 
 @given(BLOCKS, st.integers(0, 60))
-def test_a_cut_answer_is_a_beginning_of_the_whole(blocks: list[Say], limit: int) -> None:
+def test_a_cut_answer_is_a_prefix_of_the_whole_answer(blocks: list[Say], limit: int) -> None:
     whole = ScriptedAnswer(blocks=tuple(blocks))
     cut = cut_answer(whole, limit)
     assert cut.output_tokens <= max(limit, 0)
@@ -43,19 +43,19 @@ def test_a_cut_answer_is_a_beginning_of_the_whole(blocks: list[Say], limit: int)
         assert get_block_text(full).startswith(get_block_text(kept))
 
 
-def test_a_citation_goes_with_the_words_it_stood_on() -> None:
+def test_a_citation_is_dropped_with_the_text_it_refers_to() -> None:
     cites = (("first", "https://example.com/1", "One"), ("second", "https://example.com/2", "Two"))
     whole = ScriptedAnswer(blocks=(Say("See the first and the second source", cites),))
     assert cut_answer(whole, 4).blocks == (Say("See the first and", cites[:1]),)
 
 
-def test_pauses_and_endings_keep_their_place_whatever_happens_to_the_bytes() -> None:
+def test_pauses_and_disconnects_keep_their_position_when_bytes_are_split_or_joined() -> None:
     chunks: list[Chunk] = [b"abc", Pause(1), b"defg", b"h", Disconnect()]
     assert list(join_chunks(chunks)) == [b"abc", Pause(1), b"defgh", Disconnect()]
     assert list(split_chunks(chunks)) == [b"a", b"bc", Pause(1), b"def", b"g", b"h", Disconnect()]
 
 
-def test_only_what_we_sealed_is_read() -> None:
+def test_only_encrypted_content_of_this_gateway_is_decoded() -> None:
     assert decode_encrypted_content(encode_encrypted_content("Grüße")) == "Grüße"
     assert [
         decode_encrypted_content(sealed) for sealed in ("gAAAA", "tollbridge1.!", "tollbridge1._w==")

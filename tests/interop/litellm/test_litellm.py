@@ -1,4 +1,4 @@
-"""A real litellm proxy before a chat server: doctor passes, and a turn with tools works through it."""
+"""A real litellm proxy for a chat server: doctor passes, and a turn with tools works."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_doctor_passes_and_a_turn_with_tools_works_with_the_profile_it_wri
     assert str(upstream.requests[-1]["messages"]).count("data:image/png") == 2  # none was lost on the way
 
 
-async def test_two_calls_and_thoughts_arrive(litellm: Proxy) -> None:
+async def test_two_calls_and_reasoning_arrive(litellm: Proxy) -> None:
     _, parts = await answer(litellm, Message(Role.USER, "Call the tool twice, in parallel."))
     cities = [part.input["city"] for part in parts if isinstance(part, ToolCallPart)]
     assert cities == ["Paris", "Rome"]
@@ -108,7 +108,7 @@ async def test_two_calls_and_thoughts_arrive(litellm: Proxy) -> None:
     assert turn.finish_reason == "length"
 
 
-async def test_a_failure_behind_the_proxy_has_its_kind(litellm: Proxy) -> None:
+async def test_a_failure_of_the_upstream_has_its_kind(litellm: Proxy) -> None:
     kinds = {"fail-400": "invalid_request", "fail-429": "rate_limited", "fail-500": "server"}
     for word, kind in kinds.items():
         with pytest.raises(BridgeError) as caught:
@@ -116,7 +116,7 @@ async def test_a_failure_behind_the_proxy_has_its_kind(litellm: Proxy) -> None:
         assert caught.value.kind == kind
 
 
-async def test_a_wrong_key_is_no_chat_and_is_never_shown(litellm: Proxy) -> None:
+async def test_a_wrong_key_is_rejected_and_never_shown(litellm: Proxy) -> None:
     wrong = "sk-wrong-0123456789abcdef"
     examination = await examined(litellm, wrong)
     assert not examination.can_chat

@@ -37,7 +37,7 @@ _WISH = re.compile(r"\btool (\w+) on (/\S+)")
 
 
 class Upstream:
-    """A server on a free loopback port while the block lasts. `requests` are the bodies that came."""
+    """Run a server on a free loopback port while the block lasts. `requests` are the received bodies."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -85,12 +85,12 @@ def _last_words(body: dict[str, Any]) -> str:
 
 
 def asked(body: dict[str, Any]) -> str:
-    """The last words of the user, small."""
+    """Return the last text of the user in lower case."""
     return _last_words(body).lower()
 
 
 def _roles_after_answer(body: dict[str, Any]) -> list[str]:
-    """Who spoke since the model last did."""
+    """Return the roles of the messages after the last message of the model."""
     roles = [message["role"] for message in body["messages"]]
     spoke = [place for place, role in enumerate(roles) if role == "assistant"]
     return roles[spoke[-1] + 1 :] if spoke else roles
@@ -122,7 +122,7 @@ def _call(index: int, name: str, arguments: dict[str, str]) -> dict[str, Any]:
 
 
 def answer(body: dict[str, Any], said: str) -> tuple[str, str]:
-    """The text, which quotes the system prompt and tools' results, and why it ended."""
+    """Return the text, which quotes the system prompt and the tool results, and the finish reason."""
     words = [TEXT]
     words += [
         str(each["content"])[:QUOTED]
