@@ -85,7 +85,7 @@ async def test_an_error_has_its_message(
 ) -> None:
     [error] = (await sdk.ask(f"Hello fault:{fault}", stream=stream))["errors"]
     assert (error["status"], error["retryable"]) == (status, retryable)
-    assert len(error["message"].split()) >= 4  # ours, and not the name of the status
+    assert len(error["message"].split()) >= 4  # the message of the gateway, not the name of the status
 
 
 async def test_a_wrong_key_is_reported(sdk: Sdk) -> None:

@@ -74,7 +74,7 @@ async def test_a_tool_is_called_and_its_result_is_answered(client: openai.AsyncO
     history: Any = [*asked, call.to_dict(), result]
     answer = await client.responses.create(model=MODEL, input=history, tools=[WEATHER])
     assert answer.output_text.startswith("The tool get_weather answered: “Sunny”.")
-    # Or by leaving the history to the server.
+    # The same with the history stored on the server.
     answer = await client.responses.create(
         model=MODEL, input=[result], tools=[WEATHER], previous_response_id=response.id
     )

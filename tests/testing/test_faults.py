@@ -27,7 +27,7 @@ STATUSES = {
     "overloaded": (503, "overloaded"),
     "context-too-long": (400, "context_length_exceeded"),
 }
-# Framing and bytes differ, what is said does not.
+# Only the framing and the bytes differ, the text does not.
 HARMLESS = (
     "brotli",
     "byte-order-mark",
@@ -127,7 +127,7 @@ async def test_frames_are_split_inside_characters(gateway: Gateway) -> None:
         body = {"model": "tollbridge/demo", "input": "🌉🌉🌉🌉🌉🌉 fault:cut-frames", "stream": True}
         async with session.post(f"{gateway.url}/responses", json=body) as reply:
             pieces = [chunk async for chunk, _ in reply.content.iter_chunks()]
-    assert max(map(len, pieces)) <= 17 * 8  # a reader may get several writes at once
+    assert max(map(len, pieces)) <= 17 * 8  # one read can return several writes
     assert any(piece and piece[-1] >= 0x80 and not _decodes(piece) for piece in pieces)
 
 

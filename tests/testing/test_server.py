@@ -223,7 +223,7 @@ async def test_an_unknown_scenario_is_an_error() -> None:
 
 
 async def test_the_error_names_the_port_that_is_in_use(gateway: Gateway) -> None:
-    with pytest.raises(RequestError, match=f"port {gateway.port}"):
+    with pytest.raises(RequestError, match=f"Port {gateway.port} is already in use"):
         await Gateway(port=gateway.port).start()
 
 

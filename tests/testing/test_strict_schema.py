@@ -146,7 +146,7 @@ def test_a_request_with_every_field_is_accepted() -> None:
 
 def test_the_check_and_the_json_schema_agree_on_hundreds_of_requests() -> None:
     if allows({}, "CreateResponseBody") is None:
-        pytest.skip("the specification's schema is not at hand")
+        pytest.skip("the specification's schema is not available")
     chance = random.Random(6)
     verdicts = {True: 0, False: 0}
     for _ in range(MUTATIONS):

@@ -24,7 +24,7 @@ async def _refused(client: Client, message: str | bytes | dict[str, Any]) -> dic
                 await socket.send_json(message)
         event: dict[str, Any] = await socket.receive_json(timeout=5)
         check_shape(event, "WebSocketErrorEvent")
-        # The connection goes on.
+        # The connection stays open.
         await socket.send_json({"type": "response.create", "model": DEMO, "input": "Hi"})
         assert (await socket.receive_json(timeout=5))["type"] == "response.created"
     return event

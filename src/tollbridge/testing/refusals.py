@@ -115,7 +115,7 @@ def rate_limit_with_date() -> CannedReply:
     """Return a 429 whose Retry-After is a date."""
     # A date has whole seconds. Add one, so that the date is never in the past.
     date = formatdate(time.time() + RETRY_AFTER + 1, usegmt=True)
-    message = "Rate limited (simulated)."
+    message = "Rate limited (simulated by the gateway)."
     return make_error(429, "rate_limit_exceeded", message, {"Retry-After": date})()
 
 

@@ -298,7 +298,7 @@ def test_the_real_model_receives_every_value(
     assert verdict["error"] is None
     found = list(leaves(verdict["prompt"]))
     if name == "an image in an answer":
-        messages = [user("Draw"), model("Here:", "[image/png: 16 bytes]"), user("Nice")]  # as was asked for
+        messages = [user("Draw"), model("Here:", "[image/png: 16 bytes]"), user("Nice")]  # as requested
     lost = [value for value in values(messages) if not received(value, found)]
     assert lost == []
 

@@ -42,7 +42,7 @@ def installed() -> Path:
     target = _BUILD / f"litellm-{mark}"
     if not (target / "installed").is_file():
         _BUILD.mkdir(exist_ok=True)
-        # A virtual environment knows its own path, so it is made in place; a lock keeps others waiting.
+        # A virtual environment contains its own path, so create it in place, with a lock for other processes.
         with _locked(_BUILD / f"litellm-{mark}.lock"):
             if not (target / "installed").is_file():
                 _install(target)

@@ -77,7 +77,7 @@ async def test_doctor_passes_and_a_turn_with_tools_works_with_the_profile_it_wri
     assert examination.requests <= 22
     assert examination.server is not None
     assert examination.server.name == "litellm"
-    assert examination.quirks == known_quirks("litellm")  # what is shipped is what is measured here
+    assert examination.quirks == known_quirks("litellm")  # the shipped profile equals the measured one
     save_profile(litellm.url, litellm.model, examination.quirks, folder=tmp_path)
 
     asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.image()))
@@ -94,7 +94,7 @@ async def test_doctor_passes_and_a_turn_with_tools_works_with_the_profile_it_wri
     assert "Be a bridge." in said(parts)
     assert turn.usage is not None
     assert (turn.usage.input_tokens, turn.usage.cached_tokens) == (21, 4)
-    assert str(upstream.requests[-1]["messages"]).count("data:image/png") == 2  # none was lost on the way
+    assert str(upstream.requests[-1]["messages"]).count("data:image/png") == 2  # no image was lost
 
 
 async def test_two_calls_and_reasoning_arrive(litellm: Proxy) -> None:
