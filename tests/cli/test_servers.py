@@ -88,7 +88,7 @@ async def test_a_taken_port_is_told() -> None:
         port = taken.getsockname()[1]
         result = await tollbridge("gateway", "--port", str(port))
     assert result.code == 1
-    assert f"port {port}" in result.err
+    assert f"Port {port} is already in use" in result.err
     assert "Choose another port" in result.err
 
 

@@ -180,9 +180,9 @@ async def test_a_broken_stream_has_some_output(gateway: Gateway, name: str) -> N
                     data += chunk
     assert "response.output_text.delta" in types(read_loosely(data))
     assert b"response.completed" not in data
-    [arrival] = gateway.requests
-    assert arrival.dropped
-    assert arrival.hung_up_at is None
+    [received] = gateway.requests
+    assert received.dropped
+    assert received.hung_up_at is None
 
 
 @pytest.mark.parametrize("name", [*BROKEN, "hang-up", "stall-headers"])

@@ -14,7 +14,7 @@ from tollbridge.testing.service import SCENARIO_HEADER
 
 async def test_a_redirect_stays_on_its_host(client: Client, gateway: Gateway) -> None:
     assert (await client.ask("Hi fault:redirect")).status == 200
-    assert [arrival.path for arrival in gateway.requests] == ["/v1/responses", "/moved/v1/responses"]
+    assert [received.path for received in gateway.requests] == ["/v1/responses", "/moved/v1/responses"]
 
 
 async def test_a_redirect_to_another_port_is_recorded_there(client: Client, gateway: Gateway) -> None:

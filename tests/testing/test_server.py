@@ -98,12 +98,12 @@ async def test_a_key_is_required_if_one_is_configured(session: aiohttp.ClientSes
 async def test_received_requests_are_recorded_without_the_key(client: Client, gateway: Gateway) -> None:
     headers = {"Authorization": f"Bearer {KEY}", "X-Extra": "1"}
     await client.post("/responses", {"model": DEMO, "input": "Hi"}, headers)
-    [arrival] = gateway.requests
-    assert (arrival.method, arrival.path, arrival.status) == ("POST", "/v1/responses", 200)
-    assert arrival.body == {"model": DEMO, "input": "Hi"}
-    assert (arrival.headers["x-extra"], arrival.headers["authorization"]) == ("1", "[redacted]")
-    assert arrival.bearer == KEY
-    assert KEY not in repr(arrival)
+    [received] = gateway.requests
+    assert (received.method, received.path, received.status) == ("POST", "/v1/responses", 200)
+    assert received.body == {"model": DEMO, "input": "Hi"}
+    assert (received.headers["x-extra"], received.headers["authorization"]) == ("1", "[redacted]")
+    assert received.bearer == KEY
+    assert KEY not in repr(received)
 
 
 async def test_every_response_has_a_request_id(client: Client, gateway: Gateway) -> None:

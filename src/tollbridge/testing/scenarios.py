@@ -81,7 +81,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _RETRY_HEADERS = {"Retry-After": str(RETRY_AFTER)}
-_RATE_LIMIT = make_error(429, "rate_limit_exceeded", "Rate limited (simulated by the gateway).", _RETRY_HEADERS)
+_RATE_LIMIT = make_error(
+    429, "rate_limit_exceeded", "Rate limited (simulated by the gateway).", _RETRY_HEADERS
+)
 _SERVER_ERROR = make_error(500, "server_error", "This is a simulated server error.")
 
 _ANSWERS: dict[str, Scenario] = {
