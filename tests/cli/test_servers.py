@@ -88,7 +88,7 @@ async def test_a_taken_port_is_told() -> None:
         port = taken.getsockname()[1]
         result = await tollbridge("gateway", "--port", str(port))
     assert result.code == 1
-    assert f"port {port}" in result.err
+    assert f"Port {port} is already in use" in result.err
     assert "Choose another port" in result.err
 
 
@@ -122,7 +122,7 @@ async def test_a_local_model_that_dies_is_told() -> None:
         server.kill()
         _, said = await process.communicate()
         assert process.returncode == 1
-        assert b"Error: The local model stopped by itself (exit code -9)." in said
+        assert b"Error: The local model stopped unexpectedly (exit code -9)." in said
 
 
 async def test_a_strict_gateway_says_where_a_request_is_wrong() -> None:

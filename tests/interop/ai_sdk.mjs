@@ -1,4 +1,4 @@
-// Ask through the AI SDK's Open Responses provider, and print everything it gives back.
+// Send a request with the AI SDK's Open Responses provider, and print the whole result.
 import { createOpenResponses } from "@ai-sdk/open-responses";
 import { generateText, isStepCount, jsonSchema, streamText, tool } from "ai";
 

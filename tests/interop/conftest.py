@@ -1,4 +1,4 @@
-"""Real clients of other people against the embedded gateway."""
+"""Fixtures for tests of third-party clients with the embedded gateway."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tollbridge.testing.server import Gateway
 
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
-    """The folder with the npm packages these tests need."""
+    """The folder with the npm packages that these tests need."""
     return node.installed()
 
 

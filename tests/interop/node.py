@@ -1,4 +1,4 @@
-"""npm packages for tests: those of the lock file beside this, installed once, run by our own Node."""
+"""Install the npm packages of a lock file once, and run modules with the Node of the project."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _RUN_SECONDS = 60
 
 
 def installed(source: Path = _HERE) -> Path:
-    """A folder in which the packages of `source`'s lock file are installed, made on first use.
+    """Return a folder with the packages of `source`'s lock file, after installing them if needed.
 
-    It is named after the lock file, so a change of the lock is a new folder; and it is put in place in one
-    step, so that several test processes may ask at once.
+    The name of the folder depends on the lock file, so a changed lock file gets a new folder. The folder is
+    created atomically, so that several test processes can do this at the same time.
     """
     names = [name for name in _INPUTS if (source / name).is_file()]
     mark = hashlib.sha256(b"".join((source / name).read_bytes() for name in names)).hexdigest()[:16]
@@ -41,7 +41,7 @@ def installed(source: Path = _HERE) -> Path:
         try:
             made.rename(target)
         except OSError:
-            if not target.is_dir():  # another process was first: its folder serves
+            if not target.is_dir():  # another process has created it
                 raise
     return target
 
@@ -60,8 +60,8 @@ def _install(folder: Path) -> None:
 
 
 async def run_script(script: bytes, task: Any, folder: Path) -> Any:
-    """Run a module with `task` as its argument; what it prints, as JSON."""
-    # Given on standard input, a module finds its packages from the working directory.
+    """Run a module with `task` as its argument, and return its output, decoded from JSON."""
+    # A module on standard input resolves its imports from the working directory.
     process = await asyncio.create_subprocess_exec(
         NODE,
         "--input-type=module",

@@ -1,4 +1,4 @@
-"""The AI SDK's Open Responses provider, from npm, consumes the gateway."""
+"""The AI SDK's Open Responses provider, from npm, with the gateway."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_reasoning_arrives(sdk: Sdk, stream: bool) -> None:
 
 
 @STREAMED
-async def test_a_tool_is_called_and_its_result_told(sdk: Sdk, gateway: Gateway, stream: bool) -> None:
+async def test_a_tool_is_called_and_its_result_is_answered(sdk: Sdk, gateway: Gateway, stream: bool) -> None:
     tools = [{**WEATHER, "result": "Sunny"}]
     found = await sdk.ask("The weather in Rome?", stream=stream, tools=tools, steps=3)
     assert [call["input"] for call in found["calls"]] == [{"location": "Rome"}]
@@ -69,7 +69,7 @@ async def test_a_tool_is_called_and_its_result_told(sdk: Sdk, gateway: Gateway, 
 
 
 @STREAMED
-async def test_parallel_calls_arrive_both(sdk: Sdk, stream: bool) -> None:
+async def test_both_parallel_calls_arrive(sdk: Sdk, stream: bool) -> None:
     found = await sdk.ask("Both in parallel", stream=stream, tools=[WEATHER, TIME])
     assert [call["toolName"] for call in found["calls"]] == ["get_weather", "get_time"]
     assert found["finish"] == "tool-calls"
@@ -80,30 +80,30 @@ async def test_parallel_calls_arrive_both(sdk: Sdk, stream: bool) -> None:
     ("fault", "status", "retryable"),
     [("not-found", 404, False), ("rate-limit", 429, True), ("server-error", 500, True)],
 )
-async def test_an_error_is_told_with_its_message(
+async def test_an_error_has_its_message(
     sdk: Sdk, fault: str, status: int, retryable: bool, stream: bool
 ) -> None:
     [error] = (await sdk.ask(f"Hello fault:{fault}", stream=stream))["errors"]
     assert (error["status"], error["retryable"]) == (status, retryable)
-    assert len(error["message"].split()) >= 4  # ours, and not the name of the status
+    assert len(error["message"].split()) >= 4  # the message of the gateway, not the name of the status
 
 
-async def test_a_wrong_key_is_told(sdk: Sdk) -> None:
+async def test_a_wrong_key_is_reported(sdk: Sdk) -> None:
     [error] = (await sdk.ask("Hello", apiKey="wrong"))["errors"]
     assert (error["status"], error["message"]) == (401, "The API key is wrong.")
 
 
-async def test_a_refused_request_says_what_is_wrong(sdk: Sdk) -> None:
+async def test_a_rejected_request_has_an_error_message(sdk: Sdk) -> None:
     [error] = (await sdk.ask("Hello", model="acme/none"))["errors"]
-    assert error["message"].startswith("The model 'acme/none' does not exist here.")
+    assert error["message"].startswith("The model 'acme/none' does not exist.")
 
 
 @pytest.mark.parametrize("fault", ["error-event", "failed", "disconnect"])
-async def test_what_was_said_before_a_failure_is_kept(sdk: Sdk, fault: str) -> None:
+async def test_the_output_before_a_failure_is_kept(sdk: Sdk, fault: str) -> None:
     found = await sdk.ask(f"Hello fault:{fault}", stream=True)
     assert found["text"].startswith("You said “Hello”.")
     assert found["errors"]
 
 
-async def test_an_incomplete_answer_ends_for_length(sdk: Sdk) -> None:
+async def test_an_incomplete_answer_has_the_finish_reason_length(sdk: Sdk) -> None:
     assert (await sdk.ask("Be incomplete", stream=True))["finish"] == "length"

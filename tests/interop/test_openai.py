@@ -1,4 +1,4 @@
-"""OpenAI's own client, from PyPI, consumes the gateway."""
+"""OpenAI's client, from PyPI, with the gateway."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_text_and_usage_arrive(client: openai.AsyncOpenAI) -> None:
     assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens
 
 
-async def test_a_stream_adds_up_to_its_end(client: openai.AsyncOpenAI) -> None:
+async def test_the_deltas_of_a_stream_add_up_to_the_final_text(client: openai.AsyncOpenAI) -> None:
     text = ""
     async for event in await client.responses.create(model=MODEL, input="Grüße 🌉\u2028", stream=True):
         if event.type == "response.output_text.delta":
@@ -46,7 +46,7 @@ async def test_a_stream_adds_up_to_its_end(client: openai.AsyncOpenAI) -> None:
     assert text.startswith("You said “Grüße 🌉")
 
 
-async def test_the_strict_stream_helper_is_content(client: openai.AsyncOpenAI) -> None:
+async def test_the_strict_stream_helper_raises_nothing(client: openai.AsyncOpenAI) -> None:
     async with client.responses.stream(model=MODEL, input="Think, then cite", tools=[WEATHER]) as stream:
         kinds = [event.type async for event in stream]
         response = await stream.get_final_response()
@@ -64,7 +64,7 @@ async def test_reasoning_arrives(client: openai.AsyncOpenAI) -> None:
     assert response.usage.output_tokens_details.reasoning_tokens > 0
 
 
-async def test_a_tool_is_called_and_its_result_told(client: openai.AsyncOpenAI) -> None:
+async def test_a_tool_is_called_and_its_result_is_answered(client: openai.AsyncOpenAI) -> None:
     asked: Any = [{"role": "user", "content": "The weather in Rome?"}]
     response = await client.responses.create(model=MODEL, input=asked, tools=[WEATHER])
     [call] = response.output
@@ -74,14 +74,14 @@ async def test_a_tool_is_called_and_its_result_told(client: openai.AsyncOpenAI) 
     history: Any = [*asked, call.to_dict(), result]
     answer = await client.responses.create(model=MODEL, input=history, tools=[WEATHER])
     assert answer.output_text.startswith("The tool get_weather answered: “Sunny”.")
-    # Or by leaving the history to the server.
+    # The same with the history stored on the server.
     answer = await client.responses.create(
         model=MODEL, input=[result], tools=[WEATHER], previous_response_id=response.id
     )
     assert answer.output_text.startswith("The tool get_weather answered: “Sunny”.")
 
 
-async def test_parallel_calls_stream_both(client: openai.AsyncOpenAI) -> None:
+async def test_both_parallel_calls_are_streamed(client: openai.AsyncOpenAI) -> None:
     request = client.responses.create(model=MODEL, input="In parallel", tools=[WEATHER, TIME], stream=True)
     done = [event.item async for event in await request if event.type == "response.output_item.done"]
     assert [item.name for item in done if item.type == "function_call"] == ["get_weather", "get_time"]
@@ -97,7 +97,7 @@ async def test_a_refusal_and_an_image_arrive(client: openai.AsyncOpenAI) -> None
     assert drawn.result is not None
 
 
-async def test_an_incomplete_answer_says_so(client: openai.AsyncOpenAI) -> None:
+async def test_an_incomplete_answer_is_marked(client: openai.AsyncOpenAI) -> None:
     response = await client.responses.create(model=MODEL, input="long", max_output_tokens=20)
     assert response.status == "incomplete"
     assert response.incomplete_details is not None
@@ -125,13 +125,13 @@ async def test_errors_have_their_kind_code_and_request_id(
     assert caught.value.request_id == gateway.requests[0].id
 
 
-async def test_a_wrong_key_is_told(gateway: Gateway) -> None:
+async def test_a_wrong_key_is_reported(gateway: Gateway) -> None:
     async with openai.AsyncOpenAI(base_url=gateway.url, api_key="wrong", max_retries=0) as client:
         with pytest.raises(openai.AuthenticationError, match="The API key is wrong"):
             await client.models.list()
 
 
-async def test_an_error_mid_stream_is_raised_after_what_was_said(client: openai.AsyncOpenAI) -> None:
+async def test_an_error_mid_stream_is_raised_after_the_output_before_it(client: openai.AsyncOpenAI) -> None:
     text = ""
     stream = await client.responses.create(model=MODEL, input="Hi fault:error-event", stream=True)
     with pytest.raises(openai.APIError, match="stopped working"):  # noqa: PT012
@@ -141,7 +141,7 @@ async def test_an_error_mid_stream_is_raised_after_what_was_said(client: openai.
     assert text.startswith("You said “Hi”.")
 
 
-async def test_its_retries_meet_retry_after(gateway: Gateway) -> None:
+async def test_the_clients_retries_honour_retry_after(gateway: Gateway) -> None:
     async with openai.AsyncOpenAI(base_url=gateway.url, api_key="tb-interop-key", max_retries=2) as client:
         response = await client.responses.create(model=MODEL, input="Hi fault:rate-limit-once")
     assert response.status == "completed"

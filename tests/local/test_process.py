@@ -1,4 +1,4 @@
-"""The process that serves a model: a real llama.cpp, and the ways in which it does not start."""
+"""The server process of a local model: a real llama.cpp, and errors at the start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from tollbridge.local.fetch import SMOLLM2, LocalModelFailed
 from tollbridge.local.process import LocalModel
 
-slow = pytest.mark.slow  # these load the real model, and fetch it where it is missing
+slow = pytest.mark.slow  # these load the real model, and download it if it is missing
 
 
 async def failure(model: LocalModel) -> LocalModelFailed:
@@ -32,7 +32,7 @@ def children() -> list[psutil.Process]:
     return [child for child in psutil.Process().children() if "tollbridge.local.server" in child.cmdline()]
 
 
-async def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_a_missing_file_is_reported_with_its_path(tmp_path: Path) -> None:
     error = await failure(LocalModel(tmp_path / "none.gguf"))
     assert error.message == f"{tmp_path / 'none.gguf'} cannot be read: No such file or directory."
 
@@ -41,39 +41,41 @@ async def test_a_folder_is_not_a_model(tmp_path: Path) -> None:
     assert "Is a directory" in (await failure(LocalModel(tmp_path))).message
 
 
-async def test_a_file_of_another_kind_is_refused_before_anything_starts(tmp_path: Path) -> None:
+async def test_a_file_of_another_format_is_rejected_before_the_start(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear model")
     error = await failure(LocalModel(tmp_path / "letter.txt"))
     assert "is not a GGUF file" in error.message
 
 
-async def test_a_broken_model_is_an_error_of_one_sentence(tmp_path: Path) -> None:
+async def test_a_corrupt_model_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + b"\x00" * 1000)
     error = await failure(LocalModel(tmp_path / "broken.gguf"))
     assert error.message == f"{tmp_path / 'broken.gguf'} is not a model that llama.cpp can load."
 
 
-def test_the_process_that_holds_the_model_starts_without_a_warning() -> None:
+def test_the_server_process_starts_without_a_warning() -> None:
     run = [sys.executable, "-W", "error", "-m", "tollbridge.local.server", "--help"]
     result = subprocess.run(run, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
 
 
-async def test_without_the_extra_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_package_is_reported_with_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     error = await failure(LocalModel())
-    assert error.advice == "Install it: pip install xllamacpp"
+    assert error.advice == "Install it: pip install 'tollbridge[local]'"
 
 
 @slow
-async def test_a_taken_port_is_told() -> None:
+async def test_a_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert (await failure(LocalModel(port=port))).message == f"Port {port} is taken."
+        assert (await failure(LocalModel(port=port))).message == f"Port {port} is already in use."
 
 
 @slow
-async def test_the_model_answers_on_loopback_and_is_gone_afterwards() -> None:
+async def test_the_model_answers_on_loopback_and_exits_afterwards() -> None:
     async with LocalModel(context=1024) as local, aiohttp.ClientSession() as session:
         assert local.url.startswith("http://127.0.0.1:")
         async with session.get(f"{local.url}/models") as reply:
@@ -88,12 +90,12 @@ async def test_the_model_answers_on_loopback_and_is_gone_afterwards() -> None:
 
 
 @slow
-async def test_a_server_that_dies_is_told() -> None:
+async def test_a_crash_of_the_server_is_reported() -> None:
     async with LocalModel(context=512) as local:
         children()[0].kill()
         async with asyncio.timeout(5):
             error = await local.wait()
-    assert error.message == "The local model stopped by itself (exit code -9)."
+    assert error.message == "The local model stopped unexpectedly (exit code -9)."
 
 
 @slow
@@ -114,7 +116,7 @@ asyncio.run(main())
 
 
 @slow
-def test_the_server_dies_with_its_parent_even_when_that_is_killed() -> None:
+def test_the_server_exits_with_its_parent_even_if_the_parent_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "ready\n"

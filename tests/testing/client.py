@@ -1,4 +1,4 @@
-"""A client for tests that hides nothing: it sends bodies and gives back statuses, headers and bytes."""
+"""A client for tests that returns status, headers and bytes unchanged."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Client:
 
 
 def read_events(data: bytes) -> list[dict[str, Any]]:
-    """The events of a stream as the specification frames it; anything else fails the test."""
+    """Decode a stream with the framing of the specification; any other framing fails the test."""
     frames = data.split(b"\n\n")
     assert frames[-2:] == [b"data: [DONE]", b""]
     events = []
@@ -91,7 +91,7 @@ def read_events(data: bytes) -> list[dict[str, Any]]:
 
 
 def read_loosely(data: bytes) -> list[dict[str, Any]]:
-    """Whatever JSON the `data:` lines of a stream hold, however they are framed."""
+    """Decode the JSON in the `data:` lines of a stream, whatever its framing."""
     events = []
     for frame in data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n"):
         lines = [line[5:].strip() for line in frame.split(b"\n") if line.startswith(b"data:")]

@@ -1,4 +1,4 @@
-"""A running gateway and a plain HTTP client for every test here."""
+"""Fixtures: a running gateway and a plain HTTP client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol's own rules: its schema, where that file is at hand, and the order of its events."""
+"""Check values against the specification: its JSON schema, if available, and the order of events."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _event_schemas() -> dict[str, str]:
 
 
 def check_shape(value: Any, name: str) -> None:
-    """That the value is what the schema of that name allows. Without the schema nothing is said."""
+    """Assert that the schema of that name allows the value. Without the file nothing is checked."""
     if _document() is None:
         return
     errors = sorted(_validator(name).iter_errors(value), key=lambda error: len(error.path))
@@ -50,7 +50,7 @@ def check_shape(value: Any, name: str) -> None:
 
 
 def allows(value: Any, name: str) -> bool | None:
-    """Whether the schema of that name allows the value; `None` where the schema is not at hand."""
+    """Whether the schema of that name allows the value; None if the file is not available."""
     return None if _document() is None else bool(_validator(name).is_valid(value))
 
 
@@ -61,7 +61,7 @@ def check_event_shapes(events: Sequence[dict[str, Any]]) -> None:
         check_shape(event, _event_schemas()[event["type"]])
 
 
-# What may come after what, in the life of a response.
+# Which event can follow which, for the events of a response.
 _NEXT: dict[str, frozenset[str]] = {
     "": frozenset({"created"}),
     "created": frozenset({"queued", "in_progress"}),
@@ -71,7 +71,7 @@ _NEXT: dict[str, frozenset[str]] = {
 
 
 def check_stream(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """That the events obey the rules of order and add up. Gives the final response."""
+    """Assert that events are in order and add up, and return the final response."""
     numbers = [event["sequence_number"] for event in events]
     assert all(one < other for one, other in itertools.pairwise(numbers)), "numbers must increase"
     stage, items = "", _Items()
@@ -111,7 +111,7 @@ _TEXTS = {
 
 
 class _Items:
-    """The items of a stream, each open from `added` to `done`, its deltas collected on the way."""
+    """The items of a stream. Each is open from `added` to `done`, and its deltas are collected."""
 
     def __init__(self) -> None:
         self.finished: list[dict[str, Any]] = []

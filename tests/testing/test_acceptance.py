@@ -1,4 +1,4 @@
-"""The seventeen acceptance cases of the specification, written anew."""
+"""The seventeen acceptance cases of the specification."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Socket:
         self._socket = socket
 
     async def create(self, given: Any, **fields: Any) -> list[dict[str, Any]]:
-        """Every event until the response, or the try, is over."""
+        """Send a request and return every event until the response ends or fails."""
         await self._socket.send_json({"type": "response.create", "model": DEMO, "input": given, **fields})
         events: list[dict[str, Any]] = []
         while True:
@@ -155,7 +155,7 @@ async def test_websocket_continuation(client: Client) -> None:
         first = await socket.completed("Remember the word heron.", store=False)
         second = await socket.completed("Which word?", store=False, previous_response_id=first["id"])
     assert second["previous_response_id"] == first["id"]
-    # One message of ours, one of the model's, and the new one.
+    # The first user message, the answer, and the new user message.
     assert "I was given 3 items" in str(second["output"])
 
 

@@ -1,24 +1,24 @@
-"""An answer that is cut goes as far as its tokens, and says why it stops."""
+"""Scripted answers: cutting, and how chunks are split and joined."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.testing.faults import Chunk, cut_oddly, join_all
+from tollbridge.testing.faults import Chunk, join_chunks, split_chunks
 from tollbridge.testing.responses import (
     Call,
+    Disconnect,
     Draw,
-    HangUp,
     Pause,
     Refuse,
     Say,
     ScriptedAnswer,
     Think,
-    block_text,
     cut_answer,
-    seal,
-    unseal,
+    decode_encrypted_content,
+    encode_encrypted_content,
+    get_block_text,
 )
 
 TEXT = st.text(min_size=1, max_size=30)
@@ -33,28 +33,30 @@ BLOCKS = st.lists(
 
 
 @given(BLOCKS, st.integers(0, 60))
-def test_a_cut_answer_is_a_beginning_of_the_whole(blocks: list[Say], limit: int) -> None:
+def test_a_cut_answer_is_a_prefix_of_the_whole_answer(blocks: list[Say], limit: int) -> None:
     whole = ScriptedAnswer(blocks=tuple(blocks))
     cut = cut_answer(whole, limit)
     assert cut.output_tokens <= max(limit, 0)
     assert (cut.cut is None) == (cut == whole)
     for kept, full in zip(cut.blocks, whole.blocks, strict=False):
         assert type(kept) is type(full)
-        assert block_text(full).startswith(block_text(kept))
+        assert get_block_text(full).startswith(get_block_text(kept))
 
 
-def test_a_citation_goes_with_the_words_it_stood_on() -> None:
+def test_a_citation_is_dropped_with_the_text_it_refers_to() -> None:
     cites = (("first", "https://example.com/1", "One"), ("second", "https://example.com/2", "Two"))
     whole = ScriptedAnswer(blocks=(Say("See the first and the second source", cites),))
     assert cut_answer(whole, 4).blocks == (Say("See the first and", cites[:1]),)
 
 
-def test_pauses_and_endings_keep_their_place_whatever_happens_to_the_bytes() -> None:
-    chunks: list[Chunk] = [b"abc", Pause(1), b"defg", b"h", HangUp()]
-    assert list(join_all(chunks)) == [b"abc", Pause(1), b"defgh", HangUp()]
-    assert list(cut_oddly(chunks)) == [b"a", b"bc", Pause(1), b"def", b"g", b"h", HangUp()]
+def test_pauses_and_disconnects_keep_their_position_when_bytes_are_split_or_joined() -> None:
+    chunks: list[Chunk] = [b"abc", Pause(1), b"defg", b"h", Disconnect()]
+    assert list(join_chunks(chunks)) == [b"abc", Pause(1), b"defgh", Disconnect()]
+    assert list(split_chunks(chunks)) == [b"a", b"bc", Pause(1), b"def", b"g", b"h", Disconnect()]
 
 
-def test_only_what_we_sealed_is_read() -> None:
-    assert unseal(seal("Grüße")) == "Grüße"
-    assert [unseal(sealed) for sealed in ("gAAAA", "tollbridge1.!", "tollbridge1._w==")] == [None] * 3
+def test_only_encrypted_content_of_this_gateway_is_decoded() -> None:
+    assert decode_encrypted_content(encode_encrypted_content("Grüße")) == "Grüße"
+    assert [
+        decode_encrypted_content(sealed) for sealed in ("gAAAA", "tollbridge1.!", "tollbridge1._w==")
+    ] == [None] * 3

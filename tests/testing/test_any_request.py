@@ -1,4 +1,4 @@
-"""Any JSON at all is answered or refused, and never breaks the server."""
+"""Any JSON is answered or rejected, and never causes an exception in the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.testing.client import DEMO, WEATHER, assistant, result, user
 
 from tollbridge.testing.faults import FaultSettings
-from tollbridge.testing.model import fault_name
+from tollbridge.testing.model import find_fault_name
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.service import Service
@@ -63,7 +63,7 @@ DROP = object()
 
 
 def _changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
-    """A copy with what is at the path replaced, or dropped."""
+    """Return a copy with the value at the path replaced or dropped."""
     if not path:
         return new
     if not isinstance(value, dict | list):
@@ -77,13 +77,13 @@ def _changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 def _answered_or_refused(body: Any, scenario: str) -> None:
     service = Service("demo", None, FaultSettings())
-    fault_name(body.get("input"))
+    find_fault_name(body.get("input"))
     try:
         turn = service.accept(body)
     except RequestRejected as refused:
         assert 400 <= refused.status < 500  # noqa: PT017
         return
-    assert list(service.steps(turn, SCENARIOS[scenario]))
+    assert list(service.make_steps(turn, SCENARIOS[scenario]))
 
 
 @settings(max_examples=300, deadline=None)
@@ -91,10 +91,10 @@ def _answered_or_refused(body: Any, scenario: str) -> None:
     st.lists(st.tuples(st.sampled_from(PATHS), JSON | st.just(DROP)), min_size=1, max_size=3),
     st.sampled_from(sorted(SCENARIOS)),
 )
-def test_a_request_with_something_wrong_is_answered_or_refused(
+def test_an_invalid_request_is_answered_or_rejected(
     changes: list[tuple[tuple[Any, ...], Any]], scenario: str
 ) -> None:
-    body = _changed(BODY, ("input", 7), DROP)  # nothing is kept that could be referred to
+    body = _changed(BODY, ("input", 7), DROP)  # there is no stored item to refer to
     for path, new in changes:
         body = _changed(body, path, new)
     _answered_or_refused(body, scenario if scenario != "oversized-frame" else "demo")
@@ -102,10 +102,10 @@ def test_a_request_with_something_wrong_is_answered_or_refused(
 
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from([*BODY, "stream", "store", "previous_response_id"]), JSON))
-def test_any_object_is_answered_or_refused(body: dict[str, Any]) -> None:
+def test_any_object_is_answered_or_rejected(body: dict[str, Any]) -> None:
     _answered_or_refused({"model": DEMO, **body}, "demo")
 
 
-def test_the_request_is_right_before_it_is_changed() -> None:
+def test_the_unchanged_request_is_valid() -> None:
     service = Service("demo", None, FaultSettings())
     service.accept(_changed(BODY, ("input", 7), DROP))

@@ -1,4 +1,4 @@
-"""Tokens: counted the same everywhere, and cached when they were seen before."""
+"""Counting tokens, and the prompt cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_tokens_of_a_text_join_to_the_text(text: str) -> None:
 
 
 @given(st.text(), st.text())
-def test_more_text_is_never_fewer_tokens(one: str, other: str) -> None:
+def test_more_text_never_has_fewer_tokens(one: str, other: str) -> None:
     assert count_text(one + other) >= max(count_text(one), count_text(other)) - 1
 
 
@@ -28,7 +28,7 @@ def test_a_word_of_up_to_six_letters_is_a_token() -> None:
     assert split_tokens("Hello, wonderful  world!") == ["Hello", ",", " wonder", "ful", "  ", "world", "!"]
 
 
-def test_images_count_by_their_size() -> None:
+def test_images_are_counted_by_their_size() -> None:
     def url(width: int, height: int) -> str:
         return "data:image/png;base64," + base64.b64encode(draw_png(width, height)).decode()
 
@@ -52,7 +52,7 @@ async def test_counting_and_usage_agree(client: Client) -> None:
         assert counted.json["input_tokens"] == used.json["usage"]["input_tokens"] > 0
 
 
-async def test_what_was_seen_before_is_cached(client: Client) -> None:
+async def test_a_prefix_of_an_earlier_prompt_is_cached(client: Client) -> None:
     async def usage(items: list[Any]) -> tuple[int, int]:
         used = (await client.ask(items)).json["usage"]
         return used["input_tokens"], used["input_tokens_details"]["cached_tokens"]
@@ -64,26 +64,26 @@ async def test_what_was_seen_before_is_cached(client: Client) -> None:
     assert (await usage([user("Other"), assistant("Two"), user("Three")]))[1] == 0
 
 
-async def test_an_answer_sent_back_is_cached_too(client: Client) -> None:
+async def test_an_answer_that_is_sent_back_is_cached_too(client: Client) -> None:
     first = (await client.ask([user("One")])).json
     [message] = first["output"]
     text = message["content"][0]["text"]
-    # However it is written down: as it came, or as plain text.
+    # In either form: as it was received, or as plain text.
     for said in (message, assistant(text)):
         used = (await client.ask([user("One"), said, user(f"Two {said['content'] == text}")])).json["usage"]
         cached = used["input_tokens_details"]["cached_tokens"]
-        assert cached == first["usage"]["total_tokens"] + 4  # the item's own cost
+        assert cached == first["usage"]["total_tokens"] + 4  # the overhead of an item
 
 
-async def test_other_tools_are_another_beginning(client: Client) -> None:
+async def test_different_tools_are_a_different_prefix(client: Client) -> None:
     await client.ask("Hello", tools=[WEATHER])
     used = (await client.ask("Hello", tools=[LIST_DIR])).json["usage"]
     assert used["input_tokens_details"]["cached_tokens"] == 0
 
 
-def test_the_cache_forgets_the_oldest() -> None:
+def test_the_cache_drops_the_oldest_prefixes() -> None:
     cache = PrefixCache(limit=3)
     for word in "abc":
-        cache.remember(word, [user(word)])
+        cache.add(word, [user(word)])
     assert cache.cached_tokens("a", 0, [user("a")]) == 0
     assert cache.cached_tokens("c", 0, [user("c")]) == 5

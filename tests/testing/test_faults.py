@@ -1,4 +1,4 @@
-"""Every fault does what its line in the table says."""
+"""Every fault does what its description says."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATUSES = {
     "overloaded": (503, "overloaded"),
     "context-too-long": (400, "context_length_exceeded"),
 }
-# Framing and bytes differ, what is said does not.
+# Only the framing and the bytes differ, the text does not.
 HARMLESS = (
     "brotli",
     "byte-order-mark",
@@ -55,25 +55,25 @@ BROKEN = ("disconnect", "reset", "stall")
 
 
 @pytest.mark.parametrize("name", STATUSES)
-async def test_a_refusal_has_its_status_and_code(client: Client, name: str) -> None:
+async def test_an_error_has_its_status_and_code(client: Client, name: str) -> None:
     answer = await client.stream(f"Hi fault:{name}")
     assert (answer.status, answer.error["code"]) == STATUSES[name]
     assert all(isinstance(answer.error[field], str) for field in ("message", "type", "param", "code"))
 
 
-async def test_retry_after_comes_in_both_forms(client: Client) -> None:
+async def test_retry_after_is_a_number_or_a_date(client: Client) -> None:
     assert (await client.ask("Hi fault:rate-limit")).headers["retry-after"] == "1"
     when = parsedate_to_datetime((await client.ask("Hi fault:rate-limit-date")).headers["retry-after"])
     assert 0 < when.timestamp() - time.time() <= 2
 
 
 @pytest.mark.parametrize(("name", "status"), [("server-error-once", 500), ("rate-limit-once", 429)])
-async def test_once_is_once_for_each_request(client: Client, name: str, status: int) -> None:
+async def test_scenarios_that_fail_once_fail_once_per_request(client: Client, name: str, status: int) -> None:
     assert [(await client.ask(f"Hi fault:{name}")).status for _ in range(3)] == [status, 200, 200]
     assert (await client.ask(f"Something else fault:{name}")).status == status
 
 
-async def test_reasoning_is_rejected_only_where_there_is_some(client: Client) -> None:
+async def test_reasoning_is_rejected_only_if_there_is_some(client: Client) -> None:
     thought = {"type": "reasoning", "summary": [], "encrypted_content": "from elsewhere"}
     refused = await client.ask([thought, user("Hi fault:reject-reasoning")])
     assert (refused.status, refused.error["code"]) == (400, "invalid_encrypted_content")
@@ -94,7 +94,7 @@ async def test_reasoning_is_rejected_only_where_there_is_some(client: Client) ->
         ("sse-error", 500, "text/event-stream", b"event: error\ndata: {"),
     ],
 )
-async def test_errors_come_in_every_shape(
+async def test_error_bodies_have_every_shape(
     client: Client, name: str, status: int, kind: str, start: bytes
 ) -> None:
     answer = await client.stream(f"Hi fault:{name}")
@@ -104,7 +104,7 @@ async def test_errors_come_in_every_shape(
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-async def test_what_is_said_survives_odd_bytes(client: Client, name: str) -> None:
+async def test_unusual_framing_does_not_change_the_text(client: Client, name: str) -> None:
     said = output_text((await client.ask("Grüße, 漢字, 🌉")).json)
     answer = await client.stream(f"Grüße, 漢字, 🌉 fault:{name}")
     events = read_loosely(answer.data.removeprefix(b"\xef\xbb\xbf"))
@@ -114,7 +114,7 @@ async def test_what_is_said_survives_odd_bytes(client: Client, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-async def test_harmless_faults_leave_a_whole_answer_alone(client: Client, name: str) -> None:
+async def test_harmless_faults_do_not_change_an_answer_in_one_body(client: Client, name: str) -> None:
     answer = await client.ask(f"Hi fault:{name}")
     if name == "streams-anyway":
         assert check_stream(read_events(answer.data))["status"] == "completed"
@@ -122,12 +122,12 @@ async def test_harmless_faults_leave_a_whole_answer_alone(client: Client, name: 
         assert answer.text.startswith("You said “Hi”.")
 
 
-async def test_frames_are_cut_inside_characters(gateway: Gateway) -> None:
+async def test_frames_are_split_inside_characters(gateway: Gateway) -> None:
     async with aiohttp.ClientSession() as session:
         body = {"model": "tollbridge/demo", "input": "🌉🌉🌉🌉🌉🌉 fault:cut-frames", "stream": True}
         async with session.post(f"{gateway.url}/responses", json=body) as reply:
             pieces = [chunk async for chunk, _ in reply.content.iter_chunks()]
-    assert max(map(len, pieces)) <= 17 * 8  # a reader may get several writes at once
+    assert max(map(len, pieces)) <= 17 * 8  # one read can return several writes
     assert any(piece and piece[-1] >= 0x80 and not _decodes(piece) for piece in pieces)
 
 
@@ -148,7 +148,9 @@ async def test_frames_are_cut_inside_characters(gateway: Gateway) -> None:
         ("open-items", b"output_item.added", b".done"),
     ],
 )
-async def test_framing_is_what_the_name_says(client: Client, name: str, there: bytes, absent: bytes) -> None:
+async def test_the_framing_matches_the_name_of_the_scenario(
+    client: Client, name: str, there: bytes, absent: bytes
+) -> None:
     data = (await client.stream(f"Hi fault:{name}")).data
     assert there in data
     assert absent not in data
@@ -168,7 +170,7 @@ async def test_compressed_streams_are_compressed(gateway: Gateway, name: str, un
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_broken_stream_breaks_after_something_was_said(gateway: Gateway, name: str) -> None:
+async def test_a_broken_stream_has_some_output(gateway: Gateway, name: str) -> None:
     data = b""
     async with aiohttp.ClientSession() as session:
         body = {"model": "tollbridge/demo", "input": f"Hi fault:{name}", "stream": True}
@@ -178,24 +180,24 @@ async def test_a_broken_stream_breaks_after_something_was_said(gateway: Gateway,
                     data += chunk
     assert "response.output_text.delta" in types(read_loosely(data))
     assert b"response.completed" not in data
-    [arrival] = gateway.requests
-    assert arrival.dropped
-    assert arrival.hung_up_at is None
+    [received] = gateway.requests
+    assert received.dropped
+    assert received.hung_up_at is None
 
 
 @pytest.mark.parametrize("name", [*BROKEN, "hang-up", "stall-headers"])
-async def test_without_a_stream_there_is_no_answer(client: Client, name: str) -> None:
+async def test_a_broken_answer_in_one_body_is_incomplete(client: Client, name: str) -> None:
     with pytest.raises(aiohttp.ClientConnectionError):
         await client.ask(f"Hi fault:{name}")
 
 
-async def test_a_connection_closed_once_is_fine_the_second_time(client: Client) -> None:
+async def test_a_connection_that_is_closed_once_works_on_the_second_attempt(client: Client) -> None:
     with pytest.raises(aiohttp.ClientConnectionError):
         await client.ask("Hi fault:hang-up-once")
     assert (await client.ask("Hi fault:hang-up-once")).status == 200
 
 
-async def test_silence_before_the_headers_is_bounded(client: Client) -> None:
+async def test_a_stall_before_the_headers_ends(client: Client) -> None:
     began = time.monotonic()
     with pytest.raises(aiohttp.ClientConnectionError):
         await client.stream("Hi fault:stall-headers")
@@ -210,13 +212,13 @@ async def test_an_error_event_is_followed_by_failed(client: Client) -> None:
     assert any("delta" in event for event in events)
 
 
-async def test_a_flat_error_event_is_the_end(client: Client) -> None:
+async def test_a_flat_error_event_ends_the_stream(client: Client) -> None:
     last = read_loosely((await client.stream("Hi fault:error-event-flat")).data)[-1]
     assert sorted(last) == ["code", "message", "param", "sequence_number", "type"]
 
 
 @pytest.mark.parametrize("name", ["failed", "failed-at-once"])
-async def test_failed_says_why(client: Client, name: str) -> None:
+async def test_a_failed_response_has_an_error(client: Client, name: str) -> None:
     events = (await client.stream(f"Hi fault:{name}")).events
     check_event_shapes(events)
     last = events[-1]
@@ -231,19 +233,19 @@ async def test_a_stream_without_a_terminal_event_ends_cleanly(client: Client) ->
     assert "delta" in (await client.stream("Hi fault:no-terminal")).events[-1]
 
 
-async def test_garbage_follows_what_was_said(client: Client) -> None:
+async def test_garbage_follows_some_output(client: Client) -> None:
     data = (await client.stream("Hi fault:garbage")).data
     assert b"output_text.delta" in data
     with pytest.raises(UnicodeDecodeError):
         data.decode()
 
 
-async def test_a_content_filter_leaves_it_incomplete(client: Client) -> None:
+async def test_a_content_filter_makes_the_response_incomplete(client: Client) -> None:
     response = (await client.ask("Hi fault:content-filter")).json
     assert response["incomplete_details"] == {"reason": "content_filter"}
 
 
-async def test_an_oversized_frame_is_as_large_as_set(client: Client) -> None:
+async def test_an_oversized_frame_has_the_configured_size(client: Client) -> None:
     frames = (await client.stream("Hi fault:oversized-frame")).data.split(b"\n\n")
     assert QUICK.oversized_bytes < max(map(len, frames)) < QUICK.oversized_bytes + 1_000
 
@@ -265,7 +267,7 @@ ARGUMENTS = '{"location":"location"}'
         ("arguments-in-response", ["completed"]),
     ],
 )
-async def test_arguments_come_late(client: Client, name: str, places: list[str]) -> None:
+async def test_arguments_are_only_in_a_later_event(client: Client, name: str, places: list[str]) -> None:
     events = (await client.stream(f"Hi fault:{name}", tools=[WEATHER])).events
     escaped = json.dumps(ARGUMENTS)
     holding = list(types([e for e in events if escaped in json.dumps(e)]))
@@ -297,7 +299,7 @@ async def test_reasoning_has_three_names(client: Client, name: str, event: str) 
 
 
 @pytest.mark.parametrize(("name", "total"), [("usage-null", None), ("usage-zero", 0)])
-async def test_usage_may_say_nothing(client: Client, name: str, total: int | None) -> None:
+async def test_usage_is_null_or_zero(client: Client, name: str, total: int | None) -> None:
     usage = (await client.stream(f"Hi fault:{name}")).events[-1]["response"]["usage"]
     assert (usage["total_tokens"] if usage else usage) == total
 

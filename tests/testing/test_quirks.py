@@ -1,4 +1,4 @@
-"""The oddities of real servers, done on purpose."""
+"""Quirks of real servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.testing.client import LIST_DIR, WEATHER, Client, calls, read_loosely,
 TOOLS = [WEATHER, LIST_DIR]
 
 
-async def test_items_are_told_side_by_side(client: Client) -> None:
+async def test_items_are_interleaved(client: Client) -> None:
     events = (await client.stream("Hi fault:interleaved", tools=TOOLS)).events
     indexes = [event["output_index"] for event in events if "delta" in event]
     assert indexes[:4] == [0, 1, 0, 1]
@@ -17,7 +17,7 @@ async def test_items_are_told_side_by_side(client: Client) -> None:
     assert types(events)[-1] == "response.completed"
 
 
-async def test_argument_deltas_make_no_sense_but_done_does(client: Client) -> None:
+async def test_argument_deltas_are_obfuscated_and_done_is_plain(client: Client) -> None:
     events = (await client.stream("Hi fault:scrambled-arguments", tools=TOOLS)).events
     deltas = "".join(event["delta"] for event in events if "delta" in event)
     [done] = [event["arguments"] for event in events if event["type"].endswith("arguments.done")]
@@ -32,14 +32,14 @@ async def test_both_calls_are_announced_at_index_0(client: Client) -> None:
     assert (announced, ended) == ([0, 0], [0, 1])
 
 
-async def test_the_final_response_has_other_call_ids(client: Client) -> None:
+async def test_the_final_response_has_different_call_ids(client: Client) -> None:
     events = (await client.stream("Hi fault:renamed-calls", tools=TOOLS)).events
     [said] = [event["item"] for event in events if event["type"] == "response.output_item.done"]
     [final] = calls(events[-1]["response"])
     assert final["call_id"] == said["call_id"] + "_again"
 
 
-async def test_there_are_events_nobody_knows(client: Client) -> None:
+async def test_there_are_unknown_events(client: Client) -> None:
     kinds = types((await client.stream("Hi fault:vendor-events")).events)
     assert {"tollbridge:weather", "response.premonition.delta"} <= set(kinds)
 
@@ -51,7 +51,7 @@ async def test_there_are_lines_without_events(client: Client) -> None:
     assert read_loosely(data)[-1]["type"] == "response.completed"
 
 
-async def test_a_sparse_stream_leaves_out_what_it_can(client: Client) -> None:
+async def test_a_sparse_stream_omits_optional_fields(client: Client) -> None:
     events = (await client.stream("Hi fault:sparse")).events
     final = events[-1]["response"]
     assert None not in final.values()

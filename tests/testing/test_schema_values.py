@@ -1,4 +1,4 @@
-"""Values made for JSON Schemas are valid by them."""
+"""Values that are created for a JSON Schema are valid."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_the_value_is_valid(name: str) -> None:
     jsonschema.validate(make_value(SCHEMAS[name]), SCHEMAS[name])
 
 
-def test_recursion_without_an_end_ends() -> None:
+def test_an_endless_recursion_is_limited() -> None:
     schema = {"type": "object", "properties": {"child": {"$ref": "#"}}, "required": ["child"]}
     assert make_value(schema)["child"]["child"]["child"] is not None
 
 
-def test_a_reference_to_itself_ends() -> None:
+def test_a_reference_to_itself_is_limited() -> None:
     assert make_value({"$ref": "#"}) == "value"
 
 
@@ -94,5 +94,5 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_schema_at_all_gives_a_value(schema: Any) -> None:
+def test_any_schema_gives_a_value(schema: Any) -> None:
     make_value(schema)

@@ -1,4 +1,4 @@
-"""The server around the model: keys, routes, what it notes, and how it starts and ends."""
+"""The server: keys, routes, received requests, start and stop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_the_list_of_models_has_the_fields_of_a_gateway(client: Client) ->
         assert all(isinstance(price, str) and float(price) > 0 for price in model["pricing"].values())
 
 
-async def test_one_model_can_be_asked_for(client: Client) -> None:
+async def test_a_single_model_can_be_requested(client: Client) -> None:
     assert (await client.get("/models/tollbridge/demo")).json["name"] == "Demo"
     missing = await client.get("/models/tollbridge/none")
     assert (missing.status, missing.error["code"]) == (404, "model_not_found")
@@ -64,7 +64,7 @@ async def test_health_is_one_line(client: Client, gateway: Gateway) -> None:
         ("GET", "/responses", 426, "upgrade_required"),
     ],
 )
-async def test_what_is_not_there_is_told_in_json(
+async def test_an_unknown_route_is_a_json_error(
     client: Client, method: str, path: str, status: int, code: str
 ) -> None:
     async with client.session.request(method, client.url + path) as reply:
@@ -72,7 +72,7 @@ async def test_what_is_not_there_is_told_in_json(
         assert (await reply.json())["error"]["code"] == code
 
 
-async def test_a_key_is_asked_for_where_one_is_set(session: aiohttp.ClientSession) -> None:
+async def test_a_key_is_required_if_one_is_configured(session: aiohttp.ClientSession) -> None:
     async with Gateway(api_key=KEY) as gateway:
         client = Client(session, gateway.url)
         body = {"model": DEMO, "input": "Hi"}
@@ -95,23 +95,23 @@ async def test_a_key_is_asked_for_where_one_is_set(session: aiohttp.ClientSessio
             pass
 
 
-async def test_what_arrived_can_be_seen_but_not_the_key(client: Client, gateway: Gateway) -> None:
+async def test_received_requests_are_recorded_without_the_key(client: Client, gateway: Gateway) -> None:
     headers = {"Authorization": f"Bearer {KEY}", "X-Extra": "1"}
     await client.post("/responses", {"model": DEMO, "input": "Hi"}, headers)
-    [arrival] = gateway.requests
-    assert (arrival.method, arrival.path, arrival.status) == ("POST", "/v1/responses", 200)
-    assert arrival.body == {"model": DEMO, "input": "Hi"}
-    assert (arrival.headers["x-extra"], arrival.headers["authorization"]) == ("1", "[redacted]")
-    assert arrival.bearer == KEY
-    assert KEY not in repr(arrival)
+    [received] = gateway.requests
+    assert (received.method, received.path, received.status) == ("POST", "/v1/responses", 200)
+    assert received.body == {"model": DEMO, "input": "Hi"}
+    assert (received.headers["x-extra"], received.headers["authorization"]) == ("1", "[redacted]")
+    assert received.bearer == KEY
+    assert KEY not in repr(received)
 
 
-async def test_every_answer_has_a_request_id(client: Client, gateway: Gateway) -> None:
+async def test_every_response_has_a_request_id(client: Client, gateway: Gateway) -> None:
     answers = [await client.stream("Hi"), await client.ask("Hi fault:forbidden"), await client.get("/models")]
     assert [answer.headers["x-request-id"] for answer in answers] == [one.id for one in gateway.requests]
 
 
-async def test_the_log_holds_neither_key_nor_prompt(
+async def test_the_log_contains_neither_key_nor_prompt(
     session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -133,7 +133,7 @@ async def test_the_log_holds_neither_key_nor_prompt(
 
 
 @pytest.mark.timed
-async def test_a_client_that_leaves_is_noticed_at_once(client: Client, gateway: Gateway) -> None:
+async def test_a_disconnect_of_the_client_is_noticed_immediately(client: Client, gateway: Gateway) -> None:
     body = {"model": DEMO, "input": "long 5000 slow", "stream": True}
     async with client.session.post(f"{gateway.url}/responses", json=body) as reply:
         await reply.content.readany()
@@ -145,7 +145,7 @@ async def test_a_client_that_leaves_is_noticed_at_once(client: Client, gateway: 
 
 
 @pytest.mark.timed
-async def test_a_client_that_leaves_during_a_silence_is_noticed(session: aiohttp.ClientSession) -> None:
+async def test_a_disconnect_during_a_stall_is_noticed(session: aiohttp.ClientSession) -> None:
     for name in ("stall", "stall-headers"):
         async with Gateway(scenario=name, settings=FaultSettings(stall_seconds=30)) as gateway:
             body = {"model": DEMO, "input": "Hi", "stream": True}
@@ -162,13 +162,13 @@ async def test_a_client_that_leaves_during_a_silence_is_noticed(session: aiohttp
             assert await gateway.hung_up(timeout=2) - left < 0.1
 
 
-async def test_a_client_that_stays_is_not_taken_for_one_that_left(client: Client, gateway: Gateway) -> None:
+async def test_a_connected_client_is_not_reported_as_disconnected(client: Client, gateway: Gateway) -> None:
     await client.stream("Hi")
     with pytest.raises(TimeoutError):
         await gateway.hung_up(timeout=0.1)
 
 
-async def test_it_stops_while_streams_are_open(session: aiohttp.ClientSession) -> None:
+async def test_the_gateway_stops_while_streams_are_open(session: aiohttp.ClientSession) -> None:
     async with Gateway(scenario="stall", settings=FaultSettings(stall_seconds=60)) as gateway:
         reply = await session.post(
             f"{gateway.url}/responses", json={"model": DEMO, "input": "Hi", "stream": True}
@@ -179,7 +179,7 @@ async def test_it_stops_while_streams_are_open(session: aiohttp.ClientSession) -
     reply.close()
 
 
-async def test_a_conversation_goes_on_over_http(client: Client) -> None:
+async def test_a_conversation_can_be_continued_over_http(client: Client) -> None:
     first = (await client.ask("Remember heron")).json
     second = (await client.ask("Which word?", previous_response_id=first["id"])).json
     assert "I was given 3 items" in str(second["output"])
@@ -188,20 +188,20 @@ async def test_a_conversation_goes_on_over_http(client: Client) -> None:
     assert third["usage"]["input_tokens_details"]["cached_tokens"] > second["usage"]["input_tokens"]
 
 
-async def test_what_is_not_stored_cannot_be_continued(client: Client) -> None:
+async def test_a_response_that_is_not_stored_cannot_be_continued(client: Client) -> None:
     first = (await client.ask("Hello", store=False)).json
     answer = await client.ask("Again", previous_response_id=first["id"])
     assert (answer.status, answer.error["code"]) == (400, "previous_response_not_found")
 
 
-async def test_instructions_are_not_carried_over(client: Client) -> None:
+async def test_instructions_are_not_inherited_from_the_previous_response(client: Client) -> None:
     first = (await client.ask("Hello", instructions="Be brief.")).json
     second = (await client.ask("Again", previous_response_id=first["id"])).json
     assert "no system prompt" in str(second["output"])
     assert second["instructions"] is None
 
 
-async def test_an_item_can_be_referred_to_while_it_is_kept(client: Client) -> None:
+async def test_a_stored_item_can_be_referenced(client: Client) -> None:
     made = (await client.ask("Hello")).json["output"][0]
     reference = {"type": "item_reference", "id": made["id"]}
     question = {"role": "user", "content": "Again"}
@@ -210,24 +210,24 @@ async def test_an_item_can_be_referred_to_while_it_is_kept(client: Client) -> No
     assert (missing.status, missing.error["code"]) == (404, "item_not_found")
 
 
-async def test_a_body_too_large_is_refused(client: Client) -> None:
+async def test_a_body_that_is_too_large_is_rejected(client: Client) -> None:
     body = io.BytesIO(b" " * (MAX_BODY + 1))
     async with client.session.post(f"{client.url}/responses", data=body) as reply:
         assert reply.status == 413
         assert (await reply.json())["error"]["code"] == "body_too_large"
 
 
-async def test_an_unknown_scenario_does_not_start() -> None:
-    with pytest.raises(RequestError, match="no scenario 'nonsense'"):
+async def test_an_unknown_scenario_is_an_error() -> None:
+    with pytest.raises(RequestError, match="Unknown scenario 'nonsense'"):
         Gateway(scenario="nonsense")
 
 
-async def test_a_port_that_is_taken_is_named(gateway: Gateway) -> None:
-    with pytest.raises(RequestError, match=f"port {gateway.port}"):
+async def test_the_error_names_the_port_that_is_in_use(gateway: Gateway) -> None:
+    with pytest.raises(RequestError, match=f"Port {gateway.port} is already in use"):
         await Gateway(port=gateway.port).start()
 
 
-def test_it_runs_as_a_program_until_it_is_told_to_stop() -> None:
+def test_the_program_runs_until_it_is_terminated() -> None:
     code = "from tollbridge.testing import run; run(on_ready=lambda url: print(url, flush=True))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as program:
@@ -238,11 +238,11 @@ def test_it_runs_as_a_program_until_it_is_told_to_stop() -> None:
         assert program.wait(10) == 0
 
 
-def test_settings_are_quick_in_tests_and_bounded_elsewhere() -> None:
+def test_the_default_durations_are_limited() -> None:
     assert QUICK.stall_seconds < FaultSettings().stall_seconds <= 60
 
 
-async def test_a_client_that_leaves_a_fast_stream_is_noticed(client: Client, gateway: Gateway) -> None:
+async def test_a_disconnect_during_a_fast_stream_is_noticed(client: Client, gateway: Gateway) -> None:
     body = {"model": DEMO, "input": "long 60000", "stream": True}
     async with client.session.post(f"{gateway.url}/responses", json=body) as reply:
         await reply.content.readany()
@@ -250,7 +250,7 @@ async def test_a_client_that_leaves_a_fast_stream_is_noticed(client: Client, gat
     await gateway.hung_up(timeout=2)
 
 
-async def test_a_model_of_ones_own_answers(session: aiohttp.ClientSession) -> None:
+async def test_a_custom_model_answers(session: aiohttp.ClientSession) -> None:
     def model(turn: AcceptedRequest) -> ScriptedAnswer | None:
         if turn.input_tokens > 50:
             return None
@@ -266,7 +266,7 @@ async def test_a_model_of_ones_own_answers(session: aiohttp.ClientSession) -> No
         assert failed["type"] == "response.failed"
 
 
-async def test_recorded_bytes_are_sent_as_they_are(session: aiohttp.ClientSession) -> None:
+async def test_recorded_bytes_are_sent_unchanged(session: aiohttp.ClientSession) -> None:
     recorded = b'data: {"type":"response.completed"}\r\n\r\n'
     reply = CannedReply(
         status=200, body=recorded, content_type="text/event-stream", headers={"x-from": "afar"}

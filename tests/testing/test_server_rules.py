@@ -1,4 +1,4 @@
-"""Every rule refuses what it says, and nothing else."""
+"""Every server rule rejects the feature it is named after, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tollbridge.testing.refusals import RULES, RequestRejected, check_server_rules, unnested
+from tollbridge.testing.refusals import SERVER_RULES, RequestRejected, check_server_rules, flatten_tools
 
 PLAIN = {"model": "m", "input": [{"role": "user", "content": "Hi"}], "stream": True}
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA"}
@@ -32,20 +32,20 @@ BREAKING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_a_rule_refuses_what_breaks_it(rule: str) -> None:
+@pytest.mark.parametrize("rule", SERVER_RULES)
+def test_a_rule_rejects_a_request_that_breaks_it(rule: str) -> None:
     with pytest.raises(RequestRejected) as caught:
         check_server_rules([rule], {**PLAIN, **BREAKING[rule]})
     assert caught.value.status == 400
 
 
-def test_a_plain_request_breaks_no_rule_but_that_of_strings() -> None:
-    check_server_rules([rule for rule in RULES if rule != "strings"], PLAIN)
-    check_server_rules(RULES, None)
+def test_a_plain_request_breaks_only_the_rule_about_strings() -> None:
+    check_server_rules([rule for rule in SERVER_RULES if rule != "strings"], PLAIN)
+    check_server_rules(SERVER_RULES, None)
 
 
-def test_nested_tools_are_read_as_flat_ones() -> None:
+def test_nested_tools_are_converted_to_flat_tools() -> None:
     nested = {"tools": [{"type": "function", "function": {"name": "n"}}], "tool_choice": "auto"}
-    assert unnested(nested) == {"tools": [{"type": "function", "name": "n"}], "tool_choice": "auto"}
-    named = unnested({**nested, "tool_choice": {"type": "function", "function": {"name": "n"}}})
+    assert flatten_tools(nested) == {"tools": [{"type": "function", "name": "n"}], "tool_choice": "auto"}
+    named = flatten_tools({**nested, "tool_choice": {"type": "function", "function": {"name": "n"}}})
     assert named["tool_choice"] == {"type": "function", "name": "n"}

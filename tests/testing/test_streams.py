@@ -1,4 +1,4 @@
-"""What every stream of the gateway obeys: the schema, the order of events, and sums that come out."""
+"""Rules for every stream of the gateway: the schema, the order of events, and matching totals."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ async def test_every_stream_is_valid_and_in_order(client: Client, prompt: str) -
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-async def test_a_stream_ends_as_the_whole_answer_does(client: Client, prompt: str) -> None:
+async def test_a_stream_ends_with_the_same_response_as_an_answer_in_one_body(
+    client: Client, prompt: str
+) -> None:
     streamed = (await client.stream(**_given(prompt))).events[-1]["response"]
     whole = (await client.ask(**_given(prompt))).json
     check_shape(whole, "ResponseResource")
@@ -83,13 +85,13 @@ async def test_a_stream_ends_as_the_whole_answer_does(client: Client, prompt: st
 
 
 @pytest.mark.parametrize("scenario", sorted(VALID))
-async def test_every_scenario_that_is_no_fault_is_valid(client: Client, scenario: str) -> None:
+async def test_every_scenario_without_a_fault_is_valid(client: Client, scenario: str) -> None:
     answer = await client.stream(f"Hello fault:{scenario}", tools=[WEATHER, LIST_DIR])
     check_event_shapes(answer.events)
     check_shape(check_stream(answer.events), "ResponseResource")
 
 
-async def test_an_image_obeys_the_order_though_the_schema_does_not_know_it(client: Client) -> None:
+async def test_the_events_of_an_image_are_in_order(client: Client) -> None:
     answer = await client.stream("Draw a bridge")
     final = check_stream(answer.events)
     assert [item["type"] for item in final["output"]] == ["image_generation_call", "message"]
@@ -118,7 +120,7 @@ async def test_usage_counts_the_deltas(client: Client) -> None:
     assert usage["output_tokens_details"]["reasoning_tokens"] == thought > 0
 
 
-async def test_an_incomplete_answer_says_why_and_its_last_item_is_incomplete(client: Client) -> None:
+async def test_an_incomplete_answer_has_a_reason_and_an_incomplete_last_item(client: Client) -> None:
     final = (await client.stream("long", max_output_tokens=40)).events[-1]
     assert final["type"] == "response.incomplete"
     response = final["response"]
@@ -127,7 +129,7 @@ async def test_an_incomplete_answer_says_why_and_its_last_item_is_incomplete(cli
     assert response["usage"]["output_tokens"] == 40
 
 
-async def test_citations_point_at_their_words(client: Client) -> None:
+async def test_citations_have_the_position_of_their_text(client: Client) -> None:
     events = (await client.stream("Cite a source")).events
     added = [event["annotation"] for event in events if event["type"].endswith("annotation.added")]
     response = events[-1]["response"]
@@ -139,14 +141,14 @@ async def test_citations_point_at_their_words(client: Client) -> None:
     ]
 
 
-async def test_parallel_calls_have_ids_of_their_own(client: Client) -> None:
+async def test_parallel_calls_have_different_ids(client: Client) -> None:
     response = (await client.ask("In parallel", tools=[WEATHER])).json
     assert len({call["call_id"] for call in calls(response)}) == 2
     one = (await client.ask("In parallel", tools=[WEATHER, LIST_DIR], parallel_tool_calls=False)).json
     assert len(calls(one)) == 1
 
 
-async def test_a_hundred_paced_streams_at_once_are_all_right(client: Client) -> None:
+async def test_a_hundred_concurrent_slow_streams_are_valid(client: Client) -> None:
     answers = await asyncio.gather(*(client.stream(f"slow {index}") for index in range(100)))
     texts = [output_text(check_stream(answer.events)) for answer in answers]
     assert all(f"“slow {index}”" in text for index, text in enumerate(texts))

@@ -1,4 +1,4 @@
-"""The laws no schema can say."""
+"""Rules that a schema cannot express."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def result(call_id: str = "c1") -> dict[str, Any]:
         [HI, {**THOUGHT, "id": "rs_1"}, SAID, {**THOUGHT, "id": "rs_2"}, SAID],
     ],
 )
-def test_what_every_provider_takes_is_taken(items: Any) -> None:
+def test_input_that_every_provider_accepts_is_accepted(items: Any) -> None:
     check_rules(items)
 
 
@@ -63,7 +63,9 @@ def test_what_every_provider_takes_is_taken(items: Any) -> None:
         ([HI, result()], "out_of_order", "input[1]"),
     ],
 )
-def test_what_some_provider_refuses_is_refused_with_its_place(items: Any, code: str, param: str) -> None:
+def test_input_that_some_provider_rejects_is_rejected_with_its_path(
+    items: Any, code: str, param: str
+) -> None:
     with pytest.raises(RequestRejected) as refused:
         check_rules(items)
     assert (refused.value.code, refused.value.param) == (code, param)

@@ -1,4 +1,4 @@
-"""Our own reading of the schema, beside the schema itself."""
+"""The strict check compared with the JSON schema of the specification."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOOL = {
     "parameters": {"type": "object"},
     "strict": False,
 }
-# A request with everything in it.
+# A request with every field.
 FULL: dict[str, Any] = {
     "model": "tollbridge/demo",
     "input": [
@@ -120,7 +120,7 @@ def accepts(body: Any) -> bool:
 
 
 def mutated(chance: random.Random) -> dict[str, Any]:
-    """Some of the full request, with one to three of its places changed or left out."""
+    """Return a part of the full request with one to three values changed or removed."""
     fields = chance.sample(list(FULL), 6)
     body = copy.deepcopy({"model": "m", **{name: FULL[name] for name in fields}})
     body["input"] = copy.deepcopy(chance.sample(FULL["input"], 2))
@@ -139,14 +139,14 @@ def mutated(chance: random.Random) -> dict[str, Any]:
     return body
 
 
-def test_a_request_with_everything_in_it_is_accepted() -> None:
+def test_a_request_with_every_field_is_accepted() -> None:
     check_schema(FULL)
     assert allows(FULL, "CreateResponseBody") in (True, None)
 
 
-def test_our_rules_and_the_schema_agree_on_hundreds_of_requests() -> None:
+def test_the_check_and_the_json_schema_agree_on_hundreds_of_requests() -> None:
     if allows({}, "CreateResponseBody") is None:
-        pytest.skip("the specification's schema is not at hand")
+        pytest.skip("the specification's schema is not available")
     chance = random.Random(6)
     verdicts = {True: 0, False: 0}
     for _ in range(MUTATIONS):
@@ -179,7 +179,7 @@ CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
         ({"text": {"format": {"type": "yaml"}}}, "text.format.type"),
     ],
 )
-def test_a_refusal_names_the_exact_place(change: dict[str, Any], param: str) -> None:
+def test_an_error_names_the_exact_path(change: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestRejected) as refused:
         check_schema({**FULL, **change})
     assert refused.value.param == param

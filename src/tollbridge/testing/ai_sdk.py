@@ -1,4 +1,8 @@
-"""The AI SDK's language-model protocol, served by the same scripted model: `POST /v4/ai/language-model`."""
+"""The AI SDK's language-model protocol, with the same scripted model: `POST /v4/ai/language-model`.
+
+A request is converted to an OpenResponses request (`read_call`), and the events of the answer are converted
+to the stream parts of specification 2, 3 or 4 (`PartEncoder`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from tollbridge.testing.catalog import MODELS
 from tollbridge.testing.faults import make_chunks
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.responses import Step
-from tollbridge.testing.routes import BODY, SCENARIO, SERVICE, Handler, send_chunks, send_json, send_whole
+from tollbridge.testing.routes import BODY, SCENARIO, SERVICE, Handler, send_chunks, send_joined, send_json
 from tollbridge.testing.validation import read_json
 from tollbridge.types.events import (
     Corrected,
@@ -32,13 +36,11 @@ from tollbridge.types.events import (
 from tollbridge.types.text import write_json
 from tollbridge.types.usage import Usage
 
-# SECTION The AI SDK's call options as the OpenResponses request they mean.
-
 Json = dict[str, Any]
-Given = Mapping[str, Any]
+Options = Mapping[str, Any]
 
-# The provider under whose name reasoning carries what must come back with it. Not `tollbridge`: that name is
-# taken, in metadata, by what a client of ours adds for itself.
+# The key of the provider metadata that must be sent back with reasoning. Not `tollbridge`, because
+# Tollbridge's own clients use that key for metadata of their own.
 PROVIDER = "scripted"
 
 _OPTIONS = {
@@ -48,85 +50,100 @@ _OPTIONS = {
     "temperature": "temperature",
     "topP": "top_p",
 }
-# Known to the protocol, and nothing to the scripted model; the answer begins with a warning for each.
+# Options that the scripted model does not support. The answer begins with a warning for each.
 UNSUPPORTED = ("seed", "stopSequences", "topK")
 
 
-def read_call(body: Given, model: str) -> Json:
-    """The body of `POST /responses` that asks for the same."""
+# --- Requests ---
+
+
+def read_call(body: Options, model: str) -> Json:
+    """Convert call options to the body of an equivalent `POST /responses`."""
     prompt = body.get("prompt")
     if not isinstance(prompt, list):
         raise RequestRejected(400, "invalid_prompt", "prompt must be a list of messages.", param="prompt")
-    asked: Json = {"model": model, "store": False, "stream": True, "include": ["reasoning.encrypted_content"]}
-    asked["input"] = [
-        item for place, message in enumerate(prompt) for item in _items(message, f"prompt[{place}]")
+    request: Json = {
+        "model": model,
+        "store": False,
+        "stream": True,
+        "include": ["reasoning.encrypted_content"],
+    }
+    request["input"] = [
+        item for index, message in enumerate(prompt) for item in _convert_message(message, f"prompt[{index}]")
     ]
-    asked |= {name: body[option] for option, name in _OPTIONS.items() if body.get(option) is not None}
+    request |= {name: body[option] for option, name in _OPTIONS.items() if body.get(option) is not None}
     if body.get("tools"):
-        asked["tools"] = [_tool(tool) for tool in body["tools"]]
+        request["tools"] = [_convert_tool(tool) for tool in body["tools"]]
     if body.get("toolChoice"):
-        asked["tool_choice"] = _choice(body["toolChoice"])
+        request["tool_choice"] = _convert_choice(body["toolChoice"])
     if body.get("reasoning") not in (None, "provider-default"):
-        asked["reasoning"] = {"effort": body["reasoning"]}
-    wanted = body.get("responseFormat") or {}
-    if wanted.get("type") == "json":
-        named = {"name": wanted.get("name") or "answer", "schema": wanted.get("schema")}
-        kind = {"type": "json_schema", **named} if named["schema"] else {"type": "json_object"}
-        asked["text"] = {"format": kind}
-    return asked
+        request["reasoning"] = {"effort": body["reasoning"]}
+    response_format = body.get("responseFormat") or {}
+    if response_format.get("type") == "json":
+        name, schema = response_format.get("name") or "answer", response_format.get("schema")
+        request["text"] = {
+            "format": {"type": "json_schema", "name": name, "schema": schema}
+            if schema
+            else {"type": "json_object"}
+        }
+    return request
 
 
-def _items(message: Any, place: str) -> list[Json]:
+def _convert_message(message: Any, path: str) -> list[Json]:
     if not isinstance(message, Mapping):
-        raise RequestRejected(400, "invalid_prompt", f"{place} is not a message.", param=place)
+        raise RequestRejected(400, "invalid_prompt", f"{path} is not a message.", param=path)
     role, content = message.get("role"), message.get("content")
     if role == "system" and isinstance(content, str):
         return [{"type": "message", "role": "developer", "content": content}]
     if role not in ("user", "assistant", "tool") or not isinstance(content, list):
         raise RequestRejected(
-            400, "invalid_prompt", f"{place} has a wrong role or no list of content.", param=place
+            400, "invalid_prompt", f"{path} has an invalid role, or its content is not a list.", param=path
         )
     if role == "user":
-        parts = [_said(part, f"{place}.content[{at}]") for at, part in enumerate(content)]
+        parts = [_convert_user_part(part, f"{path}.content[{index}]") for index, part in enumerate(content)]
         return [{"type": "message", "role": "user", "content": parts}]
-    return [item for at, part in enumerate(content) for item in _item(part, f"{place}.content[{at}]")]
+    return [
+        item
+        for index, part in enumerate(content)
+        for item in _convert_assistant_part(part, f"{path}.content[{index}]")
+    ]
 
 
-def _item(part: Given, place: str) -> list[Json]:
+def _convert_assistant_part(part: Options, path: str) -> list[Json]:
     match part.get("type"):
         case "text":
             return [{"type": "message", "role": "assistant", "content": part.get("text", "")}]
         case "reasoning":
-            proof = (part.get("providerOptions") or {}).get(PROVIDER) or {}
+            metadata = (part.get("providerOptions") or {}).get(PROVIDER) or {}
             summary = [{"type": "summary_text", "text": part["text"]}] if part.get("text") else []
-            return [{"type": "reasoning", "summary": summary, **proof}] if proof else []
+            return [{"type": "reasoning", "summary": summary, **metadata}] if metadata else []
         case "tool-call":
             arguments = write_json(part.get("input"))
-            called = {"call_id": part.get("toolCallId"), "name": part.get("toolName")}
-            return [{"type": "function_call", **called, "arguments": arguments}]
+            names = {"call_id": part.get("toolCallId"), "name": part.get("toolName")}
+            return [{"type": "function_call", **names, "arguments": arguments}]
         case "tool-result":
-            output = _output(part.get("output") or {}, place)
+            output = _convert_output(part.get("output") or {}, path)
             return [{"type": "function_call_output", "call_id": part.get("toolCallId"), "output": output}]
         case "file":
             return [{"type": "message", "role": "assistant", "content": f"[{part.get('mediaType')}]"}]
         case _:
-            raise RequestRejected(400, "invalid_prompt", f"{place}.type is unknown.", param=f"{place}.type")
+            raise RequestRejected(400, "invalid_prompt", f"{path}.type is unknown.", param=f"{path}.type")
 
 
-def _said(part: Given, place: str) -> Json:
+def _convert_user_part(part: Options, path: str) -> Json:
     if part.get("type") == "text":
         return {"type": "input_text", "text": part.get("text", "")}
     if part.get("type") != "file":
-        raise RequestRejected(400, "invalid_prompt", f"{place}.type is unknown.", param=f"{place}.type")
-    mime, url = str(part.get("mediaType")), _url(part)
+        raise RequestRejected(400, "invalid_prompt", f"{path}.type is unknown.", param=f"{path}.type")
+    mime, url = str(part.get("mediaType")), _read_url(part)
     if mime.startswith("image/"):
         return {"type": "input_image", "image_url": url}
-    named = {"filename": part.get("filename") or "file"}
-    return {"type": "input_file", **named, "file_data" if url.startswith("data:") else "file_url": url}
+    field = "file_data" if url.startswith("data:") else "file_url"
+    return {"type": "input_file", "filename": part.get("filename") or "file", field: url}
 
 
-def _url(part: Given) -> str:
-    """Inline bytes are a data URL, or tagged; so are links (specification 4)."""
+def _read_url(part: Options) -> str:
+    """Return the URL of a file. In specification 4, inline bytes and links are tagged objects."""
     data = part.get("data")
     if isinstance(data, Mapping):
         if data.get("type") == "url":
@@ -138,90 +155,93 @@ def _url(part: Given) -> str:
     return f"data:{part.get('mediaType')};base64,{text}"
 
 
-def _output(output: Given, place: str) -> str | list[Json]:
+def _convert_output(output: Options, path: str) -> str | list[Json]:
     kind, value = output.get("type"), output.get("value")
     if kind in ("text", "error-text"):
         return str(value)
     if kind in ("json", "error-json"):
         return write_json(value)
     if kind != "content" or not isinstance(value, Sequence):
-        raise RequestRejected(400, "invalid_prompt", f"{place}.output is unknown.", param=f"{place}.output")
+        raise RequestRejected(400, "invalid_prompt", f"{path}.output is unknown.", param=f"{path}.output")
     return [
-        _said({**item, "type": "text" if item.get("type") == "text" else "file"}, place) for item in value
+        _convert_user_part({**item, "type": "text" if item.get("type") == "text" else "file"}, path)
+        for item in value
     ]
 
 
-def _tool(tool: Given) -> Json:
+def _convert_tool(tool: Options) -> Json:
     if tool.get("type") != "function":
-        return dict(tool)  # refused, by its type
-    described = {"description": tool["description"]} if tool.get("description") else {}
-    named = {"type": "function", "name": tool.get("name"), **described}
-    return {**named, "parameters": tool.get("inputSchema"), "strict": False}
+        return dict(tool)  # the validation rejects it because of its type
+    description = {"description": tool["description"]} if tool.get("description") else {}
+    names = {"type": "function", "name": tool.get("name"), **description}
+    return {**names, "parameters": tool.get("inputSchema"), "strict": False}
 
 
-def _choice(choice: Given) -> Any:
+def _convert_choice(choice: Options) -> Any:
     if choice.get("type") == "tool":
         return {"type": "function", "name": choice.get("toolName")}
     return choice.get("type")
 
 
-# SECTION A turn's events as the parts that a model gives the AI SDK, in specification 2, 3 or 4.
+# --- Stream parts ---
 
 
-class ModelParts:
-    """Blocks are opened and closed as the events need it; their ids count up."""
+class PartEncoder:
+    """Encodes events as stream parts of specification 2, 3 or 4.
+
+    It opens and closes blocks of text and reasoning as needed, and numbers them.
+    """
 
     def __init__(self, spec: int, model: str) -> None:
         self._spec = spec
         self._model = model
         self._blocks = 0
-        self._open: str | None = None  # the kind of the open block
+        self._open_kind: str | None = None  # "text" or "reasoning" while a block is open
 
     def start(self, unsupported: Sequence[str]) -> list[Json]:
-        new = (
-            {"type": "unsupported", "feature": ""}
-            if self._spec > 2
-            else {"type": "unsupported-setting", "setting": ""}
-        )
-        warnings = [{name: value or setting for name, value in new.items()} for setting in unsupported]
+        """Return the first parts, with a warning for each unsupported option."""
+        if self._spec > 2:
+            warnings = [{"type": "unsupported", "feature": option} for option in unsupported]
+        else:
+            warnings = [{"type": "unsupported-setting", "setting": option} for option in unsupported]
         return [
             {"type": "stream-start", "warnings": warnings},
             {"type": "response-metadata", "modelId": self._model},
         ]
 
-    def take(self, events: Iterable[Event]) -> list[Json]:
-        return [part for event in events for part in self._parts(event)]
+    def encode(self, events: Iterable[Event]) -> list[Json]:
+        return [part for event in events for part in self._encode_event(event)]
 
-    def _parts(self, event: Event) -> list[Json]:
+    def _encode_event(self, event: Event) -> list[Json]:
         match event:
             case TextDelta(text):
-                return [*self._opened("text"), {"type": "text-delta", "id": self._id, "delta": text}]
+                return [*self._open_block("text"), {"type": "text-delta", "id": self._id, "delta": text}]
             case ReasoningDelta(text):
                 return [
-                    *self._opened("reasoning"),
+                    *self._open_block("reasoning"),
                     {"type": "reasoning-delta", "id": self._id, "delta": text},
                 ]
             case ReasoningEnded(_, metadata):
-                opened = self._opened("reasoning") if metadata else []
-                return [*opened, *self._closed({PROVIDER: dict(metadata)} if metadata else None)]
+                opening = self._open_block("reasoning") if metadata else []
+                return [*opening, *self._close_block({PROVIDER: dict(metadata)} if metadata else None)]
             case ToolCall():
-                return [*self._closed(), *_call(event)]
+                return [*self._close_block(), *_encode_call(event)]
             case File():
-                return [*self._closed(), self._file(event)]
+                return [*self._close_block(), self._encode_file(event)]
             case Source():
-                return [*self._closed(), _source(event)]
+                return [*self._close_block(), _encode_source(event)]
             case Finished():
-                return [*self._closed(), self._finish(event)]
+                return [*self._close_block(), self._encode_finish(event)]
             case Failed(error):
-                said = {
+                fields = {
                     "message": error.message,
                     "type": error.code or error.kind,
                     "statusCode": error.status,
                 }
-                known = {name: value for name, value in said.items() if value is not None}
-                return [*self._closed(), {"type": "error", "error": known}]
+                present = {name: value for name, value in fields.items() if value is not None}
+                return [*self._close_block(), {"type": "error", "error": present}]
             case Data() | Corrected():
-                return []  # no model says such a thing
+                return []  # the scripted model does not create these events
             case _:
                 assert_never(event)
 
@@ -229,56 +249,55 @@ class ModelParts:
     def _id(self) -> str:
         return str(self._blocks)
 
-    def _opened(self, kind: str) -> list[Json]:
-        if self._open == kind:
+    def _open_block(self, kind: str) -> list[Json]:
+        if self._open_kind == kind:
             return []
-        closed = self._closed()
-        self._open, self._blocks = kind, self._blocks + 1
-        return [*closed, {"type": f"{kind}-start", "id": self._id}]
+        closing = self._close_block()
+        self._open_kind, self._blocks = kind, self._blocks + 1
+        return [*closing, {"type": f"{kind}-start", "id": self._id}]
 
-    def _closed(self, metadata: Json | None = None) -> list[Json]:
-        kind, self._open = self._open, None
-        proof = {"providerMetadata": metadata} if metadata else {}
-        return [{"type": f"{kind}-end", "id": self._id, **proof}] if kind else []
+    def _close_block(self, metadata: Json | None = None) -> list[Json]:
+        kind, self._open_kind = self._open_kind, None
+        extra = {"providerMetadata": metadata} if metadata else {}
+        return [{"type": f"{kind}-end", "id": self._id, **extra}] if kind else []
 
-    def _file(self, file: File) -> Json:
+    def _encode_file(self, file: File) -> Json:
         data: Any = file.url if file.data is None else b64encode(file.data).decode()
         if self._spec == 4:
             data = {"type": "url", "url": data} if file.data is None else {"type": "data", "data": data}
         return {"type": "file", "mediaType": file.mime, "data": data}
 
-    def _finish(self, finished: Finished) -> Json:
+    def _encode_finish(self, finished: Finished) -> Json:
         reason = finished.reason or "other"
         usage = finished.usage or Usage()
         if self._spec == 2:
-            return {"type": "finish", "finishReason": reason, "usage": _flat(usage)}
+            return {"type": "finish", "finishReason": reason, "usage": _encode_flat_usage(usage)}
         unified = "other" if reason == "unknown" else reason
         return {
             "type": "finish",
             "finishReason": {"unified": unified, "raw": reason},
-            "usage": _nested(usage),
+            "usage": _encode_nested_usage(usage),
         }
 
 
-def _call(call: ToolCall) -> list[Json]:
+def _encode_call(call: ToolCall) -> list[Json]:
     text = call.input if isinstance(call.input, str) else write_json(call.input)
-    named = {"toolCallId": call.call_id, "toolName": call.name}
     return [
         {"type": "tool-input-start", "id": call.call_id, "toolName": call.name},
         {"type": "tool-input-delta", "id": call.call_id, "delta": text},
         {"type": "tool-input-end", "id": call.call_id},
-        {"type": "tool-call", **named, "input": text},
+        {"type": "tool-call", "toolCallId": call.call_id, "toolName": call.name, "input": text},
     ]
 
 
-def _source(source: Source) -> Json:
+def _encode_source(source: Source) -> Json:
     names = {"kind": "sourceType", "mime": "mediaType"}
     fields = msgspec.structs.asdict(source) | {"id": source.id or source.url or "source"}
-    known = {names.get(name, name): value for name, value in fields.items() if value is not None}
-    return {"type": "source", **known}
+    present = {names.get(name, name): value for name, value in fields.items() if value is not None}
+    return {"type": "source", **present}
 
 
-def _flat(usage: Usage) -> Json:
+def _encode_flat_usage(usage: Usage) -> Json:
     return {
         "inputTokens": usage.input_tokens,
         "outputTokens": usage.output_tokens,
@@ -288,17 +307,17 @@ def _flat(usage: Usage) -> Json:
     }
 
 
-def _nested(usage: Usage) -> Json:
+def _encode_nested_usage(usage: Usage) -> Json:
     return {
         "inputTokens": {"total": usage.input_tokens, "cacheRead": usage.cached_tokens},
         "outputTokens": {"total": usage.output_tokens, "reasoning": usage.reasoning_tokens},
     }
 
 
-# SECTION The AI SDK's language-model protocol, served by the same scripted model: `POST /v4/ai/language-model`.
+# --- Routes ---
 
-# The protocol's own names for what our refusals are.
-_TYPES = {
+# The protocol's error types, by status.
+_ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "forbidden",
@@ -308,30 +327,32 @@ _TYPES = {
 }
 
 
-async def ask_model(request: web.Request) -> web.StreamResponse:
+async def call_model(request: web.Request) -> web.StreamResponse:
     service, scenario = request.app[SERVICE], request[SCENARIO]
-    spec, model = _spec(request), request.headers.get("ai-language-model-id", "")
+    spec, model = _read_spec(request), request.headers.get("ai-language-model-id", "")
     body = read_json(request[BODY])
-    turn = service.accept(read_call(body, model))
-    parts = ModelParts(spec, model)
+    accepted_request = service.accept(read_call(body, model))
+    encoder = PartEncoder(spec, model)
     unsupported = [name for name in UNSUPPORTED if body.get(name) is not None]
-    steps = _translated(service.steps(turn, scenario), parts, parts.start(unsupported))
-    if request.headers.get("ai-language-model-streaming") == "true" or scenario.streams_anyway:
-        # Whatever the scenario: this protocol names no event and has no mark of its end.
+    steps = _convert_steps(
+        service.make_steps(accepted_request, scenario), encoder, encoder.start(unsupported)
+    )
+    if request.headers.get("ai-language-model-streaming") == "true" or scenario.always_streams:
+        # This protocol has no `event:` lines and no `[DONE]`, whatever the scenario.
         framing = msgspec.structs.replace(scenario.framing, event_lines=False, done=False)
         chunks = scenario.chunks(make_chunks(steps, framing))
         return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
-    return await send_whole(request, steps, _joined, b'{"content": [')
+    return await send_joined(request, steps, _join_parts, b'{"content": [')
 
 
 async def list_models(request: web.Request) -> web.StreamResponse:
-    spec = _spec(request, default=4)
+    spec = _read_spec(request, default=4)
     models = [
         {
             "id": model["id"],
             "name": model["name"],
             "description": model.get("description"),
-            "pricing": _pricing(model),
+            "pricing": _read_pricing(model),
             "specification": {
                 "specificationVersion": f"v{spec}",
                 "provider": "tollbridge",
@@ -344,41 +365,42 @@ async def list_models(request: web.Request) -> web.StreamResponse:
     return await send_json(request, {"models": models})
 
 
-def _pricing(model: Mapping[str, Any]) -> Any:
-    """The SDK's client refuses the whole list for one price that is missing."""
+def _read_pricing(model: Mapping[str, Any]) -> Any:
+    """Return the prices, or None: the SDK's client rejects the whole list if one price is missing."""
     pricing = model.get("pricing") or {}
     return pricing if "input" in pricing and "output" in pricing else None
 
 
-def _spec(request: web.Request, default: int | None = None) -> int:
-    given = request.headers.get("ai-language-model-specification-version")
-    if given is None and default is not None:
+def _read_spec(request: web.Request, default: int | None = None) -> int:
+    version = request.headers.get("ai-language-model-specification-version")
+    if version is None and default is not None:
         return {"1": 2, "3": 3, "4": 4}.get(request.match_info["version"], default)
-    if given not in ("2", "3", "4"):
+    if version not in ("2", "3", "4"):
         raise RequestRejected(
             400,
             "unsupported_specification",
-            f"The specification version is {given!r}; served here are 2, 3 and 4.",
+            f"Unsupported specification version {version!r}. Supported versions: 2, 3 and 4.",
             param="ai-language-model-specification-version",
         )
-    return int(given)
+    return int(version)
 
 
-def _translated(steps: Iterable[Step], parts: ModelParts, start: list[Json]) -> Iterator[Step]:
-    """The events, read as any client reads them and told again in the other protocol.
+def _convert_steps(steps: Iterable[Step], encoder: PartEncoder, start: list[Json]) -> Iterator[Step]:
+    """Decode the OpenResponses events as a client does, and encode them as stream parts.
 
-    Everything else that a scenario puts among them stays in place, and what it left out is not supplied."""
+    Other steps are passed through. What the scenario omits stays omitted.
+    """
     decoder = StreamDecoder()
     for step in steps:
         if isinstance(step, dict):
             yield from start
             start = []
-            yield from parts.take(decoder.take(step))
+            yield from encoder.encode(decoder.take(step))
         else:
             yield step
 
 
-def _joined(parts: list[Json]) -> Json | None:
+def _join_parts(parts: list[Json]) -> Json | None:
     content: list[Json] = []
     texts: dict[str, Json] = {}
     finish: Json = {}
@@ -404,21 +426,21 @@ def _joined(parts: list[Json]) -> Json | None:
 
 
 @web.middleware
-async def name_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The SDK's client knows an error by its type, and the protocol has types of its own."""
+async def convert_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Replace error types: this protocol has its own, and the SDK's client recognises errors by them."""
     response = await handler(request)
     if "/ai/" not in request.path or response.status < 400 or not isinstance(response, web.Response):
         return response
     try:
         body = msgspec.json.decode(response.body if isinstance(response.body, bytes) else b"")
-        body["error"]["type"] = _TYPES.get(response.status, "internal_server_error")
+        body["error"]["type"] = _ERROR_TYPES.get(response.status, "internal_server_error")
     except (msgspec.DecodeError, KeyError, TypeError):
-        return response  # a scenario's own
+        return response  # an error body of a scenario
     response.body = msgspec.json.encode(body)
     return response
 
 
 AI_ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v{version:[134]}/ai/config", list_models),
-    ("POST", "/v{version:[134]}/ai/language-model", ask_model),
+    ("POST", "/v{version:[134]}/ai/language-model", call_model),
 )

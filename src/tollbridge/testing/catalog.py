@@ -1,4 +1,4 @@
-"""The models the gateway serves, described as gateways describe them."""
+"""The models that the gateway serves, in the form in which gateways list models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODELS: tuple[Mapping[str, Any], ...] = (
         "released": _RELEASED,
         "owned_by": "tollbridge",
         "name": "Demo",
-        "description": "A scripted model that knows tools, images and reasoning.",
+        "description": "A scripted model that supports tools, images and reasoning.",
         "context_window": 128_000,
         "max_tokens": 64_000,
         "type": "language",
@@ -45,7 +45,7 @@ MODELS: tuple[Mapping[str, Any], ...] = (
         "released": _RELEASED,
         "owned_by": "tollbridge",
         "name": "Plain",
-        "description": "A scripted model with a small window that knows nothing but text.",
+        "description": "A scripted model with a small context window that supports only text.",
         "context_window": 4_096,
         "max_tokens": 1_024,
         "type": "language",
@@ -61,7 +61,7 @@ MODELS: tuple[Mapping[str, Any], ...] = (
         "released": _RELEASED,
         "owned_by": "tollbridge",
         "name": "Embed",
-        "description": "Listed as an embedding model, so that clients can show that they leave it out.",
+        "description": "An embedding model, listed to test that clients skip it.",
         "context_window": 8_192,
         "max_tokens": 0,
         "type": "embedding",
@@ -76,20 +76,25 @@ _BY_ID = {model["id"]: model for model in MODELS}
 
 
 def find_model(model_id: str) -> Mapping[str, Any]:
+    """Return the entry of a model.
+
+    Raises:
+        RequestRejected: There is no such model.
+    """
     model = _BY_ID.get(model_id)
     if model is None:
-        known = ", ".join(_BY_ID)
+        valid = ", ".join(_BY_ID)
         raise RequestRejected(
             404,
             "model_not_found",
-            f"The model {_shown(model_id)} does not exist here. Known models: {known}.",
+            f"The model {_show(model_id)} does not exist. Valid models: {valid}.",
             param="model",
         )
     return model
 
 
 def describe_endpoints(model_id: str) -> dict[str, Any]:
-    """The one provider behind a model, under the names that this list has for things."""
+    """Return the endpoints of a model, in the format of `GET /models/{id}/endpoints`."""
     model = find_model(model_id)
     pricing = model["pricing"]
     names = {"input": "prompt", "output": "completion"}
@@ -120,16 +125,21 @@ def describe_endpoints(model_id: str) -> dict[str, Any]:
 
 
 def find_language_model(model_id: str) -> Mapping[str, Any]:
+    """Return the entry of a model that can create responses.
+
+    Raises:
+        RequestRejected: There is no such model, or it is of another type.
+    """
     model = find_model(model_id)
     if model["type"] != "language":
         raise RequestRejected(
             400,
             "unsupported_model",
-            f"The model {_shown(model_id)} is of type {model['type']} and makes no responses.",
+            f"The model {_show(model_id)} is of type {model['type']} and cannot create responses.",
             param="model",
         )
     return model
 
 
-def _shown(model_id: str) -> str:
+def _show(model_id: str) -> str:
     return repr(model_id if len(model_id) <= 80 else f"{model_id[:80]}…")

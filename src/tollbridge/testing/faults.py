@@ -1,4 +1,8 @@
-"""What servers in the wild do that the protocol does not: harmless to a reader that is ready for it."""
+"""Faults and quirks of servers: functions that change the answer, its events or their bytes.
+
+An answer passes three stages, and a scenario can change each of them: the `ScriptedAnswer` of the model, the
+steps of the stream (events, raw bytes, pauses, disconnects), and the chunks in which the bytes are written.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,8 @@ from typing import Any
 import msgspec
 
 from tollbridge.testing.responses import (
+    Disconnect,
     Event,
-    HangUp,
     Pause,
     Say,
     ScriptedAnswer,
@@ -19,18 +23,52 @@ from tollbridge.testing.responses import (
     fail_response,
 )
 
-# SECTION Events as bytes of a server-sent event stream, in the ways that are written in the wild.
+Chunk = bytes | Pause | Disconnect
+KEEP_ALIVE = b": keep-alive\n\n"
+GARBAGE = (
+    b"\x00\xff\xfe\xc3\x28 this is not a frame\n\n"
+    b'data: {"type": "response.output_text.delta", "delta": "cut in the mid\n\n'
+    b"data: <html>\n\n"
+)
+FAILURE = "The model stopped working in the middle of its answer because the scenario requires it."
 
-Chunk = bytes | Pause | HangUp
+
+class FaultSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations and sizes of faults.
+
+    Attributes:
+        stall_seconds: How long a stall lasts.
+        oversized_bytes: Size of an oversized frame.
+        pace: Seconds per token of a slow answer.
+        websocket_seconds: How long a WebSocket stays open at most.
+    """
+
+    stall_seconds: float = 30.0
+    oversized_bytes: int = 65 * 1024 * 1024
+    pace: float = 0.05
+    websocket_seconds: float = 60 * 60
+
+
+Fault = Callable[[Iterable[Step], FaultSettings], Iterable[Step]]
+
+
+# --- Bytes: server-sent events in the forms that servers use ---
 
 
 class Framing(msgspec.Struct, frozen=True, kw_only=True):
-    """The default is what every client reads: LF, `event:` lines, a space after the colon, `[DONE]`."""
+    """How events are written as bytes. Every client can read the default.
+
+    Attributes:
+        newline: The line end.
+        event_lines: Whether there are `event:` lines.
+        space: What follows the colon.
+        multi_line: Whether the JSON is spread over several `data:` lines.
+        done: Whether the stream ends with `[DONE]`.
+    """
 
     newline: bytes = b"\n"
     event_lines: bool = True
     space: bytes = b" "
-    # Whether the JSON is spread over several `data:` lines.
     multi_line: bool = False
     done: bool = True
 
@@ -46,135 +84,134 @@ def make_frame(event: Event, framing: Framing = Framing()) -> bytes:  # noqa: B0
 
 
 def make_chunks(steps: Iterable[Step], framing: Framing) -> Iterator[Chunk]:
-    """One frame, one chunk: readers exist that lose their place when a frame comes in two."""
+    """Encode steps, one frame per chunk: some clients cannot read a frame that arrives in two parts."""
     for step in steps:
         yield make_frame(step, framing) if isinstance(step, dict) else step
-        if isinstance(step, HangUp):
+        if isinstance(step, Disconnect):
             return
     if framing.done:
         yield framing.newline.join([b"data:" + framing.space + b"[DONE]", b"", b""])
 
 
-_ODD_SIZES = (1, 2, 3, 5, 7, 11, 13, 17)
+_CHUNK_SIZES = (1, 2, 3, 5, 7, 11, 13, 17)
 
 
-def cut_oddly(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """The same bytes in pieces of a few bytes, so that cuts fall into frames and characters."""
-    turn = 0
+def split_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Divide the bytes into small chunks, so that frames and characters are split."""
+    count = 0
     for chunk in chunks:
         if not isinstance(chunk, bytes):
             yield chunk
             continue
-        at = 0
-        while at < len(chunk):
-            size = _ODD_SIZES[turn % len(_ODD_SIZES)]
-            yield chunk[at : at + size]
-            at, turn = at + size, turn + 1
+        start = 0
+        while start < len(chunk):
+            size = _CHUNK_SIZES[count % len(_CHUNK_SIZES)]
+            yield chunk[start : start + size]
+            start, count = start + size, count + 1
 
 
-def join_all(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """The same bytes in as few pieces as can be."""
-    held = b""
+def join_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Join the bytes into as few chunks as possible."""
+    buffer = b""
     for chunk in chunks:
         if isinstance(chunk, bytes):
-            held += chunk
+            buffer += chunk
         else:
-            yield held
+            yield buffer
             yield chunk
-            held = b""
-    if held:
-        yield held
+            buffer = b""
+    if buffer:
+        yield buffer
 
 
-def without_last_newlines(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """The same bytes, but the last frame is never ended."""
-    held: list[Chunk] = []
+def strip_last_newlines(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Remove the newlines that terminate the last frame."""
+    last: list[Chunk] = []
     for chunk in chunks:
-        yield from held
-        held = [chunk]
-    yield from (last.rstrip(b"\r\n") if isinstance(last, bytes) else last for last in held)
+        yield from last
+        last = [chunk]
+    yield from (chunk.rstrip(b"\r\n") if isinstance(chunk, bytes) else chunk for chunk in last)
 
 
-def as_they_are(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+def pass_chunks(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     yield from chunks
 
 
-# SECTION What can go wrong inside a stream: functions from the right events to the wrong ones.
-
-KEEP_ALIVE = b": keep-alive\n\n"
-GARBAGE = (
-    b"\x00\xff\xfe\xc3\x28 this is not a frame\n\n"
-    b'data: {"type": "response.output_text.delta", "delta": "cut in the mid\n\n'
-    b"data: <html>\n\n"
-)
-FAILURE = "The model stopped working in the middle of its answer (a fault that was asked for)."
+# --- Answers ---
 
 
-class FaultSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how large faults are: `stall_seconds` bounds a silence, `pace` is a slow token's time,
-    `websocket_seconds` the longest a WebSocket stays open."""
-
-    stall_seconds: float = 30.0
-    oversized_bytes: int = 65 * 1024 * 1024
-    pace: float = 0.05
-    websocket_seconds: float = 60 * 60
+def pass_answer(answer: ScriptedAnswer) -> ScriptedAnswer:
+    return answer
 
 
-Tamper = Callable[[Iterable[Step], FaultSettings], Iterable[Step]]
+def cut_answer_by_filter(answer: ScriptedAnswer) -> ScriptedAnswer:
+    return cut_answer(answer, answer.output_tokens // 2, "content_filter")
 
 
-def leave(steps: Iterable[Step], _: FaultSettings) -> Iterable[Step]:
+def add_line_separators(answer: ScriptedAnswer) -> ScriptedAnswer:
+    """Add characters that some languages treat as line ends, and the protocol does not."""
+    text = " One\u2028two\u2029three\u0085four."
+    blocks = [Say(block.text + text) if isinstance(block, Say) else block for block in answer.blocks]
+    return msgspec.structs.replace(answer, blocks=tuple(blocks))
+
+
+# --- Events: faults that break a stream ---
+
+
+def pass_events(steps: Iterable[Step], _: FaultSettings) -> Iterable[Step]:
     return steps
 
 
 def _first_half(steps: Iterable[Step]) -> list[Step]:
-    """Everything up to the middle delta: something was said, and more was to come."""
-    whole = list(steps)
-    deltas = [index for index, step in enumerate(whole) if isinstance(step, dict) and "delta" in step]
-    return whole[: deltas[len(deltas) // 2]] if deltas else whole[:2]
+    """Return everything before the middle delta, so that the output has started and is not complete."""
+    all_steps = list(steps)
+    deltas = [index for index, step in enumerate(all_steps) if _has_field(step, "delta")]
+    return all_steps[: deltas[len(deltas) // 2]] if deltas else all_steps[:2]
 
 
-def _failed(said: list[Step], code: str = "server_error", message: str = FAILURE) -> Event:
-    begun: Event = next(step for step in said if isinstance(step, dict))
-    finished = [
+def _failed_event(steps: list[Step]) -> Event:
+    """Return the `response.failed` event that follows the steps."""
+    first: Event = next(step for step in steps if isinstance(step, dict))
+    items = [
         step["item"]
-        for step in said
+        for step in steps
         if isinstance(step, dict) and step["type"] == "response.output_item.done"
     ]
-    return {"type": "response.failed", "response": fail_response(begun["response"], code, message, finished)}
+    response = fail_response(first["response"], "server_error", FAILURE, items)
+    return {"type": "response.failed", "response": response}
 
 
 def fail(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
-    said = _first_half(steps)
-    return [*said, _failed(said)]
+    half = _first_half(steps)
+    return [*half, _failed_event(half)]
 
 
 def fail_at_once(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
-    said = list(steps)[:1]
-    return [*said, _failed(said)]
+    start = list(steps)[:1]
+    return [*start, _failed_event(start)]
 
 
-def say_error(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
-    said = _first_half(steps)
+def send_error(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
+    half = _first_half(steps)
     error = {"type": "server_error", "code": "server_error", "message": FAILURE, "param": ""}
-    return [*said, {"type": "error", "error": error}, _failed(said)]
+    return [*half, {"type": "error", "error": error}, _failed_event(half)]
 
 
-def say_flat_error(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
-    said = _first_half(steps)
-    return [*said, {"type": "error", "code": "server_error", "message": FAILURE, "param": None}]
+def send_flat_error(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
+    half = _first_half(steps)
+    return [*half, {"type": "error", "code": "server_error", "message": FAILURE, "param": None}]
 
 
 def disconnect(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
-    return [*_first_half(steps), HangUp()]
+    return [*_first_half(steps), Disconnect()]
 
 
-def reset(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
-    return [*_first_half(steps), HangUp(reset=True)]
+def reset_connection(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
+    return [*_first_half(steps), Disconnect(reset=True)]
 
 
 def stall(steps: Iterable[Step], settings: FaultSettings) -> list[Step]:
-    return [*_first_half(steps), Pause(settings.stall_seconds), HangUp()]
+    return [*_first_half(steps), Pause(settings.stall_seconds), Disconnect()]
 
 
 def end_early(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
@@ -190,17 +227,20 @@ def send_byte_order_mark(steps: Iterable[Step], _: FaultSettings) -> Iterator[St
     yield from steps
 
 
-def keep_alive(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+def send_comments(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
     for step in steps:
         yield KEEP_ALIVE
         yield step
 
 
-def oversize(steps: Iterable[Step], settings: FaultSettings) -> list[Step]:
-    whole = list(steps)
-    half = _first_half(whole)
+def send_oversized_frame(steps: Iterable[Step], settings: FaultSettings) -> list[Step]:
+    all_steps = list(steps)
+    half = _first_half(all_steps)
     last = next(step for step in reversed(half) if isinstance(step, dict) and "delta" in step)
-    return [*half, {**last, "delta": "x" * settings.oversized_bytes}, *whole[len(half) :]]
+    return [*half, {**last, "delta": "x" * settings.oversized_bytes}, *all_steps[len(half) :]]
+
+
+# --- Events: sequences that servers have been seen to send ---
 
 
 def change_ids(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
@@ -216,23 +256,21 @@ def change_ids(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
         yield changed
 
 
-_LATER: dict[str, frozenset[str]] = {
-    "done": frozenset({"response.function_call_arguments.delta"}),
-    "item": frozenset({"response.function_call_arguments.delta", "response.function_call_arguments.done"}),
-}
+_ARGUMENTS_DELTA = "response.function_call_arguments.delta"
+_ARGUMENTS_DONE = "response.function_call_arguments.done"
 
 
-def arguments_in_done(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    return _without(steps, _LATER["done"])
+def move_arguments_to_done(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    return _drop_events(steps, _ARGUMENTS_DELTA)
 
 
-def arguments_in_item(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    return _without(steps, _LATER["item"])
+def move_arguments_to_item(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    return _drop_events(steps, _ARGUMENTS_DELTA, _ARGUMENTS_DONE)
 
 
-def arguments_in_response(steps: Iterable[Step], settings: FaultSettings) -> Iterator[Step]:
-    """The events that should have held them come all the same, with nothing in them."""
-    for step in arguments_in_done(steps, settings):
+def move_arguments_to_response(steps: Iterable[Step], settings: FaultSettings) -> Iterator[Step]:
+    """Send the events that normally have the arguments with empty arguments."""
+    for step in move_arguments_to_done(steps, settings):
         if isinstance(step, dict) and step.get("item", {}).get("type") == "function_call":
             yield {**step, "item": {**step["item"], "arguments": ""}}
         elif isinstance(step, dict) and "arguments" in step:
@@ -242,7 +280,7 @@ def arguments_in_response(steps: Iterable[Step], settings: FaultSettings) -> Ite
 
 
 def announce_twice(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    """As a gateway was seen to do: one call announced twice, then the call's id in place of the item's."""
+    """Announce every call twice, then use the call id as the item id, as one gateway does."""
     calls: dict[str, str] = {}
     for step in steps:
         if not isinstance(step, dict):
@@ -253,44 +291,44 @@ def announce_twice(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
             calls[item["id"]] = item["call_id"]
             yield step
             yield {**step, "item": {**item, "id": f"{item['id']}_again"}}
-        elif step["type"] == "response.function_call_arguments.done":
+        elif step["type"] == _ARGUMENTS_DONE:
             yield {**step, "item_id": calls[step["item_id"]]}
         else:
             yield step
 
 
-def leave_open(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+def drop_done_events(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
     return (step for step in steps if not (isinstance(step, dict) and step["type"].endswith(".done")))
 
 
-_BARE = ("response.output_item.", "response.content_part.", "response.reasoning_summary_part.")
+_ITEM_EVENTS = ("response.output_item.", "response.content_part.", "response.reasoning_summary_part.")
 
 
-def only_deltas(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+def keep_only_deltas(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
     for step in steps:
         kind = step["type"] if isinstance(step, dict) else ""
-        # A call without its item could not be told from another: its announcement stays.
-        call = isinstance(step, dict) and step.get("item", {}).get("type") == "function_call"
-        if call or not (kind.startswith(_BARE) or kind.endswith(".done")):
+        # Keep the items of calls: without them, clients cannot distinguish one call from another.
+        is_call = isinstance(step, dict) and step.get("item", {}).get("type") == "function_call"
+        if is_call or not (kind.startswith(_ITEM_EVENTS) or kind.endswith(".done")):
             yield step
 
 
-def usage_null(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    return _with_usage(steps, None)
+def set_usage_to_null(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    return _set_usage(steps, None)
 
 
-def usage_zero(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    nothing = {
+def set_usage_to_zero(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    zeros = {
         "input_tokens": 0,
         "input_tokens_details": {"cached_tokens": 0},
         "output_tokens": 0,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": 0,
     }
-    return _with_usage(steps, nothing)
+    return _set_usage(steps, zeros)
 
 
-def _with_usage(steps: Iterable[Step], usage: Any) -> Iterator[Step]:
+def _set_usage(steps: Iterable[Step], usage: Any) -> Iterator[Step]:
     for step in steps:
         if isinstance(step, dict) and "response" in step:
             yield {**step, "response": {**step["response"], "usage": usage}}
@@ -298,58 +336,35 @@ def _with_usage(steps: Iterable[Step], usage: Any) -> Iterator[Step]:
             yield step
 
 
-def _without(steps: Iterable[Step], types: frozenset[str]) -> Iterator[Step]:
+def _drop_events(steps: Iterable[Step], *types: str) -> Iterator[Step]:
     return (step for step in steps if not (isinstance(step, dict) and step["type"] in types))
 
 
-# --- before it becomes events ------------------------------------------------------------------------------
-
-
-def same_answer(answer: ScriptedAnswer) -> ScriptedAnswer:
-    return answer
-
-
-def filter_answer(answer: ScriptedAnswer) -> ScriptedAnswer:
-    return cut_answer(answer, answer.output_tokens // 2, "content_filter")
-
-
-def separate_lines(answer: ScriptedAnswer) -> ScriptedAnswer:
-    """Characters that some languages take for line ends, and the protocol does not."""
-    odd = Say(" One\u2028two\u2029three\u0085four.")
-    blocks = [Say(block.text + odd.text) if isinstance(block, Say) else block for block in answer.blocks]
-    return msgspec.structs.replace(answer, blocks=tuple(blocks))
-
-
-# SECTION What servers in the wild do that the protocol does not: harmless to a reader that is ready for it.
-
-_ARGUMENTS = "response.function_call_arguments"
-
-
 def interleave(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    """Items side by side: each is open while the others are still being told."""
-    whole = list(steps)
+    """Send the events of all items in turn, so that several items are open at the same time."""
+    all_steps = list(steps)
     items: dict[int, list[Step]] = {}
-    for step in whole:
+    for step in all_steps:
         if isinstance(step, dict) and "output_index" in step:
             items.setdefault(step["output_index"], []).append(step)
-    first = next((at for at, step in enumerate(whole) if _has(step, "output_index")), len(whole))
-    yield from whole[:first]
-    for together in zip_longest(*items.values()):
-        yield from (step for step in together if step is not None)
-    yield whole[-1]
+    first = next((i for i, step in enumerate(all_steps) if _has_field(step, "output_index")), len(all_steps))
+    yield from all_steps[:first]
+    for group in zip_longest(*items.values()):
+        yield from (step for step in group if step is not None)
+    yield all_steps[-1]
 
 
-def scramble(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    """Deltas of arguments that are not the arguments, and a field that says so; `.done` has them plain."""
+def scramble_arguments(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    """Obfuscate the deltas of arguments and mark them with a field; `.done` has the plain arguments."""
     for step in steps:
-        if isinstance(step, dict) and step["type"] == f"{_ARGUMENTS}.delta":
+        if isinstance(step, dict) and step["type"] == _ARGUMENTS_DELTA:
             yield {**step, "delta": step["delta"][::-1].swapcase() + "#", "obfuscation": "x" * 8}
         else:
             yield step
 
 
-def lose_count(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    """Every item is announced at index 0; only what follows has the right index."""
+def announce_at_index_zero(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    """Announce every item at index 0; the events that follow have the correct index."""
     for step in steps:
         if isinstance(step, dict) and step["type"] == "response.output_item.added":
             yield {**step, "output_index": 0}
@@ -358,7 +373,7 @@ def lose_count(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
 
 
 def rename_calls(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    """The final response gives every call another `call_id` than the stream did."""
+    """Change the `call_id` of every call in the final response."""
     for step in steps:
         if not (isinstance(step, dict) and "response" in step):
             yield step
@@ -371,7 +386,7 @@ def rename_calls(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
 
 
 def add_vendor_events(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    """Events and fields of the server's own, as the protocol allows, and events nobody has heard of."""
+    """Add vendor events and fields, which the protocol allows, and unknown events, which it does not."""
     for index, step in enumerate(steps):
         yield {**step, "model": "tollbridge/demo"} if isinstance(step, dict) else step
         if index == 1:
@@ -380,8 +395,8 @@ def add_vendor_events(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]
             yield {"type": "response.output_item.added", "output_index": 99, "item": None}
 
 
-def add_lines(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    """Lines of the event stream format that carry no event."""
+def add_odd_lines(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    """Add lines of the event stream format that have no event."""
     yield b"retry: 3000\n\n"
     for index, step in enumerate(steps):
         yield b"id: %d\n" % index
@@ -390,22 +405,27 @@ def add_lines(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
             yield b"data:\n\n"
 
 
-_KEPT = frozenset({"id", "object", "status", "output", "usage", "error", "incomplete_details", "model"})
+_REQUIRED_FIELDS = frozenset(
+    {"id", "object", "status", "output", "usage", "error", "incomplete_details", "model"}
+)
 
 
-def thin_out(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    """As proxies send it: nothing that is null, no field that is not needed, times with fractions."""
+def remove_optional_fields(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    """Remove null and unnecessary fields and use fractional times, as some proxies do."""
     for step in steps:
-        yield _thin(step) if isinstance(step, dict) else step
+        yield _remove_fields(step) if isinstance(step, dict) else step
 
 
-def _thin(step: Event) -> Event:
-    thin = {key: value for key, value in step.items() if key not in ("logprobs", "content_index")}
-    if "response" in thin:
-        kept = {key: value for key, value in thin["response"].items() if key in _KEPT and value is not None}
-        thin["response"] = {**kept, "created_at": thin["response"]["created_at"] + 0.5}
-    return thin
+def _remove_fields(event: Event) -> Event:
+    sparse = {key: value for key, value in event.items() if key not in ("logprobs", "content_index")}
+    if "response" in sparse:
+        response = sparse["response"]
+        fields = {
+            key: value for key, value in response.items() if key in _REQUIRED_FIELDS and value is not None
+        }
+        sparse["response"] = {**fields, "created_at": response["created_at"] + 0.5}
+    return sparse
 
 
-def _has(step: Any, field: str) -> bool:
+def _has_field(step: Step, field: str) -> bool:
     return isinstance(step, dict) and field in step

@@ -1,4 +1,8 @@
-"""The scripted model: the same request gets the same answer, and words in it ask for every kind of answer."""
+"""The scripted model.
+
+The same request always gets the same answer. Words in the last user message select the kind of answer, see
+`WORDS`. Without such a word, the model describes what it received.
+"""
 
 from __future__ import annotations
 
@@ -20,127 +24,140 @@ from tollbridge.testing.responses import (
     ScriptedAnswer,
     Think,
     cut_answer,
-    unseal,
+    decode_encrypted_content,
 )
-from tollbridge.testing.validation import Picture, read_picture, split_data_url
+from tollbridge.testing.validation import ImageInfo, read_image, split_data_url
 from tollbridge.types.media import draw_png
-
-# SECTION What the scripted model finds in the conversation it is given.
 
 Item = Mapping[str, Any]
 
-# Editors wrap what the person typed in a message full of context and reminders.
-_REQUEST = re.compile(r"<(userRequest|prompt)>(.*?)</\1>", re.DOTALL)
+
+# --- Reading the conversation ---
+
+# Editors put what the user typed into a message with context and reminders.
+_USER_REQUEST = re.compile(r"<(userRequest|prompt)>(.*?)</\1>", re.DOTALL)
 _FAULT = re.compile(r"(?<!\S)fault:(?P<name>[\w-]+)")
 _QUOTED = re.compile(r"`([^`\n]+)`|“([^”\n]+)”|\"([^\"\n]+)\"")
 _PATH = re.compile(r"(?<![\w:/.])/[\w.-]+(?:/[\w.-]+)*/?")
 _PLACE = re.compile(r"\b(?:in|for|at|of) ((?:[A-Z][\w'-]*)(?: [A-Z][\w'-]*)*)")
 _PATH_NAMES = re.compile(r"path|file|dir|folder|uri", re.IGNORECASE)
-_QUOTE_MOST, _RESULT_MOST, _WISH_MOST = 200, 2_000, 500
+# Longest quoted texts, and the longest request that is searched for words, in characters.
+_QUOTE_LIMIT, _RESULT_LIMIT, _REQUEST_LIMIT = 200, 2_000, 500
 
 
-def text_of(content: Any) -> str:
-    """The words of a message's content or a tool's output."""
+def read_text(content: Any) -> str:
+    """Return the text of a message's content or a tool's output."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list | tuple):
         return ""
-    found = [part.get("text") or part.get("refusal") for part in content if isinstance(part, Mapping)]
-    return "\n".join(text for text in found if isinstance(text, str))
+    texts = [part.get("text") or part.get("refusal") for part in content if isinstance(part, Mapping)]
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def last_user_text(items: Sequence[Item]) -> str:
+def find_last_user_text(items: Sequence[Item]) -> str:
     for item in reversed(items):
         if item.get("role") == "user":
-            return text_of(item.get("content"))
+            return read_text(item.get("content"))
     return ""
 
 
-def last_request(items: Sequence[Item]) -> str:
-    """What the person asked for last, without the editor's wrapping and without the name of a fault."""
-    text = last_user_text(items)
-    found = _REQUEST.findall(text)
-    return _FAULT.sub("", found[-1][1] if found else text).strip()
+def find_last_request(items: Sequence[Item]) -> str:
+    """Return what the user typed last, without the context of the editor and without `fault:NAME`."""
+    text = find_last_user_text(items)
+    matches = _USER_REQUEST.findall(text)
+    return _FAULT.sub("", matches[-1][1] if matches else text).strip()
 
 
-def wish(items: Sequence[Item]) -> str:
-    """The text whose words ask for something: a person's short request, not pages that hold every word."""
-    text = last_request(items)
-    return text if len(text) <= _WISH_MOST else ""
+def find_short_request(items: Sequence[Item]) -> str:
+    """Return the last request if it is short, else an empty text.
+
+    Only short requests are searched for words: a long text contains every word by chance.
+    """
+    text = find_last_request(items)
+    return text if len(text) <= _REQUEST_LIMIT else ""
 
 
-def fault_name(given: Any) -> str | None:
-    """The scenario a request's `input` or `prompt` names, whether or not the rest of it is right."""
-    items = given if isinstance(given, list) else [{"role": "user", "content": given}]
-    found = _FAULT.search(last_user_text([item for item in items if isinstance(item, Mapping)]))
-    return found["name"] if found else None
+def find_fault_name(value: Any) -> str | None:
+    """Return the scenario that the last user message names as `fault:NAME`.
+
+    Args:
+        value: The `input` or `prompt` of a request. It can be invalid.
+    """
+    items = value if isinstance(value, list) else [{"role": "user", "content": value}]
+    match = _FAULT.search(find_last_user_text([item for item in items if isinstance(item, Mapping)]))
+    return match["name"] if match else None
 
 
-def results(items: Sequence[Item]) -> list[Item]:
-    """The tool results at the end, which the model is to answer now."""
-    found: list[Item] = []
+def find_last_results(items: Sequence[Item]) -> list[Item]:
+    """Return the tool results at the end of the conversation, which the model answers now."""
+    results: list[Item] = []
     for item in reversed(items):
         if item["type"] == "function_call_output":
-            found.insert(0, item)
+            results.insert(0, item)
         elif item.get("role") not in ("system", "developer"):
             break
-    return found
+    return results
 
 
-def system_prompt(items: Sequence[Item], instructions: str | None) -> str:
-    said = [text_of(item["content"]) for item in items if item.get("role") in ("system", "developer")]
-    return "\n".join([*([instructions] if instructions else []), *said])
+def join_system_prompt(items: Sequence[Item], instructions: str | None) -> str:
+    texts = [read_text(item["content"]) for item in items if item.get("role") in ("system", "developer")]
+    return "\n".join([*([instructions] if instructions else []), *texts])
 
 
-def images(items: Sequence[Item]) -> list[str]:
-    """A description of every image in what is to be answered now."""
-    asked = results(items) or [item for item in items if item.get("role") == "user"][-1:]
-    return [text for item in asked for text in _describe_images(item.get("content") or item.get("output"))]
+def describe_images(items: Sequence[Item]) -> list[str]:
+    """Describe every image and file in the items that the model answers now."""
+    current = find_last_results(items) or [item for item in items if item.get("role") == "user"][-1:]
+    return [text for item in current for text in _describe_parts(item.get("content") or item.get("output"))]
 
 
-def _describe_images(content: Any) -> Iterator[str]:
+def _describe_parts(content: Any) -> Iterator[str]:
     if not isinstance(content, Sequence) or isinstance(content, str):
         return
     for part in content:
         if part["type"] == "input_image":
             url = part.get("image_url") or ""
-            yield "an image at a URL, which I do not fetch" if url.startswith("http") else str(_picture(url))
+            yield (
+                "an image at a URL, which I do not fetch"
+                if url.startswith("http")
+                else str(_describe_image(url))
+            )
         elif part["type"] == "input_file":
             yield f"the file {part.get('filename') or 'without a name'}"
 
 
-def _picture(url: str) -> Picture | str:
+def _describe_image(url: str) -> ImageInfo | str:
     label, data = split_data_url(url)
-    return read_picture(data) or f"{len(data)} bytes labelled {label} that are no image I know"
+    return read_image(data) or f"{len(data)} bytes labelled {label} that are no image I know"
 
 
 def describe(items: Sequence[Item], instructions: str | None, tools: Sequence[str]) -> Iterator[str]:
-    """Sentences that show what the model received."""
-    answered = results(items)
-    names = {item["call_id"]: item["name"] for item in items if item["type"] == "function_call"}
-    for item in answered:
-        output = quote(text_of(item["output"]), _RESULT_MOST)
-        yield f"The tool {names[item['call_id']]} answered: “{output}”."
-    if not answered:
-        yield f"You said “{quote(last_request(items))}”."
-    for image in images(items):
+    """Yield sentences that show what the model received."""
+    results = find_last_results(items)
+    tool_names = {item["call_id"]: item["name"] for item in items if item["type"] == "function_call"}
+    for item in results:
+        output = quote(read_text(item["output"]), _RESULT_LIMIT)
+        yield f"The tool {tool_names[item['call_id']]} answered: “{output}”."
+    if not results:
+        yield f"You said “{quote(find_last_request(items))}”."
+    for image in describe_images(items):
         yield f"I see {image}."
     yield f"I was given {len(items)} {'item' if len(items) == 1 else 'items'}"
-    system = system_prompt(items, instructions)
+    system = join_system_prompt(items, instructions)
     yield (
         f"and the system prompt “{quote(system)}” of {len(system)} characters,"
         if system
         else "and no system prompt,"
     )
-    shown = ", ".join(tools[:5]) + (f" and {len(tools) - 5} more" if len(tools) > 5 else "")
-    yield f"with the tools {shown}." if tools else "with no tools."
-    yield from _compacted(items)
+    names = ", ".join(tools[:5]) + (f" and {len(tools) - 5} more" if len(tools) > 5 else "")
+    yield f"with the tools {names}." if tools else "with no tools."
+    yield from _describe_compactions(items)
 
 
-def _compacted(items: Sequence[Item]) -> Iterator[str]:
+def _describe_compactions(items: Sequence[Item]) -> Iterator[str]:
     for item in items:
         if item["type"] == "compaction":
-            summary = unseal(item["encrypted_content"])
+            summary = decode_encrypted_content(item["encrypted_content"])
             yield (
                 f"Before that: “{quote(summary)}”."
                 if summary
@@ -148,20 +165,20 @@ def _compacted(items: Sequence[Item]) -> Iterator[str]:
             )
 
 
-def quote(text: str, most: int = _QUOTE_MOST) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
+def quote(text: str, limit: int = _QUOTE_LIMIT) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 class Hints:
-    """Texts of the conversation to fill a tool's arguments with, by the name of the argument."""
+    """Texts of the conversation that become the arguments of a tool, by the name of the argument."""
 
     def __init__(self, items: Sequence[Item]) -> None:
-        request = last_request(items)
-        self._quoted: list[str] = [next(filter(None, found)) for found in _QUOTED.findall(request)]
+        request = find_last_request(items)
+        self._quoted: list[str] = [next(filter(None, groups)) for groups in _QUOTED.findall(request)]
         places = _PLACE.findall(request)
         self._place: str | None = places[0] if places else None
-        everything = [request, *(text_of(item.get("content")) for item in items if item["type"] == "message")]
-        paths = [path for text in everything for path in _PATH.findall(text)]
+        texts = [request, *(read_text(item.get("content")) for item in items if item["type"] == "message")]
+        paths = [path for text in texts for path in _PATH.findall(text)]
         self._path: str | None = paths[0] if paths else None
 
     def __call__(self, name: str) -> str | None:
@@ -170,57 +187,63 @@ class Hints:
         return self._path if _PATH_NAMES.search(name) else self._place
 
 
-# SECTION Which of the offered tools the scripted model calls.
+# --- Choosing tools ---
 
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
-# Words of a tool's name that a request for it need not contain.
-_FILLERS = frozenset({"get", "set", "the", "a", "to", "of", "do", "copilot", "mcp"})
+# Words of a tool's name that a request does not have to contain.
+_FILLER_WORDS = frozenset({"get", "set", "the", "a", "to", "of", "do", "copilot", "mcp"})
 
 
-def choose_tools(turn: AcceptedRequest, asked: Collection[str]) -> list[FunctionTool]:
-    tools, mode = _allowed(turn)
+def choose_tools(request: AcceptedRequest, words: Collection[str]) -> list[FunctionTool]:
+    """Return the tools that the model calls.
+
+    Args:
+        request: The request.
+        words: The keys of `WORDS` that apply to it.
+    """
+    tools, mode = _allowed_tools(request)
     if mode == "none" or not tools:
         return []
-    if mode == "auto" and results(turn.items):
-        return []  # what was asked for has been done; now it is told
-    request = wish(turn.items)
-    named = [tool for tool in tools if re.search(rf"(?<![\w-]){re.escape(tool.name)}(?![\w-])", request)]
-    wanted = named or [tool for tool in tools if _is_asked_for(tool.name, request)]
-    if not wanted and (mode == "required" or {"tool", "parallel"} & set(asked)):
-        wanted = list(tools)
-    if not wanted:
+    if mode == "auto" and find_last_results(request.items):
+        return []  # the calls are done: answer with their results
+    text = find_short_request(request.items)
+    named = [tool for tool in tools if re.search(rf"(?<![\w-]){re.escape(tool.name)}(?![\w-])", text)]
+    chosen = named or [tool for tool in tools if _is_requested(tool.name, text)]
+    if not chosen and (mode == "required" or {"tool", "parallel"} & set(words)):
+        chosen = list(tools)
+    if not chosen:
         return []
-    if "parallel" in asked and turn.body.parallel_tool_calls is not False:
-        others = [tool for tool in tools if tool not in wanted]
-        return ([*wanted, *others] * 2)[:2]
-    return wanted[:1]
+    if "parallel" in words and request.body.parallel_tool_calls is not False:
+        others = [tool for tool in tools if tool not in chosen]
+        return ([*chosen, *others] * 2)[:2]
+    return chosen[:1]
 
 
-def _allowed(turn: AcceptedRequest) -> tuple[Sequence[FunctionTool], str]:
-    """The tools that `tool_choice` leaves, and whether one must be called."""
-    choice = turn.body.tool_choice or "auto"
+def _allowed_tools(request: AcceptedRequest) -> tuple[Sequence[FunctionTool], str]:
+    """Return the tools that `tool_choice` allows, and the mode: none, auto or required."""
+    choice = request.body.tool_choice or "auto"
     if not isinstance(choice, Mapping):
-        return turn.tools, choice
+        return request.tools, choice
     if choice["type"] == "function":
-        return [tool for tool in turn.tools if tool.name == choice["name"]], "required"
+        return [tool for tool in request.tools if tool.name == choice["name"]], "required"
     names = {tool["name"] for tool in choice["tools"]}
-    return [tool for tool in turn.tools if tool.name in names], choice.get("mode") or "auto"
+    return [tool for tool in request.tools if tool.name in names], choice.get("mode") or "auto"
 
 
-def _is_asked_for(name: str, request: str) -> bool:
-    """Whether every telling word of the name begins a word of the request, as "directory" for `list_dir`."""
-    words = [word.lower() for word in _WORD.findall(name)]
-    telling = [word for word in words if word not in _FILLERS]
-    said = [word.lower() for word in re.findall(r"\w+", request)]
-    return bool(telling) and all(any(word.startswith(part) for word in said) for part in telling)
+def _is_requested(name: str, text: str) -> bool:
+    """Whether every word of a tool's name begins a word of the text, as "directory" for `list_dir`."""
+    name_words = [word.lower() for word in _WORD.findall(name)]
+    required = [word for word in name_words if word not in _FILLER_WORDS]
+    text_words = [word.lower() for word in re.findall(r"\w+", text)]
+    return bool(required) and all(any(word.startswith(part) for word in text_words) for part in required)
 
 
-# SECTION A JSON value made to satisfy a JSON Schema, as well as can be without searching.
+# --- Values for a JSON Schema ---
 
 Schema = Mapping[str, Any]
 
-_DEEPEST = 12
-_MOST = 10_000  # the longest text or list that is made because a schema asks for it
+_MAX_DEPTH = 12
+_MAX_LENGTH = 10_000  # of texts and lists
 _FORMATS: dict[str, str] = {
     "date": "2026-01-01",
     "date-time": "2026-01-01T00:00:00Z",
@@ -244,7 +267,14 @@ def make_value(
     name: str = "value",
     full: bool = False,
 ) -> Any:
-    """`hint` gives a text for a free string field of that name; `full` fills optional fields too."""
+    """Create a value that satisfies a JSON Schema, as far as possible without a search.
+
+    Args:
+        schema: The schema. It can be invalid: parts of the wrong type are ignored.
+        hint: Returns a text for a string field by its name, or None.
+        name: The name of the value, used as the text if there is no hint.
+        full: Whether to include optional fields.
+    """
     return _Maker(schema if isinstance(schema, Mapping) else {}, hint, full).make(schema, name, 0)
 
 
@@ -264,11 +294,11 @@ class _Maker:
         for field in ("enum", "examples"):
             if isinstance(schema.get(field), list) and schema[field]:
                 return schema[field][0]
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             return None
         kind = schema.get("type")
         if isinstance(kind, list):
-            kind = next((one for one in kind if one != "null"), "null")
+            kind = next((option for option in kind if option != "null"), "null")
         return self._of_type(kind or _guess_type(schema), schema, name, depth)
 
     def _of_type(self, kind: object, schema: Schema, name: str, depth: int) -> Any:
@@ -290,30 +320,32 @@ class _Maker:
 
     def _object(self, schema: Schema, depth: int) -> dict[str, Any]:
         properties = _mapping(schema.get("properties"))
-        wanted = _names(schema.get("required"))
+        names = _names(schema.get("required"))
         if self._full:
-            wanted = [*wanted, *(name for name in properties if name not in wanted)]
-        return {name: self.make(properties.get(name), name, depth + 1) for name in wanted}
+            names = [*names, *(name for name in properties if name not in names)]
+        return {name: self.make(properties.get(name), name, depth + 1) for name in names}
 
     def _string(self, schema: Schema, name: str) -> str:
-        known = _FORMATS.get(str(schema.get("format")))
-        if known is not None:
-            return known
+        example = _FORMATS.get(str(schema.get("format")))
+        if example is not None:
+            return example
         text = (self._hint(name) or name).ljust(_bound(schema, "minLength", 0), ".")
         return text[: _bound(schema, "maxLength", len(text))]
 
     def _resolve(self, schema: Schema) -> Schema:
-        """The schema with references followed, `allOf` merged and the first alternative chosen."""
-        for _ in range(_DEEPEST):
-            alternatives = [one for one in _list(schema, "anyOf", "oneOf") if isinstance(one, Mapping)]
+        """Follow references, merge `allOf` and choose the first alternative."""
+        for _ in range(_MAX_DEPTH):
+            alternatives = [
+                option for option in _list(schema, "anyOf", "oneOf") if isinstance(option, Mapping)
+            ]
             if isinstance(reference := schema.get("$ref"), str):
                 schema = _follow(self._root, reference)
             elif "allOf" in schema:
                 schema = _merge(schema)
             elif alternatives:
                 rest = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
-                useful = [one for one in alternatives if one.get("type") != "null"]
-                schema = {**rest, **(useful or alternatives)[0]}
+                not_null = [option for option in alternatives if option.get("type") != "null"]
+                schema = {**rest, **(not_null or alternatives)[0]}
             else:
                 break
         return schema
@@ -321,14 +353,14 @@ class _Maker:
 
 def _merge(schema: Schema) -> Schema:
     merged: dict[str, Any] = {key: value for key, value in schema.items() if key != "allOf"}
-    for part in (one for one in _list(schema, "allOf") if isinstance(one, Mapping)):
+    for part in (part for part in _list(schema, "allOf") if isinstance(part, Mapping)):
         properties = {**_mapping(merged.get("properties")), **_mapping(part.get("properties"))}
         required = [*_names(merged.get("required")), *_names(part.get("required"))]
         merged = {**merged, **part, "properties": properties, "required": list(dict.fromkeys(required))}
     return merged
 
 
-# Schemas come from strangers: what is not of its right type is taken as not said.
+# Schemas can be invalid. A value of the wrong type counts as missing.
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -345,7 +377,7 @@ def _list(schema: Schema, *fields: str) -> list[Any]:
 
 def _bound(schema: Schema, field: str, default: int) -> int:
     value = schema.get(field)
-    return value if isinstance(value, int) and 0 <= value <= _MOST else default
+    return value if isinstance(value, int) and 0 <= value <= _MAX_LENGTH else default
 
 
 def _guess_type(schema: Schema) -> str:
@@ -355,45 +387,46 @@ def _guess_type(schema: Schema) -> str:
 
 
 def _follow(root: Schema, reference: str) -> Schema:
-    found: Any = root
+    schema: Any = root
     for step in filter(None, reference.removeprefix("#").split("/")):
-        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+        key = step.replace("~1", "/").replace("~0", "~")
+        schema = schema.get(key) if isinstance(schema, Mapping) else None
+    return schema if isinstance(schema, Mapping) else {}
 
 
 def _number(schema: Schema, whole: bool) -> int | float:
-    least = _limit(schema, "minimum", "exclusiveMinimum", 1)
-    most = _limit(schema, "maximum", "exclusiveMaximum", -1)
+    minimum = _limit(schema, "minimum", "exclusiveMinimum", 1)
+    maximum = _limit(schema, "maximum", "exclusiveMaximum", -1)
     value: int | float = 1
-    if least is not None:
-        value = max(value, least)
-    if most is not None:
-        value = min(value, most)
+    if minimum is not None:
+        value = max(value, minimum)
+    if maximum is not None:
+        value = min(value, maximum)
     step = schema.get("multipleOf")
     if isinstance(step, int | float) and step > 0:
         value = -(-value // step) * step
     return int(value) if whole else value
 
 
-def _limit(schema: Schema, plain: str, exclusive: str, inwards: int) -> int | float | None:
+def _limit(schema: Schema, inclusive: str, exclusive: str, step: int) -> int | float | None:
     if isinstance(limit := schema.get(exclusive), int | float):
-        return limit + inwards
-    limit = schema.get(plain)
+        return limit + step
+    limit = schema.get(inclusive)
     return limit if isinstance(limit, int | float) else None
 
 
-# SECTION The scripted model: the same request gets the same answer, and words in it ask for every kind of answer.
+# --- Answers ---
 
-# What a word in the last user message asks for. The same names can be given as a scenario.
+# Kinds of answers: the pattern of the words that ask for it, and its description. Each is also a scenario.
 WORDS: dict[str, tuple[str, str]] = {
-    "reasoning": (r"reason(ing)?|think(ing)?", "thinks before it answers; effort sets for how long"),
-    "tool": (r"tools?|function call", "calls the tool that is named, or else the first one offered"),
-    "parallel": (r"parallel", "calls two tools at once (one, where parallel_tool_calls is false)"),
-    "image": (r"draw|image|picture", "makes an image (an image_generation_call holding a real PNG)"),
+    "reasoning": (r"reason(ing)?|think(ing)?", "reasons before the answer; the effort sets how much"),
+    "tool": (r"tools?|function call", "calls the tool that is named, or else the first tool"),
+    "parallel": (r"parallel", "calls two tools at once (one if parallel_tool_calls is false)"),
+    "image": (r"draw|image|picture", "returns an image (an image_generation_call with a real PNG)"),
     "refusal": (r"refuse|refusal", "refuses"),
-    "incomplete": (r"incomplete|length", "stops after 16 tokens, incomplete for max_output_tokens"),
-    "long": (r"long", "says 1,000 tokens; `long 5000` says 5,000"),
-    "slow": (r"slow(ly)?", "takes its time: 50 ms for each token"),
+    "incomplete": (r"incomplete|length", "stops after 16 tokens with max_output_tokens"),
+    "long": (r"long", "returns 1,000 tokens; `long 5000` returns 5,000"),
+    "slow": (r"slow(ly)?", "slow: 50 ms per token"),
     "cite": (r"cite|citations?|sources?", "cites two pages (url_citation annotations)"),
 }
 _PATTERNS = {name: re.compile(rf"\b({pattern})\b", re.IGNORECASE) for name, (pattern, _) in WORDS.items()}
@@ -402,8 +435,8 @@ _LONG = re.compile(r"\blong (\d{1,6})\b", re.IGNORECASE)
 INCOMPLETE_TOKENS = 16
 LONG_TOKENS = 1_000
 SLOW_SECONDS = 0.05
-# How many rounds of thought each effort is worth.
-_ROUNDS = {"none": 0, "minimal": 1, "low": 1, "medium": 2, "high": 4, "xhigh": 8, "max": 8}
+# How often the reasoning text is repeated for each effort.
+_REASONING_REPEATS = {"none": 0, "minimal": 1, "low": 1, "medium": 2, "high": 4, "xhigh": 8, "max": 8}
 _CITES = (
     ("the first source", "https://example.com/first", "The first source"),
     ("the second source", "https://example.org/second", "The second source"),
@@ -414,57 +447,69 @@ def find_words(text: str) -> set[str]:
     return {name for name, pattern in _PATTERNS.items() if pattern.search(text)}
 
 
-def answer(turn: AcceptedRequest, words: Collection[str] = (), pace: float = SLOW_SECONDS) -> ScriptedAnswer:
-    """What the model says to a turn. `words` are asked for besides those in the last user message."""
-    asked = {*words, *find_words(wish(turn.items))}
-    said = ScriptedAnswer(
-        blocks=(*_thoughts(turn, asked), *_speech(turn, asked)),
-        pace=pace if "slow" in asked else 0.0,
+def make_answer(
+    request: AcceptedRequest, words: Collection[str] = (), pace: float = SLOW_SECONDS
+) -> ScriptedAnswer:
+    """Return the answer of the model.
+
+    Args:
+        request: The request.
+        words: Keys of `WORDS` that apply in addition to the words of the last user message.
+        pace: Seconds per token of a slow answer.
+    """
+    words = {*words, *find_words(find_short_request(request.items))}
+    whole_answer = ScriptedAnswer(
+        blocks=(*_reasoning_blocks(request, words), *_answer_blocks(request, words)),
+        pace=pace if "slow" in words else 0.0,
     )
-    limit = min(turn.body.max_output_tokens or turn.model["max_tokens"], turn.model["max_tokens"])
-    return cut_answer(said, min(limit, INCOMPLETE_TOKENS) if "incomplete" in asked else limit)
+    limit = min(request.body.max_output_tokens or request.model["max_tokens"], request.model["max_tokens"])
+    return cut_answer(whole_answer, min(limit, INCOMPLETE_TOKENS) if "incomplete" in words else limit)
 
 
-def _thoughts(turn: AcceptedRequest, asked: Collection[str]) -> list[Block]:
-    effort = turn.body.reasoning.effort if turn.body.reasoning else None
-    if "reasoning" not in turn.model["tags"] or effort == "none":
+def _reasoning_blocks(request: AcceptedRequest, words: Collection[str]) -> list[Block]:
+    effort = request.body.reasoning.effort if request.body.reasoning else None
+    if "reasoning" not in request.model["tags"] or effort == "none":
         return []
-    if effort is None and "reasoning" not in asked:
+    if effort is None and "reasoning" not in words:
         return []
-    thought = f"The user said “{quote(last_request(turn.items))}”. I look at what I was given. "
-    return [Think((thought * _ROUNDS[effort or "low"]).strip())]
+    text = f"The user said “{quote(find_last_request(request.items))}”. I look at what I was given. "
+    return [Think((text * _REASONING_REPEATS[effort or "low"]).strip())]
 
 
-def _speech(turn: AcceptedRequest, asked: Collection[str]) -> list[Block]:
-    if "refusal" in asked:
+def _answer_blocks(request: AcceptedRequest, words: Collection[str]) -> list[Block]:
+    if "refusal" in words:
         return [Refuse("I refuse to answer this, because I was asked to refuse.")]
-    calls = choose_tools(turn, asked)
+    calls = choose_tools(request, words)
     if calls:
-        hint = Hints(turn.items)
-        made = [(tool.name, make_value(tool.parameters or {"type": "object"}, hint)) for tool in calls]
-        return [Call(name, msgspec.json.encode(value).decode()) for name, value in made]
-    if turn.body.text and turn.body.text.format and turn.body.text.format.type != "text":
-        schema = turn.body.text.format.schema or {"type": "object"}
-        value = make_value(schema, Hints(turn.items), full=True)
+        hint = Hints(request.items)
+        values = [(tool.name, make_value(tool.parameters or {"type": "object"}, hint)) for tool in calls]
+        return [Call(name, msgspec.json.encode(value).decode()) for name, value in values]
+    if request.body.text and request.body.text.format and request.body.text.format.type != "text":
+        schema = request.body.text.format.schema or {"type": "object"}
+        value = make_value(schema, Hints(request.items), full=True)
         return [Say(msgspec.json.encode(value).decode())]
-    if "image" in asked and "image-generation" in turn.model["tags"] and not images(turn.items):
+    if (
+        "image" in words
+        and "image-generation" in request.model["tags"]
+        and not describe_images(request.items)
+    ):
         return [Draw(base64.b64encode(draw_png()).decode()), Say("Here is the image you asked for.")]
-    return [_words_for(turn, asked)]
+    return [_text_block(request, words)]
 
 
-def _words_for(turn: AcceptedRequest, asked: Collection[str]) -> Say:
-    text = " ".join(describe(turn.items, turn.body.instructions, [tool.name for tool in turn.tools]))
-    if "tool" in asked and not turn.tools:
+def _text_block(request: AcceptedRequest, words: Collection[str]) -> Say:
+    text = " ".join(describe(request.items, request.body.instructions, [tool.name for tool in request.tools]))
+    if "tool" in words and not request.tools:
         text += " No tools were offered, so I call none."
-    if "long" in asked:
-        found = _LONG.search(wish(turn.items))
-        text += _fill(int(found[1]) if found else LONG_TOKENS)
-    if "cite" in asked:
+    if "long" in words:
+        match = _LONG.search(find_short_request(request.items))
+        text += _number_words(int(match[1]) if match else LONG_TOKENS)
+    if "cite" in words:
         text += f" See {_CITES[0][0]} and {_CITES[1][0]}."
         return Say(text, _CITES)
     return Say(text)
 
 
-def _fill(tokens: int) -> str:
-    """Numbered words, one token each, so that a reader can see where a long answer was cut."""
+def _number_words(tokens: int) -> str:
+    """Return numbered words, one token each, so that the place where an answer is cut can be seen."""
     return "".join(f" w{index}" for index in range(1, tokens + 1))

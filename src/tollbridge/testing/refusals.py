@@ -1,7 +1,11 @@
-"""What servers refuse though the protocol has it: rules that a scenario puts up, by name.
+"""Error replies, and the requests that get one.
 
-The refusals say nothing: no field, no reason. Only who has asked before knows what to leave out. (`rejects`
-has the servers that do say.)
+* `RequestRejected` is raised for an invalid request and becomes the error body of the protocol.
+* `CannedReply` and the `make_…` functions create replies that a scenario sends in place of a response.
+* `REJECTION_RULES` are requests that one real server rejects although they are valid, with the message of
+  that server. They name the reason, so a client can change the request and send it again.
+* `SERVER_RULES` are features that a server lacks. The errors give no field and no reason, so a client must
+  know beforehand what to omit.
 """
 
 from __future__ import annotations
@@ -9,15 +13,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from email.utils import formatdate
-from functools import partial
 from typing import Any
 
 import msgspec
 
-# SECTION How the gateway says no: one exception, and the error body the protocol gives it.
+Body = Mapping[str, Any]
+Predicate = Callable[[Body], bool]
 
-# The specification's error types by status; 401, 403 and 503 are not in its table and follow common use.
-TYPES: dict[int, str] = {
+
+# --- Rejected requests ---
+
+# The specification's error types by status. 401, 403 and 503 are not in its table and follow common use.
+ERROR_TYPES: dict[int, str] = {
     400: "invalid_request",
     401: "authentication_error",
     403: "permission_error",
@@ -32,9 +39,15 @@ TYPES: dict[int, str] = {
 
 
 class RequestRejected(Exception):
-    """A request that gets an error instead of an answer.
+    """Raised for a request that gets an error instead of a response.
 
-    `param` and `code` are always strings: there are clients that hide the message when either is null.
+    Attributes:
+        status: The HTTP status.
+        code: The error code. Always a string, like `param`, because some clients do not show the message
+            if either is null.
+        message: The error message.
+        param: Path of the field that caused the error, or an empty string.
+        headers: Additional HTTP headers.
     """
 
     def __init__(
@@ -55,20 +68,24 @@ class RequestRejected(Exception):
 
     @property
     def error(self) -> dict[str, Any]:
-        kind = TYPES.get(self.status, "invalid_request" if self.status < 500 else "server_error")
+        """The error object."""
+        kind = ERROR_TYPES.get(self.status, "invalid_request" if self.status < 500 else "server_error")
         return {"message": self.message, "type": kind, "param": self.param, "code": self.code}
 
     @property
     def body(self) -> dict[str, Any]:
+        """The body of the HTTP response."""
         return {"error": self.error}
 
 
-# SECTION What can be sent in place of an answer: refusals in every shape that servers give them.
+# --- Replies that a scenario sends in place of a response ---
 
 RETRY_AFTER = 1  # seconds
 
 
 class CannedReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A complete HTTP response."""
+
     status: int
     body: bytes
     content_type: str = "application/json"
@@ -78,100 +95,121 @@ class CannedReply(msgspec.Struct, frozen=True, kw_only=True):
 MakeReply = Callable[[], CannedReply]
 
 
-def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> MakeReply:
+def make_error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> MakeReply:
+    """Return a factory of replies with the error body of the protocol."""
     body = msgspec.json.encode(RequestRejected(status, code, message).body)
     return lambda: CannedReply(status=status, body=body, headers=headers or {})
 
 
-def shaped(status: int, body: Any) -> MakeReply:
-    """Any JSON as an error body."""
+def make_json_error(status: int, body: Any) -> MakeReply:
+    """Return a factory of replies with any JSON as the error body."""
     return lambda: CannedReply(status=status, body=msgspec.json.encode(body))
 
 
-def page(status: int, body: str, content_type: str) -> MakeReply:
+def make_page(status: int, body: str, content_type: str) -> MakeReply:
+    """Return a factory of replies with a text as the body."""
     return lambda: CannedReply(status=status, body=body.encode(), content_type=content_type)
 
 
-def rate_limit_by_date() -> CannedReply:
-    # A date has whole seconds: one more, so that it is never already past.
-    when = formatdate(time.time() + RETRY_AFTER + 1, usegmt=True)
-    return refusal(
-        429, "rate_limit_exceeded", "Too many requests; wait until Retry-After.", {"Retry-After": when}
-    )()
+def rate_limit_with_date() -> CannedReply:
+    """Return a 429 whose Retry-After is a date."""
+    # A date has whole seconds. Add one, so that the date is never in the past.
+    date = formatdate(time.time() + RETRY_AFTER + 1, usegmt=True)
+    message = "Rate limited (simulated by the gateway)."
+    return make_error(429, "rate_limit_exceeded", message, {"Retry-After": date})()
 
 
-HTML = (
+BAD_GATEWAY_PAGE = (
     "<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head>"
     "<body><center><h1>502 Bad Gateway</h1></center><hr><center>proxy</center></body></html>"
 )
 SSE_ERROR = (
     'event: error\ndata: {"type":"error","sequence_number":0,"error":{"type":"server_error",'
-    '"code":"server_error","message":"The upstream failed before it said anything.","param":""}}\n\n'
+    '"code":"server_error","message":"The upstream failed before it sent anything.","param":""}}\n\n'
 )
 
 
-# SECTION Requests that real servers refuse, in the words of the server that does; fine once they are mended.
+# --- What a request contains ---
 
-Body = Mapping[str, Any]
-
-
-class RejectionRule(msgspec.Struct, frozen=True):
-    says: str
-    when: Callable[[Body], bool]
-    reply: MakeReply
+# The requests have not been validated yet, so any value can have any type.
 
 
-def items_of(body: Body) -> Iterator[Body]:
-    """The items of a request that is yet to be checked."""
-    given = body.get("input")
-    for item in given if isinstance(given, list) else ():
+def _items(body: Body) -> Iterator[Body]:
+    items = body.get("input")
+    for item in items if isinstance(items, list) else ():
         if isinstance(item, Mapping):
             yield item
 
 
-def _content(body: Body) -> Iterator[Any]:
-    for item in items_of(body):
+def _messages(body: Body) -> Iterator[Body]:
+    return (item for item in _items(body) if "role" in item)
+
+
+def _parts(body: Body) -> Iterator[Body]:
+    """Yield the content parts of messages and of tool results."""
+    for item in _items(body):
         for field in ("content", "output"):
             if isinstance(item.get(field), list):
-                yield from item[field]
+                yield from (part for part in item[field] if isinstance(part, Mapping))
 
 
-def _holds(kind: str) -> Callable[[Body], bool]:
-    return lambda body: any(item.get("type") == kind for item in items_of(body))
+def _has_item(*kinds: str) -> Predicate:
+    return lambda body: any(item.get("type") in kinds for item in _items(body))
 
 
-def _holds_role(role: str) -> Callable[[Body], bool]:
-    return lambda body: any(item.get("role") == role for item in items_of(body))
+def _has_role(role: str) -> Predicate:
+    return lambda body: any(item.get("role") == role for item in _items(body))
 
 
-def _holds_part(kind: str) -> Callable[[Body], bool]:
-    return lambda body: any(isinstance(part, Mapping) and part.get("type") == kind for part in _content(body))
+def _has_part(kind: str) -> Predicate:
+    return lambda body: any(part.get("type") == kind for part in _parts(body))
 
 
-def _has_input(field: str) -> Callable[[Body], bool]:
+def _has_value(field: str) -> Predicate:
     return lambda body: body.get(field) is not None
 
 
-def _holds_array(body: Body) -> bool:
-    return any(isinstance(item.get("content"), list) for item in items_of(body))
+def _has_field(field: str) -> Predicate:
+    return lambda body: field in body
 
 
-def _holds_array_output(body: Body) -> bool:
-    return any(isinstance(item.get("output"), list) for item in items_of(body))
+def _has_array_content(body: Body) -> bool:
+    return any(isinstance(item.get("content"), list) for item in _items(body))
 
 
-def _holds_string(body: Body) -> bool:
-    return any(isinstance(item.get("content"), str) for item in items_of(body))
+def _has_array_output(body: Body) -> bool:
+    return any(isinstance(item.get("output"), list) for item in _items(body))
 
 
-def _holds_reasoning_id(body: Body) -> bool:
-    return any(item.get("type") == "reasoning" and item.get("id") for item in items_of(body))
+def _has_string_content(body: Body) -> bool:
+    return any(isinstance(item.get("content"), str) for item in _items(body))
 
 
-def _holds_unsigned_call(body: Body) -> bool:
+def _has_reasoning_id(body: Body) -> bool:
+    return any(item.get("type") == "reasoning" and item.get("id") for item in _items(body))
+
+
+def _has_unsigned_call(body: Body) -> bool:
     return any(
-        item.get("type") == "function_call" and "thought_signature" not in item for item in items_of(body)
+        item.get("type") == "function_call" and "thought_signature" not in item for item in _items(body)
     )
+
+
+# --- Requests that a real server rejects, with the message of that server ---
+
+
+class RejectionRule(msgspec.Struct, frozen=True):
+    """A scenario that rejects some requests.
+
+    Attributes:
+        description: One line for help texts and tables.
+        applies: Whether a request is rejected.
+        reply: Creates the error.
+    """
+
+    description: str
+    applies: Predicate
+    reply: MakeReply
 
 
 def _unsupported(field: str, message: str) -> MakeReply:
@@ -181,159 +219,144 @@ def _unsupported(field: str, message: str) -> MakeReply:
         "param": field,
         "code": "unsupported_parameter",
     }
-    return shaped(400, {"error": error})
+    return make_json_error(400, {"error": error})
 
 
-def _said(message: str, status: int = 400) -> MakeReply:
-    """Only words: no code and no field, as gateways hand on what a provider said."""
-    return shaped(status, {"error": {"message": message, "type": "invalid_request_error"}})
+def _message_only(message: str, status: int = 400) -> MakeReply:
+    """Return an error without code and field, as gateways forward the errors of a provider."""
+    return make_json_error(status, {"error": {"message": message, "type": "invalid_request_error"}})
 
 
 REJECTION_RULES: dict[str, RejectionRule] = {
     "reject-reasoning": RejectionRule(
-        "400 while the input holds reasoning items, fine without them",
-        _holds("reasoning"),
-        refusal(400, "invalid_encrypted_content", "The encrypted content could not be verified."),
+        "400 if the input has reasoning items",
+        _has_item("reasoning"),
+        make_error(400, "invalid_encrypted_content", "The encrypted content could not be verified."),
     ),
     "reject-reasoning-ids": RejectionRule(
-        "404 while reasoning has an id, as where items are not kept",
-        _holds_reasoning_id,
-        refusal(404, "", "Item 'rs_1' not found. Items are not persisted when `store` is set to false."),
+        "404 if reasoning has an id, as with store=false",
+        _has_reasoning_id,
+        make_error(404, "", "Item 'rs_1' not found. Items are not persisted when `store` is set to false."),
     ),
     "reject-unsigned-calls": RejectionRule(
-        "400 while a call has no thought_signature, as Gemini",
-        _holds_unsigned_call,
-        _said("Function call `default_api:f` in the 2. content block is missing a `thought_signature`."),
+        "400 if a call has no thought_signature, like Gemini",
+        _has_unsigned_call,
+        _message_only(
+            "Function call `default_api:f` in the 2. content block is missing a `thought_signature`."
+        ),
     ),
     "reject-calls": RejectionRule(
-        "400 while the input holds function calls, as a gateway that reads no history of tools",
-        _holds("function_call"),
-        _said("input: Invalid input"),
+        "400 if the input has function calls, like gateways that do not accept tool history",
+        _has_item("function_call"),
+        _message_only("input: Invalid input"),
     ),
     "reject-temperature": RejectionRule(
-        "400 while a temperature is set, with the field named",
-        _has_input("temperature"),
+        "400 if temperature is set (with param)",
+        _has_value("temperature"),
         _unsupported("temperature", "Unsupported parameter: 'temperature' is not supported with this model."),
     ),
     "reject-top-p": RejectionRule(
-        "400 while top_p is set, in words alone",
-        _has_input("top_p"),
-        _said("`top_p` is deprecated for this model."),
+        "400 if top_p is set (error message only, no param)",
+        _has_value("top_p"),
+        _message_only("`top_p` is deprecated for this model."),
     ),
     "reject-effort": RejectionRule(
-        "400 while a reasoning effort is set",
-        _has_input("reasoning"),
+        "400 if a reasoning effort is set",
+        _has_value("reasoning"),
         _unsupported("reasoning.effort", "Unsupported parameter: 'reasoning.effort' is not supported."),
     ),
     "reject-include": RejectionRule(
-        "400 while encrypted reasoning is asked for",
-        _has_input("include"),
-        _said("Encrypted content is not supported with this model."),
+        "400 if encrypted reasoning is requested",
+        _has_value("include"),
+        _message_only("Encrypted content is not supported with this model."),
     ),
     "reject-metadata": RejectionRule(
-        "422 while metadata is sent, as a server that validates with pydantic",
-        _has_input("metadata"),
-        shaped(422, {"detail": [{"loc": ["body", "metadata"], "msg": "Extra inputs are not permitted"}]}),
+        "422 if metadata is sent, like servers that validate with pydantic",
+        _has_value("metadata"),
+        make_json_error(
+            422, {"detail": [{"loc": ["body", "metadata"], "msg": "Extra inputs are not permitted"}]}
+        ),
     ),
     "reject-parallel": RejectionRule(
-        "400 while parallel_tool_calls is set",
-        _has_input("parallel_tool_calls"),
-        _said("Unknown parameter: 'parallel_tool_calls'."),
+        "400 if parallel_tool_calls is set",
+        _has_value("parallel_tool_calls"),
+        _message_only("Unknown parameter: 'parallel_tool_calls'."),
     ),
     "reject-array-content": RejectionRule(
-        "400 while any content is an array, as a server that reads strings alone",
-        _holds_array,
-        _said("input[1].content: invalid type: sequence, expected a string"),
+        "400 if any content is an array, like servers that accept only strings",
+        _has_array_content,
+        _message_only("input[1].content: invalid type: sequence, expected a string"),
     ),
     "reject-array-output": RejectionRule(
-        "400 while the result of a tool is an array",
-        _holds_array_output,
-        _said("function_call_output.output must be a string"),
+        "400 if a tool result is an array",
+        _has_array_output,
+        _message_only("function_call_output.output must be a string"),
     ),
     "reject-string-content": RejectionRule(
-        "400 while any content is a string, as a server that reads arrays alone",
-        _holds_string,
-        _said("messages[0].content: invalid type: string \"Hi\", expected a sequence"),
+        "400 if any content is a string, like servers that accept only arrays",
+        _has_string_content,
+        _message_only('messages[0].content: invalid type: string "Hi", expected a sequence'),
     ),
     "reject-images": RejectionRule(
-        "400 while the input holds an image",
-        _holds_part("input_image"),
-        _said("This model does not support image input."),
+        "400 if the input has an image",
+        _has_part("input_image"),
+        _message_only("This model does not support image input."),
     ),
     "reject-this-image": RejectionRule(
-        "400 while the input holds an image, as one that cannot be read",
-        _holds_part("input_image"),
-        _said("messages.0.content.1.image.source.base64: Could not process image"),
+        "400 if the input has an image, as for an image that cannot be read",
+        _has_part("input_image"),
+        _message_only("messages.0.content.1.image.source.base64: Could not process image"),
     ),
     "reject-files": RejectionRule(
-        "400 while the input holds a file",
-        _holds_part("input_file"),
-        _said("Unknown content type: input_file"),
+        "400 if the input has a file",
+        _has_part("input_file"),
+        _message_only("Unknown content type: input_file"),
     ),
     "reject-developer": RejectionRule(
-        "400 while a message has the role developer",
-        _holds_role("developer"),
-        _said("Unexpected role 'developer': must be one of 'system', 'user', 'assistant', 'tool'."),
+        "400 if a message has the role developer",
+        _has_role("developer"),
+        _message_only("Unexpected role 'developer': must be one of 'system', 'user', 'assistant', 'tool'."),
     ),
-}  # fmt: skip
+}
 
 
-# SECTION What servers refuse though the protocol has it: rules that a scenario puts up, by name.
-#
-# The refusals say nothing: no field, no reason. Only who has asked before knows what to leave out. (`rejects`
-# has the servers that do say.)
+# --- Features that a server lacks ---
 
-# Fields that may be refused as such.
-FIELDS = ("include", "max_output_tokens", "metadata", "parallel_tool_calls", "store", "temperature")
-_CALLS = ("function_call", "function_call_output")
+# Fields that a server can reject. The other rules concern the input and the tools.
+_FIELDS = ("include", "max_output_tokens", "metadata", "parallel_tool_calls", "store", "temperature")
 
-
-def _messages(body: Body) -> Iterator[Mapping[str, Any]]:
-    return (item for item in items_of(body) if "role" in item)
-
-
-def _parts(body: Body) -> Iterator[Mapping[str, Any]]:
-    for item in items_of(body):
-        content = item.get("content") or item.get("output")
-        if isinstance(content, list):
-            yield from (part for part in content if isinstance(part, Mapping))
-
-
-def _results(body: Body) -> Iterator[Any]:
-    return (item.get("output") for item in items_of(body) if item.get("type") == "function_call_output")
-
-
-def _has(field: str, body: Body) -> bool:
-    return field in body
-
-
-# Whether a body breaks the rule.
-RULES: dict[str, Callable[[Body], bool]] = {
-    "developer": lambda body: any(item["role"] == "developer" for item in _messages(body)),
-    "system": lambda body: any(item["role"] == "system" for item in _messages(body)),
-    "instructions": lambda body: "instructions" in body,
+# By name: whether a body uses the feature.
+SERVER_RULES: dict[str, Predicate] = {
+    "developer": _has_role("developer"),
+    "system": _has_role("system"),
+    "instructions": _has_field("instructions"),
     "arrays": lambda body: any(isinstance(item.get("content"), list) for item in _messages(body)),
     "strings": lambda body: any(isinstance(item.get("content"), str) for item in _messages(body)),
-    "calls": lambda body: any(item.get("type") in _CALLS for item in items_of(body)),
-    "rich results": lambda body: any(isinstance(each, list) for each in _results(body)),
-    "images": lambda body: any(part.get("type") == "input_image" for part in _parts(body)),
-    "files": lambda body: any(part.get("type") == "input_file" for part in _parts(body)),
-    "reasoning": lambda body: any(item.get("type") == "reasoning" for item in items_of(body)),
+    "calls": _has_item("function_call", "function_call_output"),
+    "rich results": _has_array_output,
+    "images": _has_part("input_image"),
+    "files": _has_part("input_file"),
+    "reasoning": _has_item("reasoning"),
     "flat tools": lambda body: any("name" in tool for tool in body.get("tools") or ()),
-    **{field: partial(_has, field) for field in FIELDS},
+    **{field: _has_field(field) for field in _FIELDS},
 }
 
 
 def check_server_rules(names: Iterable[str], body: object) -> None:
-    """Refuses the body that breaks one of the rules named."""
+    """Reject a body that uses a feature which the server lacks.
+
+    Args:
+        names: Keys of `SERVER_RULES`.
+        body: The decoded body; anything but an object is left to the validation.
+    """
     if not isinstance(body, Mapping):
         return
-    if any(RULES[name](body) for name in names):
+    if any(SERVER_RULES[name](body) for name in names):
         raise RequestRejected(400, "invalid_request", "Bad request.")
 
 
-def unnested(body: dict[str, Any]) -> dict[str, Any]:
-    """A body whose tools came as chat completions name them, as the protocol does."""
+def flatten_tools(body: dict[str, Any]) -> dict[str, Any]:
+    """Convert tools in the nested form of Chat Completions to the flat form of OpenResponses."""
     tools = body.get("tools")
     if not isinstance(tools, list):
         return body

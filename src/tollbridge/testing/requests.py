@@ -1,4 +1,9 @@
-"""A request that was accepted: the whole conversation behind it, and what it weighs."""
+"""Accepted requests: the whole conversation, with stored responses resolved and tokens counted.
+
+The scripted model has a small tokenizer of its own. It is used for usage, for token counts and for the
+context window. It is deterministic and reversible (the tokens of a text join to the text), so an answer that
+is streamed one token at a time has as many deltas as the usage has output tokens.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +21,17 @@ from tollbridge.protocols.openresponses.schema import CompactBody, CreateBody, F
 from tollbridge.testing import validation
 from tollbridge.testing.catalog import find_language_model
 from tollbridge.testing.refusals import RequestRejected
-from tollbridge.testing.validation import read_picture, split_data_url
+from tollbridge.testing.validation import read_image, split_data_url
 
-# SECTION How the demo model counts: a small tokenizer of its own, the same for usage, counting and the window.
-#
-# It is deterministic and reversible (the tokens of a text join to the text), so an answer streamed one token
-# at a time has exactly as many deltas as the usage says.
+Item = dict[str, Any]
+
+
+# --- Counting tokens ---
 
 _TOKEN = re.compile(r" ?\w{1,6}| ?[^\w\s]|\s+")
-ITEM_OVERHEAD = 4  # what every item, tool and the instructions cost beyond their words
-_IMAGE_UNKNOWN, _IMAGE_LOW, _IMAGE_MOST = 256, 85, 1_600
+ITEM_OVERHEAD = 4  # tokens of every item, tool and the instructions in addition to their text
+# Tokens of an image of unknown size, of one with low detail, and of the largest images.
+_IMAGE_UNKNOWN, _IMAGE_LOW, _IMAGE_LIMIT = 256, 85, 1_600
 _BYTES_PER_TOKEN = 4
 
 
@@ -38,16 +44,17 @@ def count_text(text: str) -> int:
 
 
 def count_image(url: str | None, detail: str | None = None) -> int:
+    """Count an image by its size: one token per 32 x 32 pixels."""
     if detail == "low":
         return _IMAGE_LOW
     try:
-        picture = read_picture(split_data_url(url or "")[1])
+        image = read_image(split_data_url(url or "")[1])
     except ValueError:
         return _IMAGE_UNKNOWN
-    if picture is None or picture.size is None:
+    if image is None or image.size is None:
         return _IMAGE_UNKNOWN
-    width, height = picture.size
-    return min(-(-width // 32) * -(-height // 32), _IMAGE_MOST)
+    width, height = image.size
+    return min(-(-width // 32) * -(-height // 32), _IMAGE_LIMIT)
 
 
 def count_content(content: str | Sequence[Mapping[str, Any]]) -> int:
@@ -74,7 +81,7 @@ def count_item(item: Mapping[str, Any]) -> int:
 
 
 def count_preface(instructions: str | None, tools: Sequence[Mapping[str, Any]], output_format: Any) -> int:
-    """What comes before the items: instructions, tools and the output format."""
+    """Count what precedes the items: instructions, tools and the output format."""
     total = ITEM_OVERHEAD + count_text(instructions) if instructions else 0
     for tool in tools:
         total += ITEM_OVERHEAD + count_text(msgspec.json.encode(tool).decode())
@@ -82,94 +89,105 @@ def count_preface(instructions: str | None, tools: Sequence[Mapping[str, Any]], 
 
 
 class PrefixCache:
-    """Which beginnings of prompts were seen before: what a prompt cache would hold."""
+    """A simulated prompt cache: the prefixes of the prompts that were received, up to a limit."""
 
     def __init__(self, limit: int = 10_000) -> None:
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._digests: OrderedDict[bytes, None] = OrderedDict()
         self._limit = limit
 
     def cached_tokens(self, preface: Any, preface_tokens: int, items: Sequence[Mapping[str, Any]]) -> int:
-        """The tokens of the longest beginning seen before, item by item."""
+        """Return the tokens of the longest prefix that is in the cache, in whole items."""
         total, cached = preface_tokens, 0
-        for mark, item in zip(self._marks(preface, items), (None, *items), strict=True):
+        for digest, item in zip(self._compute_digests(preface, items), (None, *items), strict=True):
             total += count_item(item) if item is not None else 0
-            if mark not in self._seen:
+            if digest not in self._digests:
                 return cached
             cached = total
         return cached
 
-    def remember(self, preface: Any, items: Sequence[Mapping[str, Any]]) -> None:
-        for mark in self._marks(preface, items):
-            self._seen[mark] = None
-            self._seen.move_to_end(mark)
-        while len(self._seen) > self._limit:
-            self._seen.popitem(last=False)
+    def add(self, preface: Any, items: Sequence[Mapping[str, Any]]) -> None:
+        """Add a prompt with all its prefixes."""
+        for digest in self._compute_digests(preface, items):
+            self._digests[digest] = None
+            self._digests.move_to_end(digest)
+        while len(self._digests) > self._limit:
+            self._digests.popitem(last=False)
 
     @staticmethod
-    def _marks(preface: Any, items: Sequence[Mapping[str, Any]]) -> Iterable[bytes]:
+    def _compute_digests(preface: Any, items: Sequence[Mapping[str, Any]]) -> Iterable[bytes]:
+        """Yield a digest of the preface, and of every prefix of the items."""
         chain = hashlib.sha256(msgspec.json.encode(preface))
         yield chain.digest()
         for item in items:
-            chain.update(msgspec.json.encode(_essence(item)))
+            chain.update(msgspec.json.encode(_visible_fields(item)))
             yield chain.digest()
 
 
-def _essence(item: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What of an item a model reads: ids, statuses and the ways to write plain text make no difference."""
+def _visible_fields(item: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what a model sees of an item: no ids, no status, and plain text in one form."""
     content = item.get("content")
     if isinstance(content, Sequence) and not isinstance(content, str):
-        content = [_plain(part) for part in content]
+        content = [_plain_text(part) for part in content]
     elif isinstance(content, str):
         content = [content]
     fields = ("call_id", "name", "arguments", "output", "summary", "encrypted_content", "result")
     return item["type"], item.get("role"), content, *(item.get(field) for field in fields)
 
 
-def _plain(part: Mapping[str, Any]) -> Any:
+def _plain_text(part: Mapping[str, Any]) -> Any:
     return part.get("text") or part.get("refusal") or part
 
 
-# SECTION Responses that later requests may build on, by id.
-
-Item = dict[str, Any]
-
-
-class Remembered(msgspec.Struct, frozen=True):
-    """The whole conversation up to and including a response."""
-
-    items: tuple[Item, ...]
+# --- Stored responses ---
 
 
 class ResponseStore:
-    """The newest `limit` responses. A server has one, and every WebSocket connection one of its own."""
+    """The conversations of the newest `limit` responses, by response id, for later requests to continue.
+
+    The server has one store, and every WebSocket connection has its own.
+    """
 
     def __init__(self, limit: int = 1_000) -> None:
-        self._responses: OrderedDict[str, Remembered] = OrderedDict()
+        self._conversations: OrderedDict[str, tuple[Item, ...]] = OrderedDict()
         self._limit = limit
 
-    def keep(self, response_id: str, items: tuple[Item, ...]) -> None:
-        self._responses[response_id] = Remembered(items)
-        while len(self._responses) > self._limit:
-            self._responses.popitem(last=False)
+    def add(self, response_id: str, items: tuple[Item, ...]) -> None:
+        """Store the whole conversation up to and including the response."""
+        self._conversations[response_id] = items
+        while len(self._conversations) > self._limit:
+            self._conversations.popitem(last=False)
 
-    def find(self, response_id: str) -> Remembered | None:
-        return self._responses.get(response_id)
+    def find(self, response_id: str) -> tuple[Item, ...] | None:
+        return self._conversations.get(response_id)
 
     def find_item(self, item_id: str) -> Item | None:
-        for remembered in reversed(self._responses.values()):
-            for item in remembered.items:
+        for items in reversed(self._conversations.values()):
+            for item in items:
                 if item.get("id") == item_id:
                     return item
         return None
 
-    def forget(self, response_id: str) -> None:
-        self._responses.pop(response_id, None)
+    def remove(self, response_id: str) -> None:
+        self._conversations.pop(response_id, None)
 
 
-# SECTION A request that was accepted: the whole conversation behind it, and what it weighs.
+# --- Accepted requests ---
 
 
 class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A valid request for a response.
+
+    Attributes:
+        id: The id of the response.
+        created_at: The time of the response, in seconds since 1970.
+        body: The body.
+        model: The entry of the model list.
+        tools: The tools of the body.
+        items: The whole conversation, including that of `previous_response_id`.
+        input_tokens: The tokens of the prompt.
+        cached_tokens: The tokens of the prompt that were in the prompt cache.
+    """
+
     id: str
     created_at: int
     body: CreateBody
@@ -181,6 +199,7 @@ class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def preface(self) -> tuple[Any, ...]:
+        """What precedes the items in the prompt cache."""
         return self.body.model, self.body.instructions, self.body.tools
 
 
@@ -188,20 +207,29 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(16)}"
 
 
-def accept(
-    body: CreateBody, memories: Sequence[ResponseStore], cache: PrefixCache | None = None
+def accept_request(
+    body: CreateBody, stores: Sequence[ResponseStore], cache: PrefixCache | None = None
 ) -> AcceptedRequest:
-    """The turn a body asks for, or a refusal. With a cache, it is looked up and then remembers the prompt."""
+    """Validate a body against the model and the stored responses.
+
+    Args:
+        body: The body of `POST /responses`.
+        stores: Where to find previous responses and items.
+        cache: The prompt cache, if the request uses it. The prompt is looked up and then added.
+
+    Raises:
+        RequestRejected: The request is invalid.
+    """
     model = find_language_model(body.model)
     tools = validation.read_tools(body.tools)
     validation.check_tool_choice(body.tool_choice, tools)
     validation.check_output_format(body)
-    items = _conversation(body, memories)
+    items = _read_conversation(body, stores)
     validation.check_abilities(model, items, tools)
     preface_tokens = count_preface(body.instructions, body.tools or (), body.text and body.text.format)
     tokens = preface_tokens + sum(count_item(item) for item in items)
     validation.check_window(model, tokens)
-    turn = AcceptedRequest(
+    request = AcceptedRequest(
         id=new_id("resp"),
         created_at=int(time.time()),
         body=body,
@@ -211,58 +239,60 @@ def accept(
         input_tokens=tokens,
     )
     if cache is None:
-        return turn
-    cached = cache.cached_tokens(turn.preface, preface_tokens, turn.items)
-    cache.remember(turn.preface, turn.items)
-    return msgspec.structs.replace(turn, cached_tokens=cached)
+        return request
+    cached = cache.cached_tokens(request.preface, preface_tokens, request.items)
+    cache.add(request.preface, request.items)
+    return msgspec.structs.replace(request, cached_tokens=cached)
 
 
-def _conversation(body: CreateBody | CompactBody, memories: Sequence[ResponseStore]) -> list[Item]:
-    before = _remembered(body.previous_response_id, memories)
-    fresh = validation.read_input(body.input)
-    if not fresh and not (before and isinstance(body, CompactBody)):
+def _read_conversation(body: CreateBody | CompactBody, stores: Sequence[ResponseStore]) -> list[Item]:
+    previous = _find_previous(body.previous_response_id, stores)
+    new = validation.read_input(body.input)
+    if not new and not (previous and isinstance(body, CompactBody)):
         validation.check_conversation([], [])
-    names = [*("previous_response_id" for _ in before), *(f"input[{index}]" for index in range(len(fresh)))]
+    names = [*("previous_response_id" for _ in previous), *(f"input[{index}]" for index in range(len(new)))]
     items = [
-        *before,
-        *(_dereferenced(item, memories, name) for item, name in zip(fresh, names, strict=False)),
+        *previous,
+        *(_resolve_reference(item, stores, name) for item, name in zip(new, names, strict=False)),
     ]
     validation.check_conversation(items, names)
     return items
 
 
-def _remembered(response_id: str | None, memories: Sequence[ResponseStore]) -> tuple[Item, ...]:
+def _find_previous(response_id: str | None, stores: Sequence[ResponseStore]) -> tuple[Item, ...]:
     if response_id is None:
         return ()
-    for memory in memories:
-        if (found := memory.find(response_id)) is not None:
-            return found.items
-    shown = response_id if len(response_id) <= 80 else f"{response_id[:80]}…"
+    for store in stores:
+        if (items := store.find(response_id)) is not None:
+            return items
+    shown_id = response_id if len(response_id) <= 80 else f"{response_id[:80]}…"
     raise RequestRejected(
         400,
         "previous_response_not_found",
-        f"Previous response with id {shown!r} not found. Responses made with store: false are not kept.",
+        f"Previous response with id {shown_id!r} not found. "
+        "Responses created with store: false are not stored.",
         param="previous_response_id",
     )
 
 
-def _dereferenced(item: Item, memories: Sequence[ResponseStore], name: str) -> Item:
+def _resolve_reference(item: Item, stores: Sequence[ResponseStore], name: str) -> Item:
     if item["type"] != "item_reference":
         return item
-    for memory in memories:
-        if (found := memory.find_item(item["id"])) is not None:
-            return found
+    for store in stores:
+        if (stored_item := store.find_item(item["id"])) is not None:
+            return stored_item
     raise RequestRejected(
         404,
         "item_not_found",
-        f"Item with id {item['id'][:80]!r} not found. Items are not kept when store is false.",
+        f"Item with id {item['id'][:80]!r} not found. Items are not stored when store is false.",
         param=f"{name}.id",
     )
 
 
-def accept_compaction(body: CompactBody, memories: Sequence[ResponseStore]) -> AcceptedRequest:
+def accept_compaction(body: CompactBody, stores: Sequence[ResponseStore]) -> AcceptedRequest:
+    """Validate a body of `POST /responses/compact`, like `accept_request`."""
     model = find_language_model(body.model)
-    items = _conversation(body, memories)
+    items = _read_conversation(body, stores)
     tokens = count_preface(body.instructions, (), None) + sum(count_item(item) for item in items)
     validation.check_window(model, tokens)
     return AcceptedRequest(

@@ -1,6 +1,7 @@
-"""An answer as the events of a stream, in the order the protocol wants them.
+"""Responses: the scripted answer of a model, as items, response objects and stream events.
 
-Events leave here without their `sequence_number`: a scenario may still add, change or drop some.
+Events are created without `sequence_number`, because a scenario can still add, change or drop some of them.
+`number_events` adds the numbers.
 """
 
 from __future__ import annotations
@@ -15,44 +16,56 @@ import msgspec
 from tollbridge.protocols.openresponses.schema import CreateBody
 from tollbridge.testing.requests import AcceptedRequest, Item, count_text, new_id, split_tokens
 
-# SECTION What a scripted model says, before it becomes items and events.
+# --- Scripted answers ---
 
 
 class Say(msgspec.Struct, frozen=True, tag="say"):
+    """A message. `cites` are citations: (phrase in the text, url, title)."""
+
     text: str
-    # Citations as (phrase in the text, url, title).
     cites: tuple[tuple[str, str, str], ...] = ()
 
 
 class Think(msgspec.Struct, frozen=True, tag="think"):
+    """Reasoning."""
+
     text: str
 
 
 class Refuse(msgspec.Struct, frozen=True, tag="refuse"):
+    """A message with a refusal."""
+
     text: str
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
+    """A function call. `arguments` is JSON text."""
+
     name: str
     arguments: str
 
 
 class Draw(msgspec.Struct, frozen=True, tag="draw"):
-    """An image, as base64 of its bytes."""
+    """A generated image, encoded as base64."""
 
     png: str
 
 
 Block = Say | Think | Refuse | Call | Draw
-IMAGE_TOKENS = 16  # what making an image costs
+IMAGE_TOKENS = 16  # output tokens of a generated image
 
 
 class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks in their order. `cut` is why the last one is incomplete; `pace` the seconds a token takes."""
+    """What a model answers.
+
+    Attributes:
+        blocks: The parts of the answer, in order.
+        cut: Why the answer is incomplete, or None if it is complete.
+        pace: Seconds per token.
+    """
 
     blocks: tuple[Block, ...]
     cut: str | None = None
-    error: dict[str, Any] | None = None
     pace: float = 0.0
 
     @property
@@ -64,7 +77,7 @@ class ScriptedAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return sum(count_block(block) for block in self.blocks if isinstance(block, Think))
 
 
-def block_text(block: Block) -> str:
+def get_block_text(block: Block) -> str:
     match block:
         case Call():
             return block.arguments
@@ -77,24 +90,24 @@ def block_text(block: Block) -> str:
 def count_block(block: Block) -> int:
     if isinstance(block, Draw):
         return IMAGE_TOKENS
-    return count_text(block_text(block)) + (count_text(block.name) if isinstance(block, Call) else 0)
+    return count_text(get_block_text(block)) + (count_text(block.name) if isinstance(block, Call) else 0)
 
 
 def cut_answer(answer: ScriptedAnswer, limit: int, reason: str = "max_output_tokens") -> ScriptedAnswer:
-    """The answer as far as `limit` tokens go. One that fits is left whole."""
+    """Cut an answer after `limit` tokens. An answer that fits is returned unchanged."""
     if answer.output_tokens <= limit:
         return answer
-    kept: list[Block] = []
+    blocks: list[Block] = []
     for block in answer.blocks:
         size = count_block(block)
         if size > limit:
             shorter = _cut_block(block, limit)
             if shorter is not None:
-                kept.append(shorter)
+                blocks.append(shorter)
             break
-        kept.append(block)
+        blocks.append(block)
         limit -= size
-    return msgspec.structs.replace(answer, blocks=tuple(kept), cut=reason)
+    return msgspec.structs.replace(answer, blocks=tuple(blocks), cut=reason)
 
 
 def _cut_block(block: Block, limit: int) -> Block | None:
@@ -102,9 +115,9 @@ def _cut_block(block: Block, limit: int) -> Block | None:
         return None
     if isinstance(block, Call):
         limit -= count_text(block.name)
-        text = _first(block.arguments, limit)
+        text = _first_tokens(block.arguments, limit)
         return msgspec.structs.replace(block, arguments=text) if limit > 0 else None
-    text = _first(block.text, limit)
+    text = _first_tokens(block.text, limit)
     if not text:
         return None
     if isinstance(block, Say):
@@ -112,33 +125,33 @@ def _cut_block(block: Block, limit: int) -> Block | None:
     return msgspec.structs.replace(block, text=text)
 
 
-def _first(text: str, limit: int) -> str:
+def _first_tokens(text: str, limit: int) -> str:
     return "".join(split_tokens(text)[: max(limit, 0)])
 
 
-# SECTION Responses and items as they travel: every field the specification requires, present.
+# --- Response objects and items, with every field that the specification requires ---
 
 Resource = dict[str, Any]
 _Value = TypeVar("_Value")
 
 
-def make_usage(turn: AcceptedRequest, output_tokens: int, reasoning_tokens: int = 0) -> Resource:
+def make_usage(request: AcceptedRequest, output_tokens: int, reasoning_tokens: int = 0) -> Resource:
     return {
-        "input_tokens": turn.input_tokens,
-        "input_tokens_details": {"cached_tokens": turn.cached_tokens},
+        "input_tokens": request.input_tokens,
+        "input_tokens_details": {"cached_tokens": request.cached_tokens},
         "output_tokens": output_tokens,
         "output_tokens_details": {"reasoning_tokens": reasoning_tokens},
-        "total_tokens": turn.input_tokens + output_tokens,
+        "total_tokens": request.input_tokens + output_tokens,
     }
 
 
-def make_response(turn: AcceptedRequest) -> Resource:
-    """The response as it stands when it begins: in progress, nothing said, nothing counted."""
-    body = turn.body
+def make_response(request: AcceptedRequest) -> Resource:
+    """Return the response object at the start: in progress, without output and usage."""
+    body = request.body
     return {
-        "id": turn.id,
+        "id": request.id,
         "object": "response",
-        "created_at": turn.created_at,
+        "created_at": request.created_at,
         "completed_at": None,
         "status": "in_progress",
         "incomplete_details": None,
@@ -147,7 +160,7 @@ def make_response(turn: AcceptedRequest) -> Resource:
         "instructions": body.instructions,
         "output": [],
         "error": None,
-        "tools": [msgspec.to_builtins(tool) for tool in turn.tools],
+        "tools": [msgspec.to_builtins(tool) for tool in request.tools],
         "tool_choice": _tool_choice(body),
         "truncation": body.truncation or "disabled",
         "parallel_tool_calls": _or(body.parallel_tool_calls, True),
@@ -172,18 +185,22 @@ def make_response(turn: AcceptedRequest) -> Resource:
     }
 
 
-def end_response(turn: AcceptedRequest, answer: ScriptedAnswer, output: Sequence[Item]) -> Resource:
-    """The response as it stands when all is said."""
-    ended = {
-        **make_response(turn),
+def end_response(request: AcceptedRequest, answer: ScriptedAnswer, output: Sequence[Item]) -> Resource:
+    """Return the response object at the end."""
+    response = {
+        **make_response(request),
         "status": "completed",
         "completed_at": int(time.time()),
         "output": list(output),
-        "usage": make_usage(turn, answer.output_tokens, answer.reasoning_tokens),
+        "usage": make_usage(request, answer.output_tokens, answer.reasoning_tokens),
     }
     if answer.cut is not None:
-        ended |= {"status": "incomplete", "completed_at": None, "incomplete_details": {"reason": answer.cut}}
-    return ended
+        response |= {
+            "status": "incomplete",
+            "completed_at": None,
+            "incomplete_details": {"reason": answer.cut},
+        }
+    return response
 
 
 def fail_response(response: Resource, code: str, message: str, output: Sequence[Item] = ()) -> Resource:
@@ -191,8 +208,8 @@ def fail_response(response: Resource, code: str, message: str, output: Sequence[
     return {**response, "status": "failed", "error": error, "output": list(output)}
 
 
-def make_item(block: Block, turn: AcceptedRequest, status: str, raw_reasoning: bool = False) -> Item:
-    """The finished item a block becomes."""
+def make_item(block: Block, request: AcceptedRequest, status: str, raw_reasoning: bool = False) -> Item:
+    """Return the complete item of a block."""
     match block:
         case Say():
             return _message([make_text_part(block)], status)
@@ -215,7 +232,7 @@ def make_item(block: Block, turn: AcceptedRequest, status: str, raw_reasoning: b
                 "result": block.png,
             }
         case Think():
-            return _reasoning(block, turn, raw_reasoning)
+            return _reasoning(block, request, raw_reasoning)
 
 
 def make_text_part(block: Say) -> Item:
@@ -232,31 +249,31 @@ def make_text_part(block: Say) -> Item:
     return {"type": "output_text", "text": block.text, "annotations": cites, "logprobs": []}
 
 
-def make_compaction(turn: AcceptedRequest, summary: str, output_tokens: int) -> Resource:
-    item = {"type": "compaction", "id": new_id("cmp"), "encrypted_content": seal(summary)}
+def make_compaction(request: AcceptedRequest, summary: str, output_tokens: int) -> Resource:
+    item = {"type": "compaction", "id": new_id("cmp"), "encrypted_content": encode_encrypted_content(summary)}
     return {
         "id": new_id("resp"),
         "object": "response.compaction",
-        "created_at": turn.created_at,
+        "created_at": request.created_at,
         "output": [item],
-        "usage": make_usage(turn, output_tokens),
+        "usage": make_usage(request, output_tokens),
     }
 
 
-# Sealed content is opaque to clients and readable to us; nothing secret is in it.
-_SEAL = "tollbridge1."
+# The encrypted content of this gateway is not encrypted: it is base64 with a prefix, and has no secrets.
+_ENCRYPTED_PREFIX = "tollbridge1."
 
 
-def seal(text: str) -> str:
-    return _SEAL + base64.urlsafe_b64encode(text.encode()).decode()
+def encode_encrypted_content(text: str) -> str:
+    return _ENCRYPTED_PREFIX + base64.urlsafe_b64encode(text.encode()).decode()
 
 
-def unseal(sealed: str) -> str | None:
-    """What we sealed, or `None` for what another server sealed."""
-    if not sealed.startswith(_SEAL):
+def decode_encrypted_content(content: str) -> str | None:
+    """Return the text of encrypted content, or None if another server created it."""
+    if not content.startswith(_ENCRYPTED_PREFIX):
         return None
     try:
-        return base64.b64decode(sealed.removeprefix(_SEAL), b"-_", validate=True).decode()
+        return base64.b64decode(content.removeprefix(_ENCRYPTED_PREFIX), b"-_", validate=True).decode()
     except ValueError:
         return None
 
@@ -265,14 +282,14 @@ def _message(content: list[Item], status: str) -> Item:
     return {"type": "message", "id": new_id("msg"), "status": status, "role": "assistant", "content": content}
 
 
-def _reasoning(block: Think, turn: AcceptedRequest, raw: bool) -> Item:
+def _reasoning(block: Think, request: AcceptedRequest, raw: bool) -> Item:
     item: Item = {"type": "reasoning", "id": new_id("rs"), "summary": []}
     if raw:
         item["content"] = [{"type": "reasoning_text", "text": block.text}]
     else:
         item["summary"] = [{"type": "summary_text", "text": block.text}]
-    if "reasoning.encrypted_content" in (turn.body.include or ()):
-        item["encrypted_content"] = seal(block.text)
+    if "reasoning.encrypted_content" in (request.body.include or ()):
+        item["encrypted_content"] = encode_encrypted_content(block.text)
     return item
 
 
@@ -284,81 +301,76 @@ def _tool_choice(body: CreateBody) -> Any:
 
 
 def _text(body: CreateBody) -> Resource:
-    form = body.text.format if body.text else None
-    described: Resource = {"type": form.type if form else "text"}
-    if form is not None and form.type == "json_schema":
-        # The specification's responses have `schema: null` only.
-        described |= {
-            "name": form.name,
-            "description": form.description,
+    output_format = body.text.format if body.text else None
+    description: Resource = {"type": output_format.type if output_format else "text"}
+    if output_format is not None and output_format.type == "json_schema":
+        # In responses, the specification allows only null as the schema.
+        description |= {
+            "name": output_format.name,
+            "description": output_format.description,
             "schema": None,
-            "strict": bool(form.strict),
+            "strict": bool(output_format.strict),
         }
     verbosity = body.text.verbosity if body.text else None
-    return {"format": described, **({"verbosity": verbosity} if verbosity else {})}
+    return {"format": description, **({"verbosity": verbosity} if verbosity else {})}
 
 
-def _or(given: _Value | None, default: _Value) -> _Value:
-    return default if given is None else given
+def _or(value: _Value | None, default: _Value) -> _Value:
+    return default if value is None else value
 
 
-# SECTION An answer as the events of a stream, in the order the protocol wants them.
-#
-# Events leave here without their `sequence_number`: a scenario may still add, change or drop some.
+# --- Stream events ---
 
 Event = dict[str, Any]
 ReasoningName = Literal["reasoning_summary_text", "reasoning", "reasoning_text"]
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Say nothing for a while."""
+    """Send nothing for some seconds."""
 
     seconds: float
 
 
-class HangUp(msgspec.Struct, frozen=True):
-    """Close the connection here; with `reset`, rudely."""
+class Disconnect(msgspec.Struct, frozen=True):
+    """Close the connection; with `reset`, by a TCP reset."""
 
     reset: bool = False
 
 
-# Bytes among the events are sent as they are.
-Step = Event | bytes | Pause | HangUp
+# Bytes are sent unchanged.
+Step = Event | bytes | Pause | Disconnect
 
 
 def make_output(
-    turn: AcceptedRequest, answer: ScriptedAnswer, reasoning: ReasoningName = "reasoning_summary_text"
+    request: AcceptedRequest, answer: ScriptedAnswer, reasoning: ReasoningName = "reasoning_summary_text"
 ) -> list[Item]:
     raw = reasoning != "reasoning_summary_text"
     last = len(answer.blocks) - 1
     return [
-        make_item(block, turn, "incomplete" if answer.cut and index == last else "completed", raw)
+        make_item(block, request, "incomplete" if answer.cut and index == last else "completed", raw)
         for index, block in enumerate(answer.blocks)
     ]
 
 
 def make_events(
-    turn: AcceptedRequest, answer: ScriptedAnswer, reasoning: ReasoningName = "reasoning_summary_text"
+    request: AcceptedRequest, answer: ScriptedAnswer, reasoning: ReasoningName = "reasoning_summary_text"
 ) -> Iterator[Step]:
-    """The whole stream, from `response.created` to the terminal event."""
-    output = make_output(turn, answer, reasoning)
-    begun = make_response(turn)
-    yield {"type": "response.created", "response": begun}
-    yield {"type": "response.in_progress", "response": begun}
+    """Yield all events, from `response.created` to the terminal event, with pauses if the answer is slow."""
+    output = make_output(request, answer, reasoning)
+    response = make_response(request)
+    yield {"type": "response.created", "response": response}
+    yield {"type": "response.in_progress", "response": response}
     for index, (block, item) in enumerate(zip(answer.blocks, output, strict=True)):
         for event in _item_events(block, item, reasoning):
             yield {"type": event["type"], "output_index": index, **event}
             if answer.pace and "delta" in event:
                 yield Pause(answer.pace)
-    yield ending(end_response(turn, answer, output))
-
-
-def ending(response: Resource) -> Event:
-    return {"type": f"response.{response['status']}", "response": response}
+    response = end_response(request, answer, output)
+    yield {"type": f"response.{response['status']}", "response": response}
 
 
 def _item_events(block: Block, item: Item, reasoning: ReasoningName) -> Iterator[Event]:
-    yield {"type": "response.output_item.added", "item": _empty(item)}
+    yield {"type": "response.output_item.added", "item": _empty_item(item)}
     match block:
         case Say():
             yield from _text_events(item)
@@ -374,12 +386,12 @@ def _item_events(block: Block, item: Item, reasoning: ReasoningName) -> Iterator
     yield {"type": "response.output_item.done", "item": item}
 
 
-def _empty(item: Item) -> Item:
-    """The item as it is announced: what it is, and nothing in it yet."""
+def _empty_item(item: Item) -> Item:
+    """Return the item as it is announced: without content, in progress."""
     empty = {key: value for key, value in item.items() if key != "encrypted_content"}
-    for field, nothing in (("content", []), ("summary", []), ("arguments", ""), ("result", None)):
+    for field, value in (("content", []), ("summary", []), ("arguments", ""), ("result", None)):
         if field in empty:
-            empty[field] = nothing
+            empty[field] = value
     if item["type"] == "reasoning":
         empty.pop("content", None)
     if "status" in empty:
@@ -388,34 +400,34 @@ def _empty(item: Item) -> Item:
 
 
 def _text_events(item: Item) -> Iterator[Event]:
-    at = {"item_id": item["id"], "content_index": 0}
+    position = {"item_id": item["id"], "content_index": 0}
     part = item["content"][0]
     yield {
         "type": "response.content_part.added",
-        **at,
+        **position,
         "part": {"type": "output_text", "text": "", "annotations": [], "logprobs": []},
     }
     for token in split_tokens(part["text"]):
-        yield {"type": "response.output_text.delta", **at, "delta": token, "logprobs": []}
+        yield {"type": "response.output_text.delta", **position, "delta": token, "logprobs": []}
     for index, annotation in enumerate(part["annotations"]):
         yield {
             "type": "response.output_text.annotation.added",
-            **at,
+            **position,
             "annotation_index": index,
             "annotation": annotation,
         }
-    yield {"type": "response.output_text.done", **at, "text": part["text"], "logprobs": []}
-    yield {"type": "response.content_part.done", **at, "part": part}
+    yield {"type": "response.output_text.done", **position, "text": part["text"], "logprobs": []}
+    yield {"type": "response.content_part.done", **position, "part": part}
 
 
 def _refusal_events(item: Item) -> Iterator[Event]:
-    at = {"item_id": item["id"], "content_index": 0}
+    position = {"item_id": item["id"], "content_index": 0}
     part = item["content"][0]
-    yield {"type": "response.content_part.added", **at, "part": {"type": "refusal", "refusal": ""}}
+    yield {"type": "response.content_part.added", **position, "part": {"type": "refusal", "refusal": ""}}
     for token in split_tokens(part["refusal"]):
-        yield {"type": "response.refusal.delta", **at, "delta": token}
-    yield {"type": "response.refusal.done", **at, "refusal": part["refusal"]}
-    yield {"type": "response.content_part.done", **at, "part": part}
+        yield {"type": "response.refusal.delta", **position, "delta": token}
+    yield {"type": "response.refusal.done", **position, "refusal": part["refusal"]}
+    yield {"type": "response.content_part.done", **position, "part": part}
 
 
 def _call_events(item: Item) -> Iterator[Event]:
@@ -431,24 +443,24 @@ def _call_events(item: Item) -> Iterator[Event]:
 
 def _reasoning_events(item: Item, text: str, name: ReasoningName) -> Iterator[Event]:
     if name == "reasoning_summary_text":
-        at: Event = {"item_id": item["id"], "summary_index": 0}
+        position: Event = {"item_id": item["id"], "summary_index": 0}
         part, kind = "reasoning_summary_part", "summary_text"
     else:
-        at = {"item_id": item["id"], "content_index": 0}
+        position = {"item_id": item["id"], "content_index": 0}
         part, kind = "content_part", "reasoning_text"
-    yield {"type": f"response.{part}.added", **at, "part": {"type": kind, "text": ""}}
+    yield {"type": f"response.{part}.added", **position, "part": {"type": kind, "text": ""}}
     for token in split_tokens(text):
-        yield {"type": f"response.{name}.delta", **at, "delta": token}
-    yield {"type": f"response.{name}.done", **at, "text": text}
-    yield {"type": f"response.{part}.done", **at, "part": {"type": kind, "text": text}}
+        yield {"type": f"response.{name}.delta", **position, "delta": token}
+    yield {"type": f"response.{name}.done", **position, "text": text}
+    yield {"type": f"response.{part}.done", **position, "part": {"type": kind, "text": text}}
 
 
-def number(steps: Iterable[Step]) -> Iterator[Step]:
-    """The same steps, with every event numbered after its type."""
-    sequence = 0
+def number_events(steps: Iterable[Step]) -> Iterator[Step]:
+    """Add a `sequence_number` to every event, after its type."""
+    number = 0
     for step in steps:
         if isinstance(step, dict):
-            yield {"type": step.get("type"), "sequence_number": sequence, **step}
-            sequence += 1
+            yield {"type": step.get("type"), "sequence_number": number, **step}
+            number += 1
         else:
             yield step

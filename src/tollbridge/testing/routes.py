@@ -1,4 +1,4 @@
-"""What the gateway answers on each path."""
+"""The routes of the gateway over HTTP and WebSocket, and how responses are sent."""
 
 from __future__ import annotations
 
@@ -16,17 +16,24 @@ from aiohttp import WSMsgType, web
 
 from tollbridge.testing import validation
 from tollbridge.testing.catalog import MODELS, describe_endpoints, find_model
-from tollbridge.testing.faults import Chunk, as_they_are, make_chunks
+from tollbridge.testing.faults import Chunk, make_chunks, pass_chunks
 from tollbridge.testing.refusals import CannedReply, RequestRejected
 from tollbridge.testing.requests import ResponseStore
-from tollbridge.testing.responses import Event, HangUp, Pause, Step
+from tollbridge.testing.responses import Disconnect, Event, Pause, Step
 from tollbridge.testing.scenarios import Scenario, find_scenario
 from tollbridge.testing.service import ReceivedRequest, Service
 
-# SECTION How answers leave: whole or in chunks, plain or compressed, to their end or dropped half-way.
+SERVICE = web.AppKey("service", Service)
+RECEIVED = web.RequestKey("received", ReceivedRequest)
+SCENARIO = web.RequestKey("scenario", Scenario)
+BODY = web.RequestKey("body", bytes)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-ARRIVAL = web.RequestKey("arrival", ReceivedRequest)
+
+# --- Sending bodies ---
+
 Encoding = Literal["gzip", "br"] | None
+Compressor = tuple[Callable[[bytes], bytes], Callable[[], bytes]]  # compress, finish
 _FLUSH_SECONDS = 1.0
 
 
@@ -37,22 +44,22 @@ async def send_chunks(
     encoding: Encoding = None,
     status: int = 200,
 ) -> web.StreamResponse:
-    """Each chunk in a write of its own, as it comes."""
+    """Send a body, one write per chunk."""
     response = web.StreamResponse(status=status, headers={"Content-Type": content_type})
     if content_type == "text/event-stream":
         response.headers["Cache-Control"] = "no-cache"
     if encoding is not None:
         response.headers["Content-Encoding"] = encoding
-    press, finish = _COMPRESSORS[encoding]()
+    compress, finish = _COMPRESSORS[encoding]()
     await response.prepare(request)
     for chunk in chunks:
         match chunk:
             case bytes():
-                await response.write(press(chunk))
+                await response.write(compress(chunk))
             case Pause():
                 await asyncio.sleep(chunk.seconds)
-            case HangUp():
-                await hang_up(request, chunk.reset)
+            case Disconnect():
+                await close_connection(request, chunk.reset)
                 return response
     if rest := finish():
         await response.write(rest)
@@ -60,9 +67,9 @@ async def send_chunks(
     return response
 
 
-async def hang_up(request: web.Request, reset: bool = False) -> None:
-    """Close the connection without ending the answer, once what was said is on its way."""
-    request[ARRIVAL].dropped = True
+async def close_connection(request: web.Request, reset: bool = False) -> None:
+    """Close the connection without ending the response, after the buffered bytes are sent."""
+    request[RECEIVED].dropped = True
     transport = request.transport
     if transport is None:
         return
@@ -72,7 +79,7 @@ async def hang_up(request: web.Request, reset: bool = False) -> None:
             await asyncio.sleep(0.01)
             waited += 0.01
     if reset:
-        await asyncio.sleep(0.05)  # a reset also takes away what the other side has not read yet
+        await asyncio.sleep(0.05)  # a reset discards what the client has not read yet
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         transport.abort()
@@ -80,37 +87,34 @@ async def hang_up(request: web.Request, reset: bool = False) -> None:
         transport.close()
 
 
-Compressor = tuple[Callable[[bytes], bytes], Callable[[], bytes]]
-
-
 def _plain() -> Compressor:
     return bytes, bytes
 
 
 def _gzip() -> Compressor:
-    press = zlib.compressobj(wbits=31)
-    # Flushed for every chunk, or an event would wait for those after it.
-    return lambda data: press.compress(data) + press.flush(zlib.Z_SYNC_FLUSH), press.flush
+    compressor = zlib.compressobj(wbits=31)
+    # Flush after every chunk, so that no event waits for the next one.
+    return lambda data: compressor.compress(data) + compressor.flush(zlib.Z_SYNC_FLUSH), compressor.flush
 
 
 def _brotli() -> Compressor:
-    press = brotli.Compressor(quality=4)
-    return lambda data: press.process(data) + press.flush(), press.finish
+    compressor = brotli.Compressor(quality=4)
+    return lambda data: compressor.process(data) + compressor.flush(), compressor.finish
 
 
 _COMPRESSORS: dict[Encoding, Callable[[], Compressor]] = {None: _plain, "gzip": _gzip, "br": _brotli}
 
 
-# SECTION The WebSocket transport: one response after another on one connection, and what it remembers of them.
+# --- The WebSocket transport ---
 
 MAX_MESSAGE = 64 * 1024 * 1024
-_KEPT = 100  # responses a connection can go back to
-_WAITING = 16  # messages read ahead while a response is being sent
-# What HTTP needs and a socket does not.
-_NOT_HERE = ("stream", "stream_options", "background")
+_STORED_RESPONSES = 100  # per connection
+_QUEUED_MESSAGES = 16  # read while a response is sent
+# Fields that exist only over HTTP.
+_HTTP_FIELDS = ("stream", "stream_options", "background")
 
 
-async def converse(request: web.Request, service: Service) -> web.WebSocketResponse:
+async def serve_websocket(request: web.Request, service: Service) -> web.WebSocketResponse:
     socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE)
     await socket.prepare(request)
     await _Connection(request, service, socket).run()
@@ -118,43 +122,47 @@ async def converse(request: web.Request, service: Service) -> web.WebSocketRespo
 
 
 class _Connection:
+    """A WebSocket connection. It sends one response after the other and stores them for later requests."""
+
     def __init__(self, request: web.Request, service: Service, socket: web.WebSocketResponse) -> None:
         self._request = request
         self._service = service
         self._socket = socket
-        self._memory = ResponseStore(_KEPT)
-        self._inbox: asyncio.Queue[str | None] = asyncio.Queue(_WAITING)
+        self._store = ResponseStore(_STORED_RESPONSES)
+        self._messages: asyncio.Queue[str | None] = asyncio.Queue(_QUEUED_MESSAGES)
         self._busy = False
 
     async def run(self) -> None:
-        """Read on while answers are sent: only a reader sees that the other side has closed."""
-        worker = asyncio.create_task(self._work())
+        """Read messages while responses are sent: only reading shows that the client has disconnected."""
+        worker = asyncio.create_task(self._send_responses())
         try:
             async with asyncio.timeout(self._service.settings.websocket_seconds):
                 async for message in self._socket:
-                    await self._inbox.put(message.data if message.type is WSMsgType.TEXT else None)
-            await self._end(worker)
+                    await self._messages.put(message.data if message.type is WSMsgType.TEXT else None)
+            await self._stop(worker)
         except TimeoutError:
-            await self._end(worker)
-            await self._refuse(
+            await self._stop(worker)
+            await self._send_error(
                 RequestRejected(
-                    400, "websocket_connection_limit_reached", "This connection is too old: open one."
+                    400,
+                    "websocket_connection_limit_reached",
+                    "The connection has reached its maximum duration. Open a new one.",
                 )
             )
         finally:
             worker.cancel()
         await self._socket.close()
 
-    async def _end(self, worker: asyncio.Task[None]) -> None:
+    async def _stop(self, worker: asyncio.Task[None]) -> None:
         if self._busy:
-            self._service.arrivals.note_hang_up(self._request[ARRIVAL])
+            self._service.log.add_disconnect(self._request[RECEIVED])
         worker.cancel()
         await asyncio.wait([worker])
 
-    async def _work(self) -> None:
-        with contextlib.suppress(ConnectionError):  # the reader sees it too, and ends this
+    async def _send_responses(self) -> None:
+        with contextlib.suppress(ConnectionError):  # `run` notices it too, and stops this task
             while True:
-                text = await self._inbox.get()
+                text = await self._messages.get()
                 self._busy = True
                 await self._respond(text)
                 self._busy = False
@@ -163,69 +171,76 @@ class _Connection:
         body: dict[str, Any] = {}
         try:
             if text is None:
-                raise RequestRejected(400, "invalid_json", "Send JSON as text, not as bytes.")
+                raise RequestRejected(
+                    400, "invalid_json", "Send JSON as a text message, not as a binary message."
+                )
             body = validation.read_json(text)
-            self._note(body)
+            self._log(body)
             _check_create(body)
             scenario = find_scenario(self._service.choose_scenario(self._request.headers, body))
-            self._refuse_if_asked(scenario, text, body)
+            self._apply_scenario(scenario, text, body)
             await self._send(scenario, body)
-        except RequestRejected as refused:
-            # A continuation that failed leaves nothing to continue from.
+        except RequestRejected as error:
+            # The specification requires it: after a failed continuation, the previous response is removed.
             previous = body.get("previous_response_id")
             if isinstance(previous, str):
-                self._memory.forget(previous)
-                self._service.memory.forget(previous)
-            await self._refuse(refused)
+                self._store.remove(previous)
+                self._service.store.remove(previous)
+            await self._send_error(error)
 
-    def _note(self, body: Mapping[str, Any]) -> None:
-        opened = self._request[ARRIVAL]
-        arrival = ReceivedRequest("WEBSOCKET", opened.path, self._request.headers, opened.port)
-        arrival.body = body
-        self._service.arrivals.add(arrival)
+    def _log(self, body: Mapping[str, Any]) -> None:
+        opening = self._request[RECEIVED]
+        received = ReceivedRequest("WEBSOCKET", opening.path, self._request.headers, opening.port)
+        received.body = body
+        self._service.log.add(received)
 
     async def _send(self, scenario: Scenario, body: Mapping[str, Any]) -> None:
-        turn = self._service.accept(body, self._memory)
-        for step in self._service.steps(turn, scenario, self._memory):
+        request = self._service.accept(body, self._store)
+        for step in self._service.make_steps(request, scenario, self._store):
             match step:
                 case dict():
                     await self._socket.send_str(msgspec.json.encode(step).decode())
                 case Pause():
                     await asyncio.sleep(step.seconds)
-                case HangUp():
-                    await hang_up(self._request, step.reset)
+                case Disconnect():
+                    await close_connection(self._request, step.reset)
                     return
                 case bytes():
-                    pass  # bytes between frames: there is no such thing here
+                    pass  # a WebSocket has no bytes between messages
 
-    def _refuse_if_asked(self, scenario: Scenario, text: str, body: Mapping[str, Any]) -> None:
-        if scenario.reply is None or not scenario.when(body):
+    def _apply_scenario(self, scenario: Scenario, text: str, body: Mapping[str, Any]) -> None:
+        if scenario.reply is None or not scenario.applies(body):
             return
         if scenario.once and not self._service.is_first("websocket", text):
             return
-        raise _as_refusal(scenario.reply())
+        raise _convert_reply(scenario.reply())
 
-    async def _refuse(self, refused: RequestRejected) -> None:
-        answer = {"type": "error", "status": refused.status, **refused.body}
-        await self._socket.send_str(msgspec.json.encode(answer).decode())
+    async def _send_error(self, error: RequestRejected) -> None:
+        event = {"type": "error", "status": error.status, **error.body}
+        await self._socket.send_str(msgspec.json.encode(event).decode())
 
 
 def _check_create(body: Mapping[str, Any]) -> None:
     if body.get("type") != "response.create":
         raise RequestRejected(400, "invalid_value", "type must be response.create.", param="type")
-    for field in _NOT_HERE:
+    for field in _HTTP_FIELDS:
         if field in body:
             raise RequestRejected(
-                400, "unsupported_parameter", f"{field} is not sent over a WebSocket.", param=field
+                400,
+                "unsupported_parameter",
+                f"{field} is not available over a WebSocket. Remove it.",
+                param=field,
             )
 
 
-def _as_refusal(reply: CannedReply) -> RequestRejected:
-    """What an HTTP error says, where it can be said here."""
+def _convert_reply(reply: CannedReply) -> RequestRejected:
+    """Convert an HTTP error to an error that a WebSocket can send."""
     try:
-        error = msgspec.json.decode(reply.body, type=_Body).error
+        error = msgspec.json.decode(reply.body, type=_ErrorBody).error
     except msgspec.DecodeError:
-        return RequestRejected(reply.status, "server_error", f"The scenario answers {reply.status}.")
+        return RequestRejected(
+            reply.status, "server_error", f"The scenario returns the status {reply.status}."
+        )
     return RequestRejected(reply.status, error.code, error.message)
 
 
@@ -234,16 +249,11 @@ class _Error(msgspec.Struct):
     code: str = "server_error"
 
 
-class _Body(msgspec.Struct):
+class _ErrorBody(msgspec.Struct):
     error: _Error
 
 
-# SECTION What the gateway answers on each path.
-
-SERVICE = web.AppKey("service", Service)
-SCENARIO = web.RequestKey("scenario", Scenario)
-BODY = web.RequestKey("body", bytes)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+# --- Routes ---
 
 
 async def health(_request: web.Request) -> web.Response:
@@ -263,22 +273,22 @@ async def list_endpoints(request: web.Request) -> web.StreamResponse:
 
 
 async def count_input(request: web.Request) -> web.StreamResponse:
-    tokens = request.app[SERVICE].count(_json(request))
+    tokens = request.app[SERVICE].count(_read_body(request))
     return await send_json(request, {"object": "response.input_tokens", "input_tokens": tokens})
 
 
 async def compact(request: web.Request) -> web.StreamResponse:
-    return await send_json(request, request.app[SERVICE].compact(_json(request)))
+    return await send_json(request, request.app[SERVICE].compact(_read_body(request)))
 
 
 async def create_response(request: web.Request) -> web.StreamResponse:
     service, scenario = request.app[SERVICE], request[SCENARIO]
-    turn = service.accept(scenario.body(_json(request)))
-    steps = service.steps(turn, scenario)
-    if turn.body.stream or scenario.streams_anyway:
+    accepted_request = service.accept(scenario.body(_read_body(request)))
+    steps = service.make_steps(accepted_request, scenario)
+    if accepted_request.body.stream or scenario.always_streams:
         chunks = scenario.chunks(make_chunks(steps, scenario.framing))
         return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
-    return await send_whole(request, steps, _joined, b'{"id": "resp_')
+    return await send_joined(request, steps, _join_events, b'{"id": "resp_')
 
 
 async def open_socket(request: web.Request) -> web.StreamResponse:
@@ -286,22 +296,25 @@ async def open_socket(request: web.Request) -> web.StreamResponse:
         raise RequestRejected(
             426,
             "upgrade_required",
-            "GET /v1/responses opens a WebSocket: ask for an upgrade, or POST.",
+            "GET /v1/responses opens a WebSocket. Send an Upgrade header, or use POST.",
             headers={"Upgrade": "websocket"},
         )
-    return await converse(request, request.app[SERVICE])
+    return await serve_websocket(request, request.app[SERVICE])
 
 
-async def send_whole(
+async def send_joined(
     request: web.Request,
     steps: Iterable[Step],
     join: Callable[[list[Event]], Mapping[str, Any] | None],
     unfinished: bytes,
 ) -> web.StreamResponse:
-    """What the steps come to, in one body, for a client that does not stream.
+    """Send the whole answer in one body, for a client that does not stream.
 
-    `join` makes the answer of the events. Where the scenario has no end to give there is none, and what is
-    left of it (its own bytes, or the `unfinished` ones) is not JSON.
+    Args:
+        request: The HTTP request.
+        steps: The steps of the answer.
+        join: Converts the events to the answer. It returns None if the scenario ends the answer early.
+        unfinished: The bytes to send in that case, if the scenario has none of its own. They are not JSON.
     """
     events: list[Event] = []
     raw = b""
@@ -309,25 +322,27 @@ async def send_whole(
         match step:
             case Pause():
                 await asyncio.sleep(step.seconds)
-            case HangUp():
-                await hang_up(request, step.reset)
+            case Disconnect():
+                await close_connection(request, step.reset)
                 return web.Response()
             case bytes():
                 raw += step
             case _:
                 events.append(step)
     answer = join(events)
-    return await send_body(request, raw or unfinished) if answer is None else await send_json(request, answer)
+    if answer is None:
+        return await send_body(request, raw or unfinished)
+    return await send_json(request, answer)
 
 
-def _joined(events: list[Event]) -> Mapping[str, Any] | None:
+def _join_events(events: list[Event]) -> Mapping[str, Any] | None:
     response: Mapping[str, Any] | None = None
     for event in events:
         match event:
             case {"type": "error"}:
                 raise RequestRejected(500, "server_error", event.get("error", event)["message"])
-            case {"response": found} if event["type"] not in ("response.created", "response.in_progress"):
-                response = found
+            case {"response": latest} if event["type"] not in ("response.created", "response.in_progress"):
+                response = latest
     return response
 
 
@@ -337,18 +352,18 @@ async def send_json(request: web.Request, value: Any) -> web.StreamResponse:
 
 async def send_body(request: web.Request, body: bytes) -> web.StreamResponse:
     scenario = request[SCENARIO]
-    if scenario.encoding is None and scenario.chunks is as_they_are:
+    if scenario.encoding is None and scenario.chunks is pass_chunks:
         return web.Response(body=body, content_type="application/json")
     chunks: Iterable[Chunk] = scenario.chunks([body])
     return await send_chunks(request, chunks, "application/json", scenario.encoding)
 
 
-def _json(request: web.Request) -> dict[str, Any]:
+def _read_body(request: web.Request) -> dict[str, Any]:
     if not request.content_type.endswith("json"):
         raise RequestRejected(
             415,
             "unsupported_media_type",
-            f"The body is {request.content_type}: send application/json.",
+            f"The content type {request.content_type} is not accepted. Send application/json.",
             param="Content-Type",
         )
     return validation.read_json(request[BODY])

@@ -1,4 +1,4 @@
-"""The scenarios: every way the gateway can answer or fail, by name, with a line that says what it does."""
+"""The scenarios: every way in which the gateway can answer or fail, by name, each with a description."""
 
 from __future__ import annotations
 
@@ -7,28 +7,21 @@ from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.testing import faults as quirks
-from tollbridge.testing import faults as tampering
-from tollbridge.testing import model as demo
-from tollbridge.testing import refusals as rejects
-from tollbridge.testing import refusals as replies
-from tollbridge.testing.faults import (
-    Chunk,
-    Framing,
-    Tamper,
-    as_they_are,
-    cut_oddly,
-    join_all,
-    without_last_newlines,
-)
+from tollbridge.testing import faults
+from tollbridge.testing.faults import Chunk, Fault, Framing
+from tollbridge.testing.model import WORDS
 from tollbridge.testing.refusals import (
+    BAD_GATEWAY_PAGE,
+    REJECTION_RULES,
     RETRY_AFTER,
+    SSE_ERROR,
     MakeReply,
     RequestRejected,
-    page,
-    refusal,
-    shaped,
-    unnested,
+    flatten_tools,
+    make_error,
+    make_json_error,
+    make_page,
+    rate_limit_with_date,
 )
 from tollbridge.testing.responses import ReasoningName, ScriptedAnswer
 
@@ -37,61 +30,81 @@ def _always(_body: Mapping[str, Any]) -> bool:
     return True
 
 
-def _as_it_is(body: dict[str, Any]) -> dict[str, Any]:
+def _pass_body(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done in place of the usual. The defaults are the usual."""
+    """How the gateway handles a request. The defaults are the normal behaviour.
 
-    says: str
-    # Something else than an answer: every time, or only when `when` holds for the body, or only the first
-    # time this very request comes (`once`).
+    Attributes:
+        description: One line for help texts and tables.
+        reply: Creates a reply that is sent in place of a response.
+        applies: Whether `reply`, `silent`, `disconnects` or `redirect` applies to a body.
+        once: Apply them only to the first of several equal requests.
+        silent: Send nothing for a while, then close the connection.
+        disconnects: Close the connection without a response.
+        redirect: Redirect to another path of the same host, or to another host and port.
+        lacks: Names of the features that the server lacks, see `refusals.SERVER_RULES`.
+        missing_paths: Ends of the paths that do not exist.
+        body: Converts a body that has a form of its own to the form of the protocol.
+        words: What to ask the scripted model for, in addition to the words in the message.
+        answer: Changes the answer of the model.
+        reasoning: Name of the events that carry reasoning.
+        events: Changes the events.
+        numbered: Whether events have a `sequence_number`.
+        framing: How events are written as bytes.
+        chunks: Changes how the bytes are divided into writes.
+        encoding: The compression.
+        always_streams: Stream even if the request did not ask for a stream.
+    """
+
+    description: str
     reply: MakeReply | None = None
-    when: Callable[[Mapping[str, Any]], bool] = _always
+    applies: Callable[[Mapping[str, Any]], bool] = _always
     once: bool = False
     silent: bool = False
-    closes: bool = False
+    disconnects: bool = False
     redirect: Literal["same", "elsewhere"] | None = None
-    # What the protocol has and this server does not: rules of `pickiness`, paths, and forms of its own.
-    refuses: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    body: Callable[[dict[str, Any]], dict[str, Any]] = _as_it_is
-    # The answer, its events, their bytes.
+    lacks: tuple[str, ...] = ()
+    missing_paths: tuple[str, ...] = ()
+    body: Callable[[dict[str, Any]], dict[str, Any]] = _pass_body
     words: tuple[str, ...] = ()
-    answer: Callable[[ScriptedAnswer], ScriptedAnswer] = tampering.same_answer
+    answer: Callable[[ScriptedAnswer], ScriptedAnswer] = faults.pass_answer
     reasoning: ReasoningName = "reasoning_summary_text"
-    events: Tamper = tampering.leave
+    events: Fault = faults.pass_events
     numbered: bool = True
     framing: Framing = Framing()
-    chunks: Callable[[Iterable[Chunk]], Iterator[Chunk]] = as_they_are
+    chunks: Callable[[Iterable[Chunk]], Iterator[Chunk]] = faults.pass_chunks
     encoding: Literal["gzip", "br"] | None = None
-    streams_anyway: bool = False
+    always_streams: bool = False
 
 
-_WAIT = {"Retry-After": str(RETRY_AFTER)}
-_TOO_MANY = refusal(429, "rate_limit_exceeded", "Too many requests; wait as Retry-After says.", _WAIT)
-_BROKEN = refusal(500, "server_error", "The server failed, as it was asked to.")
+_RETRY_HEADERS = {"Retry-After": str(RETRY_AFTER)}
+_RATE_LIMIT = make_error(
+    429, "rate_limit_exceeded", "Rate limited (simulated by the gateway).", _RETRY_HEADERS
+)
+_SERVER_ERROR = make_error(500, "server_error", "This is a simulated server error.")
 
 _ANSWERS: dict[str, Scenario] = {
-    "demo": Scenario(says="answers as the words of the last user message ask (the default)"),
-    **{name: Scenario(says=says, words=(name,)) for name, (_, says) in demo.WORDS.items()},
+    "demo": Scenario(description="answers according to words in the last user message (the default)"),
+    **{name: Scenario(description=description, words=(name,)) for name, (_, description) in WORDS.items()},
     "content-filter": Scenario(
-        says="stops half-way, incomplete for content_filter", answer=tampering.filter_answer
+        description="stops mid-answer with content_filter", answer=faults.cut_answer_by_filter
     ),
     "line-separators": Scenario(
-        says="puts U+2028, U+2029 and U+0085 into the text", answer=tampering.separate_lines
+        description="puts U+2028, U+2029 and U+0085 into the text", answer=faults.add_line_separators
     ),
     "reasoning-summary": Scenario(
-        says="thinks, told by response.reasoning_summary_text.*", words=("reasoning",)
+        description="reasoning sent as response.reasoning_summary_text.*", words=("reasoning",)
     ),
     "reasoning-raw": Scenario(
-        says="thinks, told by response.reasoning.* (the specification's name)",
+        description="reasoning sent as response.reasoning.* (the specification's name)",
         words=("reasoning",),
         reasoning="reasoning",
     ),
     "reasoning-text": Scenario(
-        says="thinks, told by response.reasoning_text.* (OpenAI's name)",
+        description="reasoning sent as response.reasoning_text.* (OpenAI's name)",
         words=("reasoning",),
         reasoning="reasoning_text",
     ),
@@ -99,226 +112,270 @@ _ANSWERS: dict[str, Scenario] = {
 
 _REPLIES: dict[str, Scenario] = {
     "unauthorized": Scenario(
-        says="401", reply=refusal(401, "invalid_api_key", "The API key is missing or wrong.")
+        description="401", reply=make_error(401, "invalid_api_key", "The API key is missing or wrong.")
     ),
-    "forbidden": Scenario(says="403", reply=refusal(403, "forbidden", "This key may not use this model.")),
-    "not-found": Scenario(says="404", reply=refusal(404, "model_not_found", "The model does not exist.")),
-    "rate-limit": Scenario(says="429 with Retry-After in seconds", reply=_TOO_MANY),
-    "rate-limit-date": Scenario(says="429 with Retry-After as a date", reply=replies.rate_limit_by_date),
+    "forbidden": Scenario(
+        description="403", reply=make_error(403, "forbidden", "This key is not allowed to use this model.")
+    ),
+    "not-found": Scenario(
+        description="404", reply=make_error(404, "model_not_found", "The model does not exist.")
+    ),
+    "rate-limit": Scenario(description="429 with Retry-After in seconds", reply=_RATE_LIMIT),
+    "rate-limit-date": Scenario(description="429 with Retry-After as a date", reply=rate_limit_with_date),
     "rate-limit-once": Scenario(
-        says="429 with Retry-After the first time a request comes, then fine", reply=_TOO_MANY, once=True
+        description="429 with Retry-After on the first attempt only", reply=_RATE_LIMIT, once=True
     ),
-    "server-error": Scenario(says="500", reply=_BROKEN),
+    "server-error": Scenario(description="500", reply=_SERVER_ERROR),
     "server-error-once": Scenario(
-        says="500 the first time a request comes, then fine", reply=_BROKEN, once=True
+        description="500 on the first attempt only", reply=_SERVER_ERROR, once=True
     ),
     "overloaded": Scenario(
-        says="503", reply=refusal(503, "overloaded", "The server is overloaded; try again later.")
+        description="503", reply=make_error(503, "overloaded", "The server is overloaded; try again later.")
     ),
     "context-too-long": Scenario(
-        says="400, the prompt does not fit, with the numbers",
-        reply=refusal(
+        description="400, the prompt is too long, with the token counts",
+        reply=make_error(
             400,
             "context_length_exceeded",
             "This model's maximum context length is 128000 tokens. However, your messages resulted in 131072 "
             "tokens. Please reduce the length of the messages.",
         ),
     ),
-    "html-error": Scenario(says="502 with an HTML page", reply=page(502, replies.HTML, "text/html")),
-    "text-error": Scenario(
-        says="500 with plain text", reply=page(500, "Internal Server Error", "text/plain")
+    "html-error": Scenario(
+        description="502 with an HTML page", reply=make_page(502, BAD_GATEWAY_PAGE, "text/html")
     ),
-    "empty-error": Scenario(says="500 with no body", reply=page(500, "", "text/plain")),
+    "text-error": Scenario(
+        description="500 with plain text", reply=make_page(500, "Internal Server Error", "text/plain")
+    ),
+    "empty-error": Scenario(description="500 with no body", reply=make_page(500, "", "text/plain")),
     "detail-error": Scenario(
-        says="422 with a JSON `detail` list",
-        reply=shaped(
+        description="422 with a JSON `detail` list",
+        reply=make_json_error(
             422, {"detail": [{"loc": ["body", "input"], "msg": "Field required", "type": "missing"}]}
         ),
     ),
     "list-error": Scenario(
-        says="400 whose JSON `error` is a list",
-        reply=shaped(400, {"success": False, "error": [{"path": ["input"], "message": "Invalid input"}]}),
+        description="400 whose JSON `error` is a list",
+        reply=make_json_error(
+            400, {"success": False, "error": [{"path": ["input"], "message": "Invalid input"}]}
+        ),
     ),
     "string-error": Scenario(
-        says="400 whose JSON `error` is a string", reply=shaped(400, {"error": "The request is not right."})
+        description="400 whose JSON `error` is a string",
+        reply=make_json_error(400, {"error": "The request is not right."}),
     ),
     "bare-error": Scenario(
-        says="400 whose JSON error has only message and type",
-        reply=shaped(
+        description="400 whose JSON error has only message and type",
+        reply=make_json_error(
             400, {"error": {"message": "The request is not right.", "type": "invalid_request_error"}}
         ),
     ),
     "sse-error": Scenario(
-        says="500 with an event stream as its body", reply=page(500, replies.SSE_ERROR, "text/event-stream")
+        description="500 with an event stream as its body",
+        reply=make_page(500, SSE_ERROR, "text/event-stream"),
     ),
     "html-page": Scenario(
-        says="200 with an HTML page (a captive portal)",
-        reply=page(200, "<!DOCTYPE html><html><body>Please log in</body></html>", "text/html"),
+        description="200 with an HTML page (a captive portal)",
+        reply=make_page(200, "<!DOCTYPE html><html><body>Please log in</body></html>", "text/html"),
     ),
-    "redirect": Scenario(says="307 to another path of the same host", redirect="same"),
+    "redirect": Scenario(description="307 to another path of the same host", redirect="same"),
     "redirect-elsewhere": Scenario(
-        says="307 to another host and port (also ours, so it can be seen what arrives)", redirect="elsewhere"
+        description="307 to another host and port (also served by this process)", redirect="elsewhere"
     ),
-    "stall-headers": Scenario(says="says nothing at all, then hangs up", silent=True),
-    "hang-up": Scenario(says="closes the connection without an answer", closes=True),
+    "stall-headers": Scenario(description="sends nothing, then disconnects", silent=True),
+    "hang-up": Scenario(description="closes the connection without an answer", disconnects=True),
     "hang-up-once": Scenario(
-        says="closes the connection the first time a request comes, then fine", closes=True, once=True
+        description="closes the connection on the first attempt only", disconnects=True, once=True
     ),
 }
 
 _STREAMS: dict[str, Scenario] = {
     "error-event": Scenario(
-        says="an error event mid-stream, then response.failed", events=tampering.say_error
+        description="an error event mid-stream, then response.failed", events=faults.send_error
     ),
     "error-event-flat": Scenario(
-        says="an error event in OpenAI's flat shape mid-stream, and the end",
-        events=tampering.say_flat_error,
+        description="an error event in OpenAI's flat shape mid-stream, then EOF",
+        events=faults.send_flat_error,
         framing=Framing(done=False),
     ),
-    "failed": Scenario(says="response.failed mid-stream", events=tampering.fail),
+    "failed": Scenario(description="response.failed mid-stream", events=faults.fail),
     "failed-at-once": Scenario(
-        says="HTTP 200, then response.failed before anything is said", events=tampering.fail_at_once
+        description="HTTP 200, then response.failed before any output", events=faults.fail_at_once
     ),
-    "disconnect": Scenario(says="closes the connection mid-stream", events=tampering.disconnect),
-    "reset": Scenario(says="resets the connection mid-stream", events=tampering.reset),
-    "stall": Scenario(says="goes silent mid-stream, then hangs up", events=tampering.stall),
+    "disconnect": Scenario(description="closes the connection mid-stream", events=faults.disconnect),
+    "reset": Scenario(description="resets the connection mid-stream", events=faults.reset_connection),
+    "stall": Scenario(description="sends nothing more mid-stream, then disconnects", events=faults.stall),
     "no-terminal": Scenario(
-        says="ends the body cleanly mid-stream, with [DONE] and no terminal event", events=tampering.end_early
+        description="ends the body cleanly mid-stream, with [DONE] and no terminal event",
+        events=faults.end_early,
     ),
     "garbage": Scenario(
-        says="bytes that are no events mid-stream, and the end",
-        events=tampering.send_garbage,
+        description="garbage bytes mid-stream, then EOF",
+        events=faults.send_garbage,
         framing=Framing(done=False),
     ),
-    "cut-frames": Scenario(says="writes of 1 to 17 bytes that cut frames and characters", chunks=cut_oddly),
-    "one-write": Scenario(says="the whole stream in one write", chunks=join_all),
-    "crlf": Scenario(says="lines end with CRLF", framing=Framing(newline=b"\r\n")),
-    "cr": Scenario(says="lines end with CR", framing=Framing(newline=b"\r")),
-    "no-event-lines": Scenario(says="no event: lines", framing=Framing(event_lines=False)),
-    "no-space": Scenario(says="no space after the colons", framing=Framing(space=b"")),
-    "multi-line": Scenario(says="JSON spread over several data: lines", framing=Framing(multi_line=True)),
-    "no-done": Scenario(says="no [DONE]", framing=Framing(done=False)),
+    "cut-frames": Scenario(
+        description="writes of 1 to 17 bytes that cut frames and characters", chunks=faults.split_chunks
+    ),
+    "one-write": Scenario(description="the whole stream in one write", chunks=faults.join_chunks),
+    "crlf": Scenario(description="lines end with CRLF", framing=Framing(newline=b"\r\n")),
+    "cr": Scenario(description="lines end with CR", framing=Framing(newline=b"\r")),
+    "no-event-lines": Scenario(description="no event: lines", framing=Framing(event_lines=False)),
+    "no-space": Scenario(description="no space after the colons", framing=Framing(space=b"")),
+    "multi-line": Scenario(
+        description="JSON spread over several data: lines", framing=Framing(multi_line=True)
+    ),
+    "no-done": Scenario(description="no [DONE]", framing=Framing(done=False)),
     "unterminated": Scenario(
-        says="no [DONE], and the last frame is not ended",
+        description="no [DONE], and the last frame is not terminated",
         framing=Framing(done=False),
-        chunks=without_last_newlines,
+        chunks=faults.strip_last_newlines,
     ),
-    "byte-order-mark": Scenario(says="a byte order mark first", events=tampering.send_byte_order_mark),
-    "keep-alive": Scenario(says="a comment before every event", events=tampering.keep_alive),
-    "gzip": Scenario(says="compressed with gzip", encoding="gzip"),
-    "brotli": Scenario(says="compressed with brotli", encoding="br"),
-    "streams-anyway": Scenario(says="streams though it was not asked to", streams_anyway=True),
-    "oversized-frame": Scenario(says="one frame of 65 MiB mid-stream", events=tampering.oversize),
-    "changing-ids": Scenario(says="item ids that change with every event", events=tampering.change_ids),
+    "byte-order-mark": Scenario(description="a byte order mark first", events=faults.send_byte_order_mark),
+    "keep-alive": Scenario(description="a comment before every event", events=faults.send_comments),
+    "gzip": Scenario(description="compressed with gzip", encoding="gzip"),
+    "brotli": Scenario(description="compressed with brotli", encoding="br"),
+    "streams-anyway": Scenario(
+        description="streams although the request did not ask for a stream", always_streams=True
+    ),
+    "oversized-frame": Scenario(
+        description="one frame of 65 MiB mid-stream", events=faults.send_oversized_frame
+    ),
+    "changing-ids": Scenario(description="item ids that change with every event", events=faults.change_ids),
     "arguments-in-done": Scenario(
-        says="a tool's arguments only in arguments.done", words=("tool",), events=tampering.arguments_in_done
+        description="a tool's arguments only in arguments.done",
+        words=("tool",),
+        events=faults.move_arguments_to_done,
     ),
     "arguments-in-item": Scenario(
-        says="a tool's arguments only in output_item.done",
+        description="a tool's arguments only in output_item.done",
         words=("tool",),
-        events=tampering.arguments_in_item,
+        events=faults.move_arguments_to_item,
     ),
     "arguments-in-response": Scenario(
-        says="a tool's arguments only in response.completed",
+        description="a tool's arguments only in response.completed",
         words=("tool",),
-        events=tampering.arguments_in_response,
+        events=faults.move_arguments_to_response,
     ),
     "duplicate-added": Scenario(
-        says="every tool call announced twice, under two ids",
+        description="every tool call announced twice, under two ids",
         words=("tool",),
-        events=tampering.announce_twice,
+        events=faults.announce_twice,
     ),
-    "open-items": Scenario(says="no .done event at all before the terminal one", events=tampering.leave_open),
+    "open-items": Scenario(
+        description="no .done events before the terminal event", events=faults.drop_done_events
+    ),
     "only-deltas": Scenario(
-        says="no items, parts or .done events but for tool calls", events=tampering.only_deltas
+        description="no items, parts or .done events except for tool calls", events=faults.keep_only_deltas
     ),
-    "no-sequence": Scenario(says="no sequence numbers", numbered=False),
-    "usage-null": Scenario(says="usage is null", events=tampering.usage_null),
-    "usage-zero": Scenario(says="usage is all zero", events=tampering.usage_zero),
+    "no-sequence": Scenario(description="no sequence numbers", numbered=False),
+    "usage-null": Scenario(description="usage is null", events=faults.set_usage_to_null),
+    "usage-zero": Scenario(description="usage is all zero", events=faults.set_usage_to_zero),
 }
 
 _QUIRKS: dict[str, Scenario] = {
     "interleaved": Scenario(
-        says="two tool calls, told side by side", words=("parallel",), events=quirks.interleave
+        description="two tool calls, interleaved", words=("parallel",), events=faults.interleave
     ),
     "scrambled-arguments": Scenario(
-        says="a tool's argument deltas are obfuscated; done has them plain",
+        description="a tool's argument deltas are obfuscated; .done has the plain arguments",
         words=("tool",),
-        events=quirks.scramble,
+        events=faults.scramble_arguments,
     ),
     "wrong-index": Scenario(
-        says="two tool calls, both announced at index 0", words=("parallel",), events=quirks.lose_count
+        description="two tool calls, both announced at index 0",
+        words=("parallel",),
+        events=faults.announce_at_index_zero,
     ),
     "renamed-calls": Scenario(
-        says="a tool call whose call_id differs in the final response",
+        description="a tool call whose call_id differs in the final response",
         words=("tool",),
-        events=quirks.rename_calls,
+        events=faults.rename_calls,
     ),
     "vendor-events": Scenario(
-        says="events, items and fields nobody has heard of", events=quirks.add_vendor_events
+        description="unknown events, items and fields", events=faults.add_vendor_events
     ),
-    "odd-lines": Scenario(says="id: and retry: lines and empty data: lines", events=quirks.add_lines),
+    "odd-lines": Scenario(
+        description="id: and retry: lines and empty data: lines", events=faults.add_odd_lines
+    ),
     "sparse": Scenario(
-        says="fields left out wherever they can be guessed, and times with fractions", events=quirks.thin_out
+        description="optional fields omitted, and times with fractions", events=faults.remove_optional_fields
     ),
 }
 
-# Servers that take less than the protocol has. Each is what some server is known to do.
+# Servers that lack a part of the protocol. Each scenario is the behaviour of a known server.
 _SERVERS: dict[str, Scenario] = {
-    "no-developer": Scenario(says="400 for the developer role", refuses=("developer",)),
+    "no-developer": Scenario(description="400 for the developer role", lacks=("developer",)),
     "instructions-only": Scenario(
-        says="400 for the developer and system roles", refuses=("developer", "system")
+        description="400 for the developer and system roles", lacks=("developer", "system")
     ),
-    "users-only": Scenario(says="400 for any system prompt", refuses=("developer", "system", "instructions")),
-    "no-arrays": Scenario(says="400 for content that is an array", refuses=("arrays",)),
-    "arrays-only": Scenario(says="400 for content that is a string", refuses=("strings",)),
-    "no-calls": Scenario(says="400 for function calls and their results in the input", refuses=("calls",)),
+    "users-only": Scenario(
+        description="400 for any system prompt", lacks=("developer", "system", "instructions")
+    ),
+    "no-arrays": Scenario(description="400 for content that is an array", lacks=("arrays",)),
+    "arrays-only": Scenario(description="400 for content that is a string", lacks=("strings",)),
+    "no-calls": Scenario(
+        description="400 for function calls and their results in the input", lacks=("calls",)
+    ),
     "nested-tools": Scenario(
-        says="400 for tools that are not nested under `function`", refuses=("flat tools",), body=unnested
+        description="400 for tools that are not nested under `function`",
+        lacks=("flat tools",),
+        body=flatten_tools,
     ),
-    "text-results": Scenario(says="400 for tool results of more than text", refuses=("rich results",)),
-    "text-only": Scenario(says="400 for images and files", refuses=("images", "files")),
+    "text-results": Scenario(description="400 for tool results that are not text", lacks=("rich results",)),
+    "text-only": Scenario(description="400 for images and files", lacks=("images", "files")),
     "no-reasoning-input": Scenario(
-        says="400 for reasoning in the input and for `include`", refuses=("reasoning", "include")
+        description="400 for reasoning in the input and for `include`", lacks=("reasoning", "include")
     ),
     "no-parameters": Scenario(
-        says="400 for store, temperature, metadata, parallel_tool_calls and max_output_tokens",
-        refuses=("store", "temperature", "metadata", "parallel_tool_calls", "max_output_tokens"),
+        description="400 for store, temperature, metadata, parallel_tool_calls and max_output_tokens",
+        lacks=("store", "temperature", "metadata", "parallel_tool_calls", "max_output_tokens"),
     ),
-    "no-input-tokens": Scenario(says="404 where tokens are counted", missing=("/responses/input_tokens",)),
-    "no-models": Scenario(says="404 where models are listed", missing=("/models",)),
+    "no-input-tokens": Scenario(
+        description="404 from the token-count endpoint", missing_paths=("/responses/input_tokens",)
+    ),
+    "no-models": Scenario(description="404 from the model-list endpoint", missing_paths=("/models",)),
     "picky": Scenario(
-        says="no developer role, calls, rich results, files, include, store; no count of tokens; no usage",
-        refuses=("developer", "calls", "rich results", "files", "include", "store"),
-        missing=("/responses/input_tokens",),
-        events=tampering.usage_null,
+        description="no developer role, calls, rich results, files, include, store; no token count; no usage",
+        lacks=("developer", "calls", "rich results", "files", "include", "store"),
+        missing_paths=("/responses/input_tokens",),
+        events=faults.set_usage_to_null,
         numbered=False,
         framing=Framing(event_lines=False, done=False),
     ),
 }
 
 _REJECTS: dict[str, Scenario] = {
-    name: Scenario(says=reject.says, reply=reject.reply, when=reject.when)
-    for name, reject in rejects.REJECTION_RULES.items()
+    name: Scenario(description=rule.description, reply=rule.reply, applies=rule.applies)
+    for name, rule in REJECTION_RULES.items()
 }
 
 SCENARIOS: dict[str, Scenario] = {**_ANSWERS, **_REPLIES, **_REJECTS, **_STREAMS, **_QUIRKS, **_SERVERS}
-# Those whose output the specification allows: an image is OpenAI's own item, as is its name for reasoning.
+# The scenarios whose output the specification allows. Images and `reasoning_text` exist only in OpenAI's API.
 VALID: frozenset[str] = frozenset(_ANSWERS) - {"image", "reasoning-text"}
 
 
 def find_scenario(name: str) -> Scenario:
+    """Return the scenario with this name.
+
+    Raises:
+        RequestRejected: There is none.
+    """
     scenario = SCENARIOS.get(name)
     if scenario is None:
         raise RequestRejected(
             400,
             "unknown_scenario",
-            f"There is no scenario {name[:80]!r}. Known: {', '.join(SCENARIOS)}.",
+            unknown_scenario_message(name),
             param="scenario",
         )
     return scenario
 
 
+def unknown_scenario_message(name: str) -> str:
+    return f"Unknown scenario {name[:80]!r}. Valid scenarios: {', '.join(SCENARIOS)}."
+
+
 def describe_scenarios() -> list[tuple[str, str]]:
-    """Name and meaning of every scenario, for help texts and tables."""
-    return [(name, scenario.says) for name, scenario in SCENARIOS.items()]
+    """Return name and description of every scenario, for help texts and tables."""
+    return [(name, scenario.description) for name, scenario in SCENARIOS.items()]

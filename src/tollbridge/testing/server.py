@@ -1,9 +1,14 @@
-"""The embedded gateway as a program and as a context manager: a real server on a loopback port."""
+"""The embedded gateway: a real server on a loopback port, as a context manager and as a program.
+
+`Middleware` handles every request before its route: it logs the request, checks the API key, chooses the
+scenario and formats errors.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import time
@@ -14,36 +19,41 @@ from typing import Self
 import msgspec
 from aiohttp import web
 
-from tollbridge.testing.ai_sdk import AI_ROUTES, name_errors
+from tollbridge.testing.ai_sdk import AI_ROUTES, convert_errors
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.refusals import CannedReply, RequestRejected, check_server_rules
 from tollbridge.testing.routes import (
-    ARRIVAL,
     BODY,
+    RECEIVED,
     ROUTES,
     SCENARIO,
     SERVICE,
     Handler,
+    close_connection,
     create_response,
-    hang_up,
 )
-from tollbridge.testing.scenarios import SCENARIOS, Scenario, find_scenario
+from tollbridge.testing.scenarios import SCENARIOS, Scenario, find_scenario, unknown_scenario_message
 from tollbridge.testing.service import Model, ReceivedRequest, Service
 from tollbridge.types.errors import RequestError
 
-# SECTION What every request passes: it is noted, its key and scenario are looked at, and refusals get their form.
-
-# Where the `redirect` scenario sends its caller: the same routes, under another path.
+MAX_BODY = 64 * 1024 * 1024
+# Prefix of the routes that the `redirect` scenario redirects to.
 MOVED = "/moved"
-# Behind these are a key and a scenario; before them, anyone may knock.
-_GUARDED = ("/v1", "/v3", "/v4")
-# What aiohttp refuses by itself.
-_CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
-_log = logging.getLogger("tollbridge.testing")
+# Paths that require an API key and have scenarios.
+_API_PREFIXES = ("/v1", "/v3", "/v4")
+# Error codes for the errors of aiohttp, by status.
+_ERROR_CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "body_too_large"}
+_logger = logging.getLogger("tollbridge.testing")
 
 
 class Middleware:
-    """`reply` is sent for every response asked for, where it is given; `listen` opens another port."""
+    """Handles every request before its route.
+
+    Args:
+        service: The state of the gateway.
+        reply: Sent for every `POST /v1/responses`, if set.
+        listen: Opens another port and returns it.
+    """
 
     def __init__(
         self, service: Service, reply: CannedReply | None, listen: Callable[[], Awaitable[int]]
@@ -51,60 +61,60 @@ class Middleware:
         self._service = service
         self._reply = reply
         self._listen = listen
-        self._elsewhere: int | None = None
+        self._other_port: int | None = None
 
-    async def let_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        arrival = request[ARRIVAL] = _note(request)
-        self._service.arrivals.add(arrival)
+    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        received = request[RECEIVED] = _make_received_request(request)
+        self._service.log.add(received)
         try:
-            response = await self._answer(request, handler)
+            response = await self._handle_errors(request, handler)
         except asyncio.CancelledError:
-            self._service.arrivals.note_hang_up(arrival)
+            self._service.log.add_disconnect(received)
             raise
-        except ConnectionError:  # gone while we were writing: nothing that anyone need be told
-            self._service.arrivals.note_hang_up(arrival)
+        except ConnectionError:  # the client disconnected while the response was written
+            self._service.log.add_disconnect(received)
             return web.Response()
         else:
-            arrival.status = response.status
+            received.status = response.status
             return response
         finally:
-            _report(arrival)
+            _log_request(received)
 
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _handle_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            return await self._admit(request, handler)
-        except RequestRejected as refused:
-            return _refusal(refused)
+            return await self._handle_scenario(request, handler)
+        except RequestRejected as error:
+            return _send_error(error)
         except web.HTTPException as error:
             message = f"{request.method} {request.path}: {error.reason}."
             allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-            code = _CODES.get(error.status, "invalid_request")
-            return _refusal(RequestRejected(error.status, code, message, headers=allow))
+            code = _ERROR_CODES.get(error.status, "invalid_request")
+            return _send_error(RequestRejected(error.status, code, message, headers=allow))
 
-    async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        arrival, service = request[ARRIVAL], self._service
+    async def _handle_scenario(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        received, service = request[RECEIVED], self._service
         request[BODY] = await request.read()
-        if not request.path.removeprefix(MOVED).startswith(_GUARDED):
+        if not request.path.removeprefix(MOVED).startswith(_API_PREFIXES):
             return await handler(request)
-        service.check_key(arrival.bearer)
+        service.check_key(received.bearer)
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            arrival.body = msgspec.json.decode(request[BODY]) if request[BODY] else None
-        arrival.scenario = service.choose_scenario(request.headers, arrival.body)
-        scenario = request[SCENARIO] = find_scenario(arrival.scenario)
+            received.body = msgspec.json.decode(request[BODY]) if request[BODY] else None
+        received.scenario = service.choose_scenario(request.headers, received.body)
+        scenario = request[SCENARIO] = find_scenario(received.scenario)
         if self._reply is not None and request.match_info.route.handler is create_response:
             return _send_reply(self._reply)
-        if request.path.endswith(scenario.missing):
+        if request.path.endswith(scenario.missing_paths):
             raise web.HTTPNotFound
-        check_server_rules(scenario.refuses, arrival.body)
-        instead = await self._instead(request, scenario)
-        return instead if instead is not None else await handler(request)
+        check_server_rules(scenario.lacks, received.body)
+        response = await self._replace_response(request, scenario)
+        return response if response is not None else await handler(request)
 
-    async def _instead(self, request: web.Request, scenario: Scenario) -> web.StreamResponse | None:
-        """What the scenario does without asking the model, if it does."""
-        body = request[ARRIVAL].body
-        if not (scenario.reply or scenario.silent or scenario.closes or scenario.redirect):
+    async def _replace_response(self, request: web.Request, scenario: Scenario) -> web.StreamResponse | None:
+        """Return what the scenario sends in place of a response of the model, or None."""
+        body = request[RECEIVED].body
+        if not (scenario.reply or scenario.silent or scenario.disconnects or scenario.redirect):
             return None
-        if not scenario.when(body if isinstance(body, dict) else {}):
+        if not scenario.applies(body if isinstance(body, dict) else {}):
             return None
         if scenario.once and not self._service.is_first(request.method, request.path, request[BODY]):
             return None
@@ -114,35 +124,35 @@ class Middleware:
             return _send_reply(scenario.reply())
         if scenario.silent:
             await asyncio.sleep(self._service.settings.stall_seconds)
-        await hang_up(request)
+        await close_connection(request)
         return web.Response()
 
-    async def _redirect(self, request: web.Request, where: str) -> web.Response | None:
-        """Once only: what is reached by the redirect answers as usual."""
-        if request.path.startswith(MOVED) or request[ARRIVAL].port == self._elsewhere:
+    async def _redirect(self, request: web.Request, target: str) -> web.Response | None:
+        """Redirect a request, unless it comes from a redirect."""
+        if request.path.startswith(MOVED) or request[RECEIVED].port == self._other_port:
             return None
-        if where == "same":
+        if target == "same":
             return web.Response(status=307, headers={"Location": MOVED + request.path})
-        if self._elsewhere is None:
-            self._elsewhere = await self._listen()
-        location = f"http://localhost:{self._elsewhere}{request.path}"
+        if self._other_port is None:
+            self._other_port = await self._listen()
+        location = f"http://localhost:{self._other_port}{request.path}"
         return web.Response(status=307, headers={"Location": location})
 
 
-async def name_request(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers["x-request-id"] = request[ARRIVAL].id
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["x-request-id"] = request[RECEIVED].id
     response.headers["Server"] = "tollbridge"
 
 
-def _note(request: web.Request) -> ReceivedRequest:
+def _make_received_request(request: web.Request) -> ReceivedRequest:
     address = request.transport.get_extra_info("sockname") if request.transport else None
-    path = request.rel_url.raw_path  # as it came: decoded, it could break a line of the log
+    path = request.rel_url.raw_path  # not decoded: a decoded line end would break the log line
     return ReceivedRequest(request.method, path, request.headers, address[1] if address else None)
 
 
-def _refusal(refused: RequestRejected) -> web.Response:
-    body = msgspec.json.encode(refused.body)
-    return _send_reply(CannedReply(status=refused.status, body=body, headers=refused.headers))
+def _send_error(error: RequestRejected) -> web.Response:
+    body = msgspec.json.encode(error.body)
+    return _send_reply(CannedReply(status=error.status, body=body, headers=error.headers))
 
 
 def _send_reply(reply: CannedReply) -> web.Response:
@@ -151,30 +161,36 @@ def _send_reply(reply: CannedReply) -> web.Response:
     )
 
 
-def _report(arrival: ReceivedRequest) -> None:
-    """One line a request, and nothing in it that a caller wrote but the path."""
-    took = (time.monotonic() - arrival.arrived_at) * 1000
-    ended = "hung up" if arrival.hung_up_at else "dropped" if arrival.dropped else arrival.status
-    _log.info(
-        "%s %s %s %s %.0f ms %s", arrival.id, arrival.method, arrival.path, arrival.scenario, took, ended
+def _log_request(received: ReceivedRequest) -> None:
+    """Log one line per request. The path is the only part of it that the client controls."""
+    milliseconds = (time.monotonic() - received.arrived_at) * 1000
+    result = "hung up" if received.hung_up_at else "dropped" if received.dropped else received.status
+    _logger.info(
+        "%s %s %s %s %.0f ms %s",
+        received.id,
+        received.method,
+        received.path,
+        received.scenario,
+        milliseconds,
+        result,
     )
 
 
-# SECTION The embedded gateway as a program and as a context manager: a real server on a loopback port.
-
-MAX_BODY = 64 * 1024 * 1024
-
-
 class Gateway:
-    """A gateway for tests, ours and yours.
+    """A gateway for tests.
 
         async with Gateway(scenario="rate-limit") as gateway:
-            ...  # talk to gateway.url
+            ...  # send requests to gateway.url
 
-    `url` ends in `/v1`. It listens on a free loopback port unless told otherwise. `model` says what to answer
-    where the scripted model will not do (`None` leaves it to that one); `reply` sends the same bytes, such as
-    a recording, for every response that is asked for. `strict` refuses what the specification does not allow,
-    and what any provider would.
+    Args:
+        scenario: The scenario of requests that do not choose one.
+        api_key: The API key that requests must send. By default any key, or none, is accepted.
+        host: The address to listen on.
+        port: The port to listen on; 0 chooses a free port.
+        settings: Durations and sizes of faults.
+        model: Returns the answer to a request, or None for the answer of the scripted model.
+        reply: Sent for every `POST /v1/responses`, for example a recording.
+        strict: Reject requests that the specification, or some provider, does not accept.
     """
 
     def __init__(
@@ -190,7 +206,7 @@ class Gateway:
         strict: bool = False,
     ) -> None:
         if scenario not in SCENARIOS:
-            raise RequestError(f"There is no scenario {scenario!r}. Known: {', '.join(SCENARIOS)}.")
+            raise RequestError(unknown_scenario_message(scenario))
         self._host, self._port = host, port
         self._service = Service(scenario, api_key, settings or FaultSettings(), model, strict=strict)
         self._reply = reply
@@ -198,6 +214,7 @@ class Gateway:
 
     @property
     def url(self) -> str:
+        """The base URL. It ends in `/v1`."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}/v1"
 
@@ -207,52 +224,72 @@ class Gateway:
 
     @property
     def requests(self) -> Sequence[ReceivedRequest]:
-        """What arrived, oldest first."""
-        return self._service.arrivals.requests
+        """The newest requests, in the order in which they were received."""
+        return self._service.log.requests
 
     async def arrived(self, timeout: float = 5.0) -> ReceivedRequest:  # noqa: ASYNC109 (a bound is the point)
-        """The next request nobody has been told of, as soon as its head is here; raises `TimeoutError`."""
-        return await self._service.arrivals.arrived(timeout)
+        """Wait for the next request that this method has not returned yet.
+
+        It returns as soon as the headers are received.
+
+        Raises:
+            TimeoutError: There is none within `timeout` seconds.
+        """
+        return await self._service.log.arrived(timeout)
 
     async def hung_up(self, timeout: float = 5.0) -> float:  # noqa: ASYNC109 (a bound is the point)
-        """When the next client left before its answer ended, by `time.monotonic()`; raises `TimeoutError`."""
-        return await self._service.arrivals.hung_up(timeout)
+        """Wait until a client disconnects before the end of its response.
+
+        Returns:
+            The time at which the server noticed it, by `time.monotonic()`.
+
+        Raises:
+            TimeoutError: No client disconnects within `timeout` seconds.
+        """
+        return await self._service.log.hung_up(timeout)
 
     async def start(self) -> None:
-        door = Middleware(self._service, self._reply, self._listen)
+        """Start to listen.
+
+        Raises:
+            RequestError: The port cannot be opened.
+        """
+        middleware = Middleware(self._service, self._reply, self._listen)
 
         @web.middleware
-        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            return await door.let_in(request, handler)
+        async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await middleware.handle(request, handler)
 
-        app = web.Application(client_max_size=MAX_BODY, middlewares=[name_errors, guard])
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[convert_errors, handle])
         app[SERVICE] = self._service
-        app.on_response_prepare.append(name_request)
+        app.on_response_prepare.append(add_headers)
         for prefix in ("", MOVED):
             for method, path, handler in (*ROUTES, *AI_ROUTES):
                 app.router.add_route(method, prefix + path, handler)
-        # Cancelled when the client goes, so that the moment can be told.
+        # Handlers are cancelled when the client disconnects, so that the time of it is known.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
         try:
             self._port = await self._listen(self._port)
         except OSError as error:
             await self.stop()
+            if error.errno == errno.EADDRINUSE:
+                raise RequestError(f"Port {self._port} is already in use.") from error
             raise RequestError(
                 f"Cannot listen on {self._host} port {self._port}: {error.strerror or error}."
             ) from error
 
     async def _listen(self, port: int = 0) -> int:
         if self._runner is None:
-            raise RequestError("The gateway has not been started.")
-        known = set(map(tuple, self._runner.addresses))
+            raise RequestError("The gateway is not started.")
+        addresses = set(map(tuple, self._runner.addresses))
         await web.TCPSite(self._runner, self._host, port).start()
-        found = next(address for address in self._runner.addresses if tuple(address) not in known)
-        return int(found[1])
+        new_address = next(address for address in self._runner.addresses if tuple(address) not in addresses)
+        return int(new_address[1])
 
     async def stop(self) -> None:
         if self._runner is not None:
-            self._service.arrivals.closed = True  # who is sent away now did not leave
+            self._service.log.closed = True
             await self._runner.cleanup()
             self._runner = None
 
@@ -275,19 +312,19 @@ def run(
     *,
     strict: bool = False,
 ) -> None:
-    """Serve until interrupted or terminated. `on_ready` is told the URL once it listens."""
+    """Run a gateway until SIGINT or SIGTERM. `on_ready` is called with the URL when it listens."""
     gateway = Gateway(host=host, port=port, scenario=scenario, api_key=api_key, strict=strict)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(gateway, on_ready))
 
 
 async def _serve(gateway: Gateway, on_ready: Callable[[str], None] | None) -> None:
-    ended = asyncio.Event()
+    stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):  # Windows: KeyboardInterrupt it is
-            loop.add_signal_handler(name, ended.set)
+        with contextlib.suppress(NotImplementedError):  # Windows, which raises KeyboardInterrupt
+            loop.add_signal_handler(name, stopped.set)
     async with gateway:
         if on_ready is not None:
             on_ready(gateway.url)
-        await ended.wait()
+        await stopped.wait()

@@ -1,4 +1,4 @@
-"""What one running gateway knows, and how it makes an answer; nothing of HTTP."""
+"""The state of a running gateway, and how it creates an answer. Independent of HTTP."""
 
 from __future__ import annotations
 
@@ -11,32 +11,62 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tollbridge.testing import faults as tampering
-from tollbridge.testing import model as demo
-from tollbridge.testing import model as prompt
-from tollbridge.testing import requests as turns
 from tollbridge.testing import validation
+from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.model import describe, find_fault_name, make_answer
 from tollbridge.testing.refusals import RequestRejected
-from tollbridge.testing.requests import AcceptedRequest, PrefixCache, ResponseStore, count_text
-from tollbridge.testing.responses import Resource, ScriptedAnswer, Step, make_compaction, make_events, number
+from tollbridge.testing.requests import (
+    AcceptedRequest,
+    PrefixCache,
+    ResponseStore,
+    accept_compaction,
+    accept_request,
+    count_text,
+)
+from tollbridge.testing.responses import (
+    Resource,
+    ScriptedAnswer,
+    Step,
+    make_compaction,
+    make_events,
+    number_events,
+)
 from tollbridge.testing.scenarios import Scenario, find_scenario
-from tollbridge.testing.strict import ReasoningSeals, check_rules, check_schema
+from tollbridge.testing.strict import ReasoningRegistry, check_rules, check_schema
 
-# SECTION What reached the gateway, for tests to look at: requests, and the moments clients hung up.
+SCENARIO_HEADER = "x-tollbridge-scenario"
+_LOG_LIMIT = 1_000  # requests
+_FINAL_EVENTS = frozenset({"response.completed", "response.incomplete"})
 
-_KEPT = 1_000
+# A model of the caller. None means: use the answer of the scripted model.
+Model = Callable[[AcceptedRequest], ScriptedAnswer | None]
 
 
 class ReceivedRequest:
-    """One request. The key stays in memory: `bearer` holds it, `headers` and `repr` do not."""
+    """A request that the gateway received, for tests to look at.
+
+    Attributes:
+        id: The value of the response header `x-request-id`.
+        method: The HTTP method, or `WEBSOCKET` for a message of a WebSocket.
+        path: The path, percent-encoded as it was received.
+        port: The port on which it was received.
+        bearer: The API key. `headers` and `repr()` do not contain it.
+        headers: The headers by lower-case name. If a header is repeated, the last value counts.
+        body: The decoded JSON body, or None.
+        status: The HTTP status of the response, or None before it is sent.
+        scenario: The scenario that was used.
+        arrived_at: When it was received, by `time.monotonic()`.
+        hung_up_at: When the server noticed that the client disconnected before the end of the response, by
+            `time.monotonic()`, or None.
+        dropped: Whether the server closed the connection before the end of the response.
+    """
 
     def __init__(self, method: str, path: str, headers: Mapping[str, str], port: int | None = None) -> None:
         self.id = f"req_{secrets.token_hex(8)}"
         self.method = method
         self.path = path
         self.port = port
-        self.bearer = _bearer(headers)
-        # By lower-case name; a header given twice keeps its last value.
+        self.bearer = _read_bearer(headers)
         self.headers = {name.lower(): value for name, value in headers.items()}
         if "authorization" in self.headers:
             self.headers["authorization"] = "[redacted]"
@@ -44,158 +74,162 @@ class ReceivedRequest:
         self.status: int | None = None
         self.scenario: str | None = None
         self.arrived_at = time.monotonic()
-        # When the server noticed that the client had gone before the end, by `time.monotonic()`.
         self.hung_up_at: float | None = None
-        # Whether it was us who closed the connection.
         self.dropped = False
 
     def __repr__(self) -> str:
-        return f"<Arrival {self.method} {self.path} {self.status}>"
+        return f"<ReceivedRequest {self.method} {self.path} {self.status}>"
 
 
 class RequestLog:
-    """The newest requests, oldest first."""
+    """The newest requests, in the order in which they were received."""
 
     def __init__(self) -> None:
-        self.requests: deque[ReceivedRequest] = deque(maxlen=_KEPT)
-        self._news: asyncio.Queue[ReceivedRequest] = asyncio.Queue()
-        self._hang_ups: asyncio.Queue[float] = asyncio.Queue()
-        self._seen: set[bytes] = set()
-        # Set when the server closes: from then on nobody leaves by himself.
+        self.requests: deque[ReceivedRequest] = deque(maxlen=_LOG_LIMIT)
+        self._new_requests: asyncio.Queue[ReceivedRequest] = asyncio.Queue()
+        self._disconnect_times: asyncio.Queue[float] = asyncio.Queue()
+        self._digests: set[bytes] = set()
+        # True while the server stops. Clients that lose their connection then did not disconnect.
         self.closed = False
 
-    def add(self, arrival: ReceivedRequest) -> None:
-        self.requests.append(arrival)
-        if self._news.qsize() < _KEPT:
-            self._news.put_nowait(arrival)
+    def add(self, received: ReceivedRequest) -> None:
+        self.requests.append(received)
+        if self._new_requests.qsize() < _LOG_LIMIT:
+            self._new_requests.put_nowait(received)
 
     async def arrived(self, timeout: float) -> ReceivedRequest:  # noqa: ASYNC109 (a bound is the point)
-        """The next request, first come first told; raises `TimeoutError`."""
+        """Wait for the next request that was not returned before; raises `TimeoutError`."""
         async with asyncio.timeout(timeout):
-            return await self._news.get()
+            return await self._new_requests.get()
 
-    def note_hang_up(self, arrival: ReceivedRequest) -> None:
-        if self.closed or arrival.dropped or arrival.hung_up_at is not None:
+    def add_disconnect(self, received: ReceivedRequest) -> None:
+        if self.closed or received.dropped or received.hung_up_at is not None:
             return
-        arrival.hung_up_at = time.monotonic()
-        if self._hang_ups.qsize() < _KEPT:
-            self._hang_ups.put_nowait(arrival.hung_up_at)
+        received.hung_up_at = time.monotonic()
+        if self._disconnect_times.qsize() < _LOG_LIMIT:
+            self._disconnect_times.put_nowait(received.hung_up_at)
 
     async def hung_up(self, timeout: float) -> float:  # noqa: ASYNC109 (a bound is the point)
-        """The moment the next client went away, first seen first told; raises `TimeoutError`."""
+        """Wait for the next disconnect of a client and return its time; raises `TimeoutError`."""
         async with asyncio.timeout(timeout):
-            return await self._hang_ups.get()
+            return await self._disconnect_times.get()
 
-    def is_first(self, mark: bytes) -> bool:
-        """Whether this very request has not come before."""
-        if mark in self._seen:
+    def is_first(self, digest: bytes) -> bool:
+        """Whether this is the first request with this digest."""
+        if digest in self._digests:
             return False
-        self._seen.add(mark)
+        self._digests.add(digest)
         return True
 
 
-def _bearer(headers: Mapping[str, str]) -> str | None:
+def _read_bearer(headers: Mapping[str, str]) -> str | None:
     scheme, _, key = headers.get("Authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else None
 
 
-# SECTION What one running gateway knows, and how it makes an answer; nothing of HTTP.
-
-SCENARIO_HEADER = "x-tollbridge-scenario"
-_ENDS = frozenset({"response.completed", "response.incomplete"})
-
-
-# What a caller's own model says to a turn; `None` leaves it to the scripted one.
-Model = Callable[[AcceptedRequest], ScriptedAnswer | None]
-
-
 class Service:
+    """The state of a gateway: received requests, stored responses, prompt cache, encrypted reasoning."""
+
     def __init__(
         self,
         scenario: str,
         api_key: str | None,
-        settings: tampering.FaultSettings,
+        settings: FaultSettings,
         model: Model | None = None,
         *,
         strict: bool = False,
     ) -> None:
         find_scenario(scenario)
-        self._seals = ReasoningSeals() if strict else None
+        self._reasoning = ReasoningRegistry() if strict else None
         self._model = model
         self.scenario = scenario
         self.settings = settings
-        self.memory = ResponseStore()
-        self.arrivals = RequestLog()
+        self.store = ResponseStore()
+        self.log = RequestLog()
         self._cache = PrefixCache()
         self._api_key = api_key
 
     def check_key(self, bearer: str | None) -> None:
+        """Reject a missing or wrong API key, if the gateway requires one."""
         if self._api_key is None:
             return
         if bearer is None:
             raise RequestRejected(
                 401,
                 "missing_api_key",
-                "No API key: send it as `Authorization: Bearer KEY`.",
+                "The API key is missing. Send it as `Authorization: Bearer KEY`.",
                 param="Authorization",
             )
         if not hmac.compare_digest(bearer.encode(), self._api_key.encode()):
             raise RequestRejected(401, "invalid_api_key", "The API key is wrong.", param="Authorization")
 
     def choose_scenario(self, headers: Mapping[str, str], body: Any) -> str:
-        """The header's, or that of the last user message, or the server's."""
-        named = headers.get(SCENARIO_HEADER)
-        said = None
-        if isinstance(body, Mapping):  # `prompt` is the AI SDK's name for it
-            said = prompt.fault_name(body.get("input", body.get("prompt")))
-        return named or said or self.scenario
+        """Return the scenario of the header, else of the last user message, else of the server."""
+        from_header = headers.get(SCENARIO_HEADER)
+        from_message = None
+        if isinstance(body, Mapping):  # the AI SDK calls the input `prompt`
+            from_message = find_fault_name(body.get("input", body.get("prompt")))
+        return from_header or from_message or self.scenario
 
     def is_first(self, *parts: str | bytes) -> bool:
-        whole = b"\0".join(part.encode() if isinstance(part, str) else part for part in parts)
-        return self.arrivals.is_first(hashlib.sha256(whole).digest())
+        """Whether a request with these parts is received for the first time."""
+        data = b"\0".join(part.encode() if isinstance(part, str) else part for part in parts)
+        return self.log.is_first(hashlib.sha256(data).digest())
 
-    def accept(self, body: Mapping[str, Any], *local: ResponseStore) -> AcceptedRequest:
-        if self._seals is not None:
+    def accept(self, body: Mapping[str, Any], *stores: ResponseStore) -> AcceptedRequest:
+        """Validate the body of a request for a response.
+
+        Args:
+            body: The decoded body.
+            stores: Where to find previous responses, in addition to the store of the server.
+
+        Raises:
+            RequestRejected: The request is invalid.
+        """
+        if self._reasoning is not None:
             check_schema(body)
             check_rules(body.get("input"))
-        asked = validation.read_create(body)
-        if asked.background:
+        create_body = validation.read_create(body)
+        if create_body.background:
             raise RequestRejected(
                 400,
                 "unsupported_parameter",
-                "background is not offered here: leave it out.",
+                "background is not available. Remove it.",
                 param="background",
             )
-        turn = turns.accept(asked, [*local, self.memory], self._cache)
-        if self._seals is not None:
-            self._seals.check(asked.model, turn.items)
-        return turn
+        request = accept_request(create_body, [*stores, self.store], self._cache)
+        if self._reasoning is not None:
+            self._reasoning.check(create_body.model, request.items)
+        return request
 
     def count(self, body: Mapping[str, Any]) -> int:
-        return turns.accept(validation.read_create(body), [self.memory]).input_tokens
+        """Return the input tokens of a request."""
+        return accept_request(validation.read_create(body), [self.store]).input_tokens
 
-    def steps(self, turn: AcceptedRequest, scenario: Scenario, *local: ResponseStore) -> Iterator[Step]:
-        """The numbered events of the answer. It is remembered when its end is about to be told."""
-        scripted = self._model(turn) if self._model else None
-        said = scenario.answer(scripted or demo.answer(turn, scenario.words, self.settings.pace))
-        steps = scenario.events(make_events(turn, said, scenario.reasoning), self.settings)
-        for step in number(steps) if scenario.numbered else steps:
-            if isinstance(step, dict) and step["type"] in _ENDS:
-                self._remember(turn, step["response"]["output"], local)
+    def make_steps(
+        self, request: AcceptedRequest, scenario: Scenario, *stores: ResponseStore
+    ) -> Iterator[Step]:
+        """Yield the steps of the answer. The response is stored before its final event is yielded."""
+        custom_answer = self._model(request) if self._model else None
+        answer = scenario.answer(custom_answer or make_answer(request, scenario.words, self.settings.pace))
+        steps = scenario.events(make_events(request, answer, scenario.reasoning), self.settings)
+        for step in number_events(steps) if scenario.numbered else steps:
+            if isinstance(step, dict) and step["type"] in _FINAL_EVENTS:
+                self._store(request, step["response"]["output"], stores)
             yield step
 
-    def _remember(
-        self, turn: AcceptedRequest, output: Sequence[dict[str, Any]], local: Sequence[ResponseStore]
+    def _store(
+        self, request: AcceptedRequest, output: Sequence[dict[str, Any]], stores: Sequence[ResponseStore]
     ) -> None:
-        items = (*turn.items, *output)
-        self._cache.remember(turn.preface, items)
-        if self._seals is not None:
-            self._seals.keep(turn.body.model, output)
-        kept = [*local, self.memory] if turn.body.store is not False else local
-        for memory in kept:
-            memory.keep(turn.id, items)
+        items = (*request.items, *output)
+        self._cache.add(request.preface, items)
+        if self._reasoning is not None:
+            self._reasoning.add(request.body.model, output)
+        for store in [*stores, self.store] if request.body.store is not False else stores:
+            store.add(request.id, items)
 
     def compact(self, body: Mapping[str, Any]) -> Resource:
-        turn = turns.accept_compaction(validation.read_compact(body), [self.memory])
-        summary = " ".join(prompt.describe(turn.items, turn.body.instructions, ()))
-        return make_compaction(turn, summary, count_text(summary))
+        """Return the compaction of a conversation: a description of it as encrypted content."""
+        request = accept_compaction(validation.read_compact(body), [self.store])
+        summary = " ".join(describe(request.items, request.body.instructions, ()))
+        return make_compaction(request, summary, count_text(summary))

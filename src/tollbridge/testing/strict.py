@@ -1,277 +1,204 @@
-"""Reasoning that must come back as it was given: sealed for one model, and before the call it led to."""
+"""Strict checks: reject every request that the specification, or some provider, does not accept.
+
+* `check_schema` checks the body against the specification's JSON schema of 2026-04-24.
+* `check_rules` checks rules that a schema cannot express, each of which some provider enforces.
+* `ReasoningRegistry` checks that encrypted reasoning comes back unchanged, for the model that created it,
+  and before the function call that it led to.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
 
+from tollbridge.protocols.openresponses.schema import (
+    EXTRA_EFFORTS,
+    INCLUDABLE,
+    SPECIFIED_CONTENT,
+    SPECIFIED_ITEMS,
+    SPECIFIED_MESSAGES,
+    TOOL_CHOICES,
+    CreateResponseBody,
+    FunctionTool,
+    Shape,
+    StreamOptions,
+    TextFormat,
+    TextOptions,
+    content_fields,
+)
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.validation import read_shape
-from tollbridge.types.text import MAX_FILE_DATA, MAX_IMAGE_URL, MAX_TEXT
-
-# SECTION The schema of a request, field by field, as the specification of 2026-04-24 has it.
-#
-# Optional is not nullable: a field that may be left out but not be null is `UNSET` here. Fields beyond these
-# are allowed. What depends on `type` or `role` is looked up in the tables at the end.
-
-Text = Annotated[str, Meta(max_length=MAX_TEXT)]
-Name = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
-CallId = Annotated[str, Meta(min_length=1, max_length=64)]
-Short = Annotated[str, Meta(max_length=64)]
-Status = Literal["in_progress", "completed", "incomplete"]
-Content = Text | list[Any]
-
-
-class Reasoning(msgspec.Struct, frozen=True):
-    effort: Literal["none", "low", "medium", "high", "xhigh"] | None = None
-    summary: Literal["concise", "detailed", "auto"] | None = None
-
-
-class TextOptions(msgspec.Struct, frozen=True):
-    format: dict[str, Any] | None = None
-    verbosity: Literal["low", "medium", "high"] | UnsetType = UNSET
-
-
-class PlainFormat(msgspec.Struct, frozen=True):
-    pass
-
-
-class JsonFormat(msgspec.Struct, frozen=True):
-    description: str | UnsetType = UNSET
-    name: str | UnsetType = UNSET
-    schema: dict[str, Any] | UnsetType = UNSET
-    strict: bool | None = None
-
-
-class StreamOptions(msgspec.Struct, frozen=True):
-    include_obfuscation: bool | UnsetType = UNSET
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    model: str | None = None
-    input: Text | list[Any] | None = None
-    previous_response_id: str | None = None
-    include: list[Literal["reasoning.encrypted_content", "message.output_text.logprobs"]] | UnsetType = UNSET
-    tools: list[Any] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    metadata: Annotated[dict[str, Annotated[str, Meta(max_length=512)]], Meta(max_length=16)] | None = None
-    text: TextOptions | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    parallel_tool_calls: bool | None = None
-    stream: bool | UnsetType = UNSET
-    stream_options: StreamOptions | None = None
-    background: bool | UnsetType = UNSET
-    max_output_tokens: Annotated[int, Meta(ge=16)] | None = None
-    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
-    reasoning: Reasoning | None = None
-    safety_identifier: Short | None = None
-    prompt_cache_key: Short | None = None
-    truncation: Literal["auto", "disabled"] | UnsetType = UNSET
-    instructions: str | None = None
-    store: bool | UnsetType = UNSET
-    service_tier: Literal["auto", "default", "flex", "priority"] | UnsetType = UNSET
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-
-
-# --- tools -----------------------------------------------------------------------------------------------
-
-
-class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
-    type: Literal["function"]
-    name: Name
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | UnsetType = UNSET
-
-
-class FunctionChoice(msgspec.Struct, frozen=True):
-    type: Literal["function"]
-    name: str
-
-
-class AllowedTools(msgspec.Struct, frozen=True):
-    type: Literal["allowed_tools"]
-    tools: Annotated[list[FunctionChoice], Meta(min_length=1, max_length=128)]
-    mode: Literal["none", "auto", "required"] | UnsetType = UNSET
-
-
-# --- items -----------------------------------------------------------------------------------------------
-
-
-class ItemReference(msgspec.Struct, frozen=True):
-    id: str
-
-
-class ReasoningItem(msgspec.Struct, frozen=True, kw_only=True):
-    summary: list[Any]
-    id: str | None = None
-    content: None = None
-    encrypted_content: str | None = None
-
-
-class CompactionItem(msgspec.Struct, frozen=True, kw_only=True):
-    encrypted_content: Text
-    id: str | None = None
-
-
-class MessageItem(msgspec.Struct, frozen=True, kw_only=True):
-    content: Content
-    id: str | None = None
-    status: str | None = None
-
-
-class AssistantItem(MessageItem, frozen=True, kw_only=True):
-    phase: Literal["commentary", "final_answer"] | UnsetType = UNSET
-
-
-class FunctionCallItem(msgspec.Struct, frozen=True, kw_only=True):
-    call_id: CallId
-    name: Name
-    arguments: str
-    id: str | None = None
-    status: Status | None = None
-
-
-class FunctionOutputItem(msgspec.Struct, frozen=True, kw_only=True):
-    call_id: CallId
-    output: Content
-    id: str | None = None
-    status: Status | None = None
-
-
-# --- content ---------------------------------------------------------------------------------------------
-
-
-class TextContent(msgspec.Struct, frozen=True):
-    text: Text
-
-
-class UrlCitation(msgspec.Struct, frozen=True):
-    type: Literal["url_citation"]
-    start_index: Annotated[int, Meta(ge=0)]
-    end_index: Annotated[int, Meta(ge=0)]
-    url: str
-    title: str
-
-
-class OutputText(msgspec.Struct, frozen=True):
-    text: Text
-    annotations: list[UrlCitation] | UnsetType = UNSET
-
-
-class Refusal(msgspec.Struct, frozen=True):
-    refusal: Text
-
-
-class Image(msgspec.Struct, frozen=True):
-    image_url: Annotated[str, Meta(max_length=MAX_IMAGE_URL)] | None = None
-    detail: Literal["low", "high", "auto"] | None = None
-
-
-class File(msgspec.Struct, frozen=True):
-    filename: str | None = None
-    file_data: Annotated[str, Meta(max_length=MAX_FILE_DATA)] | None = None
-    file_url: str | None = None
-
-
-class Video(msgspec.Struct, frozen=True):
-    video_url: str
-
-
-Table = dict[str, type[msgspec.Struct]]
-
-MESSAGES: Table = {
-    "user": MessageItem,
-    "system": MessageItem,
-    "developer": MessageItem,
-    "assistant": AssistantItem,
-}
-ITEMS: Table = {
-    "item_reference": ItemReference,
-    "reasoning": ReasoningItem,
-    "compaction": CompactionItem,
-    "function_call": FunctionCallItem,
-    "function_call_output": FunctionOutputItem,
-}
-FORMATS: Table = {"text": PlainFormat, "json_schema": JsonFormat}
-CHOICES: Table = {"function": FunctionChoice, "allowed_tools": AllowedTools}
-
-_INPUT: Table = {"input_text": TextContent, "input_image": Image, "input_file": File}
-# What the lists inside an item may hold: by the role of a message, or the type of any other item.
-CONTENTS: dict[str, tuple[str, Table]] = {
-    "user": ("content", _INPUT),
-    "system": ("content", {"input_text": TextContent}),
-    "developer": ("content", {"input_text": TextContent}),
-    "assistant": ("content", {"output_text": OutputText, "refusal": Refusal}),
-    "function_call_output": ("output", {**_INPUT, "input_video": Video}),
-    "reasoning": ("summary", {"summary_text": TextContent}),
-}
-
-
-# SECTION The laws no schema can say, each of which some provider enforces.
-#
-# a question        at least one user message
-# nothing blank     no message without words or files
-# legal ids         of calls too: letters, digits, _ and -
-# one id, one item  no item twice
-# arguments         the JSON text of an object
-# adjacency         results follow their calls at once, in the order of the calls
-# consequence       reasoning is followed by what the model said or called
 
 Item = Mapping[str, Any]
-_LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_Shape = TypeVar("_Shape", bound=Shape)
+_Value = TypeVar("_Value")
+
+_VALID_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+# Number of reasoning items, and of calls, that a registry keeps. Older ones are dropped and no longer
+# accepted.
+REGISTRY_LIMIT = 10_000
 
 
-def check_rules(given: str | Sequence[Item] | None) -> None:
-    """`given` is the `input` of a request that keeps to the schema."""
-    items = [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given or []
+# --- The specification's schema ---
+
+
+def check_schema(body: Mapping[str, Any]) -> None:
+    """Check a body of `POST /responses` against the specification's JSON schema.
+
+    The shapes are those of the lenient reader. In addition, this function rejects null where a field may
+    only be omitted, and the values that the shapes allow beyond the specification.
+
+    Raises:
+        RequestRejected: The body does not match. The error's `param` is the exact path.
+    """
+    body = _with_whole_numbers(body)
+    output_format, body = _pop_output_format(body)
+    request = _read_strictly(body, CreateResponseBody, "")
+    if request.text is not None:
+        _check_not_null(body["text"], TextOptions, "text")
+    if request.stream_options is not None:
+        _read_strictly(request.stream_options, StreamOptions, "stream_options")
+    if request.reasoning is not None and request.reasoning.effort in EXTRA_EFFORTS:
+        raise _invalid("reasoning.effort", f"{request.reasoning.effort!r} is not in the specification")
+    for index, value in enumerate(request.include or ()):
+        if value not in INCLUDABLE:
+            raise _invalid(f"include[{index}]", f"{value!r} is not one of {', '.join(INCLUDABLE)}")
+    if isinstance(request.input, list):
+        for index, item in enumerate(request.input):
+            _check_item(item, f"input[{index}]")
+    for index, tool in enumerate(request.tools or ()):
+        _read_strictly(tool, FunctionTool, f"tools[{index}]")
+    if isinstance(request.tool_choice, dict):
+        choice = request.tool_choice
+        _read_strictly(choice, TOOL_CHOICES[_read_type(choice, TOOL_CHOICES, "tool_choice")], "tool_choice")
+    if output_format is not None:
+        _check_output_format(output_format)
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """Convert floats such as 16.0 to integers: JSON has only one type of number."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {name: _with_whole_numbers(member) for name, member in value.items()}
+        case list():
+            return [_with_whole_numbers(member) for member in value]
+    return value
+
+
+def _pop_output_format(body: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+    """Return `text.format` if it is an object, and the body without it.
+
+    It is checked separately: in the specification its `type` can be omitted, and the fields that are
+    checked depend on it.
+    """
+    text = body.get("text")
+    if not isinstance(text, dict) or not isinstance(text.get("format"), dict):
+        return None, body
+    return text["format"], {**body, "text": {**text, "format": None}}
+
+
+def _check_output_format(output_format: Mapping[str, Any]) -> None:
+    output_format = {"type": "json_schema", **output_format}
+    if _read_type(output_format, ("text", "json_schema"), "text.format") == "json_schema":
+        _read_strictly(output_format, TextFormat, "text.format")
+
+
+def _check_item(item: Mapping[str, Any], param: str) -> None:
+    kind = item.get("type")
+    if kind == "message":
+        role = item.get("role")
+        if not isinstance(role, str) or role not in SPECIFIED_MESSAGES:
+            raise _invalid(f"{param}.role", f"{role!r} is not one of {', '.join(SPECIFIED_MESSAGES)}")
+        shape = SPECIFIED_MESSAGES[role]
+    else:
+        kind = "item_reference" if kind is None else kind
+        if not isinstance(kind, str) or kind not in SPECIFIED_ITEMS:
+            raise _invalid(f"{param}.type", f"{kind!r} is not one of message, {', '.join(SPECIFIED_ITEMS)}")
+        shape = SPECIFIED_ITEMS[kind]
+    _read_strictly(item, shape, param)
+    if kind == "reasoning" and item.get("content") is not None:
+        raise _invalid(f"{param}.content", "must be null: the specification has no raw reasoning in requests")
+    for field, allowed in content_fields({**item, "type": kind}):
+        if isinstance(item.get(field), list):
+            for index, part in enumerate(item[field]):
+                path = f"{param}.{field}[{index}]"
+                _read_strictly(part, SPECIFIED_CONTENT[_read_type(part, sorted(allowed), path)], path)
+
+
+def _read_strictly(value: Mapping[str, Any], shape: type[_Shape], param: str) -> _Shape:
+    """Convert an object to a struct like `read_shape`, but reject null where the specification does."""
+    struct = read_shape(value, shape, param)
+    _check_not_null(value, shape, param)
+    return struct
+
+
+def _check_not_null(value: Mapping[str, Any], shape: type[Shape], param: str) -> None:
+    for field in sorted(shape.not_null):
+        if field in value and value[field] is None:
+            path = f"{param}.{field}" if param else field
+            raise _invalid(path, "must not be null; omit the field instead")
+
+
+def _read_type(value: Mapping[str, Any], allowed: Sequence[str] | Mapping[str, Any], param: str) -> str:
+    kind = value.get("type")
+    if not isinstance(kind, str) or kind not in allowed:
+        raise _invalid(f"{param}.type", f"{kind!r} is not one of {', '.join(allowed)}")
+    return kind
+
+
+def _invalid(param: str, problem: str) -> RequestRejected:
+    return RequestRejected(400, "invalid_value", f"{param}: {problem[:200]}.", param=param)
+
+
+# --- Rules beyond the schema ---
+
+
+def check_rules(value: str | Sequence[Item] | None) -> None:
+    """Check rules that a schema cannot express, each of which some provider enforces.
+
+    * There is at least one user message.
+    * Every message has text, an image or a file.
+    * Call ids consist of letters, digits, `_` and `-`.
+    * No item id occurs twice.
+    * The arguments of a call are the JSON text of an object.
+    * Outputs follow their calls immediately, in the order of the calls.
+    * Reasoning is followed by a message of the assistant or a function call.
+
+    Args:
+        value: The `input` of a request that `check_schema` accepts.
+
+    Raises:
+        RequestRejected: A rule is broken.
+    """
+    items = [{"type": "message", "role": "user", "content": value}] if isinstance(value, str) else value or []
     if not any(item.get("role") == "user" for item in items):
-        raise RequestRejected(
-            400, "missing_user_message", "input holds no message of the user.", param="input"
-        )
+        raise RequestRejected(400, "missing_user_message", "input has no user message.", param="input")
     for index, item in enumerate(items):
-        _check_words(item, f"input[{index}]")
+        _check_not_empty(item, f"input[{index}]")
         _check_call(item, f"input[{index}]")
-        _check_consequence(items, index)
-    _check_identity(items)
-    _check_adjacency(items)
+        _check_reasoning_is_followed(items, index)
+    _check_ids(items)
+    _check_output_order(items)
 
 
-def _check_identity(items: Sequence[Item]) -> None:
-    known: set[str] = set()
-    for index, item in enumerate(items):
-        id_ = item.get("id")
-        if id_ in known:
-            message = (
-                f"Duplicate item found with id {id_}. Remove duplicate items from your input and try again."
-            )
-            raise RequestRejected(400, "duplicate_item", message, param=f"input[{index}].id")
-        if id_:
-            known.add(id_)
-
-
-def _check_words(item: Item, param: str) -> None:
+def _check_not_empty(item: Item, param: str) -> None:
     content = item.get("content")
     if item.get("type") != "message" or not isinstance(content, str | list):
         return
     parts = [{"text": content}] if isinstance(content, str) else content
-    words = "".join(part.get("text") or part.get("refusal") or "" for part in parts)
-    if not words.strip() and not any(part.get("type") in ("input_image", "input_file") for part in parts):
-        raise RequestRejected(
-            400, "empty_message", f"{param}.content says nothing.", param=f"{param}.content"
-        )
+    text = "".join(part.get("text") or part.get("refusal") or "" for part in parts)
+    if not text.strip() and not any(part.get("type") in ("input_image", "input_file") for part in parts):
+        raise RequestRejected(400, "empty_message", f"{param}.content is empty.", param=f"{param}.content")
 
 
 def _check_call(item: Item, param: str) -> None:
     call_id = item.get("call_id")
-    if isinstance(call_id, str) and not _LEGAL.match(call_id):
+    if isinstance(call_id, str) and not _VALID_CALL_ID.match(call_id):
         message = f"{param}.call_id {call_id[:80]!r} has characters other than letters, digits, _ and -."
         raise RequestRejected(400, "invalid_value", message, param=f"{param}.call_id")
     if item.get("type") != "function_call":
@@ -283,157 +210,106 @@ def _check_call(item: Item, param: str) -> None:
         raise RequestRejected(400, "invalid_arguments", message, param=f"{param}.arguments") from error
 
 
-def _check_consequence(items: Sequence[Item], index: int) -> None:
+def _check_reasoning_is_followed(items: Sequence[Item], index: int) -> None:
     if items[index].get("type") != "reasoning":
         return
-    after = next((item for item in items[index:] if item.get("type") != "reasoning"), {})
-    if after.get("type") != "function_call" and after.get("role") != "assistant":
+    next_item = next((item for item in items[index:] if item.get("type") != "reasoning"), {})
+    if next_item.get("type") != "function_call" and next_item.get("role") != "assistant":
         message = f"input[{index}] is reasoning that was provided without its required following item."
         raise RequestRejected(400, "reasoning_without_following_item", message, param=f"input[{index}]")
 
 
-def _check_adjacency(items: Sequence[Item]) -> None:
-    """While calls wait, only more calls, reasoning and their results may come; results in turn."""
-    waiting: list[str] = []
-    answering = False
+def _check_ids(items: Sequence[Item]) -> None:
+    ids: set[str] = set()
+    for index, item in enumerate(items):
+        item_id = item.get("id")
+        if item_id in ids:
+            message = (
+                f"Duplicate item found with id {item_id}. "
+                "Remove duplicate items from your input and try again."
+            )
+            raise RequestRejected(400, "duplicate_item", message, param=f"input[{index}].id")
+        if item_id:
+            ids.add(item_id)
+
+
+def _check_output_order(items: Sequence[Item]) -> None:
+    """While calls have no output yet, allow only further calls, reasoning and the outputs in order."""
+    open_calls: list[str] = []
+    outputs_started = False
     for index, item in enumerate(items):
         match item.get("type"):
-            case "function_call" if waiting and answering:
-                raise _out_of_order(index, f"the call {waiting[0]} still waits for its result")
+            case "function_call" if open_calls and outputs_started:
+                raise _out_of_order(index, f"the call {open_calls[0]} has no output yet")
             case "function_call":
-                waiting.append(item["call_id"])
+                open_calls.append(item["call_id"])
             case "function_call_output":
-                if not waiting or item["call_id"] != waiting[0]:
-                    expected = (
-                        f"the result of {waiting[0]} comes first" if waiting else "no call waits for it"
+                if not open_calls or item["call_id"] != open_calls[0]:
+                    reason = (
+                        f"the output of {open_calls[0]} must come first"
+                        if open_calls
+                        else "no call before it needs an output"
                     )
-                    raise _out_of_order(index, expected)
-                waiting.pop(0)
-                answering = bool(waiting)
+                    raise _out_of_order(index, reason)
+                open_calls.pop(0)
+                outputs_started = bool(open_calls)
             case "reasoning":
                 pass
-            case _ if waiting:
-                raise _out_of_order(index, f"the call {waiting[0]} still waits for its result")
+            case _ if open_calls:
+                raise _out_of_order(index, f"the call {open_calls[0]} has no output yet")
 
 
-def _out_of_order(index: int, why: str) -> RequestRejected:
+def _out_of_order(index: int, reason: str) -> RequestRejected:
     return RequestRejected(
-        400, "out_of_order", f"input[{index}] is out of order: {why}.", param=f"input[{index}]"
+        400, "out_of_order", f"input[{index}] is out of order: {reason}.", param=f"input[{index}]"
     )
 
 
-# SECTION Whether a request keeps to the schema; if not, a refusal that names the place.
+# --- Encrypted reasoning ---
 
 
-def check_schema(given: Mapping[str, Any]) -> None:
-    body = _with_whole_numbers(given)
-    read_shape(body, Request, "")
-    if isinstance(body.get("input"), list):
-        for index, item in enumerate(body["input"]):
-            _check_item(item, f"input[{index}]")
-    for index, tool in enumerate(body.get("tools") or ()):
-        read_shape(_object(tool, f"tools[{index}]"), FunctionTool, f"tools[{index}]")
-    _check_choice(body.get("tool_choice"))
-    form = (body.get("text") or {}).get("format")
-    if form is not None:
-        form = {"type": "json_schema", **form}  # the one shape of the schema that needs no type
-        read_shape(form, _by_type(form, FORMATS, "text.format"), "text.format")
-
-
-def _with_whole_numbers(value: Any) -> Any:
-    """JSON has one kind of number: 16.0 is an integer."""
-    match value:
-        case float() if value.is_integer():
-            return int(value)
-        case dict():
-            return {name: _with_whole_numbers(each) for name, each in value.items()}
-        case list():
-            return [_with_whole_numbers(each) for each in value]
-    return value
-
-
-def _check_choice(choice: object) -> None:
-    if isinstance(choice, str) and choice not in ("none", "auto", "required"):
-        raise _wrong("tool_choice", f"{choice[:80]!r} is neither none, auto nor required")
-    if isinstance(choice, Mapping):
-        read_shape(choice, _by_type(choice, CHOICES, "tool_choice"), "tool_choice")
-
-
-def _check_item(given: object, param: str) -> None:
-    item = _object(given, param)
-    kind = item.get("type")
-    if kind == "message":
-        kind = item.get("role")
-        if not isinstance(kind, str) or kind not in MESSAGES:
-            raise _wrong(f"{param}.role", f"{kind!r} is none of {', '.join(MESSAGES)}")
-        read_shape(item, MESSAGES[kind], param)
-    else:
-        kind = kind if kind is not None else "item_reference"
-        shape = ITEMS.get(kind) if isinstance(kind, str) else None
-        if shape is None:
-            raise _wrong(f"{param}.type", f"{kind!r} is none of message, {', '.join(ITEMS)}")
-        read_shape(item, shape, param)
-    field, allowed = CONTENTS.get(kind, ("", {}))
-    if isinstance(item.get(field), list):
-        for index, part in enumerate(item[field]):
-            at = f"{param}.{field}[{index}]"
-            read_shape(_object(part, at), _by_type(part, allowed, at), at)
-
-
-def _by_type(given: Mapping[str, Any], table: Table, param: str) -> type[msgspec.Struct]:
-    kind = given.get("type")
-    if not isinstance(kind, str) or kind not in table:
-        raise _wrong(f"{param}.type", f"{kind!r} is none of {', '.join(table)}")
-    return table[kind]
-
-
-def _object(given: object, param: str) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise _wrong(param, "it is not an object")
-    return given
-
-
-def _wrong(param: str, what: str) -> RequestRejected:
-    return RequestRejected(400, "invalid_value", f"{param}: {what[:200]}.", param=param)
-
-
-# SECTION Reasoning that must come back as it was given: sealed for one model, and before the call it led to.
-
-_Value = TypeVar("_Value")
-# Sealed thoughts and calls remembered; the oldest are forgotten, and then taken on trust no longer.
-SEALS_LIMIT = 10_000
-
-
-class _Sealed(msgspec.Struct, frozen=True):
+class _EncryptedReasoning(msgspec.Struct, frozen=True):
     model: str
     item: Item
 
 
-class ReasoningSeals:
-    """What the gateway sealed. Kept only where `include` asked for encrypted content."""
+class ReasoningRegistry:
+    """The encrypted reasoning that a gateway has sent, to check what comes back.
+
+    It contains only the reasoning of responses whose request asked for `reasoning.encrypted_content`.
+    """
 
     def __init__(self) -> None:
-        # By encrypted content and id: the same thought, thought again, has the same seal.
-        self._thoughts: dict[str, dict[str, _Sealed]] = {}
-        self._calls: dict[str, _Sealed] = {}  # the thought each call followed from, by the call's id
+        # By encrypted content, then by item id: equal reasoning in two responses has equal content.
+        self._reasoning: dict[str, dict[str, _EncryptedReasoning]] = {}
+        # By call id: the reasoning before the call.
+        self._calls: dict[str, _EncryptedReasoning] = {}
 
-    def keep(self, model: str, output: Sequence[Item]) -> None:
-        thought: _Sealed | None = None
+    def add(self, model: str, output: Sequence[Item]) -> None:
+        """Add the reasoning items and calls of a response."""
+        reasoning: _EncryptedReasoning | None = None
         for item in output:
             if item["type"] == "reasoning":
-                thought = _Sealed(model, item) if item.get("encrypted_content") else None
-                if thought is not None:
-                    alike = self._thoughts.get(item["encrypted_content"], {})
-                    _put(self._thoughts, item["encrypted_content"], {**alike, item["id"]: thought})
-            elif item["type"] == "function_call" and thought is not None:
-                _put(self._calls, item["call_id"], thought)
+                content = item.get("encrypted_content")
+                reasoning = _EncryptedReasoning(model, item) if content else None
+                if reasoning is not None:
+                    equal = self._reasoning.get(item["encrypted_content"], {})
+                    _put(self._reasoning, item["encrypted_content"], {**equal, item["id"]: reasoning})
+            elif item["type"] == "function_call" and reasoning is not None:
+                _put(self._calls, item["call_id"], reasoning)
 
     def check(self, model: str, items: Sequence[Item]) -> None:
+        """Check the reasoning in a conversation.
+
+        Raises:
+            RequestRejected: Reasoning was changed or belongs to another model, or a call is sent without
+                the reasoning that preceded it.
+        """
         latest: Item | None = None
         for index, item in enumerate(items):
             match item["type"]:
                 case "reasoning":
-                    self._check_thought(model, item, f"input[{index}]")
+                    self._check_reasoning(model, item, f"input[{index}]")
                     latest = item
                 case "function_call":
                     self._check_call(model, item, latest, f"input[{index}]")
@@ -442,36 +318,37 @@ class ReasoningSeals:
                 case _:
                     latest = latest if item.get("role") == "assistant" else None
 
-    def _check_thought(self, model: str, item: Item, param: str) -> None:
-        sealed = item.get("encrypted_content")
-        if sealed is None:
+    def _check_reasoning(self, model: str, item: Item, param: str) -> None:
+        content = item.get("encrypted_content")
+        if content is None:
             return
-        known = [one for one in self._thoughts.get(sealed, {}).values() if one.model == model]
-        if not known:
+        candidates = [entry for entry in self._reasoning.get(content, {}).values() if entry.model == model]
+        if not candidates:
             message = (
-                f"The encrypted content of {param} could not be verified: it was not sealed for {model}."
+                f"The encrypted content of {param} could not be verified: "
+                f"this server did not create it for {model}."
             )
             raise RequestRejected(
                 400, "invalid_encrypted_content", message, param=f"{param}.encrypted_content"
             )
-        if not any(_is_same(item, one.item) for one in known):
-            message = f"The reasoning in {param} is not as it was given."
+        if not any(_is_unchanged(item, entry.item) for entry in candidates):
+            message = f"The reasoning in {param} was changed. Send it back as it was received."
             raise RequestRejected(400, "invalid_encrypted_content", message, param=param)
 
     def _check_call(self, model: str, item: Item, latest: Item | None, param: str) -> None:
-        thought = self._calls.get(item["call_id"])
-        if thought is None or thought.model != model:
+        reasoning = self._calls.get(item["call_id"])
+        if reasoning is None or reasoning.model != model:
             return
-        if latest is None or latest.get("encrypted_content") != thought.item["encrypted_content"]:
+        if latest is None or latest.get("encrypted_content") != reasoning.item["encrypted_content"]:
             message = f"{param} is a function_call that was provided without its required 'reasoning' item."
             raise RequestRejected(400, "reasoning_missing", message, param=param)
 
 
-def _is_same(item: Item, given: Item) -> bool:
-    return item.get("summary") == given["summary"] and item.get("id") in (None, given["id"])
+def _is_unchanged(item: Item, original: Item) -> bool:
+    return item.get("summary") == original["summary"] and item.get("id") in (None, original["id"])
 
 
-def _put(known: dict[str, _Value], key: str, value: _Value) -> None:
-    while len(known) >= SEALS_LIMIT:
-        known.pop(next(iter(known)))
-    known[key] = value
+def _put(table: dict[str, _Value], key: str, value: _Value) -> None:
+    while len(table) >= REGISTRY_LIMIT:
+        table.pop(next(iter(table)))
+    table[key] = value

@@ -1,4 +1,8 @@
-"""Whether a request is one the protocol allows; if not, a refusal that names the field and what is wrong."""
+"""Validate requests, and reject invalid ones with an error that names the field.
+
+Reading is lenient: null is the same as an omitted field, unknown fields are ignored, and values that
+gateways accept beyond the specification are allowed. `tollbridge.testing.strict` has the strict checks.
+"""
 
 from __future__ import annotations
 
@@ -11,65 +15,42 @@ from typing import Any, TypeVar
 import msgspec
 
 from tollbridge.protocols.openresponses.schema import (
-    ALLOWED,
     CONTENT,
     ITEMS,
     CompactBody,
     CreateBody,
     FunctionTool,
+    Shape,
+    content_fields,
 )
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.types.media import image_size, sniff
 
-# SECTION What can be said of an image from its first bytes.
-
-
-class Picture(msgspec.Struct, frozen=True):
-    """`size` is width and height in pixels, where the bytes tell."""
-
-    mime: str
-    size: tuple[int, int] | None = None
-
-    def __str__(self) -> str:
-        if self.size is None:
-            return f"{self.mime} of unknown size"
-        return f"{self.mime}, {self.size[0]} × {self.size[1]} pixels"
-
-
-def split_data_url(url: str) -> tuple[str, bytes]:
-    """The label and the bytes of a base64 `data:` URL; raises `ValueError` where it is not one."""
-    head, comma, body = url.partition(",")
-    if not head.startswith("data:") or not comma or not head.endswith(";base64"):
-        raise ValueError("not a base64 data URL")
-    try:
-        return head[5:-7] or "text/plain", base64.b64decode(body, validate=True)
-    except binascii.Error as error:
-        raise ValueError("its base64 is broken") from error
-
-
-def read_picture(data: bytes) -> Picture | None:
-    """What the bytes show, or `None` where they are no image we know."""
-    mime = sniff(data)
-    if mime is None or not mime.startswith("image/"):
-        return None
-    return Picture(mime, image_size(data))
-
-
-# SECTION Whether a request is one the protocol allows; if not, a refusal that names the field and what is wrong.
-
 Item = dict[str, Any]
-_Shape = TypeVar("_Shape", bound=msgspec.Struct)
-_AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?$", re.DOTALL)
-_MISSING = re.compile(r"missing required field `(?P<field>\w+)`")
+_Shape = TypeVar("_Shape", bound=Shape)
+# The parts of an error message of msgspec.
+_CONVERSION_ERROR = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<path>[^`]*)`)?$", re.DOTALL)
+_MISSING_FIELD = re.compile(r"missing required field `(?P<field>\w+)`")
+_SHOWN_LENGTH = 80
+_FORMAT_NAME_LENGTH = 64
+
+
+# --- Reading bodies ---
 
 
 def read_json(data: bytes | str) -> dict[str, Any]:
+    """Decode a request body that must be a JSON object.
+
+    Raises:
+        RequestRejected: The body is not JSON, or not an object.
+    """
     try:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestRejected(400, "invalid_json", f"The body is not JSON: {error}") from error
+        raise RequestRejected(400, "invalid_json", f"The body is not valid JSON: {error}") from error
     if not isinstance(body, dict):
-        raise RequestRejected(400, "invalid_json", f"The body must be a JSON object, not {_kind(body)}.")
+        message = f"The body must be a JSON object, not {_describe_type(body)}."
+        raise RequestRejected(400, "invalid_json", message)
     return body
 
 
@@ -81,85 +62,183 @@ def read_compact(body: Mapping[str, Any]) -> CompactBody:
     return read_shape(body, CompactBody, "")
 
 
-def read_input(given: str | Sequence[Mapping[str, Any]] | None) -> list[Item]:
-    """The items of `input`, each checked and with its `type` said. Nothing given gives no items."""
-    if given is None:
+def read_shape(value: Mapping[str, Any], shape: type[_Shape], param: str) -> _Shape:
+    """Convert a JSON object to a struct.
+
+    Args:
+        value: The object.
+        shape: The struct type.
+        param: Path of the object in the request, used in errors. Empty for the body itself.
+
+    Raises:
+        RequestRejected: The object does not match. The error's `param` is the path of the invalid field.
+    """
+    try:
+        return msgspec.convert(value, shape)
+    except msgspec.ValidationError as error:
+        match = _CONVERSION_ERROR.match(str(error))
+        problem, path = (match["problem"], match["path"] or "") if match else (str(error), "")
+        missing = _MISSING_FIELD.search(problem)
+        field = f"{param}{path}" + (f".{missing['field']}" if missing else "")
+        field = field.removeprefix(".")
+        if missing:
+            raise RequestRejected(
+                400, "missing_required_parameter", f"Missing required parameter: {field}.", param=field
+            ) from error
+        message = f"{field or 'The body'}: {problem}."
+        raise RequestRejected(400, "invalid_value", message, param=field) from error
+
+
+def read_input(value: str | Sequence[Mapping[str, Any]] | None) -> list[Item]:
+    """Return the items of `input`, each validated and with an explicit `type`.
+
+    A text becomes one user message. The list is empty if `input` is missing or an empty text.
+    """
+    if value is None:
         return []
-    if isinstance(given, str):
-        return [{"type": "message", "role": "user", "content": given}] if given else []
-    return [_read_item(item, f"input[{index}]") for index, item in enumerate(given)]
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}] if value else []
+    return [_read_item(item, f"input[{index}]") for index, item in enumerate(value)]
 
 
-def read_tools(given: Sequence[Mapping[str, Any]] | None) -> list[FunctionTool]:
-    tools: list[FunctionTool] = []
-    for index, tool in enumerate(given or ()):
+def _read_item(item: Mapping[str, Any], param: str) -> Item:
+    # The specification requires a type for messages; OpenAI's clients omit it.
+    kind = item.get("type") or ("message" if "role" in item else "item_reference" if "id" in item else None)
+    shape = ITEMS.get(kind) if isinstance(kind, str) else None
+    if shape is None:
+        raise RequestRejected(
+            400,
+            "unknown_item_type",
+            f"{param}.type is {_show(kind)}. Valid types: {', '.join(ITEMS)}.",
+            param=f"{param}.type",
+        )
+    read_shape(item, shape, param)
+    typed_item: Item = {**item, "type": kind}
+    for field, allowed in content_fields(typed_item):
+        if isinstance(item.get(field), list):
+            _check_parts(item[field], allowed, f"{param}.{field}")
+    return typed_item
+
+
+def _check_parts(parts: Sequence[Mapping[str, Any]], allowed: frozenset[str], param: str) -> None:
+    for index, part in enumerate(parts):
+        path, kind = f"{param}[{index}]", part.get("type")
+        if not isinstance(kind, str) or kind not in allowed:
+            raise RequestRejected(
+                400,
+                "invalid_content_type",
+                f"{path}.type is {_show(kind)}. Allowed here: {', '.join(sorted(allowed))}.",
+                param=f"{path}.type",
+            )
+        read_shape(part, CONTENT[kind], path)
+        if kind == "input_image":
+            _check_image(part.get("image_url"), f"{path}.image_url")
+
+
+def _check_image(url: str | None, param: str) -> None:
+    if not url:
+        raise RequestRejected(400, "missing_required_parameter", f"{param} is missing.", param=param)
+    if url.startswith(("http://", "https://")):
+        return  # accepted, but never fetched
+    try:
+        split_data_url(url)
+    except ValueError as error:
+        message = f"{param} is neither an http(s) URL nor a base64 data URL: {error}."
+        raise RequestRejected(400, "invalid_image_url", message, param=param) from error
+
+
+def read_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[FunctionTool]:
+    """Return the tools of a request.
+
+    Raises:
+        RequestRejected: A tool is not a valid function tool, or two tools have the same name.
+    """
+    functions: list[FunctionTool] = []
+    for index, tool in enumerate(tools or ()):
         param = f"tools[{index}]"
         if tool.get("type") != "function":
             raise RequestRejected(
                 400,
                 "unsupported_tool",
-                f"{param}.type is {_shown(tool.get('type'))}; only 'function' tools are offered here.",
+                f"{param}.type is {_show(tool.get('type'))}. Only 'function' tools are available.",
                 param=f"{param}.type",
             )
-        tools.append(read_shape(tool, FunctionTool, param))
-    names = [tool.name for tool in tools]
+        functions.append(read_shape(tool, FunctionTool, param))
+    names = [function.name for function in functions]
     for index, name in enumerate(names):
         if name in names[:index]:
             raise RequestRejected(
-                400, "duplicate_tool", f"Two tools are named {name!r}.", param=f"tools[{index}].name"
+                400, "duplicate_tool", f"Two tools have the name {name!r}.", param=f"tools[{index}].name"
             )
-    return tools
+    return functions
+
+
+# --- Checks across fields ---
 
 
 def check_tool_choice(choice: str | Mapping[str, Any] | None, tools: Sequence[FunctionTool]) -> None:
+    """Reject a `tool_choice` that the tools of the request cannot satisfy."""
     names = {tool.name for tool in tools}
     if isinstance(choice, Mapping):
-        wanted = choice.get("tools") if choice.get("type") == "allowed_tools" else [choice]
-        if choice.get("type") not in ("function", "allowed_tools") or not isinstance(wanted, list):
+        chosen = choice.get("tools") if choice.get("type") == "allowed_tools" else [choice]
+        if choice.get("type") not in ("function", "allowed_tools") or not isinstance(chosen, list):
             raise RequestRejected(
                 400,
                 "invalid_value",
                 "tool_choice.type must be function or allowed_tools.",
                 param="tool_choice",
             )
-        if not 1 <= len(wanted) <= 128:
-            raise RequestRejected(
-                400, "invalid_value", "tool_choice.tools holds 1 to 128 tools.", param="tool_choice.tools"
-            )
-        for tool in wanted:
+        if not 1 <= len(chosen) <= 128:
+            message = "tool_choice.tools must contain 1 to 128 tools."
+            raise RequestRejected(400, "invalid_value", message, param="tool_choice.tools")
+        for tool in chosen:
             name = tool.get("name") if isinstance(tool, Mapping) else None
             if not isinstance(name, str) or name not in names:
                 raise RequestRejected(
                     400,
                     "unknown_tool",
-                    f"tool_choice names {_shown(name)}, which is not among the tools.",
+                    f"tool_choice names {_show(name)}, which is not one of the tools.",
                     param="tool_choice",
                 )
     elif choice == "required" and not names:
-        raise RequestRejected(
-            400, "invalid_value", "tool_choice is required, but no tools are given.", param="tool_choice"
-        )
+        message = "tool_choice is required, but the request has no tools."
+        raise RequestRejected(400, "invalid_value", message, param="tool_choice")
 
 
 def check_output_format(body: CreateBody) -> None:
-    form = body.text.format if body.text else None
-    if form is not None and form.type == "json_schema" and (form.name is None or form.schema is None):
-        field = "name" if form.name is None else "schema"
+    """Reject a `text.format` with an invalid name, or a JSON schema format without name or schema."""
+    output_format = body.text.format if body.text else None
+    if output_format is None:
+        return
+    name = output_format.name
+    if name is not None and not 1 <= len(name) <= _FORMAT_NAME_LENGTH:
+        message = f"text.format.name must have 1 to {_FORMAT_NAME_LENGTH} characters."
+        raise RequestRejected(400, "invalid_value", message, param="text.format.name")
+    if output_format.type == "json_schema" and (name is None or output_format.schema is None):
+        field = "name" if name is None else "schema"
         raise RequestRejected(
             400,
             "missing_required_parameter",
-            f"text.format of type json_schema needs a {field}.",
+            f"text.format of type json_schema requires a {field}.",
             param=f"text.format.{field}",
         )
 
 
 def check_conversation(items: Sequence[Item], names: Sequence[str]) -> None:
-    """A result follows its call, a call has its result. `names` say where each item came from."""
+    """Check that every function call has exactly one output, and that the output follows the call.
+
+    Args:
+        items: The whole conversation.
+        names: The source of each item, such as `input[0]`; used in errors.
+
+    Raises:
+        RequestRejected: The conversation is empty, or calls and outputs do not match.
+    """
     if not items:
         raise RequestRejected(
             400,
             "missing_required_parameter",
-            "input is missing or empty: give a string or at least one item.",
+            "input is missing or empty. Send a string or at least one item.",
             param="input",
         )
     open_calls: dict[str, str] = {}
@@ -177,11 +256,11 @@ def check_conversation(items: Sequence[Item], names: Sequence[str]) -> None:
             open_calls[call_id] = name
         elif item["type"] == "function_call_output":
             if call_id not in open_calls:
-                why = "was answered already" if call_id in answered else "has no function_call before it"
+                reason = "already has an output" if call_id in answered else "has no function_call before it"
                 raise RequestRejected(
                     400,
                     "duplicate_tool_output" if call_id in answered else "no_tool_call_found",
-                    f"No tool call found for function call output with call_id {call_id!r}: it {why}.",
+                    f"No tool call found for function call output with call_id {call_id!r}: it {reason}.",
                     param=f"{name}.call_id",
                 )
             del open_calls[call_id]
@@ -196,6 +275,7 @@ def check_conversation(items: Sequence[Item], names: Sequence[str]) -> None:
 
 
 def check_window(model: Mapping[str, Any], tokens: int) -> None:
+    """Reject a prompt that is larger than the model's context window."""
     window = model["context_window"]
     if tokens > window:
         raise RequestRejected(
@@ -208,100 +288,72 @@ def check_window(model: Mapping[str, Any], tokens: int) -> None:
 
 
 def check_abilities(model: Mapping[str, Any], items: Sequence[Item], tools: Sequence[FunctionTool]) -> None:
+    """Reject tools and images for a model that does not support them."""
     tags = model["tags"]
     if tools and "tool-use" not in tags:
         raise RequestRejected(
-            400, "unsupported_parameter", f"{model['id']} does not use tools.", param="tools"
+            400, "unsupported_parameter", f"{model['id']} does not support tools.", param="tools"
         )
-    if "vision" not in tags and any(_holds_image(item) for item in items):
+    if "vision" not in tags and any(_has_image(item) for item in items):
         raise RequestRejected(
-            400, "unsupported_content", f"{model['id']} does not see images.", param="input"
+            400, "unsupported_content", f"{model['id']} does not support images.", param="input"
         )
 
 
-def _holds_image(item: Item) -> bool:
+def _has_image(item: Item) -> bool:
     content = item.get("content") or item.get("output")
     return isinstance(content, list) and any(part["type"] == "input_image" for part in content)
 
 
-def _read_item(item: Mapping[str, Any], param: str) -> Item:
-    # The specification wants a type on messages; OpenAI's clients leave it out.
-    kind = item.get("type") or ("message" if "role" in item else "item_reference" if "id" in item else None)
-    shape = ITEMS.get(kind) if isinstance(kind, str) else None
-    if shape is None:
-        raise RequestRejected(
-            400,
-            "unknown_item_type",
-            f"{param}.type is {_shown(kind)}. Known types: {', '.join(ITEMS)}.",
-            param=f"{param}.type",
-        )
-    read_shape(item, shape, param)
-    for field, allowed in _content_fields(str(kind), item):
-        if isinstance(item.get(field), list):
-            _check_parts(item[field], allowed, f"{param}.{field}")
-    return {**item, "type": kind}
-
-
-def _content_fields(kind: str, item: Mapping[str, Any]) -> list[tuple[str, frozenset[str]]]:
-    match kind:
-        case "message":
-            return [("content", ALLOWED[item["role"]])]
-        case "function_call_output":
-            return [("output", ALLOWED["function_call_output"])]
-        case "reasoning":
-            return [("summary", ALLOWED["summary"]), ("content", ALLOWED["reasoning"])]
-    return []
-
-
-def _check_parts(parts: Sequence[Mapping[str, Any]], allowed: frozenset[str], param: str) -> None:
-    for index, part in enumerate(parts):
-        at, kind = f"{param}[{index}]", part.get("type")
-        if not isinstance(kind, str) or kind not in allowed:
-            raise RequestRejected(
-                400,
-                "invalid_content_type",
-                f"{at}.type is {_shown(kind)}; allowed here: {', '.join(sorted(allowed))}.",
-                param=f"{at}.type",
-            )
-        read_shape(part, CONTENT[kind], at)
-        if kind == "input_image":
-            _check_image(part.get("image_url"), f"{at}.image_url")
-
-
-def _check_image(url: str | None, param: str) -> None:
-    if not url:
-        raise RequestRejected(400, "missing_required_parameter", f"{param} is missing.", param=param)
-    if url.startswith(("http://", "https://")):
-        return  # taken as it is, and never fetched
-    try:
-        split_data_url(url)
-    except ValueError as error:
-        message = f"{param} is neither an http(s) URL nor a base64 data URL: {error}."
-        raise RequestRejected(400, "invalid_image_url", message, param=param) from error
-
-
-def read_shape(given: Mapping[str, Any], shape: type[_Shape], param: str) -> _Shape:
-    try:
-        return msgspec.convert(given, shape)
-    except msgspec.ValidationError as error:
-        found = _AT.match(str(error))
-        what, path = (found["what"], found["path"] or "") if found else (str(error), "")
-        missing = _MISSING.search(what)
-        field = f"{param}{path}" + (f".{missing['field']}" if missing else "")
-        field = field.removeprefix(".")
-        if missing:
-            raise RequestRejected(
-                400, "missing_required_parameter", f"Missing required parameter: {field}.", param=field
-            ) from error
-        raise RequestRejected(400, "invalid_value", f"{field or 'The body'}: {what}.", param=field) from error
-
-
-def _kind(value: object) -> str:
+def _describe_type(value: object) -> str:
     return {list: "an array", str: "a string", type(None): "null", bool: "a boolean"}.get(
         type(value), "a number"
     )
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"
+
+
+# --- Images ---
+
+
+class ImageInfo(msgspec.Struct, frozen=True):
+    """What the first bytes of an image show.
+
+    Attributes:
+        mime: The media type.
+        size: Width and height in pixels, or None if the bytes do not contain them.
+    """
+
+    mime: str
+    size: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        if self.size is None:
+            return f"{self.mime} of unknown size"
+        return f"{self.mime}, {self.size[0]} × {self.size[1]} pixels"
+
+
+def split_data_url(url: str) -> tuple[str, bytes]:
+    """Return the media type and the bytes of a base64 `data:` URL.
+
+    Raises:
+        ValueError: The text is not a base64 `data:` URL.
+    """
+    head, comma, body = url.partition(",")
+    if not head.startswith("data:") or not comma or not head.endswith(";base64"):
+        raise ValueError("not a base64 data URL")
+    try:
+        return head[5:-7] or "text/plain", base64.b64decode(body, validate=True)
+    except binascii.Error as error:
+        raise ValueError("its base64 is invalid") from error
+
+
+def read_image(data: bytes) -> ImageInfo | None:
+    """Return type and size of an image, or None if the bytes are not a known image format."""
+    mime = sniff(data)
+    if mime is None or not mime.startswith("image/"):
+        return None
+    return ImageInfo(mime, image_size(data))

@@ -1,5 +1,5 @@
-// The real SDK with its real gateway client before a gateway of ours.
-// In: {origin, major, asks: [{name, prompt | messages, instructions, tools, scenario, key}]}. Out: what came of each.
+// The real SDK with its real gateway client, connected to the embedded gateway.
+// In: {origin, major, asks: [{name, prompt | messages, instructions, tools, scenario, key}]}. Out: the result of each.
 import { readFileSync } from 'node:fs';
 
 const { origin, major, asks } = JSON.parse(readFileSync(0, 'utf8'));

@@ -1,5 +1,5 @@
-// What the real SDK makes of ModelMessages: the verdict of its schema, and the prompt that its model receives.
-// In: one JSON conversation a line, {name, target, messages, instructions}. Out: one line for each.
+// How the real SDK reads ModelMessages: whether its schema accepts them, and the prompt that its model receives.
+// In: one JSON conversation per line, {name, target, messages, instructions}. Out: one line for each.
 import { createInterface } from 'node:readline';
 
 const sdks = {};

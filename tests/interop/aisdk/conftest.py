@@ -1,4 +1,4 @@
-"""Node with the SDK of three versions, to run a script once or to have one serve."""
+"""Fixtures: Node with three versions of the SDK, to run a script once or as a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def packages() -> Path:
 
 @pytest.fixture(scope="session")
 def run_node(packages: Path) -> RunNode:
-    """Runs a script of this folder with the SDK beside it; gives back what it printed."""
+    """Run a script of this folder with the SDK, and return its output."""
 
     def run(name: str, *arguments: str, given: str = "") -> str:
         command: list[str | Path] = [NODE, _beside(packages, name), *arguments]
@@ -40,7 +40,7 @@ def run_node(packages: Path) -> RunNode:
 
 @pytest.fixture(scope="session")
 def start_node(packages: Path) -> StartNode:
-    """Runs a script that serves: gives the first line it prints, and ends it when its block is left."""
+    """Run a script as a server while the block lasts, and yield the first line that it prints."""
 
     @contextmanager
     def start(name: str, *arguments: str) -> Iterator[str]:
@@ -56,5 +56,5 @@ def start_node(packages: Path) -> StartNode:
 
 
 def _beside(packages: Path, name: str) -> Path:
-    """The script where Node finds what it imports: beside the packages."""
+    """Copy the script next to the packages, where Node finds its imports."""
     return Path(shutil.copy(HERE / name, packages / name))

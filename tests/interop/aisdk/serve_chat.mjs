@@ -1,5 +1,5 @@
-// A chat endpoint as the SDK's documentation writes one: UI messages in, a UI message stream out.
-// Its model repeats, as JSON, the prompt and the key it received; the question "fail" makes it fail half-way.
+// A chat endpoint as in the SDK's documentation: UI messages in, a UI message stream out.
+// Its model repeats the prompt and the key it received as JSON; the prompt "fail" makes it fail mid-answer.
 import { createServer } from 'node:http';
 
 const major = Number(process.argv[2]);

@@ -1,4 +1,4 @@
-"""Anyone's chat endpoint: a real SDK server answers our client, and the CLI, with a UI message stream."""
+"""A chat endpoint made with the real SDK answers our client and the CLI with a UI message stream."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _text(events: list[Event]) -> str:
 
 
 @majors
-async def test_a_whole_conversation_reaches_the_model_behind_the_endpoint(
+async def test_a_whole_conversation_reaches_the_model_of_the_endpoint(
     start_node: StartNode, major: str
 ) -> None:
     with start_node("serve_chat.mjs", major) as port:
@@ -96,7 +96,7 @@ async def test_a_whole_conversation_reaches_the_model_behind_the_endpoint(
 
 
 @majors
-async def test_a_failure_behind_the_endpoint_is_raised_after_what_was_said(
+async def test_a_failure_of_the_endpoint_is_raised_after_the_output_before_it(
     start_node: StartNode, major: str
 ) -> None:
     said: list[Event] = []
@@ -112,7 +112,7 @@ async def test_a_failure_behind_the_endpoint_is_raised_after_what_was_said(
     assert "fail" in _text(said)
 
 
-async def test_the_terminal_talks_to_an_endpoint(start_node: StartNode) -> None:
+async def test_the_command_line_can_use_an_endpoint(start_node: StartNode) -> None:
     with start_node("serve_chat.mjs", "7") as port:
         url = f"http://127.0.0.1:{port}/api/chat"
         environment = {

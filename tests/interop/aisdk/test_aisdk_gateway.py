@@ -1,4 +1,4 @@
-"""The SDK's real gateway client and the embedded gateway; our client and theirs before the same gateway."""
+"""The SDK's real gateway client with the embedded gateway, compared with our client."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_the_real_client_reads_text_reasoning_tools_files_and_sources(
 
 
 @majors
-async def test_the_real_client_knows_our_errors_for_what_they_are(run_node: RunNode, major: Major) -> None:
+async def test_the_real_client_recognises_the_kinds_of_errors(run_node: RunNode, major: Major) -> None:
     async with Gateway(api_key="right") as gateway:
         unknown, limited, broken, failed = await ask(
             run_node,
@@ -117,8 +117,8 @@ HISTORY = (
 
 
 @majors
-async def test_we_ask_as_the_real_client_asks(run_node: RunNode, major: Major) -> None:
-    """The same conversation from both clients: the gateway receives the same body and the same headers."""
+async def test_our_client_sends_the_same_request_as_the_real_client(run_node: RunNode, major: Major) -> None:
+    """The gateway receives the same body and the same headers from both clients."""
     request = ChatRequest(
         model="tollbridge/demo",
         messages=HISTORY,
@@ -147,7 +147,7 @@ async def test_we_ask_as_the_real_client_asks(run_node: RunNode, major: Major) -
 
 
 def _comparable(body: Any) -> Any:
-    """Without what the client says of itself, and the dialect its schema is written in."""
+    """Remove the names of the client, and the dialect of the schema."""
     if isinstance(body, dict):
         return {
             key: _comparable(value)
@@ -162,7 +162,7 @@ def _text(events: list[Event]) -> str:
 
 
 @pytest.mark.parametrize("spec", [2, 3, 4])
-async def test_our_client_reads_text_reasoning_and_calls_and_reasoning_goes_back(
+async def test_our_client_reads_text_reasoning_and_calls_and_sends_reasoning_back(
     spec: Literal[2, 3, 4],
 ) -> None:
     tools = (OurTool("read_file", "Reads a file.", READ),)

@@ -1,4 +1,4 @@
-"""Converted conversations before the real SDK: its schema takes them, and its model receives every value."""
+"""The real SDK accepts converted conversations, and its model receives every value."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ TARGETS: list[Target] = [5, 6, 7]
 
 
 def values(messages: list[Message]) -> Iterator[Any]:
-    """Everything of a conversation that a model must receive, whatever form it is given."""
+    """Return every value of a conversation that a model must receive."""
     for part in (part for message in messages for part in message.parts):
         match part:
             case TextPart(text):
@@ -246,7 +246,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def received(value: Any, found: list[Any]) -> bool:
-    """Numbers and the like must be there; a text may also stand inside a longer one."""
+    """Whether a value was received. A text can also be a part of a longer text."""
     if value in (None, "", True, False):
         return True
     texts = [text for text in found if isinstance(text, str)]
@@ -284,7 +284,7 @@ each = pytest.mark.parametrize(
 
 
 @each
-def test_the_real_schema_takes_it(
+def test_the_real_schema_accepts_the_conversation(
     verdicts: dict[tuple[str, Target], dict[str, Any]], name: str, target: Target
 ) -> None:
     assert verdicts[name, target]["refused"] == []
@@ -298,16 +298,16 @@ def test_the_real_model_receives_every_value(
     assert verdict["error"] is None
     found = list(leaves(verdict["prompt"]))
     if name == "an image in an answer":
-        messages = [user("Draw"), model("Here:", "[image/png: 16 bytes]"), user("Nice")]  # as was asked for
+        messages = [user("Draw"), model("Here:", "[image/png: 16 bytes]"), user("Nice")]  # as requested
     lost = [value for value in values(messages) if not received(value, found)]
     assert lost == []
 
 
 @each
-def test_what_was_said_stands_in_the_order_it_was_said(
+def test_texts_keep_their_order(
     verdicts: dict[tuple[str, Target], dict[str, Any]], name: str, target: Target
 ) -> None:
-    """Roles and texts, without system prompts, which move to the front, and without results."""
+    """Return roles and texts, without system prompts, which move to the front, and without results."""
     if name == "an image in an answer":
         return
     prompt = [

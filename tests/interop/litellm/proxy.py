@@ -1,4 +1,4 @@
-"""A real litellm proxy: an environment of its own, made on first use, and a process ended with the block."""
+"""A real litellm proxy, in a separate environment that is created on first use."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Proxy(NamedTuple):
 
 
 def installed() -> Path:
-    """The folder of an environment with the pinned packages, named after them, put in place in one step."""
+    """Return the folder of an environment with the pinned packages. It is created atomically."""
     mark = hashlib.sha256(_REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()[:16]
     target = _BUILD / f"litellm-{mark}"
     if not (target / "installed").is_file():
         _BUILD.mkdir(exist_ok=True)
-        # A virtual environment knows its own path, so it is made in place; a lock keeps others waiting.
+        # A virtual environment contains its own path, so create it in place, with a lock for other processes.
         with _locked(_BUILD / f"litellm-{mark}.lock"):
             if not (target / "installed").is_file():
                 _install(target)
@@ -71,7 +71,7 @@ def _install(target: Path) -> None:
 
 
 def config(upstream: str, key: str, model: str) -> str:
-    """The proxy's configuration, as JSON, which is YAML too."""
+    """Return the configuration of the proxy, as JSON, which is valid YAML."""
     return json.dumps(
         {
             "model_list": [
@@ -89,7 +89,7 @@ def config(upstream: str, key: str, model: str) -> str:
 
 @contextlib.asynccontextmanager
 async def running(upstream: str, model: str = "bridge-test") -> AsyncIterator[Proxy]:
-    """The proxy before an upstream, on a free port, with a random key."""
+    """Run the proxy for an upstream, on a free port, with a random key."""
     home, key = installed(), f"sk-{secrets.token_hex(20)}"
     with tempfile.TemporaryDirectory(prefix="litellm-") as folder:
         settings = Path(folder) / "config.yaml"
@@ -116,7 +116,7 @@ async def running(upstream: str, model: str = "bridge-test") -> AsyncIterator[Pr
 
 
 def _environment(home: str) -> dict[str, str]:
-    """Its own: no keys of ours, no prices from the network, no telemetry."""
+    """Return the environment of the proxy: no keys, no prices from the network, no telemetry."""
     return {
         "PATH": os.environ.get("PATH", ""),
         "HOME": home,

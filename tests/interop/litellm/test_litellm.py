@@ -1,4 +1,4 @@
-"""A real litellm proxy before a chat server: doctor passes, and a turn with tools works through it."""
+"""A real litellm proxy for a chat server: doctor passes, and a turn with tools works."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_doctor_passes_and_a_turn_with_tools_works_with_the_profile_it_wri
     assert examination.requests <= 22
     assert examination.server is not None
     assert examination.server.name == "litellm"
-    assert examination.quirks == known_quirks("litellm")  # what is shipped is what is measured here
+    assert examination.quirks == known_quirks("litellm")  # the shipped profile equals the measured one
     save_profile(litellm.url, litellm.model, examination.quirks, folder=tmp_path)
 
     asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.image()))
@@ -95,10 +95,10 @@ async def test_doctor_passes_and_a_turn_with_tools_works_with_the_profile_it_wri
     assert "Be a bridge." in said(parts)
     assert turn.usage is not None
     assert (turn.usage.input_tokens, turn.usage.cached_tokens) == (21, 4)
-    assert str(upstream.requests[-1]["messages"]).count("data:image/png") == 2  # none was lost on the way
+    assert str(upstream.requests[-1]["messages"]).count("data:image/png") == 2  # no image was lost
 
 
-async def test_two_calls_and_thoughts_arrive(litellm: Proxy) -> None:
+async def test_two_calls_and_reasoning_arrive(litellm: Proxy) -> None:
     _, parts = await answer(litellm, Message(Role.USER, "Call the tool twice, in parallel."))
     cities = [part.input["city"] for part in parts if isinstance(part, ToolCallPart)]
     assert cities == ["Paris", "Rome"]
@@ -109,7 +109,7 @@ async def test_two_calls_and_thoughts_arrive(litellm: Proxy) -> None:
     assert turn.finish_reason == "length"
 
 
-async def test_a_failure_behind_the_proxy_has_its_kind(litellm: Proxy) -> None:
+async def test_a_failure_of_the_upstream_has_its_kind(litellm: Proxy) -> None:
     kinds = {"fail-400": "invalid_request", "fail-429": "rate_limited", "fail-500": "server"}
     for word, kind in kinds.items():
         with pytest.raises(BridgeError) as caught:
@@ -117,7 +117,7 @@ async def test_a_failure_behind_the_proxy_has_its_kind(litellm: Proxy) -> None:
         assert caught.value.kind == kind
 
 
-async def test_a_wrong_key_is_no_chat_and_is_never_shown(litellm: Proxy) -> None:
+async def test_a_wrong_key_is_rejected_and_never_shown(litellm: Proxy) -> None:
     wrong = "sk-wrong-0123456789abcdef"
     examination = await examined(litellm, wrong)
     assert not examination.can_chat

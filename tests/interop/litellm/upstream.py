@@ -1,7 +1,7 @@
-"""A chat-completions server with a scripted model, for proxies to stand before: words say what it answers.
+"""A Chat Completions server with a scripted model, as the upstream of a proxy.
 
-It is what vLLM or LM Studio would be behind a proxy, as far as the wire goes: `POST /v1/chat/completions`,
-streamed and whole, with usage.
+It replaces vLLM or LM Studio: `POST /v1/chat/completions`, streamed and in one body, with usage. Words in the
+last message select the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiohttp import web
 
 TEXT = "Hello from the upstream, which heard you."
 THOUGHT = "The user wants a number. 17 times 3 is 51."
-QUOTED = 200  # characters of a prompt or a result: what an editor tells its agent is a book
+QUOTED = 200  # characters of a prompt or a result; prompts of editors are very long
 PACE = 0.02  # seconds between two words of a slow answer
 USAGE = {
     "prompt_tokens": 21,
@@ -26,18 +26,18 @@ USAGE = {
     "prompt_tokens_details": {"cached_tokens": 4},
     "completion_tokens_details": {"reasoning_tokens": 0},
 }
-# A word in the last message of the user that makes it fail: the status, and the words of the refusal.
+# Words in the last user message that cause an error: the status and the error message.
 FAILURES = {
     "fail-400": (400, "The upstream does not like this."),
     "fail-429": (429, "The upstream is asked too often."),
     "fail-500": (500, "The upstream is broken."),
 }
-# Naming a tool alone is not asking for it: editors' prompts name many.
+# The name of a tool alone does not cause a call: prompts of editors contain many names.
 _WISH = re.compile(r"\btool (\w+) on (/\S+)")
 
 
 class Upstream:
-    """A server on a free loopback port while the block lasts. `requests` are the bodies that came."""
+    """Run a server on a free loopback port while the block lasts. `requests` are the received bodies."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -68,7 +68,7 @@ class Upstream:
             return web.json_response(whole(body, said))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        with contextlib.suppress(ConnectionError):  # whoever asked has hung up
+        with contextlib.suppress(ConnectionError):  # the client has disconnected
             for chunk in chunks(body, said):
                 await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
                 await asyncio.sleep(PACE if "slowly" in said else 0)
@@ -85,19 +85,19 @@ def _last_words(body: dict[str, Any]) -> str:
 
 
 def asked(body: dict[str, Any]) -> str:
-    """The last words of the user, small."""
+    """Return the last text of the user in lower case."""
     return _last_words(body).lower()
 
 
 def _roles_after_answer(body: dict[str, Any]) -> list[str]:
-    """Who spoke since the model last did."""
+    """Return the roles of the messages after the last message of the model."""
     roles = [message["role"] for message in body["messages"]]
     spoke = [place for place, role in enumerate(roles) if role == "assistant"]
     return roles[spoke[-1] + 1 :] if spoke else roles
 
 
 def calls(body: dict[str, Any], said: str) -> list[dict[str, Any]]:
-    """The calls the model makes: where a tool is asked for and its result is not there yet.
+    """Return the tool calls of the model: if a tool is requested and its result is not there yet.
 
     The tool is the first one, or “the tool NAME on /PATH”.
     """
@@ -122,7 +122,7 @@ def _call(index: int, name: str, arguments: dict[str, str]) -> dict[str, Any]:
 
 
 def answer(body: dict[str, Any], said: str) -> tuple[str, str]:
-    """The text, which quotes the system prompt and tools' results, and why it ended."""
+    """Return the text, which quotes the system prompt and the tool results, and the finish reason."""
     words = [TEXT]
     words += [
         str(each["content"])[:QUOTED]

@@ -1,148 +1,256 @@
-"""The shapes of a request, as the protocol spells them, with its limits.
+"""Shapes of an OpenResponses request, field by field, after the specification of 2026-04-24.
 
-What a client adds beyond them is ignored. `input` and `tools` are read item by item (see `validation`),
-because their shapes depend on `type` and `role`.
+The test gateway reads requests with these shapes in two ways:
+
+* Leniently (`tollbridge.testing.validation`): `null` means the same as an omitted field, and values that
+  gateways accept beyond the specification are allowed.
+* Strictly (`tollbridge.testing.strict`): exactly what the specification's JSON schema allows. The fields in
+  `Shape.not_null` may be omitted but must not be null, and `strict` rejects the additional values.
+
+Fields that are not listed here are ignored. The shapes of input items, content parts and tools depend on
+`type` and `role`; look them up in the tables `ITEMS`, `CONTENT` and `ALLOWED_CONTENT`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
 from tollbridge.types.text import MAX_FILE_DATA, MAX_IMAGE_URL, MAX_TEXT
 
+Object = dict[str, Any]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+ShortText = Annotated[str, Meta(max_length=64)]
+MetadataValue = Annotated[str, Meta(max_length=512)]
 CallId = Annotated[str, Meta(min_length=1, max_length=64)]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
-Content = Text | list[dict[str, Any]]
+Content = Text | list[Object]
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+ToolMode = Literal["none", "auto", "required"]
 
 
-class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
-    # Gateways take more efforts than the specification lists.
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all request shapes.
+
+    Attributes:
+        not_null: Names of the optional fields for which the specification does not allow null.
+    """
+
+    not_null: ClassVar[frozenset[str]] = frozenset()
+
+
+# --- The request body ---
+
+
+class Reasoning(Shape, frozen=True, kw_only=True):
+    # Gateways accept more efforts than the specification lists, see EXTRA_EFFORTS.
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["concise", "detailed", "auto"] | None = None
 
 
-class TextFormat(msgspec.Struct, frozen=True, kw_only=True):
+class TextFormat(Shape, frozen=True, kw_only=True):
+    not_null = frozenset({"name", "description", "schema"})
+
+    # "json_object" is not in the specification; OpenAI's API has it.
     type: Literal["text", "json_object", "json_schema"]
-    name: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    name: str | None = None
     description: str | None = None
-    schema: dict[str, Any] | None = None
+    schema: Object | None = None
     strict: bool | None = None
 
 
-class TextOptions(msgspec.Struct, frozen=True, kw_only=True):
+class TextOptions(Shape, frozen=True, kw_only=True):
+    not_null = frozenset({"verbosity"})
+
     format: TextFormat | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class FunctionTool(msgspec.Struct, frozen=True, kw_only=True):
-    type: Literal["function"]
-    name: Name
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
+class StreamOptions(Shape, frozen=True, kw_only=True):
+    not_null = frozenset({"include_obfuscation"})
+
+    include_obfuscation: bool | None = None
 
 
-class CreateBody(msgspec.Struct, frozen=True, kw_only=True):
-    model: str
-    input: Text | list[dict[str, Any]] | None = None
+class CreateResponseBody(Shape, frozen=True, kw_only=True):
+    """The body of `POST /responses`, as the specification's JSON schema defines it."""
+
+    not_null = frozenset({"include", "stream", "background", "truncation", "store", "service_tier"})
+
+    model: str | None = None
+    input: Content | None = None
     previous_response_id: str | None = None
     include: list[str] | None = None
-    tools: Annotated[list[dict[str, Any]], Meta(max_length=1024)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
-    metadata: (
-        Annotated[
-            dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
-            Meta(max_length=16),
-        ]
-        | None
-    ) = None
+    tools: list[Object] | None = None
+    tool_choice: ToolMode | Object | None = None
+    metadata: Annotated[dict[str, MetadataValue], Meta(max_length=16)] | None = None
     text: TextOptions | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
     parallel_tool_calls: bool | None = None
     stream: bool | None = None
-    stream_options: dict[str, Any] | None = None
+    stream_options: Object | None = None
     background: bool | None = None
     max_output_tokens: Annotated[int, Meta(ge=16)] | None = None
     max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
     reasoning: Reasoning | None = None
-    safety_identifier: Annotated[str, Meta(max_length=64)] | None = None
-    prompt_cache_key: Annotated[str, Meta(max_length=64)] | None = None
+    safety_identifier: ShortText | None = None
+    prompt_cache_key: ShortText | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    instructions: Text | None = None
+    instructions: str | None = None
     store: bool | None = None
     service_tier: Literal["auto", "default", "flex", "priority"] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
 
-class CompactBody(msgspec.Struct, frozen=True, kw_only=True):
+class CreateBody(CreateResponseBody, frozen=True, kw_only=True):
+    """The body of `POST /responses` with the limits that servers enforce.
+
+    The specification gives these limits only in descriptions, or not at all. Its JSON schema does not have
+    them, and it also allows a request without a model.
+    """
+
     model: str
-    input: Text | list[dict[str, Any]] | None = None
+    tools: Annotated[list[Object], Meta(max_length=1024)] | None = None
+    metadata: Annotated[dict[ShortText, MetadataValue], Meta(max_length=16)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    instructions: Text | None = None
+
+
+class CompactBody(Shape, frozen=True, kw_only=True):
+    """The body of `POST /responses/compact`."""
+
+    model: str
+    input: Content | None = None
     previous_response_id: str | None = None
     instructions: Text | None = None
-    prompt_cache_key: Annotated[str, Meta(max_length=64)] | None = None
+    prompt_cache_key: ShortText | None = None
 
 
-# --- input items -----------------------------------------------------------------------------------------
+# Values of `reasoning.effort` that gateways accept and the specification does not list.
+EXTRA_EFFORTS = frozenset({"minimal", "max"})
+# The values of `include` in the specification. Gateways accept others too.
+INCLUDABLE = ("reasoning.encrypted_content", "message.output_text.logprobs")
 
 
-class ItemReference(msgspec.Struct, frozen=True, kw_only=True):
+# --- Tools ---
+
+
+class FunctionTool(Shape, frozen=True, kw_only=True):
+    not_null = frozenset({"strict"})
+
+    type: Literal["function"]
+    name: Name
+    description: str | None = None
+    parameters: Object | None = None
+    strict: bool | None = None
+
+
+class FunctionChoice(Shape, frozen=True, kw_only=True):
+    type: Literal["function"]
+    name: str
+
+
+class AllowedTools(Shape, frozen=True, kw_only=True):
+    not_null = frozenset({"mode"})
+
+    type: Literal["allowed_tools"]
+    tools: Annotated[list[FunctionChoice], Meta(min_length=1, max_length=128)]
+    mode: ToolMode | None = None
+
+
+# Values of `tool_choice` that are objects, by `type`.
+TOOL_CHOICES: dict[str, type[Shape]] = {"function": FunctionChoice, "allowed_tools": AllowedTools}
+
+
+# --- Input items ---
+
+
+class ItemReference(Shape, frozen=True, kw_only=True):
     id: str
 
 
-class MessageItem(msgspec.Struct, frozen=True, kw_only=True):
+class MessageItem(Shape, frozen=True, kw_only=True):
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
     id: str | None = None
     status: str | None = None
+
+
+class AssistantMessageItem(MessageItem, frozen=True, kw_only=True):
+    not_null = frozenset({"phase"})
+
     phase: Literal["commentary", "final_answer"] | None = None
 
 
-class FunctionCallItem(msgspec.Struct, frozen=True, kw_only=True):
+class FunctionCallItem(Shape, frozen=True, kw_only=True):
     call_id: CallId
     name: Name
-    arguments: Text
+    arguments: str
     id: str | None = None
-    status: Literal["in_progress", "completed", "incomplete"] | None = None
+    status: ItemStatus | None = None
 
 
-class FunctionCallOutputItem(msgspec.Struct, frozen=True, kw_only=True):
+class LimitedFunctionCallItem(FunctionCallItem, frozen=True, kw_only=True):
+    """A function call with the length limit that servers enforce and the specification does not have."""
+
+    arguments: Text
+
+
+class FunctionCallOutputItem(Shape, frozen=True, kw_only=True):
     call_id: CallId
     output: Content
     id: str | None = None
-    status: Literal["in_progress", "completed", "incomplete"] | None = None
+    status: ItemStatus | None = None
 
 
-class ReasoningItem(msgspec.Struct, frozen=True, kw_only=True):
-    summary: list[dict[str, Any]]
+class ReasoningItem(Shape, frozen=True, kw_only=True):
+    summary: list[Object]
     id: str | None = None
-    # The specification's requests have no raw reasoning; clients that replay what they were sent do.
-    content: list[dict[str, Any]] | None = None
+    # The specification allows only null here. Clients that send received items back include raw reasoning.
+    content: list[Object] | None = None
     encrypted_content: str | None = None
 
 
-class CompactionItem(msgspec.Struct, frozen=True, kw_only=True):
+class CompactionItem(Shape, frozen=True, kw_only=True):
     encrypted_content: Text
     id: str | None = None
 
 
-class ImageGenerationItem(msgspec.Struct, frozen=True, kw_only=True):
-    """Not of the specification: what the demo model makes, and clients send back."""
+class ImageGenerationItem(Shape, frozen=True, kw_only=True):
+    """An image that the demo model created and the client sends back. Not part of the specification."""
 
     id: str
     result: Annotated[str, Meta(max_length=MAX_FILE_DATA)] | None = None
     status: str | None = None
 
 
-ITEMS: dict[str, type[msgspec.Struct]] = {
-    "message": MessageItem,
+# The input items of the specification by `type`, except messages.
+SPECIFIED_ITEMS: dict[str, type[Shape]] = {
+    "item_reference": ItemReference,
+    "reasoning": ReasoningItem,
+    "compaction": CompactionItem,
     "function_call": FunctionCallItem,
+    "function_call_output": FunctionCallOutputItem,
+}
+# Messages by `role`. In the specification only messages of the assistant have a `phase`.
+SPECIFIED_MESSAGES: dict[str, type[Shape]] = {
+    "user": MessageItem,
+    "system": MessageItem,
+    "developer": MessageItem,
+    "assistant": AssistantMessageItem,
+}
+# The input items that the lenient reader accepts, by `type`.
+ITEMS: dict[str, type[Shape]] = {
+    "message": AssistantMessageItem,
+    "function_call": LimitedFunctionCallItem,
     "function_call_output": FunctionCallOutputItem,
     "reasoning": ReasoningItem,
     "compaction": CompactionItem,
@@ -151,33 +259,48 @@ ITEMS: dict[str, type[msgspec.Struct]] = {
 }
 
 
-# --- content parts ---------------------------------------------------------------------------------------
+# --- Content parts ---
 
 
-class TextContent(msgspec.Struct, frozen=True, kw_only=True):
+class TextContent(Shape, frozen=True, kw_only=True):
     text: Text
 
 
-class RefusalContent(msgspec.Struct, frozen=True, kw_only=True):
+class UrlCitation(Shape, frozen=True, kw_only=True):
+    type: Literal["url_citation"]
+    start_index: Annotated[int, Meta(ge=0)]
+    end_index: Annotated[int, Meta(ge=0)]
+    url: str
+    title: str
+
+
+class OutputTextContent(TextContent, frozen=True, kw_only=True):
+    not_null = frozenset({"annotations"})
+
+    annotations: list[UrlCitation] | None = None
+
+
+class RefusalContent(Shape, frozen=True, kw_only=True):
     refusal: Text
 
 
-class ImageContent(msgspec.Struct, frozen=True, kw_only=True):
+class ImageContent(Shape, frozen=True, kw_only=True):
     image_url: Annotated[str, Meta(max_length=MAX_IMAGE_URL)] | None = None
     detail: Literal["low", "high", "auto"] | None = None
 
 
-class FileContent(msgspec.Struct, frozen=True, kw_only=True):
+class FileContent(Shape, frozen=True, kw_only=True):
     filename: str | None = None
     file_data: Annotated[str, Meta(max_length=MAX_FILE_DATA)] | None = None
     file_url: str | None = None
 
 
-class VideoContent(msgspec.Struct, frozen=True, kw_only=True):
+class VideoContent(Shape, frozen=True, kw_only=True):
     video_url: str
 
 
-CONTENT: dict[str, type[msgspec.Struct]] = {
+# The content parts that the lenient reader accepts, by `type`.
+CONTENT: dict[str, type[Shape]] = {
     "input_text": TextContent,
     "output_text": TextContent,
     "text": TextContent,
@@ -188,9 +311,13 @@ CONTENT: dict[str, type[msgspec.Struct]] = {
     "input_file": FileContent,
     "input_video": VideoContent,
 }
+# In the specification, output text has only citations of URLs as annotations. Servers also send other
+# kinds, and clients send them back, so the lenient reader does not check annotations.
+SPECIFIED_CONTENT: dict[str, type[Shape]] = {**CONTENT, "output_text": OutputTextContent}
 
-# Which content each kind of item may hold.
-ALLOWED: dict[str, frozenset[str]] = {
+# The types of content parts that each kind of item can contain: by role for messages, by field for
+# reasoning items, else by type.
+ALLOWED_CONTENT: dict[str, frozenset[str]] = {
     "user": frozenset({"input_text", "input_image", "input_file"}),
     "system": frozenset({"input_text"}),
     "developer": frozenset({"input_text"}),
@@ -199,3 +326,19 @@ ALLOWED: dict[str, frozenset[str]] = {
     "summary": frozenset({"summary_text"}),
     "reasoning": frozenset({"reasoning_text", "output_text", "text"}),
 }
+
+
+def content_fields(item: Object) -> list[tuple[str, frozenset[str]]]:
+    """Return the fields of an input item that can hold content parts, each with the allowed part types.
+
+    Args:
+        item: An input item that has a `type` and, if it is a message, a valid `role`.
+    """
+    match item["type"]:
+        case "message":
+            return [("content", ALLOWED_CONTENT[item["role"]])]
+        case "function_call_output":
+            return [("output", ALLOWED_CONTENT["function_call_output"])]
+        case "reasoning":
+            return [("summary", ALLOWED_CONTENT["summary"]), ("content", ALLOWED_CONTENT["reasoning"])]
+    return []

@@ -1,4 +1,4 @@
-"""Images are measured by their bytes, whatever is wrong with them."""
+"""Type and size of images are read from their bytes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.testing.validation import read_picture, split_data_url
+from tollbridge.testing.validation import read_image, split_data_url
 from tollbridge.types.media import draw_png
 
-# The first bytes of files as their formats lay them down, with a size in them.
+# The first bytes of files of each format, with a size.
 JPEG = (
     b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"
     b"\xff\xc0\x00\x11\x08" + struct.pack(">HH", 480, 640) + b"\x03\x01\x22\x00\x02\x11\x01\x03\x11\x01"
@@ -41,24 +41,24 @@ WEBP_EXTENDED = (
     ],
 )
 def test_an_image_is_measured(data: bytes, mime: str) -> None:
-    picture = read_picture(data)
+    picture = read_image(data)
     assert picture is not None
     assert (picture.mime, picture.size) == (mime, (640, 480))
     assert str(picture) == f"{mime}, 640 × 480 pixels"
 
 
-def test_what_is_no_image_is_none() -> None:
-    assert read_picture(b"%PDF-1.7") is None
-    assert read_picture(b"Hello") is None
+def test_other_bytes_are_not_an_image() -> None:
+    assert read_image(b"%PDF-1.7") is None
+    assert read_image(b"Hello") is None
 
 
 @given(st.sampled_from([draw_png(), JPEG, GIF, WEBP_LOSSY, WEBP_LOSSLESS, WEBP_EXTENDED]), st.data())
-def test_an_image_cut_short_or_broken_is_no_exception(image: bytes, data: st.DataObject) -> None:
+def test_a_truncated_or_corrupt_image_raises_nothing(image: bytes, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(image)))
-    read_picture(image[:cut] + data.draw(st.binary(max_size=20)))
+    read_image(image[:cut] + data.draw(st.binary(max_size=20)))
 
 
 @pytest.mark.parametrize("url", ["", "data:", "data:image/png,abc", "data:image/png;base64,***", "http://x/"])
-def test_what_is_no_data_url_says_so(url: str) -> None:
+def test_other_urls_are_an_error(url: str) -> None:
     with pytest.raises(ValueError, match=r"data URL|base64"):
         split_data_url(url)

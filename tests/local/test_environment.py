@@ -3,7 +3,7 @@ from __future__ import annotations
 from tollbridge.local.fetch import environment_without_keys
 
 
-def test_keys_are_not_handed_on_and_everything_else_is() -> None:
+def test_the_environment_of_child_processes_has_no_keys() -> None:
     given = {
         "PATH": "/bin",
         "TOLLBRIDGE_API_KEY_WORK": "a",

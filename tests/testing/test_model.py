@@ -1,4 +1,4 @@
-"""What the scripted model says to what."""
+"""The answers of the scripted model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.testing.client import LIST_DIR, WEATHER, Answer, Client, assistant, calls, result, user
 
-from tollbridge.testing.validation import read_picture
+from tollbridge.testing.validation import read_image
 from tollbridge.types.media import draw_png
 
 AGENT_TOOLS: list[dict[str, Any]] = [
@@ -26,7 +26,7 @@ async def test_the_same_request_gets_the_same_answer(client: Client) -> None:
     assert (await client.ask("Hello")).text == (await client.ask("Hello")).text
 
 
-async def test_it_shows_what_it_received(client: Client) -> None:
+async def test_the_answer_describes_what_the_model_received(client: Client) -> None:
     said = [{"role": "developer", "content": "Be kind."}, user("One"), assistant("Two"), user("Three")]
     answer = await client.ask(said, instructions="Be brief.", tools=[WEATHER])
     assert answer.text == (
@@ -35,7 +35,7 @@ async def test_it_shows_what_it_received(client: Client) -> None:
     )
 
 
-async def test_it_reads_the_request_out_of_an_editors_wrapping(client: Client) -> None:
+async def test_the_request_is_extracted_from_the_context_of_an_editor(client: Client) -> None:
     wrapped = "<context>A tool to draw an image</context><userRequest>\nHello\n</userRequest>"
     assert (await client.ask(wrapped, tools=[WEATHER])).text.startswith("You said “Hello”.")
 
@@ -50,12 +50,12 @@ async def test_it_reads_the_request_out_of_an_editors_wrapping(client: Client) -
         ("use a tool", "create_file"),
     ],
 )
-async def test_it_calls_the_tool_that_is_asked_for(client: Client, asked: str, name: str) -> None:
+async def test_the_requested_tool_is_called(client: Client, asked: str, name: str) -> None:
     [call] = calls((await client.ask(asked, tools=AGENT_TOOLS)).json)
     assert call["name"] == name
 
 
-async def test_it_calls_no_tool_unasked(client: Client) -> None:
+async def test_no_tool_is_called_without_a_request(client: Client) -> None:
     assert calls((await client.ask("Hello there", tools=AGENT_TOOLS)).json) == []
 
 
@@ -67,36 +67,36 @@ async def test_it_calls_no_tool_unasked(client: Client) -> None:
         ("list the directory", "path"),
     ],
 )
-async def test_arguments_come_from_the_request(client: Client, asked: str, path: str) -> None:
+async def test_arguments_are_taken_from_the_request(client: Client, asked: str, path: str) -> None:
     [call] = calls((await client.ask(asked, tools=AGENT_TOOLS)).json)
     assert json.loads(call["arguments"]) == {"path": path}
 
 
-async def test_it_finds_a_path_in_the_editors_context(client: Client) -> None:
+async def test_a_path_is_found_in_the_context_of_an_editor(client: Client) -> None:
     said = [user("<workspace_info>I work in /srv/me/project</workspace_info>"), user("List the directory")]
     [call] = calls((await client.ask(said, tools=AGENT_TOOLS)).json)
     assert json.loads(call["arguments"]) == {"path": "/srv/me/project"}
 
 
-async def test_tool_choice_none_means_none(client: Client) -> None:
+async def test_tool_choice_none_prevents_tool_calls(client: Client) -> None:
     assert calls((await client.ask("Use a tool", tools=[WEATHER], tool_choice="none")).json) == []
 
 
-async def test_allowed_tools_are_the_only_ones(client: Client) -> None:
+async def test_only_allowed_tools_are_called(client: Client) -> None:
     choice = {"type": "allowed_tools", "tools": [{"type": "function", "name": "get_weather"}]}
     asked = "call list_dir, with a tool"
     [call] = calls((await client.ask(asked, tools=[LIST_DIR, WEATHER], tool_choice=choice)).json)
     assert call["name"] == "get_weather"
 
 
-async def test_it_quotes_a_tools_result(client: Client) -> None:
+async def test_the_answer_quotes_the_result_of_a_tool(client: Client) -> None:
     asked = user("What is the weather?")
     [call] = calls((await client.ask([asked], tools=[WEATHER])).json)
     answer = await client.ask([asked, call, result(call["call_id"], "Sunny, 21 °C")], tools=[WEATHER])
     assert answer.text.startswith("The tool get_weather answered: “Sunny, 21 °C”.")
 
 
-async def test_it_quotes_every_result_of_parallel_calls(client: Client) -> None:
+async def test_the_answer_quotes_every_result_of_parallel_calls(client: Client) -> None:
     asked = user("Both in parallel")
     tools = [WEATHER, LIST_DIR]
     made = calls((await client.ask([asked], tools=tools)).json)
@@ -106,37 +106,37 @@ async def test_it_quotes_every_result_of_parallel_calls(client: Client) -> None:
     assert "list_dir answered: “result 1”" in answer.text
 
 
-async def test_it_sees_images_by_their_bytes_and_not_their_label(client: Client) -> None:
+async def test_images_are_identified_by_their_bytes_and_not_by_their_media_type(client: Client) -> None:
     content = [{"type": "input_text", "text": "What is this?"}, image(draw_png(7, 5), "image/jpeg")]
     assert "I see image/png, 7 × 5 pixels." in (await client.ask([user(content)])).text
 
 
-async def test_it_sees_images_in_tool_results(client: Client) -> None:
+async def test_images_in_tool_results_are_described(client: Client) -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "shoot", "arguments": "{}"}
     said = [user("Take a screenshot"), call, result("c1", [image(draw_png(4, 4))])]
     assert "I see image/png, 4 × 4 pixels." in (await client.ask(said)).text
 
 
-async def test_it_does_not_fetch_a_url(client: Client) -> None:
+async def test_urls_are_not_fetched(client: Client) -> None:
     content = [{"type": "input_image", "image_url": "http://example.invalid/picture.png"}]
     assert "an image at a URL, which I do not fetch" in (await client.ask([user(content)])).text
 
 
-async def test_it_draws_a_real_png(client: Client) -> None:
+async def test_a_generated_image_is_a_real_png(client: Client) -> None:
     response = (await client.ask("Draw a bridge")).json
-    picture = read_picture(base64.b64decode(response["output"][0]["result"]))
+    picture = read_image(base64.b64decode(response["output"][0]["result"]))
     assert picture is not None
     assert picture.size == (2, 2)
 
 
-async def test_what_it_made_may_be_sent_back(client: Client) -> None:
+async def test_output_items_can_be_sent_back(client: Client) -> None:
     asked = user("Think and draw a bridge")
     made = (await client.ask([asked], include=["reasoning.encrypted_content"])).json["output"]
     assert [item["type"] for item in made] == ["reasoning", "image_generation_call", "message"]
     assert (await client.ask([asked, *made, user("Thanks")])).status == 200
 
 
-async def test_effort_sets_how_long_it_thinks(client: Client) -> None:
+async def test_the_effort_sets_the_length_of_the_reasoning(client: Client) -> None:
     async def thought(effort: str) -> int:
         answer = await client.ask("Hello", reasoning={"effort": effort})
         tokens: int = answer.json["usage"]["output_tokens_details"]["reasoning_tokens"]
@@ -154,23 +154,23 @@ async def test_structured_output_follows_its_schema(client: Client) -> None:
     assert json.loads(answer.text) == {"n": 1, "s": "a"}
 
 
-async def test_a_long_answer_is_as_long_as_asked(client: Client) -> None:
+async def test_a_long_answer_has_the_requested_length(client: Client) -> None:
     answer = await client.ask("long 500")
     assert answer.text.endswith(" w499 w500")
     assert answer.json["usage"]["output_tokens"] >= 500
 
 
-async def test_the_plain_model_neither_thinks_nor_draws(client: Client) -> None:
+async def test_the_plain_model_has_no_reasoning_and_no_images(client: Client) -> None:
     answer = await client.post("/responses", {"model": "tollbridge/plain", "input": "Think and draw"})
     assert [item["type"] for item in answer.json["output"]] == ["message"]
 
 
-async def test_words_of_a_scenario_ask_too(client: Client) -> None:
+async def test_a_scenario_adds_words_to_the_request(client: Client) -> None:
     answer: Answer = await client.ask("Hello fault:refusal")
     assert answer.json["output"][0]["content"][0]["type"] == "refusal"
 
 
-async def test_pages_of_text_ask_for_nothing(client: Client) -> None:
+async def test_long_texts_are_not_searched_for_words(client: Client) -> None:
     pages = "Draw a long, slow picture with a tool and think about its length. " * 20
     answer = await client.ask(pages, tools=[WEATHER])
     assert [item["type"] for item in answer.json["output"]] == ["message"]

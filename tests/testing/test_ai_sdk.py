@@ -1,4 +1,4 @@
-"""The AI SDK's protocol at the embedded gateway: streamed, whole and refused, and two backends compared."""
+"""The AI SDK's protocol of the gateway: streams, answers in one body, errors, and both protocols compared."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def post(gateway: Gateway, body: Any, **named: Any) -> tuple[int, Any]:
         return reply.status, await reply.json()
 
 
-async def test_a_whole_answer_has_everything_a_streamed_one_has() -> None:
+async def test_an_answer_in_one_body_has_everything_that_a_streamed_answer_has() -> None:
     async with Gateway() as gateway:
         status, answer = await post(gateway, prompt("Think, then cite"))
     assert status == 200
@@ -80,7 +80,7 @@ async def streamed(gateway: Gateway, text: str, scenario: str = "demo") -> bytes
     ],
 )
 @pytest.mark.parametrize("by", ["header", "question"])
-async def test_faults_of_the_bytes_are_in_the_bytes(
+async def test_faults_of_the_framing_apply_to_this_protocol_too(
     scenario: str, shown: Callable[[bytes], bool], by: str
 ) -> None:
     async with Gateway() as gateway:
@@ -95,13 +95,13 @@ async def test_faults_of_the_bytes_are_in_the_bytes(
     ("name", "kind"),
     [("disconnect", aiohttp.ClientError), ("garbage", ValueError), ("no-terminal", ValueError)],
 )
-async def test_a_whole_answer_fails_as_a_streamed_one_does(name: str, kind: type[Exception]) -> None:
+async def test_an_answer_in_one_body_fails_like_a_streamed_answer(name: str, kind: type[Exception]) -> None:
     async with Gateway(scenario=name) as gateway:
         with pytest.raises(kind):
             await post(gateway, prompt("Hello"))
 
 
-async def test_settings_the_model_does_not_know_are_warned_of() -> None:
+async def test_unsupported_options_cause_warnings() -> None:
     body = {**prompt("Hi"), "seed": 1, "topK": 5}
     async with Gateway() as gateway:
         _, new = await post(gateway, body, spec=4)
@@ -121,7 +121,7 @@ async def test_settings_the_model_does_not_know_are_warned_of() -> None:
         (prompt("Hi"), {"model": "no/such"}, 404, "model_not_found"),
     ],
 )
-async def test_a_refusal_has_the_protocols_own_type(body: Any, named: Any, status: int, kind: str) -> None:
+async def test_an_error_has_the_type_of_this_protocol(body: Any, named: Any, status: int, kind: str) -> None:
     async with Gateway() as gateway:
         answered, error = await post(gateway, body, **named)
     assert (answered, error["error"]["type"]) == (status, kind)
@@ -129,7 +129,7 @@ async def test_a_refusal_has_the_protocols_own_type(body: Any, named: Any, statu
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-async def test_a_failure_half_way_keeps_what_was_said(backend: Backend) -> None:
+async def test_a_failure_mid_stream_keeps_the_output_before_it(backend: Backend) -> None:
     said: list[Part] = []
     async with Gateway(scenario="failed") as gateway, open_client(backend, gateway.url) as client:
         with pytest.raises(BridgeError) as caught:
@@ -149,7 +149,7 @@ def question(text: str) -> ChatRequest:
     "text", ["Hello", "Think about it", "Use the tool read_file", "Draw an image", "Cite"]
 )
 async def test_both_backends_give_the_same_answer(text: str) -> None:
-    """The plan for a migration: the same conversation through either protocol, and nothing differs."""
+    """The same conversation over either protocol gives the same result."""
     answers = []
     for backend in BACKENDS:
         parts: list[Part] = []
@@ -160,7 +160,7 @@ async def test_both_backends_give_the_same_answer(text: str) -> None:
 
 
 def _shown(parts: list[Part]) -> dict[str, list[Any]]:
-    """By kind, without the ids that are new each time; how text is cut is no part of the answer."""
+    """Return the events by kind, without ids, which are random, and with the deltas of a text joined."""
     shown: dict[str, list[Any]] = {}
     for part in parts:
         value: Any = part
@@ -178,7 +178,7 @@ def _shown(parts: list[Part]) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("spec", [2, 3, 4])
-async def test_a_wrong_key_is_refused_and_not_shown(spec: Literal[2, 3, 4]) -> None:
+async def test_a_wrong_key_is_rejected_and_not_shown(spec: Literal[2, 3, 4]) -> None:
     async with Gateway(api_key="right-key") as gateway:
         base = gateway.url.removesuffix("/v1") + PATHS[spec]
         async with AiSdkClient(base, "wrong-key", spec=spec) as client:
@@ -197,12 +197,12 @@ async def test_a_wrong_key_is_refused_and_not_shown(spec: Literal[2, 3, 4]) -> N
         ("https://example.com", "https://example.com/v4/ai"),
     ],
 )
-def test_the_other_protocol_is_found_beside_the_first(base: str, url: str) -> None:
+def test_the_url_of_the_ai_sdk_protocol_is_derived_from_the_base_url(base: str, url: str) -> None:
     assert open_client("ai-sdk", base).base_url == url
     assert open_client("openresponses", base).base_url == base.rstrip("/")
 
 
-def test_every_form_of_a_prompt_is_the_request_it_means() -> None:
+def test_every_form_of_a_prompt_is_converted_to_an_equivalent_request() -> None:
     inline = "data:image/png;base64,AAAA"
     asked = read_call(
         {
@@ -306,7 +306,7 @@ def _result(output: dict[str, Any]) -> dict[str, Any]:
     return {"type": "tool-result", "toolCallId": "c", "toolName": "look", "output": output}
 
 
-async def test_a_body_made_by_hand_is_sent_as_it_is() -> None:
+async def test_a_custom_body_is_sent_unchanged() -> None:
     async with Gateway() as gateway, open_client("ai-sdk", gateway.url) as client:
         events = [event async for event in client.stream({"model": "tollbridge/demo", **prompt("Hello")})]
         with pytest.raises(RequestError, match="names no model"):
