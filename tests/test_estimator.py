@@ -143,8 +143,8 @@ def test_a_warning_says_how_much_and_of_what() -> None:
     asked = request(MESSAGES)
     estimator.refused(asked, ContextTooLong("too long", tokens=190_000))
     near, over = (estimator.preflight(asked, window).warning for window in (200_000, 180_000))
-    assert near == "The prompt is about 190,000 tokens, 95% of the 200,000 that fit."
-    assert over == "The prompt is about 190,000 tokens, more than the 180,000 that fit."
+    assert near == "The prompt uses about 190,000 of 200,000 tokens (95 %)."
+    assert over == "The prompt uses about 190,000 tokens, more than the limit of 180,000."
 
 
 def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
@@ -175,20 +175,20 @@ def test_what_others_write_is_no_lesson_unless_it_changes_a_count(tmp_path: Path
         one.estimate_text(model, PROSE)
     asked = request(MESSAGES)
     one.estimate_request(asked)
-    before = one.lesson
+    before = one.revision
     tracker = Database(tmp_path / "store.db")
-    tracker.run("INSERT INTO outcome (model, method, plain, estimate, actual) VALUES ('m', 'x', 1, 1, 1)")
+    tracker.execute("INSERT INTO outcome (model, method, plain, estimate, actual) VALUES ('m', 'x', 1, 1, 1)")
     one.estimate_request(asked)
-    assert one.lesson == before
+    assert one.revision == before
     # An exact count stays exact, however much is learned of what surrounds it.
     exact = msgspec.structs.replace(asked, model="openai/gpt-5")
     other.calibrate_request(exact, Usage(one.estimate_request(exact).tokens + 3))
     one.calibrate_request(exact, Usage(one.estimate_request(exact).tokens + 3))
     one.estimate_request(asked)
-    assert one.lesson == before
+    assert one.revision == before
     other.calibrate_request(asked, Usage(hidden_count(asked)))
     one.estimate_request(asked)
-    assert one.lesson > before
+    assert one.revision > before
     for each in (one, other, tracker):
         each.close()
 
@@ -197,7 +197,7 @@ def test_what_others_write_is_no_lesson_unless_it_changes_a_count(tmp_path: Path
 def test_a_store_that_another_process_holds_costs_one_lesson_and_delays_no_estimate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tollbridge.storage.database.PATIENCE", 0.3)
+    monkeypatch.setattr("tollbridge.storage.database.BUSY_TIMEOUT", 0.3)
     estimator, asked = HybridTokenEstimator(tmp_path / "store.db"), request(MESSAGES)
     holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
@@ -207,7 +207,7 @@ def test_a_store_that_another_process_holds_costs_one_lesson_and_delays_no_estim
             started = time.monotonic()
             assert estimator.estimate_request(asked).method == "estimated"
             assert time.monotonic() - started < 0.2
-    assert "what this request taught is lost" in caplog.text
+    assert "calibration from this request was not saved" in caplog.text
     holder.execute("ROLLBACK")
     holder.close()
     # The store is still there, for this process and the next.
@@ -234,7 +234,7 @@ def test_a_store_that_cannot_be_opened_costs_only_its_memory(
     (tmp_path / "store.db").mkdir()
     with caplog.at_level(logging.WARNING):
         estimator = HybridTokenEstimator(tmp_path / "store.db")
-    assert "cannot be used" in caplog.text
+    assert "Cannot use the database" in caplog.text
     assert estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
     assert estimator.estimate_conversation(MODEL, MESSAGES).method == "actual"
 
@@ -246,7 +246,7 @@ def test_a_store_that_fails_later_does_not_fail_the_turn(
     estimator.close()
     with caplog.at_level(logging.WARNING):
         assert estimator.estimate_conversation(MODEL, MESSAGES).tokens > 0
-    assert "going on without it" in caplog.text
+    assert "continuing without saved calibration" in caplog.text
     assert estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tollbridge.tokens.prompts import last_word_of_user
+from tollbridge.tokens.prompts import find_last_user_message
 from tollbridge.types.messages import (
     ChatRequest,
     Message,
@@ -82,7 +82,7 @@ class Provider:
         return self.parts(answer) + reasoning
 
     def _reasoning(self, messages: Sequence[Message]) -> int:
-        since = messages[last_word_of_user(messages) + 1 :]
+        since = messages[find_last_user_message(messages) + 1 :]
         return sum(
             self._thought.get(id(message.parts), 0)
             for message in since

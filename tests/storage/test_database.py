@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.storage.holding import held
-from tollbridge.storage.database import STEPS, Database, StoreBusy, StoreUnusable
+from tollbridge.storage.database import MIGRATIONS, Database, StoreBusy, StoreUnusable
 
 
 def put(database: Database, name: str) -> None:
-    database.run("INSERT INTO learned (name, data) VALUES (?, ?)", (name, b""))
+    database.execute("INSERT INTO learned (name, data) VALUES (?, ?)", (name, b""))
 
 
 def names(database: Database) -> list[str]:
-    return [row[0] for row in database.rows("SELECT name FROM learned ORDER BY id")]
+    return [row[0] for row in database.query("SELECT name FROM learned ORDER BY id")]
 
 
 def test_a_file_and_its_folders_are_made(tmp_path: Path) -> None:
@@ -27,8 +27,8 @@ def test_a_file_and_its_folders_are_made(tmp_path: Path) -> None:
     database.close()
     again = Database(path)
     assert names(again) == ["one"]
-    assert again.rows("PRAGMA user_version") == [(len(STEPS),)]
-    assert again.rows("PRAGMA journal_mode") == [("wal",)]
+    assert again.query("PRAGMA user_version") == [(len(MIGRATIONS),)]
+    assert again.query("PRAGMA journal_mode") == [("wal",)]
     again.close()
 
 
@@ -36,13 +36,13 @@ def test_a_block_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
     database = Database(tmp_path / "store.db")
 
     def fail_halfway() -> None:
-        with database.writing():
+        with database.transaction():
             put(database, "lost")
             raise KeyError
 
     with pytest.raises(KeyError):
         fail_halfway()
-    with database.writing():
+    with database.transaction():
         put(database, "kept")
     assert names(database) == ["kept"]
     database.close()
@@ -50,11 +50,11 @@ def test_a_block_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_what_another_connection_wrote_is_noticed(tmp_path: Path) -> None:
     one, other = Database(tmp_path / "store.db"), Database(tmp_path / "store.db")
-    before = one.changes()
+    before = one.data_version()
     put(one, "own")
-    assert one.changes() == before
+    assert one.data_version() == before
     put(other, "other")
-    assert one.changes() != before
+    assert one.data_version() != before
     assert names(one) == ["own", "other"]
     one.close()
     other.close()
@@ -96,7 +96,7 @@ def test_damage_that_shows_later_is_set_aside_too(tmp_path: Path, caplog: pytest
     database.close()
     (aside,) = tmp_path.glob("store.db.damaged-*")
     assert aside.read_bytes() == spoiled
-    assert "was damaged" in caplog.text
+    assert "was corrupt" in caplog.text
 
 
 def test_a_block_in_which_the_damage_shows_is_done_again(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_a_block_in_which_the_damage_shows_is_done_again(tmp_path: Path) -> None
     database = Database(tmp_path / "store.db")
 
     def write() -> None:
-        with database.writing():
+        with database.transaction():
             put(database, "one")
             put(database, "two")
 
-    database.patiently(write)
+    database.retry_while_busy(write)
     assert names(database) == ["one", "two"]
     database.close()
 
@@ -139,8 +139,8 @@ def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
     database = Database(tmp_path / "store.db")
     database.close()
-    with pytest.raises(StoreUnusable, match="cannot be used"):
-        database.rows("SELECT 1")
+    with pytest.raises(StoreUnusable, match="Cannot use the database"):
+        database.query("SELECT 1")
 
 
 def test_a_file_of_a_later_version_is_left_as_it_is(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_file_of_a_later_version_is_left_as_it_is(tmp_path: Path) -> None:
     later.execute("CREATE TABLE tomorrow (x)")
     later.close()
     database = Database(path)
-    assert database.rows("PRAGMA user_version") == [(99,)]
+    assert database.query("PRAGMA user_version") == [(99,)]
     put(database, "still works")
     database.close()
 
@@ -159,19 +159,19 @@ def test_a_file_of_a_later_version_is_left_as_it_is(tmp_path: Path) -> None:
 def test_a_step_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "store.db"
     Database(path).close()
-    broken = (*STEPS, "CREATE TABLE half (x); CREATE TABLE broken syntax here")
-    monkeypatch.setattr("tollbridge.storage.database.STEPS", broken)
+    broken = (*MIGRATIONS, "CREATE TABLE half (x); CREATE TABLE broken syntax here")
+    monkeypatch.setattr("tollbridge.storage.database.MIGRATIONS", broken)
     with pytest.raises(StoreUnusable):
         Database(path)
     monkeypatch.undo()
     database = Database(path)
-    assert database.rows("SELECT name FROM sqlite_master WHERE name = 'half'") == []
+    assert database.query("SELECT name FROM sqlite_master WHERE name = 'half'") == []
     database.close()
 
 
 def test_a_process_that_is_waited_for_in_vain_is_not_waited_for_again(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    database, tries = Database(path, patience=0.2), list[float]()
+    database, tries = Database(path, timeout=0.2), list[float]()
 
     def write() -> None:
         tries.append(time.monotonic())
@@ -179,31 +179,31 @@ def test_a_process_that_is_waited_for_in_vain_is_not_waited_for_again(tmp_path: 
 
     with held(path):
         with pytest.raises(StoreBusy):
-            database.patiently(write)
+            database.retry_while_busy(write)
         assert len(tries) > 1
         for _ in range(3):
             tries.clear()
             with pytest.raises(StoreBusy):
-                database.patiently(write)
+                database.retry_while_busy(write)
             assert len(tries) == 1
     tries.clear()
-    database.patiently(write)
+    database.retry_while_busy(write)
     assert names(database) == ["try 1"]
     # What could be written is reason to be patient again.
     with held(path):
         tries.clear()
         with pytest.raises(StoreBusy):
-            database.patiently(write)
+            database.retry_while_busy(write)
         assert len(tries) > 1
     database.close()
 
 
 def test_who_is_in_a_hurry_waits_no_longer_than_said(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    database = Database(path, patience=1000)
-    database.hurry(0.1)
+    database = Database(path, timeout=1000)
+    database.set_timeout(0.1)
     with held(path), pytest.raises(StoreBusy):
-        database.patiently(lambda: put(database, "late"))
+        database.retry_while_busy(lambda: put(database, "late"))
     database.close()
 
 
@@ -213,8 +213,8 @@ def test_a_new_file_that_another_process_holds_is_opened_once_it_lets_go(tmp_pat
         database = Database(path)
         with pytest.raises(StoreBusy):
             put(database, "too early")
-        assert database.changes() == -1
+        assert database.data_version() == -1
     put(database, "in time")
     assert names(database) == ["in time"]
-    assert database.changes() >= 0
+    assert database.data_version() >= 0
     database.close()

@@ -39,7 +39,7 @@ def test_prefixes_are_found_by_chain_with_every_tool_set(store: LedgerStore) -> 
 
 def test_messages_are_found_by_key_however_many_are_asked_for(store: LedgerStore) -> None:
     rows = [(bytes([number // 256, number % 256]), number, 1) for number in range(2000)]
-    with store.writing():
+    with store.transaction():
         store.put_measured(rows)
     assert sorted(store.measured([row[0] for row in rows])) == rows
     assert store.measured([b"unknown"]) == []
@@ -73,13 +73,13 @@ def test_everything_can_be_forgotten(store: LedgerStore) -> None:
 
 def test_a_full_table_loses_its_oldest_rows(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "LIMITS", {"prefix": 100, "measured": 10, "learned": 10, "outcome": 10})
-    monkeypatch.setattr(tables, "_OFTEN", 7)
+    monkeypatch.setattr(tables, "_TRIM_INTERVAL", 7)
     store = LedgerTables(database)
     for number in range(500):
         store.put_measured([(str(number).encode(), number, 0)])
         store.put_prefix((str(number).encode(), b"", number, 0))
         store.put_prefix((b"asked for again and again", b"", number, 0))
-    (count,) = database.rows("SELECT count(*), (SELECT count(*) FROM measured) FROM prefix")
+    (count,) = database.query("SELECT count(*), (SELECT count(*) FROM measured) FROM prefix")
     assert 100 <= count[0] <= 100 + 2 * 7
     assert 10 <= count[1] <= 10 + 7
     assert store.prefixes([b"499"])
@@ -88,7 +88,7 @@ def test_a_full_table_loses_its_oldest_rows(database: Database, monkeypatch: pyt
 
 
 def test_a_full_memory_loses_its_oldest_entries() -> None:
-    store = MemoryStore(most=100)
+    store = MemoryStore(limit=100)
     for number in range(1000):
         store.put_measured([(str(number).encode(), number, 0)])
         store.put_prefix((str(number).encode(), b"", number, 0))

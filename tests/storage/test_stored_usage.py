@@ -117,7 +117,7 @@ async def test_a_file_that_cannot_be_used_does_not_stop_a_chat(
     (tmp_path / "store.db").mkdir()
     with caplog.at_level(logging.WARNING):
         tracker = open_tracker(tmp_path / "store.db")
-    assert "not written down" in caplog.text
+    assert "usage will not be recorded" in caplog.text
     async with Gateway() as gateway:
         await ask(gateway, tracker, "hello")
     assert tracker.requests() == 1
@@ -125,7 +125,7 @@ async def test_a_file_that_cannot_be_used_does_not_stop_a_chat(
 
 async def test_a_file_that_breaks_under_way_does_not_stop_a_chat(tracker: UsageTracker, path: Path) -> None:
     other = Database(path)
-    other.run("DROP TABLE usage")
+    other.execute("DROP TABLE usage")
     other.close()
     async with Gateway() as gateway:
         await ask(gateway, tracker, "hello")
@@ -146,7 +146,7 @@ async def test_a_file_that_another_process_holds_costs_its_rows_and_no_time(
             tracker.close()
             assert time.monotonic() - started < 8
     assert [record.getMessage().partition("; ")[2] for record in caplog.records] == [
-        "a request is not written down"
+        "the usage of one request was not recorded"
     ] * 2
     assert tracker.requests() == 2
     assert rows(path) == []

@@ -86,11 +86,11 @@ def test_a_request_whose_process_was_killed_is_interrupted_and_one_that_lives_is
     with other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"begun\n"
-        table.settle()
+        table.mark_interrupted()
         assert outcomes(table) == [("theirs", "running"), ("mine", "running")]
         other.kill()
         other.wait()
-    table.settle()
+    table.mark_interrupted()
     assert outcomes(table) == [("theirs", "interrupted"), ("mine", "running")]
     assert len(list(path.parent.glob("*-alive-*"))) == 1  # only ours is left
 
@@ -101,7 +101,7 @@ def test_a_row_that_was_never_ended_is_interrupted_once_its_process_has_left(
     leaving = UsageTable(Database(path))
     leaving.begin("left", "", "", 1.0)
     leaving.close()
-    table.settle()
+    table.mark_interrupted()
     assert outcomes(table) == [("left", "interrupted")]
 
 
@@ -119,7 +119,7 @@ def test_a_sign_of_life_lasts_until_it_is_taken_down(tmp_path: Path) -> None:
     sign = ProcessLock(tmp_path / "store.db")
     assert is_alive(tmp_path / "store.db", sign.name)
     assert is_alive(tmp_path / "store.db", sign.name)
-    sign.take_down()
+    sign.release()
     assert not is_alive(tmp_path / "store.db", sign.name)
     assert list(tmp_path.iterdir()) == []
 
@@ -135,7 +135,7 @@ def test_signs_that_were_left_behind_are_cleared_away_and_young_or_living_ones_a
         os.utime(path.with_name(f"store.db-alive-{name}"), (old, old))
     path.with_name("other.db-alive-killed").touch()
     os.utime(path.with_name("other.db-alive-killed"), (old, old))
-    table.settle()
+    table.mark_interrupted()
     left = {found.name for found in path.parent.glob("*-alive-*")}
     assert left == {"store.db-alive-young", f"store.db-alive-{living.name}", "other.db-alive-killed"}
-    living.take_down()
+    living.release()

@@ -46,5 +46,5 @@ def test_confidence_is_that_of_the_model_and_the_method() -> None:
 def test_a_model_without_a_record_borrows_that_of_the_method() -> None:
     rates = HitRates(OUTCOMES)
     assert rates.rate("new", "hybrid") == rates.rate("claude", "hybrid")
-    assert rates.seen("new") == 0
+    assert rates.count("new") == 0
     assert HitRates().rate("new", "hybrid") == 0.5

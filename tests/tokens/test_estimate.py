@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.tokens.talk import assistant, request, result, system, user
-from tollbridge.tokens.prompts import Content, last_word_of_user, read_message, read_toolset
+from tollbridge.tokens.prompts import Content, find_last_user_message, read_message, read_toolset
 from tollbridge.tokens.tokenizers import TextFeatures, family_of
 from tollbridge.types.messages import (
     DataPart,
@@ -47,7 +47,7 @@ def test_a_result_is_all_its_parts() -> None:
 
 def test_thinking_is_counted_apart() -> None:
     content = read(ThinkingPart("hello world"), TextPart("hello"))
-    assert content == Content(text=((0, 1),), thinking=((0, 2),), thinks=True)
+    assert content == Content(text=((0, 1),), thinking=((0, 2),), has_thinking=True)
 
 
 def test_names_count() -> None:
@@ -82,4 +82,4 @@ def test_the_schema_of_the_answer_counts() -> None:
     ],
 )
 def test_the_results_of_tools_are_not_the_users_word(messages: list[Message], place: int) -> None:
-    assert last_word_of_user(messages) == place
+    assert find_last_user_message(messages) == place

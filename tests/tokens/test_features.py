@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.tokens import features as categories
-from tollbridge.tokens.features import CATEGORIES, category, character_vector, table_of
+from tollbridge.tokens.features import CATEGORIES, build_table, categorize, estimate_categories
 from tollbridge.tokens.tokenizers import tokenizer
 
 KINDS = {
@@ -49,7 +49,7 @@ KINDS = {
 
 @pytest.mark.parametrize(("token", "kind"), KINDS.items())
 def test_a_token_is_of_the_kind_a_person_would_say(token: bytes, kind: str) -> None:
-    assert CATEGORIES[category(token)] == kind
+    assert CATEGORIES[categorize(token)] == kind
 
 
 def test_every_kind_has_an_example_here() -> None:
@@ -64,17 +64,17 @@ def test_characters_alone_come_close_to_the_tokenizer_on_what_editors_send() -> 
     ]
     engine = tokenizer()
     assert engine is not None
-    ours = sum(count for text in sources for _, count in character_vector(text))
+    ours = sum(count for text in sources for _, count in estimate_categories(text))
     assert ours == pytest.approx(sum(engine.count(text) for text in sources), rel=0.15)
 
 
 def test_the_table_is_what_sorting_every_token_gives() -> None:
     engine = splintr.Tokenizer.from_pretrained("o200k_base")
     packed = Path(categories.__file__).with_name("o200k.categories")
-    assert zlib.decompress(packed.read_bytes()) == table_of(engine.vocab_size, engine.decode_token_bytes)
+    assert zlib.decompress(packed.read_bytes()) == build_table(engine.vocab_size, engine.decode_token_bytes)
 
 
 @given(st.text())
 def test_characters_are_counted_whatever_they_are(text: str) -> None:
-    total = sum(count for _, count in character_vector(text))
+    total = sum(count for _, count in estimate_categories(text))
     assert total >= bool(text)

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from tollbridge.tokens.prompts import answer_fingerprint, chain, fingerprint, toolset_fingerprint
+from tollbridge.tokens.prompts import (
+    answer_fingerprint,
+    fingerprint,
+    prefix_fingerprints,
+    toolset_fingerprint,
+)
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
@@ -87,10 +92,10 @@ def test_tools_and_settings_are_fingerprinted_together() -> None:
 
 def test_a_prefix_is_known_by_all_that_is_in_it_and_by_its_model() -> None:
     messages = [fingerprint(message) for message in DIFFERENT]
-    links = chain("m", messages)
-    assert chain("m", messages[:5]) == links[:5]
-    assert chain("other", messages)[0] != links[0]
-    edited = chain("m", [*messages[:3], b"edited", *messages[4:]])
+    links = prefix_fingerprints("m", messages)
+    assert prefix_fingerprints("m", messages[:5]) == links[:5]
+    assert prefix_fingerprints("other", messages)[0] != links[0]
+    edited = prefix_fingerprints("m", [*messages[:3], b"edited", *messages[4:]])
     assert edited[:3] == links[:3]
     assert not set(edited[3:]) & set(links[3:])
 

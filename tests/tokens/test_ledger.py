@@ -78,7 +78,7 @@ def test_a_prompt_of_which_the_model_reads_less_shares_no_truth_with_one_it_read
 ) -> None:
     ledger, whole = Ledger(), request(START)
     edited = msgspec.structs.replace(whole, extra=extra)
-    assert ledger.record(edited, Usage(hidden_count(edited) // 2), surely=True)
+    assert ledger.record(edited, Usage(hidden_count(edited) // 2), trusted=True)
     assert ledger.estimate(edited).method == "actual"
     assert ledger.estimate(whole).method == "estimated"
     longer = request([*START, assistant("Done."), user("And now?")])
@@ -235,7 +235,7 @@ def test_a_model_that_changed_is_followed() -> None:
 def test_a_number_that_is_surely_about_this_prompt_is_not_doubted() -> None:
     ledger = Ledger()
     messages = grow(ledger, START, 6)
-    assert ledger.record(request(messages), Usage(200_001), surely=True)
+    assert ledger.record(request(messages), Usage(200_001), trusted=True)
     assert ledger.estimate(request(messages)).tokens == 200_001
     longer = request([*messages, assistant("Hm."), user("Go on.")])
     assert 200_001 < ledger.estimate(longer).tokens < 200_100

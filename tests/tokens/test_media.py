@@ -9,7 +9,7 @@ import pytest
 
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.openresponses.requests import translate_messages
-from tollbridge.tokens.images import media_tokens, pages, seconds, text_of
+from tollbridge.tokens.images import audio_seconds, count_pages, media_tokens, text_of
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, TextPart
 from tollbridge.types.reasoning import PACK_MIME
 
@@ -30,17 +30,17 @@ def sound(length: float) -> bytes:
 
 
 def test_pages_are_counted_where_they_can_be_seen() -> None:
-    assert pages(PDF) == 2
-    assert pages(b"%PDF-1.7 1 0 obj<</Count 12/Kids[2 0 R]/Type/Pages>>") == 12
+    assert count_pages(PDF) == 2
+    assert count_pages(b"%PDF-1.7 1 0 obj<</Count 12/Kids[2 0 R]/Type/Pages>>") == 12
 
 
 def test_bookmarks_are_no_pages() -> None:
-    assert pages(PDF + b"4 0 obj<</Type/Outlines/First 5 0 R/Count 480>>endobj") == 2
+    assert count_pages(PDF + b"4 0 obj<</Type/Outlines/First 5 0 R/Count 480>>endobj") == 2
 
 
 def test_pages_out_of_sight_are_counted_by_weight() -> None:
-    assert pages(b"%PDF-1.7" + bytes(200_000)) == 4
-    assert pages(b"%PDF-1.7") == 1
+    assert count_pages(b"%PDF-1.7" + bytes(200_000)) == 4
+    assert count_pages(b"%PDF-1.7") == 1
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_page_costs_what_the_provider_says(model: str, tokens: int) -> None:
 
 
 def test_sound_is_as_long_as_its_header_says() -> None:
-    assert seconds(sound(2.5)) == pytest.approx(2.5)
+    assert audio_seconds(sound(2.5)) == pytest.approx(2.5)
     assert media_tokens("google/gemini-2.5-pro", DataPart(sound(2.5), "audio/wav")) == 80
 
 

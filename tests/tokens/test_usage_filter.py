@@ -30,28 +30,28 @@ def test_the_size_of_a_prompt_includes_what_was_cached(usage: Usage, tokens: int
 
 def test_a_report_far_from_the_estimate_is_refused() -> None:
     gate = UsageFilter()
-    assert gate.judge("m", 1500, 1000, seen=100) is UsageVerdict.BELIEVED
-    assert gate.judge("m", 5, 1000, seen=100) is UsageVerdict.REFUSED
-    assert gate.judge("m", 90_000, 1000, seen=100) is UsageVerdict.REFUSED
+    assert gate.judge("m", 1500, 1000, reports=100) is UsageVerdict.ACCEPTED
+    assert gate.judge("m", 5, 1000, reports=100) is UsageVerdict.REJECTED
+    assert gate.judge("m", 90_000, 1000, reports=100) is UsageVerdict.REJECTED
 
 
 def test_a_new_model_may_surprise() -> None:
-    assert UsageFilter().judge("m", 2500, 1000, seen=0) is UsageVerdict.BELIEVED
-    assert UsageFilter().judge("m", 2500, 1000, seen=10) is UsageVerdict.REFUSED
-    assert UsageFilter().judge("m", 5000, 1000, seen=0) is UsageVerdict.REFUSED
+    assert UsageFilter().judge("m", 2500, 1000, reports=0) is UsageVerdict.ACCEPTED
+    assert UsageFilter().judge("m", 2500, 1000, reports=10) is UsageVerdict.REJECTED
+    assert UsageFilter().judge("m", 5000, 1000, reports=0) is UsageVerdict.REJECTED
 
 
 def test_refused_reports_that_agree_are_right_in_the_end() -> None:
     gate = UsageFilter()
     verdicts = [
-        gate.judge("m", tokens, expected, seen=10) for tokens, expected in ((2000, 1000), (4100, 2000))
+        gate.judge("m", tokens, expected, reports=10) for tokens, expected in ((2000, 1000), (4100, 2000))
     ]
-    assert verdicts == [UsageVerdict.REFUSED, UsageVerdict.REFUSED]
-    assert gate.judge("other", 2000, 1000, seen=10) is UsageVerdict.REFUSED
-    assert gate.judge("m", 6000, 3000, seen=10) is UsageVerdict.NEW_TRUTH
+    assert verdicts == [UsageVerdict.REJECTED, UsageVerdict.REJECTED]
+    assert gate.judge("other", 2000, 1000, reports=10) is UsageVerdict.REJECTED
+    assert gate.judge("m", 6000, 3000, reports=10) is UsageVerdict.RESET
 
 
 def test_garbage_does_not_agree_with_itself() -> None:
     gate = UsageFilter()
     reports = (1, 1_000_000, 3, 77_777, 12, 500_000)
-    assert {gate.judge("m", tokens, 1000, seen=10) for tokens in reports} == {UsageVerdict.REFUSED}
+    assert {gate.judge("m", tokens, 1000, reports=10) for tokens in reports} == {UsageVerdict.REJECTED}
