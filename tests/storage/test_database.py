@@ -1,4 +1,4 @@
-"""One SQLite file: opened by anyone, whatever state it is in."""
+"""The database file: shared, migrated, and recreated if it is corrupt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.holding import held
+from tests.storage.locking import locked
 from tollbridge.storage.database import MIGRATIONS, Database, StoreBusy, StoreUnusable
 
 
@@ -20,7 +20,7 @@ def names(database: Database) -> list[str]:
     return [row[0] for row in database.query("SELECT name FROM learned ORDER BY id")]
 
 
-def test_a_file_and_its_folders_are_made(tmp_path: Path) -> None:
+def test_the_file_and_its_directories_are_created(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "store.db"
     database = Database(path)
     put(database, "one")
@@ -32,7 +32,7 @@ def test_a_file_and_its_folders_are_made(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_block_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_transaction_is_committed_completely_or_not_at_all(tmp_path: Path) -> None:
     database = Database(tmp_path / "store.db")
 
     def fail_halfway() -> None:
@@ -48,7 +48,7 @@ def test_a_block_is_kept_whole_or_not_at_all(tmp_path: Path) -> None:
     database.close()
 
 
-def test_what_another_connection_wrote_is_noticed(tmp_path: Path) -> None:
+def test_the_data_version_changes_when_another_connection_writes(tmp_path: Path) -> None:
     one, other = Database(tmp_path / "store.db"), Database(tmp_path / "store.db")
     before = one.data_version()
     put(one, "own")
@@ -63,7 +63,7 @@ def test_what_another_connection_wrote_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [b"this is no database at all, " * 100, b"SQLite format 3\0" + b"\xff" * 5000]
 )
-def test_a_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path: Path, damage: bytes) -> None:
+def test_a_corrupt_file_is_renamed_and_recreated(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "store.db"
     path.write_bytes(damage)
     database = Database(path)
@@ -74,33 +74,35 @@ def test_a_damaged_file_is_set_aside_and_a_new_one_begun(tmp_path: Path, damage:
     assert aside.read_bytes() == damage
 
 
-def spoil(path: Path) -> bytes:
-    """Damage everything but the first page, by which a file is known: it opens, and cannot be read."""
+def corrupt(path: Path) -> bytes:
+    """Corrupt everything after the first page: the file can be opened, but not read. Return its content."""
     filled = Database(path)
     for number in range(300):
         put(filled, f"{number} " * 50)
     filled.close()
     data = path.read_bytes()
-    spoiled = data[:4096] + bytes((7 * place) % 256 for place in range(4096, len(data)))
-    path.write_bytes(spoiled)
-    return spoiled
+    corrupted = data[:4096] + bytes((7 * place) % 256 for place in range(4096, len(data)))
+    path.write_bytes(corrupted)
+    return corrupted
 
 
-def test_damage_that_shows_later_is_set_aside_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_found_corrupt_after_opening_is_recreated_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "store.db"
-    spoiled = spoil(path)
+    corrupted = corrupt(path)
     database = Database(path)
     assert not list(tmp_path.glob("store.db.damaged-*"))
     put(database, "new")
     assert names(database) == ["new"]
     database.close()
     (aside,) = tmp_path.glob("store.db.damaged-*")
-    assert aside.read_bytes() == spoiled
+    assert aside.read_bytes() == corrupted
     assert "was corrupt" in caplog.text
 
 
-def test_a_block_in_which_the_damage_shows_is_done_again(tmp_path: Path) -> None:
-    spoil(tmp_path / "store.db")
+def test_a_transaction_on_a_corrupt_file_is_repeated(tmp_path: Path) -> None:
+    corrupt(tmp_path / "store.db")
     database = Database(tmp_path / "store.db")
 
     def write() -> None:
@@ -113,8 +115,8 @@ def test_a_block_in_which_the_damage_shows_is_done_again(tmp_path: Path) -> None
     database.close()
 
 
-def test_who_finds_the_damage_second_keeps_what_the_first_has_begun(tmp_path: Path) -> None:
-    spoil(tmp_path / "store.db")
+def test_a_corrupt_file_is_recreated_only_once_by_two_connections(tmp_path: Path) -> None:
+    corrupt(tmp_path / "store.db")
     one, other = Database(tmp_path / "store.db"), Database(tmp_path / "store.db")
     put(one, "first")
     put(other, "second")
@@ -124,26 +126,26 @@ def test_who_finds_the_damage_second_keeps_what_the_first_has_begun(tmp_path: Pa
     other.close()
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_directory_that_cannot_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreUnusable, match="file"):
         Database(tmp_path / "file" / "store.db")
 
 
-def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_path_that_is_a_directory(tmp_path: Path) -> None:
     (tmp_path / "store.db").mkdir()
     with pytest.raises(StoreUnusable, match=r"store\.db"):
         Database(tmp_path / "store.db")
 
 
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
+def test_a_closed_database_raises_an_error(tmp_path: Path) -> None:
     database = Database(tmp_path / "store.db")
     database.close()
     with pytest.raises(StoreUnusable, match="Cannot use the database"):
         database.query("SELECT 1")
 
 
-def test_a_file_of_a_later_version_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_of_a_later_version_is_not_migrated(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     Database(path).close()
     later = sqlite3.connect(path)
@@ -156,7 +158,7 @@ def test_a_file_of_a_later_version_is_left_as_it_is(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_step_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_fails_is_rolled_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "store.db"
     Database(path).close()
     broken = (*MIGRATIONS, "CREATE TABLE half (x); CREATE TABLE broken syntax here")
@@ -169,7 +171,7 @@ def test_a_step_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
     database.close()
 
 
-def test_a_process_that_is_waited_for_in_vain_is_not_waited_for_again(tmp_path: Path) -> None:
+def test_after_a_timeout_later_writes_do_not_wait_until_one_succeeds(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     database, tries = Database(path, timeout=0.2), list[float]()
 
@@ -177,7 +179,7 @@ def test_a_process_that_is_waited_for_in_vain_is_not_waited_for_again(tmp_path: 
         tries.append(time.monotonic())
         put(database, f"try {len(tries)}")
 
-    with held(path):
+    with locked(path):
         with pytest.raises(StoreBusy):
             database.retry_while_busy(write)
         assert len(tries) > 1
@@ -189,8 +191,8 @@ def test_a_process_that_is_waited_for_in_vain_is_not_waited_for_again(tmp_path: 
     tries.clear()
     database.retry_while_busy(write)
     assert names(database) == ["try 1"]
-    # What could be written is reason to be patient again.
-    with held(path):
+    # A write has succeeded, so the next one waits again.
+    with locked(path):
         tries.clear()
         with pytest.raises(StoreBusy):
             database.retry_while_busy(write)
@@ -198,18 +200,18 @@ def test_a_process_that_is_waited_for_in_vain_is_not_waited_for_again(tmp_path: 
     database.close()
 
 
-def test_who_is_in_a_hurry_waits_no_longer_than_said(tmp_path: Path) -> None:
+def test_set_timeout_limits_all_waiting(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     database = Database(path, timeout=1000)
     database.set_timeout(0.1)
-    with held(path), pytest.raises(StoreBusy):
+    with locked(path), pytest.raises(StoreBusy):
         database.retry_while_busy(lambda: put(database, "late"))
     database.close()
 
 
-def test_a_new_file_that_another_process_holds_is_opened_once_it_lets_go(tmp_path: Path) -> None:
+def test_a_locked_new_file_is_opened_when_the_lock_is_released(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    with held(path, "EXCLUSIVE"):
+    with locked(path, "EXCLUSIVE"):
         database = Database(path)
         with pytest.raises(StoreBusy):
             put(database, "too early")
