@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.storage.locking import locked
 from tests.tokens.samples import (
     MODEL,
     PROSE,
@@ -226,6 +227,23 @@ def test_a_locked_database_loses_one_calibration_and_delays_no_estimate(
     again = HybridTokenEstimator(tmp_path / "store.db")
     assert again.estimate_request(asked).method == "actual"
     again.close()
+
+
+@pytest.mark.parametrize("name", ["timeout", "patience"])
+def test_the_timeout_of_writes_can_be_set_under_both_names(tmp_path: Path, name: str) -> None:
+    estimator, asked = HybridTokenEstimator(tmp_path / "store.db", **{name: 0.0}), request(MESSAGES)
+    started = time.monotonic()
+    with locked(tmp_path / "store.db"):
+        estimator.calibrate_request(asked, Usage(hidden_count(asked)))
+    assert time.monotonic() - started < 5  # the default is 10 seconds
+    estimator.close()
+
+
+def test_lesson_is_the_old_name_of_revision() -> None:
+    estimator = HybridTokenEstimator()
+    for number in range(4):
+        estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES)) + number))
+        assert estimator.lesson == estimator.revision
 
 
 def test_reset_forgets_everything(tmp_path: Path) -> None:
