@@ -1,4 +1,4 @@
-"""A background thread that runs functions one after the other, and waiting for its results.
+"""A background thread that runs functions one after the other.
 
 Writing to the database can block while another process holds the file's lock, so it must not happen on the
 event loop's thread. `WorkerThread` runs such calls; `wait_for_write` waits for one of them in a coroutine.
@@ -6,7 +6,6 @@ event loop's thread. `WorkerThread` runs such calls; `wait_for_write` waits for 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -16,8 +15,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# Seconds that a turn waits for its own writes. A write takes a millisecond; a slower one continues in the
-# background.
+# Seconds that a turn waits for its own writes. A write takes about a millisecond; a slower write continues in
+# the background.
 WRITE_TIMEOUT = 0.5
 
 
@@ -25,8 +24,8 @@ class WorkerThread:
     """A daemon thread that runs the submitted functions in the order of submission.
 
     The thread starts with the first `submit`, so an unused worker costs nothing. Unlike the threads of
-    `concurrent.futures.ThreadPoolExecutor`, it does not keep the interpreter from exiting: `close` waits for
-    it at most as long as the caller says.
+    `concurrent.futures.ThreadPoolExecutor`, it does not keep the interpreter from exiting: `close` waits at
+    most for its timeout.
 
     Args:
         name: The thread's name, as shown in debuggers and tracebacks.
@@ -93,6 +92,8 @@ async def wait_for_write(write: Future[Any] | None, within: float = WRITE_TIMEOU
     Raises:
         BaseException: The exception that the write raised, if it ended in time.
     """
+    import asyncio  # here: a program without an event loop can use `WorkerThread` without loading it
+
     if write is None:
         return
     loop = asyncio.get_running_loop()

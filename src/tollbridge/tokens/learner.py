@@ -30,8 +30,8 @@ _WIDENING_LIMIT = 0.1
 # The counts of a bundled vocabulary are exact until the learned scale differs from 1 by more than this.
 _EXACT_TOLERANCE = 0.02
 # The noise in a text's count that no weights explain: standard deviation as a share of the tokens, and
-# variance per token. Measured for weighted categories. A bundled vocabulary is off only where servers join
-# texts.
+# variance per token. Measured for weighted categories. A bundled vocabulary deviates only at the
+# boundaries where servers join texts.
 _EXACT_NOISE = 0.005, 0.0
 _WEIGHTED_NOISE = 0.03, 0.4
 

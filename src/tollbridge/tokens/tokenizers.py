@@ -1,4 +1,4 @@
-"""Tokenizers: which one a model uses, loading their vocabularies, and counting text with them.
+"""Tokenizers: select the tokenizer of a model, load its vocabulary, and count text with it.
 
 `family_of` maps a model id to its tokenizer family. `tokenizer` loads a bundled vocabulary on first use.
 `TextFeatures` counts a text for a family, exactly or by o200k category, and caches the result.
