@@ -1,1 +1,1 @@
-"""Side by side with peers and floors. Ratios within one run count; absolute times belong to the machine."""
+"""Benchmarks against other libraries and baselines. Compare ratios within one run, not absolute times."""

@@ -1,11 +1,11 @@
-"""`make bench`, or `python -m bench streaming`: one table after the other; it fails by its targets."""
+"""Run benchmarks: `make bench` for all, `python -m bench streaming` for some. Fails if a target is missed."""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 
-from bench.targets import leave
+from bench.targets import exit_if_missed
 
 BENCHES = {
     "streaming": "bench.streaming",
@@ -21,8 +21,8 @@ BENCHES = {
 def main(names: list[str]) -> None:
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
-        sys.exit(f"There is no bench {unknown[0]!r}. Known are: {', '.join(BENCHES)}.")
-    leave([target for name in names or BENCHES for target in import_module(BENCHES[name]).main()])
+        sys.exit(f"Unknown benchmark {unknown[0]!r}. Valid names: {', '.join(BENCHES)}.")
+    exit_if_missed([target for name in names or BENCHES for target in import_module(BENCHES[name]).main()])
 
 
 if __name__ == "__main__":

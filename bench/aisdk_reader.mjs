@@ -1,4 +1,4 @@
-// The SDK's own readers over the same bytes: CPU for each chunk, as one line of JSON.
+// Runs one of the AI SDK's readers over a stream, and prints the CPU time per chunk as one line of JSON.
 import { readFileSync } from 'node:fs';
 import { parseJsonEventStream, readUIMessageStream, streamText, uiMessageChunkSchema } from 'ai7';
 import { MockLanguageModelV4 } from 'ai7/test';
@@ -6,15 +6,15 @@ import { MockLanguageModelV4 } from 'ai7/test';
 const PASSES = 6;
 const [kind, name, path, size] = process.argv.slice(2);
 const body = readFileSync(path);
-const mark = kind === 'ui' ? '\n\n' : '\n';
+const separator = kind === 'ui' ? '\n\n' : '\n';
 const frames = [];
-for (let at = 0, end; (end = body.indexOf(mark, at)) >= 0; at = end + mark.length) {
-  frames.push(body.subarray(at, end + mark.length));
+for (let start = 0, end; (end = body.indexOf(separator, start)) >= 0; start = end + separator.length) {
+  frames.push(body.subarray(start, end + separator.length));
 }
 const read = Number(size);
 const pieces = [];
 if (read === 0) pieces.push(...frames);
-else for (let at = 0; at < body.length; at += read) pieces.push(body.subarray(at, at + read));
+else for (let start = 0; start < body.length; start += read) pieces.push(body.subarray(start, start + read));
 
 const source = values => new ReadableStream({
   start(controller) {
@@ -25,7 +25,7 @@ const source = values => new ReadableStream({
 
 const uiChunks = () => parseJsonEventStream({ stream: source(pieces), schema: uiMessageChunkSchema });
 
-// What a model gives for the same answer: the parts that the full stream was made of.
+// The parts that a model returns for the same answer: the input of streamText.
 const nested = { inputTokens: { total: 1200 }, outputTokens: { total: 10000 } };
 const asPart = chunk => {
   if (chunk.type === 'start') return { type: 'stream-start', warnings: [] };
@@ -42,43 +42,43 @@ const parts = kind === 'ui' ? [] : frames
 
 const readers = {
   async sdk() {
-    let seen = 0;
+    let chunkCount = 0;
     if (kind === 'ui') {
-      for await (const chunk of uiChunks()) if (chunk.success) seen++;
-      return seen;
+      for await (const chunk of uiChunks()) if (chunk.success) chunkCount++;
+      return chunkCount;
     }
     const model = new MockLanguageModelV4({ doStream: async () => ({ stream: source(parts) }) });
-    for await (const _ of streamText({ model, prompt: 'go', onError() {} }).fullStream) seen++;
-    return seen;
+    for await (const _ of streamText({ model, prompt: 'go', onError() {} }).fullStream) chunkCount++;
+    return chunkCount;
   },
   async 'sdk-message'() {
-    let seen = 0;
+    let chunkCount = 0;
     const stream = uiChunks().pipeThrough(new TransformStream({
       transform: (chunk, controller) => controller.enqueue(chunk.value),
     }));
-    for await (const _ of readUIMessageStream({ stream })) seen++;
-    return seen;
+    for await (const _ of readUIMessageStream({ stream })) chunkCount++;
+    return chunkCount;
   },
   async parse() {
-    let seen = 0;
-    let held = '';
+    let chunkCount = 0;
+    let rest = '';
     const decoder = new TextDecoder();
     for await (const piece of source(pieces)) {
-      const lines = (held + decoder.decode(piece, { stream: true })).split('\n');
-      held = lines.pop();
-      for (const line of lines) if (JSON.parse(line).type) seen++;
+      const lines = (rest + decoder.decode(piece, { stream: true })).split('\n');
+      rest = lines.pop();
+      for (const line of lines) if (JSON.parse(line).type) chunkCount++;
     }
-    return seen;
+    return chunkCount;
   },
 };
 
 const costs = [];
-let seen = 0;
+let chunkCount = 0;
 for (let pass = 0; pass < PASSES; pass++) {
   const before = process.cpuUsage();
-  seen = await readers[name]();
+  chunkCount = await readers[name]();
   const { user, system } = process.cpuUsage(before);
   costs.push(user + system);
 }
-const counted = costs.slice(1).sort((a, b) => a - b);
-console.log(JSON.stringify({ cpu_us: counted[Math.floor(counted.length / 2)] / frames.length, seen }));
+const measured = costs.slice(1).sort((a, b) => a - b);
+console.log(JSON.stringify({ cpu_us: measured[Math.floor(measured.length / 2)] / frames.length, chunkCount }));

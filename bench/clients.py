@@ -1,4 +1,4 @@
-"""The clients that are compared. Each runs in a process of its own and prints one line of JSON."""
+"""The clients to compare. Each runs in its own process and prints its measurements as one line of JSON."""
 
 from __future__ import annotations
 
@@ -15,77 +15,78 @@ ROUNDS = 6  # streams read in one process; the first warms up and is not counted
 
 
 def ours(url: str) -> Callable[[], int]:
-    """The whole walk: socket, frames, events, parts."""
+    """Tollbridge: from the socket through frames and events to parts."""
     from tollbridge.clients.base import Observer
     from tollbridge.clients.openresponses import OpenResponsesClient
     from tollbridge.frontends.vscode.provider import Bridge
     from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
 
-    class _Reads(Observer):
+    class _ReadCounter(Observer):
         def received(self, _chunk: bytes) -> None:
             _count_read()
 
     request = ChatRequest(model="bench", messages=(Message(Role.USER, (TextPart("go"),)),))
 
     async def read() -> int:
-        said = 0
+        characters = 0
 
         def report(parts: list[Part]) -> None:
-            nonlocal said
-            _first()
-            said += sum(len(part.text) for part in parts if isinstance(part, TextPart))
+            nonlocal characters
+            _note_first_event()
+            characters += sum(len(part.text) for part in parts if isinstance(part, TextPart))
 
         async with OpenResponsesClient(url) as client:
-            await Bridge(client.watched(_Reads())).answer(request, report)
-        return said
+            await Bridge(client.watched(_ReadCounter())).answer(request, report)
+        return characters
 
     return lambda: asyncio.run(read())
 
 
 def openai(url: str) -> Callable[[], int]:
+    """The `openai` package's asynchronous client."""
     from openai import AsyncOpenAI
 
     async def read() -> int:
-        said = 0
+        characters = 0
         async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
             stream = await client.responses.create(model="bench", input="go", stream=True)
             async for event in stream:
-                _first()
+                _note_first_event()
                 if event.type == "response.output_text.delta":
-                    said += len(event.delta)
-        return said
+                    characters += len(event.delta)
+        return characters
 
     return lambda: asyncio.run(read())
 
 
 def socket_only(url: str) -> Callable[[], int]:
-    """The floor: every byte is read, nothing is done with it."""
+    """A baseline: read all bytes from a socket and drop them."""
     port = int(url.rsplit(":", 1)[1].partition("/")[0])
-    asked = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+    request = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
 
     def read() -> int:
         with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.sendall(asked)
+            connection.sendall(request)
             tail = b""
             while not tail.endswith(b"0\r\n\r\n"):
                 tail = connection.recv(65536)
                 _count_read()
-                _first()
+                _note_first_event()
         return 0
 
     return read
 
 
 def decode_only(_: str) -> Callable[[], int]:
-    """The other floor: the same events in memory, decoded by msgspec and dropped."""
+    """A baseline: decode the same events from memory with msgspec, and drop them."""
     from bench.stream import frames
     from tollbridge.protocols.openresponses.wire import read_delta
 
     data = [frame.partition(b"data: ")[2].strip() for frame in frames() if b".delta" in frame]
 
     def read() -> int:
-        for each in data:
-            read_delta(each)
+        for payload in data:
+            read_delta(payload)
         return 0
 
     return read
@@ -98,7 +99,7 @@ _first_event: float | None = None
 _reads = 0
 
 
-def _first() -> None:
+def _note_first_event() -> None:
     global _first_event
     if _first_event is None:
         _first_event = time.time() - _started
@@ -110,12 +111,19 @@ def _count_read() -> None:
 
 
 def main(name: str, url: str, events: int) -> None:
+    """Read the stream several times, and print medians as JSON.
+
+    Args:
+        name: The client, a key of `CLIENTS`.
+        url: Base URL of the server.
+        events: Number of events in the stream.
+    """
     read = CLIENTS[name](url)
     costs: list[tuple[float, float]] = []
-    said = 0
+    characters = 0
     for _ in range(ROUNDS):
         cpu, wall = time.process_time(), time.perf_counter()
-        said = read()
+        characters = read()
         costs.append((time.process_time() - cpu, time.perf_counter() - wall))
     cpu, wall = (statistics.median(column) for column in zip(*costs[1:], strict=True))
     print(
@@ -126,7 +134,7 @@ def main(name: str, url: str, events: int) -> None:
                 "events_s": events / wall,
                 "first_ms": None if _first_event is None else _first_event * 1000,
                 "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-                "said": said,
+                "characters": characters,
                 "events_read": events * ROUNDS / _reads if _reads else None,
             }
         )

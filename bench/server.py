@@ -1,4 +1,4 @@
-"""Replays a stream to everyone who asks, one event a write, as fast as it can. A process of its own."""
+"""A server process that replays a stream to every client, one event per write, as fast as possible."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def serve(connection: socket.socket, stream: list[bytes]) -> None:
 
 
 def _read_request(connection: socket.socket) -> bool:
-    """Reads one request with its body; false when the client has gone."""
+    """Read one request with its body. Return whether there was one, or the client has disconnected."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = connection.recv(65536)
@@ -45,10 +45,10 @@ def _read_request(connection: socket.socket) -> bool:
 
 
 def main() -> None:
-    made = frames()
-    stream = [chunk(frame) for frame in made]
+    events = frames()
+    stream = [chunk(frame) for frame in events]
     listener = socket.create_server(("127.0.0.1", 0))
-    print(listener.getsockname()[1], len(made), flush=True)
+    print(listener.getsockname()[1], len(events), flush=True)
     while True:
         connection, _ = listener.accept()
         threading.Thread(target=serve, args=(connection, stream), daemon=True).start()

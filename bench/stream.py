@@ -1,4 +1,4 @@
-"""A long OpenResponses stream, made here: text, reasoning and three calls, framed as servers frame them."""
+"""A long synthetic OpenResponses stream: text, reasoning and three tool calls, as server-sent events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORDS = ("The", " bridge", " stands", " between", " an", " editor", " and", " a"
 def events(
     text: int = TEXT, reasoning: int = REASONING, arguments: int = ARGUMENTS
 ) -> Iterator[dict[str, Any]]:
-    """The events in order, about 26,000 of them by default."""
+    """Yield the events in order, by default about 26,000."""
     response = {
         "id": "resp_bench",
         "object": "response",
@@ -26,7 +26,7 @@ def events(
     items = [_reasoning(reasoning), _message(text), *(_call(n, arguments) for n in range(CALLS))]
     output = []
     for index, (item, deltas) in enumerate(items):
-        yield {"type": "response.output_item.added", "output_index": index, "item": _opened(item)}
+        yield {"type": "response.output_item.added", "output_index": index, "item": _in_progress(item)}
         for delta in deltas:
             yield {**delta, "item_id": item["id"], "output_index": index}
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
@@ -42,10 +42,11 @@ def events(
     yield {"type": "response.completed", "response": final}
 
 
-def frames(numbered: Iterator[dict[str, Any]] | None = None) -> list[bytes]:
-    """Each event as a server writes it: one frame, one write."""
-    made = [_frame({**event, "sequence_number": number}) for number, event in enumerate(numbered or events())]
-    return [*made, b"data: [DONE]\n\n"]
+def frames(stream: Iterator[dict[str, Any]] | None = None) -> list[bytes]:
+    """Encode the events as frames, as a server writes them."""
+    numbered = enumerate(stream or events())
+    encoded = [_frame({**event, "sequence_number": number}) for number, event in numbered]
+    return [*encoded, b"data: [DONE]\n\n"]
 
 
 def _frame(event: dict[str, Any]) -> bytes:
@@ -83,7 +84,7 @@ def _reasoning(count: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def _call(number: int, count: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     arguments = json.dumps({"path": f"file{number}.py", "lines": list(range(count))})
     size = max(1, len(arguments) // count)
-    pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
+    pieces = [arguments[start : start + size] for start in range(0, len(arguments), size)]
     item = {
         "type": "function_call",
         "id": f"fc_{number}" + "c" * 40,
@@ -95,6 +96,6 @@ def _call(number: int, count: int) -> tuple[dict[str, Any], list[dict[str, Any]]
     return item, [{"type": "response.function_call_arguments.delta", "delta": piece} for piece in pieces]
 
 
-def _opened(item: dict[str, Any]) -> dict[str, Any]:
+def _in_progress(item: dict[str, Any]) -> dict[str, Any]:
     empty: dict[str, Any] = {"content": [], "summary": [], "arguments": ""}
     return {name: empty.get(name, value) for name, value in item.items()} | {"status": "in_progress"}

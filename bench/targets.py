@@ -1,4 +1,4 @@
-"""What a bench is held to: a figure beside its target, and a process that fails by those it missed."""
+"""Performance targets: compare a measured value with its target, and exit with an error if any is missed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import sys
 from collections.abc import Sequence
 
 
-def at_most(what: str, found: float, target: float, unit: str = "") -> list[str]:
-    """The target as missed, or nothing; what could not be measured has missed it too."""
-    return [] if found <= target else [f"{what}: {found:.4g}{unit}, not at most {target:g}{unit}"]
+def at_most(label: str, value: float, target: float, unit: str = "") -> list[str]:
+    """Return a message if the value exceeds the target, or is NaN; else an empty list."""
+    return [] if value <= target else [f"{label}: {value:.4g}{unit} (target: at most {target:g}{unit})"]
 
 
-def at_least(what: str, found: float, target: float, unit: str = "") -> list[str]:
-    return [] if found >= target else [f"{what}: {found:.4g}{unit}, not at least {target:g}{unit}"]
+def at_least(label: str, value: float, target: float, unit: str = "") -> list[str]:
+    """Return a message if the value is below the target, or is NaN; else an empty list."""
+    return [] if value >= target else [f"{label}: {value:.4g}{unit} (target: at least {target:g}{unit})"]
 
 
-def leave(missed: Sequence[str]) -> None:
-    """Ends the process, in error where a target was missed."""
+def exit_if_missed(missed: Sequence[str]) -> None:
+    """Exit with an error that lists the missed targets, if there are any."""
     if missed:
-        sys.exit(f"Missed: {'; '.join(missed)}.")
+        sys.exit(f"Missed targets: {'; '.join(missed)}.")

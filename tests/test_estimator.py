@@ -1,4 +1,4 @@
-"""The estimator an application holds."""
+"""The token estimator of the public API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.tokens.talk import MODEL, PROSE, TOOLS, assistant, hidden_count, hidden_text, request, system, user
+from tests.storage.locking import locked
+from tests.tokens.samples import (
+    MODEL,
+    PROSE,
+    TOOLS,
+    assistant,
+    hidden_count,
+    hidden_text,
+    request,
+    system,
+    user,
+)
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols.errors import error_from
 from tollbridge.storage.database import Database
@@ -23,19 +34,19 @@ from tollbridge.types.usage import Usage
 MESSAGES = (system(PROSE * 10), user(PROSE))
 
 
-def test_text_is_exact_where_the_vocabulary_is_bundled() -> None:
+def test_text_is_counted_exactly_if_the_vocabulary_is_bundled() -> None:
     estimator = HybridTokenEstimator()
     assert estimator.estimate_text("openai/gpt-5", "hello world") == 2
     assert estimator.estimate_text("openai/gpt-5", "hello world") == 2
     assert estimator.estimate_text("openai/gpt-5", "") == 0
 
 
-def test_a_message_is_its_content_alone() -> None:
+def test_a_message_is_counted_without_overhead() -> None:
     estimator = HybridTokenEstimator()
     assert estimator.estimate_message("openai/gpt-5", user("hello world")) == 2
 
 
-def test_a_conversation_is_estimated_then_known() -> None:
+def test_a_conversation_is_estimated_and_exact_after_calibration() -> None:
     estimator = HybridTokenEstimator()
     assert estimator.estimate_conversation(MODEL, MESSAGES, TOOLS).method == "estimated"
     truth = hidden_count(request(MESSAGES, TOOLS))
@@ -46,7 +57,7 @@ def test_a_conversation_is_estimated_then_known() -> None:
     assert estimator.estimate_conversation(MODEL, longer, TOOLS).method == "hybrid"
 
 
-def test_what_was_learned_reaches_texts_that_were_counted_before() -> None:
+def test_learning_changes_the_counts_of_cached_texts() -> None:
     estimator = HybridTokenEstimator()
     before = estimator.estimate_text(MODEL, PROSE * 30)
     messages = [system(PROSE * 10)]
@@ -56,22 +67,22 @@ def test_what_was_learned_reaches_texts_that_were_counted_before() -> None:
     assert estimator.estimate_text(MODEL, PROSE * 30) > 1.1 * before
 
 
-def test_an_answer_is_known_when_it_comes_back() -> None:
+def test_an_answer_in_the_history_has_its_reported_tokens() -> None:
     estimator = HybridTokenEstimator()
-    said = "Ich weiß nicht, was soll es bedeuten. " * 30
-    usage = Usage(hidden_count(request(MESSAGES)), hidden_text(said), reasoning_tokens=0)
-    estimator.calibrate(MODEL, MESSAGES, usage, answer=[TextPart(said)])
-    assert estimator.estimate_message(MODEL, assistant(said)) == hidden_text(said)
+    text = "Ich weiß nicht, was soll es bedeuten. " * 30
+    usage = Usage(hidden_count(request(MESSAGES)), hidden_text(text), reasoning_tokens=0)
+    estimator.calibrate(MODEL, MESSAGES, usage, answer=[TextPart(text)])
+    assert estimator.estimate_message(MODEL, assistant(text)) == hidden_text(text)
 
 
-def test_a_refusal_teaches() -> None:
+def test_a_context_length_error_calibrates() -> None:
     estimator = HybridTokenEstimator()
     asked = request(MESSAGES)
     assert estimator.refused(asked, ContextTooLong("too long", tokens=200_123, limit=200_000))
     assert estimator.estimate_request(asked).tokens == 200_123
 
 
-def test_a_refusal_that_names_only_the_limit_is_a_lower_bound_and_no_measurement() -> None:
+def test_a_context_length_error_with_only_the_limit_gives_a_lower_bound() -> None:
     estimator = HybridTokenEstimator()
     asked, text = request(MESSAGES), estimator.estimate_text(MODEL, PROSE)
     first = estimator.estimate_request(asked)
@@ -80,19 +91,19 @@ def test_a_refusal_that_names_only_the_limit_is_a_lower_bound_and_no_measurement
     assert (estimate.tokens, estimate.method) == (8001, "estimated")
     assert sum(part.tokens for part in estimate.parts) == 8001
     assert estimator.estimate_request(request((*MESSAGES, user("Go on.")))).tokens >= 8001
-    # Nothing was measured: nothing is learned, and nothing is held against the estimates.
+    # Nothing was measured, so nothing is learned and the accuracy is unchanged.
     assert estimator.accuracy() == []
     assert estimator.estimate_text(MODEL, PROSE) == text
     assert estimator.estimate_request(request((user("Another"), *MESSAGES))).tokens < 1.2 * first.tokens
     assert not estimator.refused(asked, ContextTooLong("too long"))
     assert not estimator.refused(asked, ContextTooLong("too long", limit=8000))
-    # What is measured after all counts.
+    # A later measurement replaces the lower bound.
     truth = hidden_count(asked)
     assert estimator.calibrate_request(asked, Usage(truth))
     assert estimator.estimate_request(asked).tokens == truth
 
 
-def test_a_limit_that_was_passed_only_with_the_answer_teaches_nothing_of_the_prompt() -> None:
+def test_a_limit_exceeded_only_by_the_output_is_not_learned() -> None:
     sentence = (
         "This model's maximum context length is 4096 tokens. However, you requested 9000 output tokens and "
         "your prompt contains at least 1 input tokens, for a total of at least 9001 tokens."
@@ -104,7 +115,7 @@ def test_a_limit_that_was_passed_only_with_the_answer_teaches_nothing_of_the_pro
     assert estimator.estimate_request(request(MESSAGES)).tokens < 4096
 
 
-def test_a_count_that_was_asked_for_is_believed_where_it_can_be() -> None:
+def test_a_token_count_response_is_accepted_if_it_is_plausible() -> None:
     estimator = HybridTokenEstimator()
     asked = request(MESSAGES, TOOLS)
     truth = hidden_count(asked)
@@ -115,7 +126,7 @@ def test_a_count_that_was_asked_for_is_believed_where_it_can_be() -> None:
     assert estimator.estimate_request(asked).tokens == truth
 
 
-def test_a_count_is_not_a_request_whose_estimate_was_right() -> None:
+def test_a_token_count_response_does_not_affect_the_accuracy() -> None:
     estimator = HybridTokenEstimator()
     asked = request(MESSAGES, TOOLS)
     estimator.counted(asked, hidden_count(asked))
@@ -129,7 +140,7 @@ def test_a_count_is_not_a_request_whose_estimate_was_right() -> None:
     ("window", "verdict"),
     [(None, "unknown"), (0, "unknown"), (100_000, "fits"), (1050, "near"), (999, "over")],
 )
-def test_a_prompt_is_held_against_the_window(window: int | None, verdict: str) -> None:
+def test_preflight_compares_the_prompt_with_the_window(window: int | None, verdict: str) -> None:
     estimator = HybridTokenEstimator()
     asked = request(MESSAGES)
     estimator.refused(asked, ContextTooLong("too long", tokens=1000))
@@ -138,16 +149,16 @@ def test_a_prompt_is_held_against_the_window(window: int | None, verdict: str) -
     assert (preflight.warning is not None) == (verdict in ("near", "over"))
 
 
-def test_a_warning_says_how_much_and_of_what() -> None:
+def test_the_warning_has_the_tokens_and_the_limit() -> None:
     estimator = HybridTokenEstimator()
     asked = request(MESSAGES)
     estimator.refused(asked, ContextTooLong("too long", tokens=190_000))
     near, over = (estimator.preflight(asked, window).warning for window in (200_000, 180_000))
-    assert near == "The prompt is about 190,000 tokens, 95% of the 200,000 that fit."
-    assert over == "The prompt is about 190,000 tokens, more than the 180,000 that fit."
+    assert near == "The prompt uses about 190,000 of 200,000 tokens (95 %)."
+    assert over == "The prompt uses about 190,000 tokens, more than the limit of 180,000."
 
 
-def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
+def test_calibration_survives_a_restart(tmp_path: Path) -> None:
     first = HybridTokenEstimator(tmp_path / "store.db")
     truth = hidden_count(request(MESSAGES))
     first.calibrate(MODEL, MESSAGES, Usage(truth))
@@ -160,7 +171,7 @@ def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
     second.close()
 
 
-def test_windows_learn_from_each_other(tmp_path: Path) -> None:
+def test_estimators_with_the_same_file_share_what_they_learn(tmp_path: Path) -> None:
     one, other = (HybridTokenEstimator(tmp_path / "store.db") for _ in range(2))
     assert other.estimate_conversation(MODEL, MESSAGES).method == "estimated"
     one.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
@@ -169,48 +180,48 @@ def test_windows_learn_from_each_other(tmp_path: Path) -> None:
     other.close()
 
 
-def test_what_others_write_is_no_lesson_unless_it_changes_a_count(tmp_path: Path) -> None:
+def test_the_revision_changes_only_when_counts_change(tmp_path: Path) -> None:
     one, other = (HybridTokenEstimator(tmp_path / "store.db") for _ in range(2))
     for model in (MODEL, "openai/gpt-5"):
         one.estimate_text(model, PROSE)
     asked = request(MESSAGES)
     one.estimate_request(asked)
-    before = one.lesson
+    before = one.revision
     tracker = Database(tmp_path / "store.db")
-    tracker.run("INSERT INTO outcome (model, method, plain, estimate, actual) VALUES ('m', 'x', 1, 1, 1)")
+    tracker.execute("INSERT INTO outcome (model, method, plain, estimate, actual) VALUES ('m', 'x', 1, 1, 1)")
     one.estimate_request(asked)
-    assert one.lesson == before
-    # An exact count stays exact, however much is learned of what surrounds it.
+    assert one.revision == before
+    # Learning overheads does not change exact counts.
     exact = msgspec.structs.replace(asked, model="openai/gpt-5")
     other.calibrate_request(exact, Usage(one.estimate_request(exact).tokens + 3))
     one.calibrate_request(exact, Usage(one.estimate_request(exact).tokens + 3))
     one.estimate_request(asked)
-    assert one.lesson == before
+    assert one.revision == before
     other.calibrate_request(asked, Usage(hidden_count(asked)))
     one.estimate_request(asked)
-    assert one.lesson > before
-    for each in (one, other, tracker):
-        each.close()
+    assert one.revision > before
+    for closable in (one, other, tracker):
+        closable.close()
 
 
 @pytest.mark.timed
-def test_a_store_that_another_process_holds_costs_one_lesson_and_delays_no_estimate(
+def test_a_locked_database_loses_one_calibration_and_delays_no_estimate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tollbridge.storage.database.PATIENCE", 0.3)
+    monkeypatch.setattr("tollbridge.storage.database.BUSY_TIMEOUT", 0.3)
     estimator, asked = HybridTokenEstimator(tmp_path / "store.db"), request(MESSAGES)
-    holder = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
+    lock = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
     with ThreadPoolExecutor(1) as threads, caplog.at_level(logging.WARNING):
         learning = threads.submit(estimator.calibrate_request, asked, Usage(hidden_count(asked)))
         while not learning.done():
             started = time.monotonic()
             assert estimator.estimate_request(asked).method == "estimated"
             assert time.monotonic() - started < 0.2
-    assert "what this request taught is lost" in caplog.text
-    holder.execute("ROLLBACK")
-    holder.close()
-    # The store is still there, for this process and the next.
+    assert "calibration from this request was not saved" in caplog.text
+    lock.execute("ROLLBACK")
+    lock.close()
+    # The database is still usable, for this process and the next.
     assert estimator.calibrate_request(asked, Usage(hidden_count(asked)))
     estimator.close()
     again = HybridTokenEstimator(tmp_path / "store.db")
@@ -218,7 +229,24 @@ def test_a_store_that_another_process_holds_costs_one_lesson_and_delays_no_estim
     again.close()
 
 
-def test_a_reset_forgets_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["timeout", "patience"])
+def test_the_timeout_of_writes_can_be_set_under_both_names(tmp_path: Path, name: str) -> None:
+    estimator, asked = HybridTokenEstimator(tmp_path / "store.db", **{name: 0.0}), request(MESSAGES)
+    started = time.monotonic()
+    with locked(tmp_path / "store.db"):
+        estimator.calibrate_request(asked, Usage(hidden_count(asked)))
+    assert time.monotonic() - started < 5  # the default is 10 seconds
+    estimator.close()
+
+
+def test_lesson_is_the_old_name_of_revision() -> None:
+    estimator = HybridTokenEstimator()
+    for number in range(4):
+        estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES)) + number))
+        assert estimator.lesson == estimator.revision
+
+
+def test_reset_forgets_everything(tmp_path: Path) -> None:
     estimator = HybridTokenEstimator(tmp_path / "store.db")
     before = estimator.estimate_conversation(MODEL, MESSAGES)
     estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
@@ -228,50 +256,50 @@ def test_a_reset_forgets_everything(tmp_path: Path) -> None:
     estimator.close()
 
 
-def test_a_store_that_cannot_be_opened_costs_only_its_memory(
+def test_without_a_usable_database_calibration_is_kept_in_memory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "store.db").mkdir()
     with caplog.at_level(logging.WARNING):
         estimator = HybridTokenEstimator(tmp_path / "store.db")
-    assert "cannot be used" in caplog.text
+    assert "Cannot use the database" in caplog.text
     assert estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
     assert estimator.estimate_conversation(MODEL, MESSAGES).method == "actual"
 
 
-def test_a_store_that_fails_later_does_not_fail_the_turn(
+def test_a_database_that_fails_later_raises_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     estimator = HybridTokenEstimator(tmp_path / "store.db")
     estimator.close()
     with caplog.at_level(logging.WARNING):
         assert estimator.estimate_conversation(MODEL, MESSAGES).tokens > 0
-    assert "going on without it" in caplog.text
+    assert "continuing without saved calibration" in caplog.text
     assert estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
 
 
-def test_vocabularies_are_warmed_for_the_models_in_use() -> None:
+def test_warm_loads_the_vocabularies_of_models() -> None:
     thread = HybridTokenEstimator().warm("anthropic/claude-sonnet-4.5", "openai/gpt-5")
     thread.join(timeout=30)
     assert not thread.is_alive()
 
 
-def test_threads_may_share_an_estimator(tmp_path: Path) -> None:
+def test_threads_can_share_an_estimator(tmp_path: Path) -> None:
     estimator = HybridTokenEstimator(tmp_path / "store.db")
     asked = [request([user(f"Question {number}. {PROSE}")]) for number in range(40)]
 
-    def ask(one: ChatRequest) -> bool:
+    def calibrate(item: ChatRequest) -> bool:
         estimator.estimate_text(MODEL, PROSE * 2)
-        return estimator.calibrate_request(one, Usage(hidden_count(one)))
+        return estimator.calibrate_request(item, Usage(hidden_count(item)))
 
     with ThreadPoolExecutor(8) as threads:
-        assert all(threads.map(ask, asked))
-    assert {estimator.estimate_request(one).method for one in asked} == {"actual"}
+        assert all(threads.map(calibrate, asked))
+    assert {estimator.estimate_request(item).method for item in asked} == {"actual"}
     estimator.close()
 
 
-def test_what_was_counted_is_not_held() -> None:
-    """An editor sends its pictures anew with every turn: sixty turns of them would fill the memory."""
+def test_counted_content_is_not_kept_in_memory() -> None:
+    """An editor sends its images again with every turn: keeping them would fill the memory."""
     estimator, before = HybridTokenEstimator(), 0
     tracemalloc.start()
     try:

@@ -65,7 +65,7 @@ async def test_a_prompt_near_its_window_is_warned_of_and_sent_all_the_same(
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         with caplog.at_level(logging.WARNING):
             await Bridge(client, toll=toll).answer(request(QUESTION), parts.extend, window=100)
-    assert "more than the 100 that fit" in caplog.text
+    assert "more than the limit of 100" in caplog.text
     assert any(isinstance(part, TextPart) for part in parts)
 
 
@@ -153,7 +153,7 @@ async def test_what_the_gateway_counted_outranks_what_was_estimated() -> None:
             for window in (wide, narrow)
         ]
     assert all(turn.preflight and turn.preflight.warning for turn in turns)
-    told = f"The prompt came to {truth:,} tokens, 90% of the {narrow:,} that fit."
+    told = f"The prompt used {truth:,} of {narrow:,} tokens (90 %)."
     assert [turn.warning for turn in turns] == [None, told]
 
 

@@ -1,1 +1,1 @@
-"""Token counting, measured: speed beside tiktoken, exactness, accuracy over whole conversations."""
+"""Benchmarks of token counting: speed, equality with other tokenizers, accuracy, size of the database."""

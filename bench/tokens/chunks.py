@@ -1,4 +1,4 @@
-"""A thousand texts of the kinds that editors send, always the same ones: made by chance, with a seed."""
+"""A thousand random texts of the kinds that editors send; a fixed seed makes them the same every time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 COUNT = 1_000
 
 _CONSONANTS, _VOWELS = "bcdfghjklmnprstvwz", "aeiou"
-# Ranges of code points: scripts, signs and pictures that texts are made of.
+# Ranges of code points: scripts, symbols and emoji.
 _SCRIPTS = {
     "han": (0x4E00, 0x9FA5),
     "kana": (0x3041, 0x30FA),
@@ -24,7 +24,7 @@ _SCRIPTS = {
     "arrows": (0x2190, 0x21FF),
     "emoji": (0x1F300, 0x1F5FF),
 }
-_KNOWN = (
+_COMMON_WORDS = (
     "the of and to in is that for it as was with be by on not he this are or his from at which but have an "
     "they return import function class public static void const let error request response model stream "
     "token value string number list name type data file path user message context window editor gateway "
@@ -36,70 +36,71 @@ _SIGNS = (
 )
 
 
-def _word(chance: random.Random) -> str:
-    if chance.random() < 0.6:
-        return chance.choice(_KNOWN)
-    return "".join(chance.choice(_CONSONANTS) + chance.choice(_VOWELS) for _ in range(chance.randint(1, 5)))
+def _word(rng: random.Random) -> str:
+    if rng.random() < 0.6:
+        return rng.choice(_COMMON_WORDS)
+    return "".join(rng.choice(_CONSONANTS) + rng.choice(_VOWELS) for _ in range(rng.randint(1, 5)))
 
 
-def _prose(chance: random.Random) -> str:
-    words = [_word(chance) for _ in range(chance.randint(5, 80))]
-    for place in range(0, len(words), chance.randint(4, 12)):
-        words[place] = words[place].capitalize()
-        words[place - 1] += chance.choice((".", ",", "?", "!", ";", ":", ".\n\n", "'s", "'LL", "’t"))
+def _prose(rng: random.Random) -> str:
+    words = [_word(rng) for _ in range(rng.randint(5, 80))]
+    for index in range(0, len(words), rng.randint(4, 12)):
+        words[index] = words[index].capitalize()
+        words[index - 1] += rng.choice((".", ",", "?", "!", ";", ":", ".\n\n", "'s", "'LL", "’t"))
     return " ".join(words)
 
 
-def _code(chance: random.Random) -> str:
+def _code(rng: random.Random) -> str:
     lines = []
-    for _ in range(chance.randint(3, 25)):
+    for _ in range(rng.randint(3, 25)):
         names = [
-            chance.choice(("{}", "{}_{}", "{}{}", "__{}__", "{}.{}", "{}()")).format(
-                _word(chance), _word(chance).title()
+            rng.choice(("{}", "{}_{}", "{}{}", "__{}__", "{}.{}", "{}()")).format(
+                _word(rng), _word(rng).title()
             )
-            for _ in range(chance.randint(1, 5))
+            for _ in range(rng.randint(1, 5))
         ]
-        signs = [chance.choice(_SIGNS) for _ in names]
-        indent = chance.choice((" " * 4, "\t", " " * 8, "  ", "")) * chance.randint(0, 3)
+        signs = [rng.choice(_SIGNS) for _ in names]
+        indent = rng.choice((" " * 4, "\t", " " * 8, "  ", "")) * rng.randint(0, 3)
         lines.append(indent + " ".join(f"{name} {sign}" for name, sign in zip(names, signs, strict=True)))
-    return chance.choice(("\n", "\r\n")).join(lines)
+    return rng.choice(("\n", "\r\n")).join(lines)
 
 
-def _data(chance: random.Random) -> str:
+def _data(rng: random.Random) -> str:
     rows = [
-        {_word(chance): chance.choice((_word(chance), chance.randint(0, 10**9), chance.random(), None, True))}
-        for _ in range(chance.randint(2, 20))
+        {_word(rng): rng.choice((_word(rng), rng.randint(0, 10**9), rng.random(), None, True))}
+        for _ in range(rng.randint(2, 20))
     ]
-    return json.dumps(rows, indent=chance.choice((None, 1, 2, 4)))
+    return json.dumps(rows, indent=rng.choice((None, 1, 2, 4)))
 
 
-def _log(chance: random.Random) -> str:
+def _log(rng: random.Random) -> str:
     return "\n".join(
-        f"2026-{chance.randint(1, 12):02}-{chance.randint(1, 28):02}T{chance.randint(0, 23):02}:00:"
-        f"{chance.uniform(0, 59):06.3f}Z [{chance.getrandbits(32):08x}] {_word(chance).upper()} "
-        f"{chance.randint(0, 99_999)}ms {_word(chance)}=0x{chance.getrandbits(20):X}"
-        for _ in range(chance.randint(1, 15))
+        f"2026-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}T{rng.randint(0, 23):02}:00:"
+        f"{rng.uniform(0, 59):06.3f}Z [{rng.getrandbits(32):08x}] {_word(rng).upper()} "
+        f"{rng.randint(0, 99_999)}ms {_word(rng)}=0x{rng.getrandbits(20):X}"
+        for _ in range(rng.randint(1, 15))
     )
 
 
-def _script(chance: random.Random) -> str:
-    first, last = _SCRIPTS[chance.choice(sorted(_SCRIPTS))]
+def _script(rng: random.Random) -> str:
+    first, last = _SCRIPTS[rng.choice(sorted(_SCRIPTS))]
     words = [
-        "".join(chr(chance.randint(first, last)) for _ in range(chance.randint(1, 8)))
-        for _ in range(chance.randint(1, 40))
+        "".join(chr(rng.randint(first, last)) for _ in range(rng.randint(1, 8)))
+        for _ in range(rng.randint(1, 40))
     ]
-    return chance.choice((" ", "", "、", "\n")).join(words)
+    return rng.choice((" ", "", "、", "\n")).join(words)
 
 
-def _anything(chance: random.Random) -> str:
-    makers = (_prose, _code, _data, _log, _script)
-    pieces = [chance.choice(makers)(chance)[: chance.randint(1, 80)] for _ in range(chance.randint(2, 8))]
-    return chance.choice(("", " ", "\n", "\t", "   ", "\n\n\n", "\u00a0", "\u200d")).join(pieces)
+def _mixture(rng: random.Random) -> str:
+    generators = (_prose, _code, _data, _log, _script)
+    pieces = [rng.choice(generators)(rng)[: rng.randint(1, 80)] for _ in range(rng.randint(2, 8))]
+    return rng.choice(("", " ", "\n", "\t", "   ", "\n\n\n", "\u00a0", "\u200d")).join(pieces)
 
 
-_MAKERS: tuple[Callable[[random.Random], str], ...] = (_prose, _code, _data, _log, _script, _anything)
+_GENERATORS: tuple[Callable[[random.Random], str], ...] = (_prose, _code, _data, _log, _script, _mixture)
 
 
 def chunks() -> list[str]:
-    chance = random.Random(2026)
-    return [_MAKERS[number % len(_MAKERS)](chance) for number in range(COUNT)]
+    """Return the texts."""
+    rng = random.Random(2026)
+    return [_GENERATORS[number % len(_GENERATORS)](rng) for number in range(COUNT)]

@@ -1,4 +1,4 @@
-"""Providers that keep their tokenizer and their overheads to themselves, as real ones do."""
+"""Simulated providers, whose tokenizer and overheads the estimator does not know."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from tollbridge.tokens.prompts import last_word_of_user
+from tollbridge.tokens.prompts import find_last_user_message
 from tollbridge.types.messages import (
     ChatRequest,
     Message,
@@ -20,7 +20,7 @@ from tollbridge.types.messages import (
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What a provider adds, and whether the reasoning of a tool loop stays in the context."""
+    """The tokens a provider adds, and whether the reasoning of a tool loop stays in the context."""
 
     base: int
     message: int
@@ -38,54 +38,61 @@ RULES = {
 
 
 class Provider:
-    """Counts prompts and answers by a tokenizer our side does not know."""
+    """Counts prompts and answers, with a tokenizer that the estimator does not know."""
 
     def __init__(self, count: Callable[[str], int], rules: str) -> None:
         self._count = count
         self._rules = RULES[rules]
         self._texts: dict[str, int] = {}
-        # What was thought for each answer, by the object itself: the simulation never copies one.
-        self._thought: dict[int, int] = {}
+        # Reasoning tokens by the `id` of the answer: the simulation never copies an answer.
+        self._reasoning_tokens: dict[int, int] = {}
 
-    def text(self, text: str) -> int:
+    def count_text(self, text: str) -> int:
         if text not in self._texts:
             self._texts[text] = self._count(text)
         return self._texts[text]
 
     def input_tokens(self, request: ChatRequest) -> int:
+        """Return the input tokens to report."""
         rules = self._rules
-        total = rules.base + sum(rules.message + self.parts(message.parts) for message in request.messages)
+        total = rules.base + sum(
+            rules.message + self.count_parts(message.parts) for message in request.messages
+        )
         if request.tools:
-            written = sum(self.text(_render(tool)) for tool in request.tools)
-            total += rules.tools_present + round(written * rules.tools_scale)
+            json_tokens = sum(self.count_text(_render(tool)) for tool in request.tools)
+            total += rules.tools_present + round(json_tokens * rules.tools_scale)
         return total + (self._reasoning(request.messages) if rules.keeps_reasoning else 0)
 
-    def parts(self, parts: Sequence[Part]) -> int:
+    def count_parts(self, parts: Sequence[Part]) -> int:
         total = 0
         for part in parts:
             match part:
                 case TextPart():
-                    total += self.text(part.text)
+                    total += self.count_text(part.text)
                 case ToolCallPart():
-                    total += self._rules.call + self.text(part.name) + self.text(json.dumps(part.input))
+                    total += (
+                        self._rules.call
+                        + self.count_text(part.name)
+                        + self.count_text(json.dumps(part.input))
+                    )
                 case ToolResultPart():
                     total += self._rules.call + sum(
-                        self.text(inner.text) for inner in part.parts if isinstance(inner, TextPart)
+                        self.count_text(inner.text) for inner in part.parts if isinstance(inner, TextPart)
                     )
                 case _:
                     pass
         return total
 
-    def answered(self, answer: tuple[Part, ...], reasoning: int) -> int:
-        """Remember the reasoning behind an answer; the output tokens to report."""
-        self._thought[id(answer)] = reasoning
-        return self.parts(answer) + reasoning
+    def output_tokens(self, answer: tuple[Part, ...], reasoning: int) -> int:
+        """Return the output tokens to report, and store the reasoning tokens of the answer."""
+        self._reasoning_tokens[id(answer)] = reasoning
+        return self.count_parts(answer) + reasoning
 
     def _reasoning(self, messages: Sequence[Message]) -> int:
-        since = messages[last_word_of_user(messages) + 1 :]
+        loop = messages[find_last_user_message(messages) + 1 :]
         return sum(
-            self._thought.get(id(message.parts), 0)
-            for message in since
+            self._reasoning_tokens.get(id(message.parts), 0)
+            for message in loop
             if any(isinstance(part, ThinkingPart) for part in message.parts)
         )
 

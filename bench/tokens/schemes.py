@@ -1,4 +1,4 @@
-"""Ways to predict the size of a prompt: the first design as written, a plain tokenizer, and ours."""
+"""The compared ways to estimate a prompt: the first design, a plain tokenizer, and Tollbridge's ledger."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import ceil
 from typing import Protocol
 
 from bench.tokens.conversations import Step
-from bench.tokens.truths import o200k
+from bench.tokens.references import o200k
 from tollbridge.tokens.ledger import Ledger
 from tollbridge.tokens.prompts import compact_json
 from tollbridge.types.messages import ChatRequest, Message, TextPart, ToolCallPart, ToolResultPart
@@ -15,13 +15,15 @@ from tollbridge.types.usage import Usage
 
 
 class Scheme(Protocol):
+    """A way to estimate prompts, which can learn from reported usage."""
+
     def estimate(self, request: ChatRequest) -> float: ...
 
     def learn(self, step: Step, usage: Usage, estimate: float) -> None: ...
 
 
 class FirstDesign:
-    """Characters / 3.5 x 1.1, 4 a message, one state for all conversations, one factor for all totals."""
+    """Characters / 3.5 x 1.1, 4 tokens per message; one state and one factor for all conversations."""
 
     def __init__(self) -> None:
         self._last: int | None = None
@@ -58,7 +60,7 @@ class FirstDesign:
 
 
 class PlainTokenizer:
-    """o200k for everything, 4 a message, tools as their JSON, nothing learned."""
+    """o200k for all text, 4 tokens per message, tools as their JSON, no learning."""
 
     def __init__(self) -> None:
         self._encoding = o200k()
@@ -89,7 +91,9 @@ class PlainTokenizer:
         pass
 
 
-class Ours:
+class LedgerScheme:
+    """The ledger of Tollbridge."""
+
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         self._ledger = Ledger(without=without)
 

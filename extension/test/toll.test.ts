@@ -37,7 +37,7 @@ test("what is near the limit is the engine's to say", () => {
 });
 
 test("what the engine warned of is shown, and so is a prompt that was refused", () => {
-  const warning = "The prompt is about 60,000 tokens, 94% of the 64,000 that fit.";
+  const warning = "The prompt uses about 60,000 of 64,000 tokens (94 %).";
   const near = show({ model, result: { ...result(10, 1), warning } }, 0, NONE);
   assert.equal(near.warning, true);
   assert.ok(near.tooltip.includes(warning));

@@ -1,4 +1,4 @@
-"""The token estimator an application holds: counts, predicts, and learns from what gateways report."""
+"""The token estimator of the public API: counts text, predicts prompts, and learns from reported usage."""
 
 from __future__ import annotations
 
@@ -24,33 +24,37 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A prompt that fills this share of the window is near its end.
+# A prompt that fills this share of the context window is `near` the limit.
 NEAR = 0.9
-# Characters of texts that one generation of the cache of counts may hold, and those of the longest of them.
-_MOST = 2_000_000
-_KEPT = 20_000
+# The count cache: characters of texts per generation, and characters of the longest text it stores.
+_CACHE_LIMIT = 2_000_000
+_CACHED_TEXT_LIMIT = 20_000
 
 
 Verdict = Literal["fits", "near", "over", "unknown"]
 
 
 def judge_prompt(tokens: int, window: int | None) -> Verdict:
-    """A prompt beside the most input tokens its model takes, where that is known."""
+    """Compare a prompt with the maximum number of input tokens its model accepts (`None` if unknown)."""
     if not window:
         return "unknown"
     return "over" if tokens > window else "near" if tokens / window >= NEAR else "fits"
 
 
-def prompt_warning(tokens: int | None, window: int | None, came_to: str = "came to") -> str | None:
-    """A sentence for the log and the status bar, where there is something to say."""
+def prompt_warning(tokens: int | None, window: int | None, verb: str = "used") -> str | None:
+    """Return a warning for the log and the status bar if the prompt is near or over the limit."""
     if tokens is None or not window or (verdict := judge_prompt(tokens, window)) not in ("near", "over"):
         return None
-    where = "more than" if verdict == "over" else f"{tokens / window:.0%} of"
-    return f"The prompt {came_to} {tokens:,} tokens, {where} the {window:,} that fit."
+    if verdict == "over":
+        return f"The prompt {verb} {tokens:,} tokens, more than the limit of {window:,}."
+    return f"The prompt {verb} {tokens:,} of {window:,} tokens ({100 * tokens / window:.0f} %)."
 
 
 class Preflight(msgspec.Struct, frozen=True):
-    """A prompt beside the window it must fit into. It warns, and refuses nothing: the gateway decides."""
+    """The estimate of a prompt and the limit it must not exceed.
+
+    It only warns: the gateway decides whether a prompt is too long.
+    """
 
     estimate: EstimationResult
     window: int | None
@@ -61,34 +65,47 @@ class Preflight(msgspec.Struct, frozen=True):
 
     @property
     def warning(self) -> str | None:
-        return prompt_warning(self.estimate.tokens, self.window, "is about")
+        return prompt_warning(self.estimate.tokens, self.window, "uses about")
 
 
 class HybridTokenEstimator:
-    """Estimates improve with every `calibrate`. With a `path`, what is learned outlives the process and is
-    shared with every other that uses the same file; without one it is kept in memory. Threads may share it.
+    """Counts tokens and predicts the input tokens of requests. Every `calibrate` improves the estimates.
 
-    Learning may wait for another process that writes, `patience` seconds at the most (10, if not said);
-    estimating waits for nobody.
+    Threads can share an estimator. Learning waits while another process writes to the file; estimating never
+    waits.
+
+    Args:
+        path: A database file. What is learned is saved there and shared with every process that uses the same
+            file. Without a path it is kept in memory.
+        timeout: How many seconds learning waits for another process that writes (default: 10).
+        patience: The old name of `timeout`.
     """
 
-    def __init__(self, path: str | PathLike[str] | None = None, *, patience: float | None = None) -> None:
+    def __init__(
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        timeout: float | None = None,
+        patience: float | None = None,
+    ) -> None:
         self._database: Database | None = None
-        self._ledger = self._open(Path(path), patience) if path is not None else Ledger()
-        self._lesson = self._ledger.lesson
+        self._ledger = (
+            Ledger() if path is None else self._open(Path(path), patience if timeout is None else timeout)
+        )
+        self._revision = self._ledger.revision
         self._counts: dict[str, LruCache[str, int]] = {}
         self._lock = RLock()
 
-    def _open(self, path: Path, patience: float | None) -> Ledger:
+    def _open(self, path: Path, timeout: float | None) -> Ledger:
         try:
-            self._database = Database(path, patience)
+            self._database = Database(path, timeout)
             return Ledger(LedgerTables(self._database))
         except StoreUnusable as error:
-            _log.warning("%s; what is learned now is lost at the end", error.message)
+            _log.warning("%s; calibration will not be saved", error.message)
             return Ledger()
 
     def warm(self, *models: str) -> Thread:
-        """Load the vocabularies of these models in the background."""
+        """Load the vocabularies of these models on a background thread, and return the thread."""
         names = {family_of(model).vocabulary or BASE for model in models} or {BASE}
         return warm(*sorted(names))
 
@@ -96,53 +113,59 @@ class HybridTokenEstimator:
         if self._database is not None:
             self._database.close()
 
-    # --- counting and estimating ---
+    # --- Counting and estimating ---
+
+    @property
+    def revision(self) -> int:
+        """A number that changes when the count of a text may have changed: cached counts are then stale."""
+        with self._lock:
+            return self._ledger.revision
 
     @property
     def lesson(self) -> int:
-        """Another number whenever texts that were counted may now count otherwise."""
-        with self._lock:
-            return self._ledger.lesson
+        """Deprecated: the old name of `revision`."""
+        return self.revision
 
     def estimate_text(self, model: str, text: str) -> int:
-        """The tokens of a text by itself. Exact where the model's vocabulary is bundled."""
+        """Count the tokens of a text. Exact if the model's vocabulary is bundled."""
         with self._lock:
-            if self._lesson != self._ledger.lesson:
-                self._lesson = self._ledger.lesson
+            if self._revision != self._ledger.revision:
+                self._revision = self._ledger.revision
                 self._counts.clear()
             counts = self._counts.get(model)
             if counts is None:
-                counts = self._counts[model] = LruCache(_MOST)
+                counts = self._counts[model] = LruCache(_CACHE_LIMIT)
             count = counts.get(text)
         if count is None:
-            self._ledger.read_text(model, text)  # which takes its time: nobody else waits for it
-            count = self._reading(lambda ledger: ledger.text_tokens(model, text))
-            if len(text) <= _KEPT:
+            self._ledger.prepare_text(model, text)  # can be slow, so it runs without the lock
+            count = self._read(lambda ledger: ledger.text_tokens(model, text))
+            if len(text) <= _CACHED_TEXT_LIMIT:
                 with self._lock:
                     counts.put(text, count, len(text) + 100)
         return count
 
     def estimate_message(self, model: str, message: Message) -> int:
-        """The tokens of a message's content, without what surrounds every message: hosts add that."""
-        self._ledger.read_texts(model, message)
-        return self._reading(lambda ledger: ledger.message_tokens(model, message))
+        """Count the tokens of a message's content, without the overhead per message, which hosts add."""
+        self._ledger.prepare_message(model, message)
+        return self._read(lambda ledger: ledger.message_tokens(model, message))
 
     def estimate_conversation(
         self, model: str, messages: Sequence[Message], tools: Sequence[Tool] = ()
     ) -> EstimationResult:
+        """Predict the input tokens a gateway will report for these messages and tools."""
         return self.estimate_request(ChatRequest(model=model, messages=tuple(messages), tools=tuple(tools)))
 
     def estimate_request(self, request: ChatRequest) -> EstimationResult:
-        """The input tokens a gateway will report for this request."""
+        """Predict the input tokens a gateway will report for this request."""
         for message in request.messages:
-            self._ledger.read_texts(request.model, message)
-        return self._reading(lambda ledger: ledger.estimate(request))
+            self._ledger.prepare_message(request.model, message)
+        return self._read(lambda ledger: ledger.estimate(request))
 
     def preflight(self, request: ChatRequest, window: int | None) -> Preflight:
-        """Compare the request with the most input tokens the model takes, where that is known."""
+        """Compare the request with the maximum input tokens the model accepts (`None` if unknown)."""
         return Preflight(self.estimate_request(request), window or None)
 
-    # --- learning ---
+    # --- Learning ---
 
     def calibrate(
         self,
@@ -152,7 +175,7 @@ class HybridTokenEstimator:
         tools: Sequence[Tool] = (),
         answer: Iterable[Part] = (),
     ) -> bool:
-        """Learn from a completed request; whether its report was believed."""
+        """Learn from a completed request. See `calibrate_request`."""
         request = ChatRequest(model=model, messages=tuple(messages), tools=tuple(tools))
         return self.calibrate_request(request, usage, answer)
 
@@ -161,79 +184,94 @@ class HybridTokenEstimator:
         request: ChatRequest,
         usage: Usage,
         answer: Iterable[Part] = (),
-        told: EstimationResult | None = None,
+        estimate: EstimationResult | None = None,
     ) -> bool:
-        """`usage` is that of the last step, the one whose input was this request; `answer` is what was
-        streamed, so that it is known by its output tokens when it comes back as history; `told` is what was
-        estimated beforehand, if it may have become surer since."""
+        """Learn from a completed request.
+
+        Args:
+            request: The request as it was sent.
+            usage: The reported usage of the last step, the one whose input was this request.
+            answer: The streamed answer. Its output tokens are used when it comes back as history.
+            estimate: What was estimated before the request was sent, if more may have been learned since.
+
+        Returns:
+            Whether the reported usage was plausible and is used.
+        """
         parts = tuple(answer)
 
         def learn(ledger: Ledger) -> bool:
-            believed = ledger.record(request, usage, told=told)
-            if believed:
+            accepted = ledger.record(request, usage, estimate=estimate)
+            if accepted:
                 ledger.record_answer(request.model, parts, usage)
-            return believed
+            return accepted
 
-        return self._writing(learn)
+        return self._write(learn)
 
     def counted(self, request: ChatRequest, tokens: int) -> bool:
-        """Learn from a count the gateway was asked for (`/v1/responses/input_tokens`); whether it was
-        believed."""
-        return self._writing(lambda ledger: ledger.record_count(request, tokens))
+        """Learn from a token-count response (`/v1/responses/input_tokens`).
+
+        Returns:
+            Whether the count was plausible and is used.
+        """
+        return self._write(lambda ledger: ledger.record_count(request, tokens))
 
     def refused(self, request: ChatRequest, error: ContextTooLong) -> bool:
-        """Learn from a refusal: the numbers it gives are the truth for this prompt."""
+        """Learn from a context-length error, if it says how long the prompt is or what the limit is.
+
+        Returns:
+            Whether anything was learned.
+        """
         if error.tokens:
-            told = Usage(input_tokens=error.tokens)
-            return self._writing(lambda ledger: ledger.record(request, told, surely=True))
+            usage = Usage(input_tokens=error.tokens)
+            return self._write(lambda ledger: ledger.record(request, usage, trusted=True))
         if error.limit and not error.shared and self.estimate_request(request).tokens <= error.limit:
-            # Nobody said how long it is, but it is longer than this.
-            longer = error.limit + 1
-            self._reading(lambda ledger: ledger.record_floor(request, longer))
+            # The length is unknown, but it exceeds the limit.
+            minimum = error.limit + 1
+            self._read(lambda ledger: ledger.record_lower_bound(request, minimum))
             return True
         return False
 
     def seen(self, model: str) -> int:
-        """How many requests of a model were learned from."""
-        return self._reading(lambda ledger: ledger.rates.seen(model))
+        """Return how many requests of a model were learned from."""
+        return self._read(lambda ledger: ledger.hit_rates.count(model))
 
     def accuracy(self) -> list[Accuracy]:
-        """How right the estimates were, by model."""
-        return self._reading(lambda ledger: ledger.accuracy())
+        """Return how accurate the estimates were, by model."""
+        return self._read(lambda ledger: ledger.accuracy())
 
     def reset(self) -> None:
         """Forget everything that was learned and recorded."""
-        self._writing(lambda ledger: ledger.clear())
+        self._write(lambda ledger: ledger.clear())
 
-    # --- the store ---
+    # --- Access to the ledger ---
 
-    def _writing(self, act: Callable[[Ledger], T]) -> T:
-        """Another process that writes is waited for; one that never ends costs this lesson and no more."""
+    def _write(self, operation: Callable[[Ledger], T]) -> T:
+        """Run an operation that writes, waiting while another process writes; skip saving on a timeout."""
         try:
             if self._database is None:
-                return self._safely(act)
-            return self._database.patiently(lambda: self._safely(act))
+                return self._run(operation)
+            return self._database.retry_while_busy(lambda: self._run(operation))
         except StoreBusy as error:
-            _log.warning("%s; what this request taught is lost", error.message)
-            return act(Ledger())
+            _log.warning("%s; calibration from this request was not saved", error.message)
+            return operation(Ledger())
 
-    def _reading(self, act: Callable[[Ledger], T]) -> T:
-        """Nobody is waited for."""
+    def _read(self, operation: Callable[[Ledger], T]) -> T:
+        """Run an operation without waiting; use an empty ledger if the database is locked."""
         try:
-            return self._safely(act)
+            return self._run(operation)
         except StoreBusy as error:
-            _log.warning("%s; this once nothing learned is used", error.message)
-            return act(Ledger())
+            _log.warning("%s; this estimate uses no calibration", error.message)
+            return operation(Ledger())
 
-    def _safely(self, act: Callable[[Ledger], T]) -> T:
-        """One at a time; and a store that fails for good costs what was learned, never a turn."""
+    def _run(self, operation: Callable[[Ledger], T]) -> T:
+        """Run an operation under the lock; continue with an empty ledger if the database has failed."""
         with self._lock:
             try:
-                return act(self._ledger)
+                return operation(self._ledger)
             except StoreBusy:
                 raise
             except StoreUnusable as error:
-                _log.warning("%s; going on without it", error.message)
+                _log.warning("%s; continuing without saved calibration", error.message)
                 self._ledger = Ledger()
-                self._lesson = -1
-                return act(self._ledger)
+                self._revision = -1
+                return operation(self._ledger)

@@ -12,17 +12,17 @@ from tollbridge.types.models import Model
 IDS = ("openai/gpt-5", "anthropic/claude-opus-4.5", "anthropic/claude-sonnet-4.5", "google/gemini-3-preview")
 
 
-def chosen(**settings: Any) -> list[str]:
-    told = msgspec.convert(settings, Settings)
-    return [model.id for model in filter_models([Model(id=name) for name in IDS], told)]
+def filtered(**settings: Any) -> list[str]:
+    parsed = msgspec.convert(settings, Settings)
+    return [model.id for model in filter_models([Model(id=name) for name in IDS], parsed)]
 
 
-def test_without_settings_everything_is_there_in_the_gateways_order() -> None:
-    assert chosen() == list(IDS)
+def test_without_settings_all_models_are_listed_in_the_gateways_order() -> None:
+    assert filtered() == list(IDS)
 
 
 @pytest.mark.parametrize(
-    ("allow", "deny", "left"),
+    ("allow", "deny", "expected"),
     [
         (["anthropic/*"], [], IDS[1:3]),
         (["gpt-5", "*opus*"], [], IDS[:2]),
@@ -32,19 +32,19 @@ def test_without_settings_everything_is_there_in_the_gateways_order() -> None:
         (["nobody/*"], [], ()),
     ],
 )
-def test_what_is_allowed_and_not_denied_is_left(
-    allow: list[str], deny: list[str], left: tuple[str, ...]
+def test_models_that_are_allowed_and_not_denied_are_listed(
+    allow: list[str], deny: list[str], expected: tuple[str, ...]
 ) -> None:
-    assert chosen(allow=allow, deny=deny) == list(left)
+    assert filtered(allow=allow, deny=deny) == list(expected)
 
 
-def test_favourites_come_first_in_their_own_order() -> None:
-    assert chosen(favourites=["google/*", "*sonnet*"]) == [IDS[3], IDS[2], IDS[0], IDS[1]]
+def test_favourites_come_first_in_the_order_of_the_settings() -> None:
+    assert filtered(favourites=["google/*", "*sonnet*"]) == [IDS[3], IDS[2], IDS[0], IDS[1]]
     assert is_favourite(IDS[2], Settings(favourites=("*sonnet*",)))
 
 
-def test_the_closest_correction_has_the_last_word() -> None:
-    told = msgspec.convert(
+def test_the_most_specific_pattern_overrides_the_others() -> None:
+    settings = msgspec.convert(
         {
             "models": {
                 "anthropic/claude-opus-4.5": {"context_window": 1_000, "capabilities": {"images": True}},
@@ -58,7 +58,7 @@ def test_the_closest_correction_has_the_last_word() -> None:
         },
         Settings,
     )
-    opus, sonnet = filter_models([Model(id=name, tags=frozenset({"vision"})) for name in IDS[1:3]], told)
+    opus, sonnet = filter_models([Model(id=name, tags=frozenset({"vision"})) for name in IDS[1:3]], settings)
     assert (opus.name, opus.context_window, opus.max_output_tokens) == ("Any", 1_000, 100)
     assert opus.capabilities.images
     assert not opus.capabilities.tools

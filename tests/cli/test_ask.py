@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.driving import Result, tollbridge
-from tests.storage.holding import held
+from tests.storage.locking import locked
 
 from tollbridge.storage.database import Database
 from tollbridge.testing.server import Gateway
@@ -223,13 +223,13 @@ async def test_a_prompt_that_is_not_unicode_is_mended() -> None:
 async def test_a_store_that_another_process_holds_delays_nobody(tmp_path: Path) -> None:
     Database(tmp_path / "tollbridge.db").close()
     async with Gateway() as gateway:
-        with held(tmp_path / "tollbridge.db"):
+        with locked(tmp_path / "tollbridge.db"):
             started = time.monotonic()
             result = await ask(gateway, "hello", TOLLBRIDGE_DATA_DIR=str(tmp_path))
             assert time.monotonic() - started < 10  # in which a single wait of its writes would not end
     assert (result.code, result.out[:8]) == (0, "You said")
-    assert result.err.count("a request is not written down") == 1
-    assert result.err.count("what this request taught is lost") == 1
+    assert result.err.count("the usage of one request was not recorded") == 1
+    assert result.err.count("calibration from this request was not saved") == 1
 
 
 async def test_a_prompt_that_is_over_what_fits_is_warned_of_and_sent_all_the_same(tmp_path: Path) -> None:
@@ -241,5 +241,7 @@ async def test_a_prompt_that_is_over_what_fits_is_warned_of_and_sent_all_the_sam
         brief = await tollbridge("ask", "word", *where, env=env)
         asked = [request for request in gateway.requests if request.path.endswith("/responses")]
     assert (long.code, len(asked)) == (0, 2)
-    assert re.match(r"Note: The prompt is about \d,\d{3} tokens, more than the 3,072 that fit\.\n", long.err)
-    assert "that fit" not in brief.err
+    assert re.match(
+        r"Note: The prompt uses about \d,\d{3} tokens, more than the limit of 3,072\.\n", long.err
+    )
+    assert "The prompt uses" not in brief.err

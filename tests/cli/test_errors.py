@@ -55,11 +55,11 @@ def test_every_kind_of_error_says_what_to_do() -> None:
         (
             StoreUnusable("The disk is full"),
             "The disk is full. "
-            "Look at the data folder (its permissions, its space), or name another with TOLLBRIDGE_DATA_DIR.",
+            "Check permissions and disk space of the data directory, or choose another with TOLLBRIDGE_DATA_DIR.",
         ),
         (
             StoreBusy("The file is locked"),
-            "The file is locked. Try again when the other program has written what it had to.",
+            "The file is locked. Another process is using the database. Try again.",
         ),
         (
             ServerFailed(""),

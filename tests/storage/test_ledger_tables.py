@@ -1,4 +1,4 @@
-"""The ledger's tables: what goes in comes out, and the oldest goes when they are full."""
+"""The ledger's records, in memory and in a database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def store(request: pytest.FixtureRequest, database: Database) -> LedgerStore:
     return MemoryStore() if request.param == "memory" else LedgerTables(database)
 
 
-def test_prefixes_are_found_by_chain_with_every_tool_set(store: LedgerStore) -> None:
+def test_prefixes_are_found_by_key_with_every_tool_set(store: LedgerStore) -> None:
     rows = [(b"chain", b"tools", 100, 5), (b"chain", b"other", 200, 0), (b"longer", b"tools", 300, 0)]
     for row in rows:
         store.put_prefix(row)
@@ -37,29 +37,29 @@ def test_prefixes_are_found_by_chain_with_every_tool_set(store: LedgerStore) -> 
     assert store.prefixes([]) == []
 
 
-def test_messages_are_found_by_key_however_many_are_asked_for(store: LedgerStore) -> None:
+def test_many_messages_are_found_by_key(store: LedgerStore) -> None:
     rows = [(bytes([number // 256, number % 256]), number, 1) for number in range(2000)]
-    with store.writing():
+    with store.transaction():
         store.put_measured(rows)
     assert sorted(store.measured([row[0] for row in rows])) == rows
     assert store.measured([b"unknown"]) == []
 
 
-def test_what_was_learned_is_replaced(store: LedgerStore) -> None:
+def test_learned_data_is_replaced(store: LedgerStore) -> None:
     assert store.learned("text claude") is None
     store.put_learned("text claude", b"1")
     store.put_learned("text claude", b"2")
     assert store.learned("text claude") == b"2"
 
 
-def test_outcomes_come_back_in_order(store: LedgerStore) -> None:
+def test_outcomes_are_returned_in_order(store: LedgerStore) -> None:
     rows = [("m", "hybrid", 90, 99, 100), ("n", "estimated", 1, 2, 3)]
     for row in rows:
         store.put_outcome(row)
     assert store.outcomes() == rows
 
 
-def test_everything_can_be_forgotten(store: LedgerStore) -> None:
+def test_clear_deletes_everything(store: LedgerStore) -> None:
     store.put_prefix((b"chain", b"tools", 100, 5))
     store.put_outcome(("m", "hybrid", 90, 99, 100))
     store.put_learned("name", b"data")
@@ -73,22 +73,22 @@ def test_everything_can_be_forgotten(store: LedgerStore) -> None:
 
 def test_a_full_table_loses_its_oldest_rows(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "LIMITS", {"prefix": 100, "measured": 10, "learned": 10, "outcome": 10})
-    monkeypatch.setattr(tables, "_OFTEN", 7)
+    monkeypatch.setattr(tables, "_TRIM_INTERVAL", 7)
     store = LedgerTables(database)
     for number in range(500):
         store.put_measured([(str(number).encode(), number, 0)])
         store.put_prefix((str(number).encode(), b"", number, 0))
-        store.put_prefix((b"asked for again and again", b"", number, 0))
-    (count,) = database.rows("SELECT count(*), (SELECT count(*) FROM measured) FROM prefix")
+        store.put_prefix((b"written again and again", b"", number, 0))
+    (count,) = database.query("SELECT count(*), (SELECT count(*) FROM measured) FROM prefix")
     assert 100 <= count[0] <= 100 + 2 * 7
     assert 10 <= count[1] <= 10 + 7
     assert store.prefixes([b"499"])
-    assert store.prefixes([b"asked for again and again"])
+    assert store.prefixes([b"written again and again"])
     assert not store.prefixes([b"1"])
 
 
-def test_a_full_memory_loses_its_oldest_entries() -> None:
-    store = MemoryStore(most=100)
+def test_a_full_memory_store_loses_its_oldest_records() -> None:
+    store = MemoryStore(limit=100)
     for number in range(1000):
         store.put_measured([(str(number).encode(), number, 0)])
         store.put_prefix((str(number).encode(), b"", number, 0))

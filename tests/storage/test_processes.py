@@ -1,4 +1,4 @@
-"""Several windows at once, and one that is killed in the middle of a write: with real processes."""
+"""Several processes that share a database, one of which is killed while it writes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.tokens.talk import MODEL, request, user
+from tests.tokens.samples import MODEL, request, user
 from tollbridge.estimator import HybridTokenEstimator
 
 TIMES = 120
 
-# Every request is another conversation; each is answered before the next.
+# Every request is a new conversation, calibrated before the next.
 CALIBRATE = """
 import sys
-from tests.tokens.talk import hidden_count, request, user
+from tests.tokens.samples import hidden_count, request, user
 from tollbridge.types.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
 
@@ -49,7 +49,7 @@ def asked(name: str, number: int) -> list[str]:
 
 
 def known(path: Path, name: str, times: int) -> int:
-    """How many of a process's requests another one knows."""
+    """Return how many requests of a process are measured for another one."""
     estimator = HybridTokenEstimator(path)
     questions = (request([user(text)]) for number in range(times) for text in asked(name, number))
     found = sum(estimator.estimate_request(question).method == "actual" for question in questions)
@@ -57,7 +57,7 @@ def known(path: Path, name: str, times: int) -> int:
     return found
 
 
-def test_processes_that_calibrate_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_processes_that_calibrate_concurrently_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     processes = {name: start(path, name, TIMES) for name in ("one", "two", "three")}
     for process in processes.values():
@@ -78,7 +78,7 @@ def test_processes_that_calibrate_at_once_lose_nothing(tmp_path: Path) -> None:
     assert (accuracy.model, accuracy.requests) == (MODEL, TIMES * len(processes))
 
 
-def test_a_process_killed_in_the_middle_of_writing_leaves_a_usable_file(tmp_path: Path) -> None:
+def test_a_process_killed_while_writing_leaves_a_usable_file(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     for round_ in range(3):
         process = start(path, f"round {round_}", 1_000_000)
@@ -90,7 +90,7 @@ def test_a_process_killed_in_the_middle_of_writing_leaves_a_usable_file(tmp_path
         done = [int(process.stdout.readline()) for _ in range(30 + round_)]
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=30)
-        # Everything it said was done is there.
+        # Everything that it reported as done is in the file.
         assert known(path, f"round {round_}", len(done)) == len(done)
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -1,4 +1,4 @@
-"""Turns against the embedded gateway, and what the tracker has of them."""
+"""The rows that the usage tracker writes for turns against the embedded gateway."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.holding import held
+from tests.storage.locking import locked
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.storage.database import Database
@@ -54,7 +54,7 @@ async def ask(gateway: Gateway, tracker: UsageTracker, text: str) -> None:
         await Bridge(client, tracker, account=PAYER).answer(request(text), lambda parts: None)
 
 
-async def test_a_turn_is_one_row_with_everything_that_is_known(tracker: UsageTracker, path: Path) -> None:
+async def test_a_turn_is_one_row_with_usage_and_timing(tracker: UsageTracker, path: Path) -> None:
     async with Gateway() as gateway:
         await ask(gateway, tracker, "hello")
     (row,) = rows(path)
@@ -68,7 +68,7 @@ async def test_a_turn_is_one_row_with_everything_that_is_known(tracker: UsageTra
 
 
 @pytest.mark.parametrize("fault", ["rate-limit", "failed", "disconnect"])
-async def test_a_failure_is_there_too(tracker: UsageTracker, path: Path, fault: str) -> None:
+async def test_a_failed_turn_is_recorded(tracker: UsageTracker, path: Path, fault: str) -> None:
     async with Gateway() as gateway:
         with pytest.raises(BridgeError) as caught:
             await ask(gateway, tracker, f"fault:{fault}")
@@ -76,7 +76,7 @@ async def test_a_failure_is_there_too(tracker: UsageTracker, path: Path, fault: 
     assert (row.outcome, row.error) == ("failed", caught.value.kind)
 
 
-async def test_a_cancelled_turn_is_there_too(tracker: UsageTracker, path: Path) -> None:
+async def test_a_cancelled_turn_is_recorded(tracker: UsageTracker, path: Path) -> None:
     async with Gateway(settings=FaultSettings(pace=0.05)) as gateway:
         began = asyncio.Event()
         async with OpenResponsesClient(gateway.url) as client:
@@ -91,7 +91,7 @@ async def test_a_cancelled_turn_is_there_too(tracker: UsageTracker, path: Path) 
     assert row.first is not None
 
 
-async def test_a_turn_that_the_caller_breaks_is_there_too(tracker: UsageTracker, path: Path) -> None:
+async def test_a_turn_whose_callback_raises_is_recorded(tracker: UsageTracker, path: Path) -> None:
     def report(parts: list[Part]) -> None:
         raise ZeroDivisionError
 
@@ -102,7 +102,7 @@ async def test_a_turn_that_the_caller_breaks_is_there_too(tracker: UsageTracker,
     assert (row.outcome, row.error) == ("failed", None)
 
 
-async def test_turns_at_once_are_each_there_once(tracker: UsageTracker, path: Path) -> None:
+async def test_concurrent_turns_are_each_recorded_once(tracker: UsageTracker, path: Path) -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         bridges = [Bridge(client, tracker, account=BillingAccount(f"a{number}")) for number in range(50)]
         await asyncio.gather(*(bridge.answer(request("hello"), lambda parts: None) for bridge in bridges))
@@ -111,21 +111,21 @@ async def test_turns_at_once_are_each_there_once(tracker: UsageTracker, path: Pa
     assert {row.outcome for row in found} == {"completed"}
 
 
-async def test_a_file_that_cannot_be_used_does_not_stop_a_chat(
+async def test_a_database_that_cannot_be_opened_does_not_fail_a_turn(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "store.db").mkdir()
     with caplog.at_level(logging.WARNING):
         tracker = open_tracker(tmp_path / "store.db")
-    assert "not written down" in caplog.text
+    assert "usage will not be recorded" in caplog.text
     async with Gateway() as gateway:
         await ask(gateway, tracker, "hello")
     assert tracker.requests() == 1
 
 
-async def test_a_file_that_breaks_under_way_does_not_stop_a_chat(tracker: UsageTracker, path: Path) -> None:
+async def test_a_database_that_fails_later_does_not_fail_a_turn(tracker: UsageTracker, path: Path) -> None:
     other = Database(path)
-    other.run("DROP TABLE usage")
+    other.execute("DROP TABLE usage")
     other.close()
     async with Gateway() as gateway:
         await ask(gateway, tracker, "hello")
@@ -134,19 +134,19 @@ async def test_a_file_that_breaks_under_way_does_not_stop_a_chat(tracker: UsageT
 
 
 @pytest.mark.timed
-async def test_a_file_that_another_process_holds_costs_its_rows_and_no_time(
+async def test_a_locked_database_loses_rows_and_delays_nothing(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = open_tracker(path)
     async with Gateway() as gateway:
-        with held(path), caplog.at_level(logging.WARNING):
+        with locked(path), caplog.at_level(logging.WARNING):
             started = time.monotonic()
             await ask(gateway, tracker, "hello")
             await ask(gateway, tracker, "hello")
             tracker.close()
             assert time.monotonic() - started < 8
     assert [record.getMessage().partition("; ")[2] for record in caplog.records] == [
-        "a request is not written down"
+        "the usage of one request was not recorded"
     ] * 2
     assert tracker.requests() == 2
     assert rows(path) == []

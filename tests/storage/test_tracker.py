@@ -1,4 +1,4 @@
-"""The tracker: a record for each request, and sums that make nothing up."""
+"""The usage tracker in memory: one record per request, and totals of the reported usage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def record(model: str, usage: Usage | None, outcome: Outcome = "completed") -> R
     return Record(model, outcome, usage, started=1.0, duration=2.0)
 
 
-def test_sums_are_kept_by_model_and_over_all() -> None:
+def test_totals_are_kept_by_model_and_over_all_models() -> None:
     tracker = UsageTracker()
     for model, usage in (("a", Usage(1, 2, 3, 1)), ("b", Usage(10, 20, 30)), ("a", Usage(4, 5, 9, None, 2))):
         tracker.record(record(model, usage))
@@ -19,22 +19,22 @@ def test_sums_are_kept_by_model_and_over_all() -> None:
     assert (tracker.requests("a"), tracker.requests(), tracker.models()) == (2, 3, ["a", "b"])
 
 
-def test_a_request_without_usage_is_a_request_and_no_tokens() -> None:
+def test_a_request_without_usage_adds_no_tokens() -> None:
     tracker = UsageTracker()
     tracker.record(record("a", None, "failed"))
     assert (tracker.requests("a"), tracker.total("a")) == (1, Usage())
 
 
-def test_a_model_nobody_asked_for_has_cost_nothing_known() -> None:
+def test_an_unused_model_has_unknown_usage() -> None:
     assert UsageTracker().total("a") == UsageTracker().total() == Usage()
     assert UsageTracker().requests("a") == 0
 
 
-def test_old_records_go_and_sums_stay() -> None:
+def test_old_records_are_dropped_and_totals_stay() -> None:
     tracker = UsageTracker(limit=3)
     for number in range(10):
         tracker.record(record(f"m{number}", Usage(1, 1, 2)))
-    assert [kept.model for kept in tracker.records] == ["m7", "m8", "m9"]
+    assert [record.model for record in tracker.records] == ["m7", "m8", "m9"]
     assert (tracker.requests(), tracker.total()) == (10, Usage(10, 10, 20))
 
 

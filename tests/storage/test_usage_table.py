@@ -13,7 +13,7 @@ from tollbridge.storage.database import Database
 from tollbridge.storage.tables import ProcessLock, UsageTable, is_alive
 from tollbridge.types.usage import Usage
 
-# Starts a request in a process of its own, says so, and waits to be killed.
+# Starts a request in another process, reports it, and waits to be killed.
 OTHER = """
 import sys
 from pathlib import Path
@@ -43,39 +43,37 @@ def outcomes(table: UsageTable) -> list[tuple[str, str]]:
     return [(row.model, row.outcome) for row in table.since(0)]
 
 
-def test_a_request_is_there_from_its_start_and_complete_at_its_end(table: UsageTable) -> None:
-    row = table.begin("m", "work", "https://w.example/v1", 7.0)
+def test_a_row_is_inserted_at_the_start_and_completed_at_the_end(table: UsageTable) -> None:
+    row_id = table.begin("m", "work", "https://w.example/v1", 7.0)
     assert outcomes(table) == [("m", "running")]
-    table.end(row, "completed", Usage(5, 3, 8, 2, 1), duration=1.5, first=0.5, finish_reason="stop")
-    (found,) = table.since(0)
-    assert (found.outcome, found.usage) == ("completed", Usage(5, 3, 8, 2, 1))
-    assert (found.account, found.base_url, found.started) == ("work", "https://w.example/v1", 7.0)
-    assert (found.duration, found.first, found.finish_reason, found.error) == (1.5, 0.5, "stop", None)
+    table.end(row_id, "completed", Usage(5, 3, 8, 2, 1), duration=1.5, first=0.5, finish_reason="stop")
+    (row,) = table.since(0)
+    assert (row.outcome, row.usage) == ("completed", Usage(5, 3, 8, 2, 1))
+    assert (row.account, row.base_url, row.started) == ("work", "https://w.example/v1", 7.0)
+    assert (row.duration, row.first, row.finish_reason, row.error) == (1.5, 0.5, "stop", None)
 
 
-def test_what_is_unknown_stays_unknown(table: UsageTable) -> None:
+def test_unknown_values_stay_unknown(table: UsageTable) -> None:
     table.end(table.begin("m", "", "", 7.0), "failed", Usage(), duration=1.0, error="rate_limited")
-    (found,) = table.since(0)
-    assert (found.usage, found.first, found.error) == (Usage(), None, "rate_limited")
+    (row,) = table.since(0)
+    assert (row.usage, row.first, row.error) == (Usage(), None, "rate_limited")
 
 
-def test_a_request_ends_once(table: UsageTable) -> None:
-    row = table.begin("m", "", "", 7.0)
-    table.end(row, "completed", Usage(1, 1, 2), duration=1.0)
-    table.end(row, "failed", Usage(9, 9, 18), duration=9.0)
-    (found,) = table.since(0)
-    assert (found.outcome, found.usage) == ("completed", Usage(1, 1, 2))
+def test_only_the_first_end_of_a_request_counts(table: UsageTable) -> None:
+    row_id = table.begin("m", "", "", 7.0)
+    table.end(row_id, "completed", Usage(1, 1, 2), duration=1.0)
+    table.end(row_id, "failed", Usage(9, 9, 18), duration=9.0)
+    (row,) = table.since(0)
+    assert (row.outcome, row.usage) == ("completed", Usage(1, 1, 2))
 
 
-def test_only_what_started_since_is_read_in_order(table: UsageTable) -> None:
+def test_rows_since_a_time_are_read_in_order(table: UsageTable) -> None:
     for started in (3.0, 1.0, 2.0):
         table.begin(f"m{started:.0f}", "", "", started)
     assert [row.model for row in table.since(2.0)] == ["m2", "m3"]
 
 
-def test_a_request_whose_process_was_killed_is_interrupted_and_one_that_lives_is_not(
-    table: UsageTable, path: Path
-) -> None:
+def test_only_requests_of_dead_processes_are_marked_interrupted(table: UsageTable, path: Path) -> None:
     table.begin("mine", "", "", 2.0)
     other = subprocess.Popen(
         [sys.executable, "-c", OTHER, str(path)],
@@ -86,26 +84,24 @@ def test_a_request_whose_process_was_killed_is_interrupted_and_one_that_lives_is
     with other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"begun\n"
-        table.settle()
+        table.mark_interrupted()
         assert outcomes(table) == [("theirs", "running"), ("mine", "running")]
         other.kill()
         other.wait()
-    table.settle()
+    table.mark_interrupted()
     assert outcomes(table) == [("theirs", "interrupted"), ("mine", "running")]
     assert len(list(path.parent.glob("*-alive-*"))) == 1  # only ours is left
 
 
-def test_a_row_that_was_never_ended_is_interrupted_once_its_process_has_left(
-    path: Path, table: UsageTable
-) -> None:
+def test_an_unfinished_row_is_interrupted_after_its_process_has_exited(path: Path, table: UsageTable) -> None:
     leaving = UsageTable(Database(path))
     leaving.begin("left", "", "", 1.0)
     leaving.close()
-    table.settle()
+    table.mark_interrupted()
     assert outcomes(table) == [("left", "interrupted")]
 
 
-def test_the_oldest_rows_go(table: UsageTable, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_rows_are_deleted(table: UsageTable, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tollbridge.storage.tables.ROW_LIMIT", 3)
     for number in range(5):
         table.begin(f"m{number}", "", "", float(number))
@@ -115,18 +111,16 @@ def test_the_oldest_rows_go(table: UsageTable, path: Path, monkeypatch: pytest.M
     reopened.close()
 
 
-def test_a_sign_of_life_lasts_until_it_is_taken_down(tmp_path: Path) -> None:
-    sign = ProcessLock(tmp_path / "store.db")
-    assert is_alive(tmp_path / "store.db", sign.name)
-    assert is_alive(tmp_path / "store.db", sign.name)
-    sign.take_down()
-    assert not is_alive(tmp_path / "store.db", sign.name)
+def test_a_process_lock_is_held_until_it_is_released(tmp_path: Path) -> None:
+    lock = ProcessLock(tmp_path / "store.db")
+    assert is_alive(tmp_path / "store.db", lock.name)
+    assert is_alive(tmp_path / "store.db", lock.name)
+    lock.release()
+    assert not is_alive(tmp_path / "store.db", lock.name)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_signs_that_were_left_behind_are_cleared_away_and_young_or_living_ones_are_not(
-    table: UsageTable, path: Path
-) -> None:
+def test_only_old_lock_files_of_dead_processes_are_deleted(table: UsageTable, path: Path) -> None:
     old = time.time() - 3600
     for name in ("killed", "young"):
         path.with_name(f"store.db-alive-{name}").touch()
@@ -135,7 +129,7 @@ def test_signs_that_were_left_behind_are_cleared_away_and_young_or_living_ones_a
         os.utime(path.with_name(f"store.db-alive-{name}"), (old, old))
     path.with_name("other.db-alive-killed").touch()
     os.utime(path.with_name("other.db-alive-killed"), (old, old))
-    table.settle()
+    table.mark_interrupted()
     left = {found.name for found in path.parent.glob("*-alive-*")}
     assert left == {"store.db-alive-young", f"store.db-alive-{living.name}", "other.db-alive-killed"}
-    living.take_down()
+    living.release()

@@ -1,4 +1,4 @@
-"""Errors as they are told, and confidence as it was earned."""
+"""Summaries of estimation errors, and the confidence that follows from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tollbridge.tokens.records import HitRates, percentile, summarise
 
-# Model, method, estimate before learning, estimate, truth.
+# Model, method, estimate without learning, estimate, reported tokens.
 OUTCOMES = [
     ("claude", "estimated", 80, 90, 100),
     ("claude", "hybrid", 80, 100, 100),
@@ -16,7 +16,7 @@ OUTCOMES = [
 ]
 
 
-def test_every_model_is_summed_up_the_most_used_first() -> None:
+def test_there_is_one_summary_per_model_and_the_most_used_model_is_first() -> None:
     claude, gpt = summarise(OUTCOMES)
     assert (claude.model, claude.requests, claude.exact, claude.hits) == ("claude", 4, 1, 3)
     assert claude.median == pytest.approx(0.01)
@@ -28,7 +28,7 @@ def test_every_model_is_summed_up_the_most_used_first() -> None:
     assert (gpt.model, gpt.exact, gpt.worst_under) == ("gpt", 1, 0.0)
 
 
-def test_no_record_is_no_summary() -> None:
+def test_without_outcomes_there_are_no_summaries() -> None:
     assert summarise([]) == []
 
 
@@ -37,14 +37,14 @@ def test_a_percentile_is_one_of_the_values(share: float, value: int) -> None:
     assert percentile([5, 3, 1, 4, 2], share) == value
 
 
-def test_confidence_is_that_of_the_model_and_the_method() -> None:
+def test_the_hit_rate_is_that_of_the_model_and_the_method() -> None:
     rates = HitRates(OUTCOMES)
     assert rates.rate("claude", "hybrid") == pytest.approx(4 / 5)
     assert rates.rate("claude", "estimated") == pytest.approx(1 / 3)
 
 
-def test_a_model_without_a_record_borrows_that_of_the_method() -> None:
+def test_a_model_without_outcomes_gets_the_hit_rate_of_the_method() -> None:
     rates = HitRates(OUTCOMES)
     assert rates.rate("new", "hybrid") == rates.rate("claude", "hybrid")
-    assert rates.seen("new") == 0
+    assert rates.count("new") == 0
     assert HitRates().rate("new", "hybrid") == 0.5

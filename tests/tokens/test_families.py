@@ -1,4 +1,4 @@
-"""Which tokenizer a model speaks."""
+"""The tokenizer family of each model."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ def test_a_model_whose_vocabulary_is_bundled_is_counted_with_it(model: str, voca
 
 
 @pytest.mark.parametrize(("model", "name"), WEIGHTED.items())
-def test_a_model_without_one_is_counted_by_categories(model: str, name: str) -> None:
+def test_a_model_without_a_bundled_vocabulary_is_counted_by_categories(model: str, name: str) -> None:
     assert family_of(model).vocabulary is None
     assert family_of(model).name == name
 
 
-def test_two_unknown_models_do_not_learn_from_each_other() -> None:
+def test_two_unknown_models_are_of_different_families() -> None:
     assert family_of("a/one").name != family_of("b/one").name
 
 
-def test_everything_the_table_names_exists() -> None:
+def test_every_vocabulary_and_known_tokenizer_in_the_table_exists() -> None:
     for family in families():
         assert family.vocabulary is None or tokenizer(family.vocabulary) is not None, family
         assert set(family.like) <= WEIGHTS.keys(), family

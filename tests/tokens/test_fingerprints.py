@@ -1,4 +1,4 @@
-"""Fingerprints cover everything that reaches the wire."""
+"""Fingerprints cover everything that is sent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from tollbridge.tokens.prompts import answer_fingerprint, chain, fingerprint, toolset_fingerprint
+from tollbridge.tokens.prompts import (
+    answer_fingerprint,
+    fingerprint,
+    prefix_fingerprints,
+    toolset_fingerprint,
+)
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
@@ -51,21 +56,21 @@ DIFFERENT = [
 ]
 
 
-def test_every_difference_that_reaches_the_wire_shows() -> None:
-    for one, other in combinations(DIFFERENT, 2):
-        assert fingerprint(one) != fingerprint(other), (one, other)
+def test_messages_that_are_sent_differently_have_different_fingerprints() -> None:
+    for first, second in combinations(DIFFERENT, 2):
+        assert fingerprint(first) != fingerprint(second), (first, second)
 
 
 def test_the_order_of_arguments_does_not_matter() -> None:
-    one = assistant(ToolCallPart("c", "f", {"a": 1, "b": 2}))
-    assert fingerprint(one) == fingerprint(assistant(ToolCallPart("c", "f", {"b": 2, "a": 1})))
+    message = assistant(ToolCallPart("c", "f", {"a": 1, "b": 2}))
+    assert fingerprint(message) == fingerprint(assistant(ToolCallPart("c", "f", {"b": 2, "a": 1})))
 
 
 @pytest.mark.parametrize("strange", ["\ud83d", {"\udc00": 1}, {1: 2}, object, {"deep": [{"\ud800"}]}])
-def test_what_cannot_be_encoded_is_still_told_apart(strange: Any) -> None:
-    one, other = (assistant(ToolCallPart("c", "f", [strange, number])) for number in (1, 2))
-    assert fingerprint(one) != fingerprint(other)
-    assert fingerprint(one) == fingerprint(assistant(ToolCallPart("c", "f", [strange, 1])))
+def test_values_that_cannot_be_encoded_have_different_fingerprints(strange: Any) -> None:
+    first, second = (assistant(ToolCallPart("c", "f", [strange, number])) for number in (1, 2))
+    assert fingerprint(first) != fingerprint(second)
+    assert fingerprint(first) == fingerprint(assistant(ToolCallPart("c", "f", [strange, 1])))
 
 
 def request(**changes: Any) -> ChatRequest:
@@ -82,20 +87,20 @@ def test_tools_and_settings_are_fingerprinted_together() -> None:
         request(tool_choice="required"),
         request(extra={"service_tier": "flex"}),
     ]
-    assert len({toolset_fingerprint(one) for one in requests}) == len(requests)
+    assert len({toolset_fingerprint(item) for item in requests}) == len(requests)
 
 
-def test_a_prefix_is_known_by_all_that_is_in_it_and_by_its_model() -> None:
+def test_a_prefix_fingerprint_depends_on_all_its_messages_and_the_model() -> None:
     messages = [fingerprint(message) for message in DIFFERENT]
-    links = chain("m", messages)
-    assert chain("m", messages[:5]) == links[:5]
-    assert chain("other", messages)[0] != links[0]
-    edited = chain("m", [*messages[:3], b"edited", *messages[4:]])
-    assert edited[:3] == links[:3]
-    assert not set(edited[3:]) & set(links[3:])
+    prefixes = prefix_fingerprints("m", messages)
+    assert prefix_fingerprints("m", messages[:5]) == prefixes[:5]
+    assert prefix_fingerprints("other", messages)[0] != prefixes[0]
+    edited = prefix_fingerprints("m", [*messages[:3], b"edited", *messages[4:]])
+    assert edited[:3] == prefixes[:3]
+    assert not set(edited[3:]) & set(prefixes[3:])
 
 
-def test_an_answer_is_known_again_when_the_editor_gives_it_back() -> None:
+def test_an_answer_is_recognised_when_the_editor_sends_it_back() -> None:
     call = ToolCallPart("call_1", "read", {"path": "a"})
     streamed: list[Part] = [
         ThinkingPart("hm", metadata={"signature": "s"}),

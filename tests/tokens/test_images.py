@@ -1,4 +1,4 @@
-"""Sizes from the first bytes, and the prices providers document."""
+"""Image sizes read from the first bytes, and the token counts that providers document."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ def test_the_size_is_read_from_the_bytes(path: Path) -> None:
     assert image_size(path.read_bytes()) == (37, 23)
 
 
-def test_all_formats_are_here() -> None:
+def test_there_is_an_image_of_every_format() -> None:
     assert len(IMAGES) == 8
 
 
 @pytest.mark.parametrize("path", IMAGES, ids=lambda path: path.name)
-def test_an_image_cut_short_has_no_size_and_still_a_price(path: Path) -> None:
+def test_a_truncated_image_has_no_size_but_a_token_count(path: Path) -> None:
     for length in range(30):
         assert image_size(path.read_bytes()[:length]) in (None, (37, 23))
     assert image_tokens("openai/gpt-4o", path.read_bytes()[:9]) == 1105
 
 
 @pytest.mark.parametrize(("model", "size", "tokens"), PRICES)
-def test_an_image_costs_what_the_provider_documents(model: str, size: tuple[int, int], tokens: int) -> None:
+def test_an_image_has_the_documented_number_of_tokens(model: str, size: tuple[int, int], tokens: int) -> None:
     assert price_of(model)(*size) == tokens
 
 
 @given(st.binary(max_size=200), st.sampled_from([path.read_bytes()[:16] for path in IMAGES]))
-def test_no_bytes_are_too_strange(data: bytes, start: bytes) -> None:
-    for given_bytes in (data, start + data):
-        size = image_size(given_bytes)
+def test_any_bytes_have_a_token_count(data: bytes, start: bytes) -> None:
+    for image in (data, start + data):
+        size = image_size(image)
         assert size is None or min(size) > 0
-        assert image_tokens("anthropic/claude-sonnet-4.5", given_bytes) > 0
+        assert image_tokens("anthropic/claude-sonnet-4.5", image) > 0

@@ -1,4 +1,4 @@
-"""Documents and sound."""
+"""Token counts of documents and audio."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.openresponses.requests import translate_messages
-from tollbridge.tokens.images import media_tokens, pages, seconds, text_of
+from tollbridge.tokens.images import audio_seconds, count_pages, media_tokens, text_of
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, TextPart
 from tollbridge.types.reasoning import PACK_MIME
 
@@ -19,48 +19,48 @@ PDF = (
 )
 
 
-def sound(length: float) -> bytes:
-    written = io.BytesIO()
-    with wave.open(written, "wb") as file:
+def audio(length: float) -> bytes:
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(8000)
         file.writeframes(b"\0\0" * round(8000 * length))
-    return written.getvalue()
+    return buffer.getvalue()
 
 
-def test_pages_are_counted_where_they_can_be_seen() -> None:
-    assert pages(PDF) == 2
-    assert pages(b"%PDF-1.7 1 0 obj<</Count 12/Kids[2 0 R]/Type/Pages>>") == 12
+def test_pages_are_counted_if_their_objects_are_not_compressed() -> None:
+    assert count_pages(PDF) == 2
+    assert count_pages(b"%PDF-1.7 1 0 obj<</Count 12/Kids[2 0 R]/Type/Pages>>") == 12
 
 
-def test_bookmarks_are_no_pages() -> None:
-    assert pages(PDF + b"4 0 obj<</Type/Outlines/First 5 0 R/Count 480>>endobj") == 2
+def test_bookmarks_are_not_counted_as_pages() -> None:
+    assert count_pages(PDF + b"4 0 obj<</Type/Outlines/First 5 0 R/Count 480>>endobj") == 2
 
 
-def test_pages_out_of_sight_are_counted_by_weight() -> None:
-    assert pages(b"%PDF-1.7" + bytes(200_000)) == 4
-    assert pages(b"%PDF-1.7") == 1
+def test_compressed_pages_are_estimated_from_the_size() -> None:
+    assert count_pages(b"%PDF-1.7" + bytes(200_000)) == 4
+    assert count_pages(b"%PDF-1.7") == 1
 
 
 @pytest.mark.parametrize(
     ("model", "tokens"),
     [("anthropic/claude-sonnet-4.5", 6000), ("google/gemini-2.5-pro", 516), ("google/gemini-3-pro", 1120)],
 )
-def test_a_page_costs_what_the_provider_says(model: str, tokens: int) -> None:
+def test_a_page_has_the_documented_number_of_tokens(model: str, tokens: int) -> None:
     assert media_tokens(model, DataPart(PDF, "application/pdf")) == tokens
 
 
-def test_sound_is_as_long_as_its_header_says() -> None:
-    assert seconds(sound(2.5)) == pytest.approx(2.5)
-    assert media_tokens("google/gemini-2.5-pro", DataPart(sound(2.5), "audio/wav")) == 80
+def test_the_duration_of_audio_is_read_from_its_header() -> None:
+    assert audio_seconds(audio(2.5)) == pytest.approx(2.5)
+    assert media_tokens("google/gemini-2.5-pro", DataPart(audio(2.5), "audio/wav")) == 80
 
 
-def test_the_bytes_are_believed_before_the_label() -> None:
+def test_the_content_decides_the_type_and_not_the_label() -> None:
     assert media_tokens("google/gemini-2.5-pro", DataPart(PDF, "image/png")) == 516
 
 
-def test_a_part_that_is_text_is_read_as_text() -> None:
+def test_a_text_part_is_decoded() -> None:
     assert text_of(DataPart('{"a": "ü"}'.encode(), "application/json; charset=utf-8")) == '{"a": "ü"}'
     assert text_of(DataPart(b"<a/>", "application/atom+xml")) == "<a/>"
     assert text_of(DataPart(b"\xff\xfe", "text/plain")) == "\ufffd\ufffd"
@@ -88,14 +88,14 @@ LABELS = (
 
 @pytest.mark.parametrize("label", LABELS)
 @pytest.mark.parametrize("data", [b"<a>1</a>", b"\x89PNG\r\n\x1a\n\0\0\0", PDF])
-def test_what_is_estimated_as_text_is_what_is_sent_as_text(data: bytes, label: str) -> None:
+def test_parts_are_estimated_as_text_if_they_are_sent_as_text(data: bytes, label: str) -> None:
     part = DataPart(data, label)
     [item] = translate_messages([Message(Role.USER, (part,))])
     sent = item["content"] if isinstance(item["content"], str) else item["content"][0].get("text")
-    legal = normalize_request(ChatRequest(model="m", messages=(Message(Role.USER, (part,)),)))
-    [made] = legal.request.messages[0].parts
-    assert text_of(part) == sent == (made.text if isinstance(made, TextPart) else None)
+    normalized = normalize_request(ChatRequest(model="m", messages=(Message(Role.USER, (part,)),)))
+    [normal_part] = normalized.request.messages[0].parts
+    assert text_of(part) == sent == (normal_part.text if isinstance(normal_part, TextPart) else None)
 
 
-def test_what_no_gateway_takes_costs_nothing() -> None:
+def test_a_type_that_is_not_sent_has_no_tokens() -> None:
     assert media_tokens("openai/gpt-5", DataPart(b"anything", "application/x-private")) == 0

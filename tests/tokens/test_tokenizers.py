@@ -1,4 +1,4 @@
-"""Vocabularies: exact, safe with any text, loaded when first asked."""
+"""Tokenizers: exact, safe with any text, loaded on first use."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ HOSTILE = {
 
 
 def loaded(name: str = "o200k_base") -> Tokenizer:
-    found = tokenizer(name)
-    assert found is not None
-    return found
+    engine = tokenizer(name)
+    assert engine is not None
+    return engine
 
 
 @pytest.mark.parametrize("name", FIXTURE["counts"])
@@ -65,7 +65,7 @@ def test_a_thousand_texts_count_the_same_as_in_an_independent_tokenizer(name: st
     assert ours == CHUNKS["counts"][name]
 
 
-# One of each kind of engine: pieces by a pattern, pieces of any length, pieces that know their spaces.
+# One of each kind of engine: split by a pattern, not split at all, and with spaces inside the pieces.
 @pytest.mark.parametrize("name", ["o200k_base", "gemma4", "llama2"])
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_a_megabyte_of_anything_is_counted_in_a_second(name: str, text: str) -> None:
@@ -77,21 +77,21 @@ def test_a_megabyte_of_anything_is_counted_in_a_second(name: str, text: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BUNDLED)
-def test_every_vocabulary_bears_hostile_texts(name: str) -> None:
+def test_every_vocabulary_counts_hostile_texts(name: str) -> None:
     engine = loaded(name)
     for text in HOSTILE.values():
         assert engine.count(text[:100_000]) > 0
 
 
-def test_a_lone_surrogate_costs_what_its_replacement_does() -> None:
+def test_a_lone_surrogate_is_counted_as_its_replacement_character() -> None:
     assert loaded().count("a\ud83db") == loaded().count("a\ufffdb")
 
 
-def test_the_spelling_of_a_special_token_is_text() -> None:
+def test_the_spelling_of_a_special_token_is_counted_as_text() -> None:
     assert loaded().count("<|endoftext|>") > 1
 
 
-def test_an_endless_text_is_counted_by_samples() -> None:
+def test_a_very_long_text_is_counted_from_samples() -> None:
     line = "All work and no play makes the counter slow.\n"
     text = line * (PIECE * MOST_PIECES * 3 // len(line))
     started = time.process_time()
@@ -102,32 +102,34 @@ def test_an_endless_text_is_counted_by_samples() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=())))
-def test_any_string_at_all_has_a_count(text: str) -> None:
+def test_any_string_can_be_counted(text: str) -> None:
     assert (loaded().count(text) > 0) == bool(text)
     assert sum(count for _, count in loaded().vector(text)) == loaded().count(text)
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
-def test_a_whole_costs_about_its_parts(one: str, other: str) -> None:
+def test_the_count_of_a_text_is_close_to_the_sum_of_its_parts(first: str, second: str) -> None:
     engine = loaded()
-    assert engine.count(one + other) <= engine.count(one) + engine.count(other) + 8
+    assert engine.count(first + second) <= engine.count(first) + engine.count(second) + 8
 
 
 class PanicException(BaseException):
-    """As an engine in Rust raises it: not an Exception, and of a class nobody can import."""
+    """Like the exception of a panic in Rust: not an `Exception`, of a class that cannot be imported."""
 
 
-def test_an_engine_that_panics_costs_only_precision() -> None:
+def test_a_panic_of_the_engine_falls_back_to_an_estimate() -> None:
     def panic(_text: str) -> list[int]:
         raise PanicException
 
     engine = SimpleNamespace(encode_ordinary=panic, vocab_size=10, decode_token_bytes=lambda _: b"a")
-    counted = Tokenizer("broken", cast("AnyTokenizer", engine)).count("Hello there, friend.")
-    assert 3 <= counted <= 8
+    count = Tokenizer("broken", cast("AnyTokenizer", engine)).count("Hello there, friend.")
+    assert 3 <= count <= 8
 
 
 @pytest.mark.parametrize("model", ["openai/gpt-5", "anthropic/claude-sonnet-4.5"])
-def test_without_a_tokenizer_characters_are_counted(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+def test_without_a_tokenizer_counts_are_estimated_from_characters(
+    monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
     text = Path(__file__).read_text()
     exact = Ledger().text_tokens(model, text)
     monkeypatch.setattr(tokenizers, "_loaded", {})
@@ -137,7 +139,7 @@ def test_without_a_tokenizer_characters_are_counted(monkeypatch: pytest.MonkeyPa
     assert Ledger().text_tokens(model, text * 1000 + "\ud83d") == pytest.approx(1000 * exact, rel=0.15)
 
 
-def test_nothing_is_loaded_before_the_first_count() -> None:
+def test_no_vocabulary_is_loaded_before_the_first_count() -> None:
     script = (
         "import sys, tollbridge, tollbridge.tokens, tollbridge.estimator\n"
         "estimator = tollbridge.estimator.HybridTokenEstimator()\n"
@@ -149,7 +151,7 @@ def test_nothing_is_loaded_before_the_first_count() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env=os.environ | path)
 
 
-def test_warming_loads_in_the_background() -> None:
+def test_warm_loads_vocabularies_in_the_background() -> None:
     thread = warm("o200k_base", "no such vocabulary")
     thread.join(timeout=30)
     assert not thread.is_alive()

@@ -1,4 +1,4 @@
-"""Which reports are believed."""
+"""Which usage reports are plausible."""
 
 from __future__ import annotations
 
@@ -16,42 +16,45 @@ from tollbridge.types.usage import Usage
         (Usage(-5), None),
         (Usage(1000), 1000),
         (Usage(1000, cached_tokens=0), 1000),
-        # Part of the input, as the specification has it.
+        # Cached tokens are part of the input, as specified.
         (Usage(1000, cached_tokens=900), 1000),
-        # More was cached than came in: it was left out.
+        # More cached than input tokens: the provider has excluded them.
         (Usage(100, cached_tokens=900), 1000),
-        # Less was cached than came in, but only together do they make what was expected.
+        # Fewer cached than input tokens, but only their sum is close to the estimate.
         (Usage(600, cached_tokens=400), 1000),
     ],
 )
-def test_the_size_of_a_prompt_includes_what_was_cached(usage: Usage, tokens: int | None) -> None:
+def test_the_prompt_tokens_include_cached_tokens(usage: Usage, tokens: int | None) -> None:
     assert prompt_tokens(usage, expected=1000) == tokens
 
 
-def test_a_report_far_from_the_estimate_is_refused() -> None:
-    gate = UsageFilter()
-    assert gate.judge("m", 1500, 1000, seen=100) is UsageVerdict.BELIEVED
-    assert gate.judge("m", 5, 1000, seen=100) is UsageVerdict.REFUSED
-    assert gate.judge("m", 90_000, 1000, seen=100) is UsageVerdict.REFUSED
+def test_a_report_far_from_the_estimate_is_rejected() -> None:
+    usage_filter = UsageFilter()
+    assert usage_filter.judge("m", 1500, 1000, reports=100) is UsageVerdict.ACCEPTED
+    assert usage_filter.judge("m", 5, 1000, reports=100) is UsageVerdict.REJECTED
+    assert usage_filter.judge("m", 90_000, 1000, reports=100) is UsageVerdict.REJECTED
 
 
-def test_a_new_model_may_surprise() -> None:
-    assert UsageFilter().judge("m", 2500, 1000, seen=0) is UsageVerdict.BELIEVED
-    assert UsageFilter().judge("m", 2500, 1000, seen=10) is UsageVerdict.REFUSED
-    assert UsageFilter().judge("m", 5000, 1000, seen=0) is UsageVerdict.REFUSED
+def test_the_bounds_are_wider_for_a_new_model() -> None:
+    assert UsageFilter().judge("m", 2500, 1000, reports=0) is UsageVerdict.ACCEPTED
+    assert UsageFilter().judge("m", 2500, 1000, reports=10) is UsageVerdict.REJECTED
+    assert UsageFilter().judge("m", 5000, 1000, reports=0) is UsageVerdict.REJECTED
 
 
-def test_refused_reports_that_agree_are_right_in_the_end() -> None:
-    gate = UsageFilter()
+def test_several_rejected_reports_that_agree_reset_the_model() -> None:
+    usage_filter = UsageFilter()
     verdicts = [
-        gate.judge("m", tokens, expected, seen=10) for tokens, expected in ((2000, 1000), (4100, 2000))
+        usage_filter.judge("m", tokens, expected, reports=10)
+        for tokens, expected in ((2000, 1000), (4100, 2000))
     ]
-    assert verdicts == [UsageVerdict.REFUSED, UsageVerdict.REFUSED]
-    assert gate.judge("other", 2000, 1000, seen=10) is UsageVerdict.REFUSED
-    assert gate.judge("m", 6000, 3000, seen=10) is UsageVerdict.NEW_TRUTH
+    assert verdicts == [UsageVerdict.REJECTED, UsageVerdict.REJECTED]
+    assert usage_filter.judge("other", 2000, 1000, reports=10) is UsageVerdict.REJECTED
+    assert usage_filter.judge("m", 6000, 3000, reports=10) is UsageVerdict.RESET
 
 
-def test_garbage_does_not_agree_with_itself() -> None:
-    gate = UsageFilter()
+def test_random_reports_stay_rejected() -> None:
+    usage_filter = UsageFilter()
     reports = (1, 1_000_000, 3, 77_777, 12, 500_000)
-    assert {gate.judge("m", tokens, 1000, seen=10) for tokens in reports} == {UsageVerdict.REFUSED}
+    assert {usage_filter.judge("m", tokens, 1000, reports=10) for tokens in reports} == {
+        UsageVerdict.REJECTED
+    }

@@ -1,4 +1,4 @@
-"""The last list of each account, on disk, so that there are models before the network answers."""
+"""Cache of model lists on disk, one file per account, so that models are available before the first fetch."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tollbridge.types.models import Model
 
 log = logging.getLogger(__name__)
 
-# A list of this size is not a list of models.
+# A larger file (bytes) is not read.
 SIZE_LIMIT = 32 * 1024 * 1024
-# Lists kept; the oldest go. A person has a handful of gateways.
+# Files in the cache; the oldest are deleted.
 FILE_LIMIT = 32
-# A draft of this age is of a process that was killed: to write one takes a moment.
-_DRAFT_SECONDS = 60.0
+# A temporary file older than this (seconds) was left by a process that was killed.
+_TEMPORARY_SECONDS = 60.0
 _FORMAT = 1
 
 
 class ModelSource(Protocol):
-    """What the catalogue needs of a client."""
+    """The part of a client that the catalog uses."""
 
     base_url: str
 
@@ -37,69 +37,83 @@ class ModelSource(Protocol):
     async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None: ...
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """When a gateway was asked for the endpoints of a model, and what it said."""
+class CachedEndpoints(msgspec.Struct, frozen=True):
+    """The endpoints of a model, and when they were fetched; `None` if the gateway does not know them."""
 
-    at: float
-    found: Endpoints | None = None
+    fetched: float = msgspec.field(name="at")
+    endpoints: Endpoints | None = msgspec.field(name="found", default=None)
 
 
 class CachedModels(msgspec.Struct, frozen=True, kw_only=True):
-    """A list, with its gaps filled. `no_endpoints` is when the gateway was found to know nothing of them,
-    and `asked` what it said of each model's."""
+    """The models of a gateway, as listed for one account, with missing fields filled from their endpoints.
+
+    Attributes:
+        base_url: The gateway.
+        fetched: When the list was fetched (seconds since the epoch).
+        models: The models.
+        no_endpoints: When the gateway answered that it has no endpoints resource.
+        endpoints: The endpoints of models whose listing had missing fields, by model id.
+        account: The account that the list was fetched for.
+        format: The version of the file format.
+    """
 
     base_url: str
     fetched: float
     models: tuple[Model, ...]
     no_endpoints: float | None = None
-    asked: Mapping[str, Asked] = {}
+    endpoints: Mapping[str, CachedEndpoints] = msgspec.field(name="asked", default_factory=dict)
     account: str = ""
     format: int = _FORMAT
 
     @property
     def age(self) -> float:
-        """Seconds; a clock that was set back makes a list old, not young for ever."""
+        """Seconds since the fetch; infinite if the clock was set back, so that the list is fetched again."""
         age = time.time() - self.fetched
         return age if age >= 0 else float("inf")
 
 
 class CatalogCache:
-    """A folder of lists, one an account. What cannot be read is missing; what cannot be written is let be."""
+    """A directory of model lists, one file per account.
+
+    A file that cannot be read counts as missing; a list that cannot be written is not cached.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def get(self, base_url: str, account: str = "") -> CachedModels | None:
+        """Return the cached list of an account."""
         try:
             with self._path(base_url, account).open("rb") as file:
-                kept = msgspec.json.decode(file.read(SIZE_LIMIT), type=CachedModels)
+                cached = msgspec.json.decode(file.read(SIZE_LIMIT), type=CachedModels)
         except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        meant = (base_url, account, _FORMAT)
-        return kept if (kept.base_url, kept.account, kept.format) == meant else None
+        expected = (base_url, account, _FORMAT)
+        return cached if (cached.base_url, cached.account, cached.format) == expected else None
 
-    def put(self, kept: CachedModels) -> None:
-        path = self._path(kept.base_url, kept.account)
-        draft = path.with_suffix(f".{os.getpid()}")
+    def put(self, models: CachedModels) -> None:
+        """Write a list. It replaces the previous one atomically."""
+        path = self._path(models.base_url, models.account)
+        temporary = path.with_suffix(f".{os.getpid()}")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            draft.write_bytes(msgspec.json.encode(kept))
-            draft.replace(path)  # at once: a reader sees the old list or the new one
+            temporary.write_bytes(msgspec.json.encode(models))
+            temporary.replace(path)
             self._trim()
         except OSError as error:
             with suppress(OSError):
-                draft.unlink()
-            log.info("the list of models could not be kept in %s: %s", self._folder, error.strerror)
+                temporary.unlink()
+            log.info("cannot write the list of models to %s: %s", self._folder, error.strerror)
 
     def _trim(self) -> None:
-        lists = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        for path in lists[:-FILE_LIMIT]:
+        paths = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        for path in paths[:-FILE_LIMIT]:
             path.unlink(missing_ok=True)
-        for draft in self._folder.glob("*.[0-9]*"):
-            if draft.stat().st_mtime < time.time() - _DRAFT_SECONDS:
-                draft.unlink(missing_ok=True)
+        for temporary in self._folder.glob("*.[0-9]*"):
+            if temporary.stat().st_mtime < time.time() - _TEMPORARY_SECONDS:
+                temporary.unlink(missing_ok=True)
 
     def _path(self, base_url: str, account: str) -> Path:
-        """By the account's name: nothing on disk is made of its key."""
+        """Return the file of an account. Its name depends on the account's name, never on its key."""
         name = hashlib.sha256(f"{base_url}\n{account}".encode()).hexdigest()[:20]
         return self._folder / f"{name}.json"

@@ -1,4 +1,9 @@
-"""The models of every gateway one talks to: served at once, refreshed behind, never emptied by a failure."""
+"""The models of the gateways: fetched, cached, filtered by the settings, and completed.
+
+`Catalog` returns the cached list at once and refreshes it in the background; a failed fetch never empties it.
+`fill_gaps` completes models whose listing has missing fields from their endpoints, some in every refresh.
+`filter_models` applies the user's settings.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +15,38 @@ from pathlib import Path
 
 import msgspec
 
-from tollbridge.catalog.cache import Asked, CachedModels, CatalogCache, ModelSource
+from tollbridge.catalog.cache import CachedEndpoints, CachedModels, CatalogCache, ModelSource
 from tollbridge.config.schema import ModelSettings, Settings, any_matches, matching
 from tollbridge.protocols.model_list import fill_from_endpoints, has_gaps
 from tollbridge.types.errors import BridgeError, InvalidRequest, NotFound, StreamError
 from tollbridge.types.models import Model
 
-# SECTION Which models are offered, and what a person knows better of them than the gateway does.
+log = logging.getLogger(__name__)
+
+# A list younger than this (seconds) is not fetched again, except with `refresh`.
+FRESH = 300.0
+# After a failed fetch the gateway is not tried again for this long (seconds), except with `refresh`.
+RETRY = 30.0
+# Lists in memory, one per gateway, account and key.
+LIST_LIMIT = 64
+# Models whose endpoints are fetched in one refresh, and how many at the same time.
+ENRICH_LIMIT = 50
+ENRICH_CONCURRENCY = 8
+# Endpoints are valid for this long (seconds); so is the answer that a gateway has none.
+ENRICH_RETRY = 86_400.0
+
+
+# --- Settings ---
 
 
 def filter_models(models: Iterable[Model], settings: Settings) -> list[Model]:
-    """The models that are allowed and not denied, corrected: favourites first, then as the gateway has it."""
-    found = [apply_model_settings(model, settings) for model in models if is_allowed(model.id, settings)]
-    return sorted(found, key=lambda model: _place(model.id, settings))
+    """Return the allowed models with the settings applied: favourites first, then in the gateway's order."""
+    allowed = [apply_model_settings(model, settings) for model in models if is_allowed(model.id, settings)]
+    return sorted(allowed, key=lambda model: _favourite_rank(model.id, settings))
 
 
 def is_allowed(model_id: str, settings: Settings) -> bool:
-    """Where nothing is allowed by name everything is; what is denied stays denied."""
+    """Whether a model matches `allow` (or `allow` is empty) and does not match `deny`."""
     allowed = not settings.allow or any_matches(settings.allow, model_id)
     return allowed and not any_matches(settings.deny, model_id)
 
@@ -36,82 +56,84 @@ def is_favourite(model_id: str, settings: Settings) -> bool:
 
 
 def apply_model_settings(model: Model, settings: Settings) -> Model:
-    """The model with what the settings say of it, the closest pattern last."""
-    for told in matching(settings.models, model.id):
-        model = _corrected(model, told)
+    """Return the model with all matching settings applied, the most specific pattern last."""
+    for overrides in matching(settings.models, model.id):
+        model = _override(model, overrides)
     return model
 
 
-def _corrected(model: Model, told: ModelSettings) -> Model:
-    abilities = msgspec.structs.asdict(told.capabilities)
-    said = {name: value for name, value in abilities.items() if value is not None}
+def _override(model: Model, overrides: ModelSettings) -> Model:
+    capabilities = msgspec.structs.asdict(overrides.capabilities)
+    explicit = {name: value for name, value in capabilities.items() if value is not None}
     return msgspec.structs.replace(
         model,
-        name=told.name or model.name,
-        context_window=told.context_window or model.context_window,
-        max_output_tokens=told.max_output_tokens or model.max_output_tokens,
-        told={**model.told, **said},
+        name=overrides.name or model.name,
+        context_window=overrides.context_window or model.context_window,
+        max_output_tokens=overrides.max_output_tokens or model.max_output_tokens,
+        told={**model.told, **explicit},
     )
 
 
-def _place(model_id: str, settings: Settings) -> int:
-    """Favourites in the order in which they were written down."""
-    for place, pattern in enumerate(settings.favourites):
+def _favourite_rank(model_id: str, settings: Settings) -> int:
+    """Return the position of the first matching pattern in `favourites`; its length if none matches."""
+    for rank, pattern in enumerate(settings.favourites):
         if any_matches([pattern], model_id):
-            return place
+            return rank
     return len(settings.favourites)
 
 
-# SECTION Gaps that a list of models leaves, filled from the endpoints behind each: some now, the rest next time.
-
-# Models that are asked about in one refresh, and how many at once.
-ENRICH_LIMIT = 50
-ENRICH_TOGETHER = 8
-# What was answered holds for this long (seconds); that a server knows nothing of endpoints, too.
-ENRICH_RETRY = 86_400.0
+# --- Missing fields ---
 
 
 async def fill_gaps(
-    source: ModelSource, key: str | None, models: Sequence[Model], before: CachedModels | None
+    source: ModelSource, key: str | None, models: Sequence[Model], previous: CachedModels | None
 ) -> CachedModels:
-    """The list as it is kept: with what was known before, and with the answers about those asked now."""
+    """Complete models with missing fields from their endpoints.
+
+    Uses the cached endpoints of the previous list, and fetches at most `ENRICH_LIMIT` more.
+    """
     now = time.time()
-    asked = dict(before.asked) if before else {}
-    refused = before.no_endpoints if before else None
-    if refused is None or not 0 <= now - refused < ENRICH_RETRY:
-        due = _due(models, asked, now)
-        found, knows = await _answers(source, key, due, now) if due else ({}, True)
-        asked |= found
-        refused = None if knows else now
+    endpoints = dict(previous.endpoints) if previous else {}
+    no_endpoints = previous.no_endpoints if previous else None
+    if no_endpoints is None or not 0 <= now - no_endpoints < ENRICH_RETRY:
+        due = _models_to_fetch(models, endpoints, now)
+        fetched, supported = await _fetch_endpoints(source, key, due, now) if due else ({}, True)
+        endpoints |= fetched
+        no_endpoints = None if supported else now
     listed = {model.id for model in models}
     return CachedModels(
         base_url=source.base_url,
         fetched=now,
-        models=tuple(_filled(model, asked) for model in models),
-        no_endpoints=refused,
-        asked={name: answer for name, answer in asked.items() if name in listed},
+        models=tuple(_fill(model, endpoints) for model in models),
+        no_endpoints=no_endpoints,
+        endpoints={name: answer for name, answer in endpoints.items() if name in listed},
     )
 
 
-def _due(models: Sequence[Model], asked: Mapping[str, Asked], now: float) -> list[Model]:
-    """Those with gaps that nobody asked about yet, then those whose answers are the oldest."""
-    times = {name: answer.at for name, answer in asked.items() if now - answer.at >= 0}
-    gaps = [model for model in models if has_gaps(model)]
-    due = [model for model in gaps if now - times.get(model.id, 0.0) > ENRICH_RETRY]
+def _models_to_fetch(
+    models: Sequence[Model], endpoints: Mapping[str, CachedEndpoints], now: float
+) -> list[Model]:
+    """Return the models with missing fields and no valid endpoints: first the new ones, then the oldest."""
+    times = {name: answer.fetched for name, answer in endpoints.items() if now - answer.fetched >= 0}
+    incomplete = [model for model in models if has_gaps(model)]
+    due = [model for model in incomplete if now - times.get(model.id, 0.0) > ENRICH_RETRY]
     return sorted(due, key=lambda model: times.get(model.id, 0.0))[:ENRICH_LIMIT]
 
 
-def _filled(model: Model, asked: Mapping[str, Asked]) -> Model:
-    found = asked[model.id].found if model.id in asked else None
-    return fill_from_endpoints(model, found) if found else model
+def _fill(model: Model, endpoints: Mapping[str, CachedEndpoints]) -> Model:
+    known = endpoints[model.id].endpoints if model.id in endpoints else None
+    return fill_from_endpoints(model, known) if known else model
 
 
-async def _answers(
+async def _fetch_endpoints(
     source: ModelSource, key: str | None, models: list[Model], now: float
-) -> tuple[dict[str, Asked], bool]:
-    """What is known of each model, and whether the server knows of endpoints at all.
+) -> tuple[dict[str, CachedEndpoints], bool]:
+    """Fetch the endpoints of models.
 
-    The first is asked about alone: a server that knows nothing of endpoints is not asked fifty times.
+    The first request is sent alone, so that a server without an endpoints resource gets only one.
+
+    Returns:
+        The endpoints by model id, and whether the server has an endpoints resource.
     """
     try:
         first = await source.endpoints(models[0].id, api_key=key)
@@ -121,36 +143,27 @@ async def _answers(
         return {}, True
     if first is None:
         return {}, False
-    gate = asyncio.Semaphore(ENRICH_TOGETHER)
+    semaphore = asyncio.Semaphore(ENRICH_CONCURRENCY)
 
-    async def ask(model: Model) -> Asked | None:
-        async with gate:
+    async def fetch(model: Model) -> CachedEndpoints | None:
+        async with semaphore:
             try:
-                return Asked(now, await source.endpoints(model.id, api_key=key))
+                return CachedEndpoints(now, await source.endpoints(model.id, api_key=key))
             except (NotFound, InvalidRequest, StreamError):
-                return Asked(now)
+                return CachedEndpoints(now)
             except BridgeError:
-                return None  # it may go better next time, and the list is good without it
+                return None  # a temporary failure: the next refresh tries again
 
-    others = await asyncio.gather(*(ask(model) for model in models[1:]))
-    found = {model.id: answer for model, answer in zip(models[1:], others, strict=True) if answer}
-    return {models[0].id: Asked(now, first), **found}, True
+    others = await asyncio.gather(*(fetch(model) for model in models[1:]))
+    answers = {model.id: answer for model, answer in zip(models[1:], others, strict=True) if answer}
+    return {models[0].id: CachedEndpoints(now, first), **answers}, True
 
 
-# SECTION The models of every gateway one talks to: served at once, refreshed behind, never emptied by a failure.
-
-log = logging.getLogger(__name__)
-
-# A list younger than this (seconds) is not fetched again unless someone insists.
-FRESH = 300.0
-# Where a gateway cannot be reached, this long until it is tried again unless someone insists.
-RETRY = 30.0
-# Lists remembered at once, one for each gateway and key.
-LIST_LIMIT = 64
+# --- The catalog ---
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The models of a gateway, of every type. `error` is why they are older than they should be."""
+    """The models of a gateway, of every type. `error` is the failure of the latest fetch, if it failed."""
 
     models: tuple[Model, ...]
     fetched: float
@@ -158,19 +171,22 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    """Shared by all requests; tells keys apart and keeps none. One for each event loop.
+    """The model lists of all gateways, accounts and keys. Keeps no keys. Belongs to one event loop.
 
-    `on_change` is called with the base URL when a list that was fetched behind differs from the one served.
+    Args:
+        folder: Directory of the cache on disk; without it, lists are kept in memory only.
+        on_change: Called with the base URL when a list fetched in the background differs from the one before.
     """
 
     def __init__(self, folder: Path | None = None, on_change: Callable[[str], object] | None = None) -> None:
-        self._shelf = CatalogCache(folder) if folder else None
+        self._cache = CatalogCache(folder) if folder else None
         self._on_change = on_change
-        self._kept: dict[int, CachedModels] = {}
-        # For whom the list on disk was read. A second key of the same account may be someone else's.
-        self._readers: dict[tuple[str, str], int] = {}
+        self._lists: dict[int, CachedModels] = {}
+        # Which key the list on disk is used for, by gateway and account. Another key of the same account can
+        # be another person's.
+        self._disk_users: dict[tuple[str, str], int] = {}
         self._fetches: dict[int, asyncio.Task[CachedModels]] = {}
-        self._failed: dict[int, tuple[float, BridgeError]] = {}
+        self._failures: dict[int, tuple[float, BridgeError]] = {}
 
     async def models(
         self,
@@ -179,109 +195,125 @@ class Catalog:
         api_key: str | None = None,
         account: str = "",
         refresh: bool = False,
-        patience: float | None = 0.0,
+        timeout: float | None = 0.0,  # noqa: ASYNC109
+        patience: float | None = None,
     ) -> Listing:
-        """The list, by account: which models there are may depend on whose key asks.
+        """Return the models of a gateway, as listed for an account and key.
 
-        One that is stale is served at once and fetched again behind; with `patience`, that many seconds are
-        given to the fetch first. A failure is raised only where there is nothing to serve."""
-        name = _name(source, account, api_key)
-        kept = self._known(name, source.base_url, account)
-        if kept is not None and kept.age < FRESH and not refresh:
-            return Listing(kept.models, kept.fetched)
-        failed, error = self._failed.get(name, (0.0, None))
-        if kept is not None and not refresh and error and time.monotonic() - failed < RETRY:
-            return Listing(kept.models, kept.fetched, error)
-        fetch = self._fetch(name, source, account, api_key, kept)
-        if kept is None:
-            return _listing(await asyncio.shield(fetch))
-        # Shielded: one who stops waiting does not take the list from the others.
-        await asyncio.wait([fetch], timeout=None if refresh else patience)
+        A stale list is returned at once and fetched again in the background.
+
+        Args:
+            source: The client of the gateway.
+            api_key: The key to fetch with.
+            account: The account's name.
+            refresh: Fetch the list now, and wait for it.
+            timeout: If the list is stale, wait this many seconds for the fetch first; `None`: without limit.
+            patience: The old name of `timeout`.
+
+        Raises:
+            BridgeError: The fetch failed, and there is no earlier list.
+        """
+        if patience is not None:
+            timeout = patience
+        key = _list_key(source, account, api_key)
+        cached = self._find_list(key, source.base_url, account)
+        if cached is not None and cached.age < FRESH and not refresh:
+            return Listing(cached.models, cached.fetched)
+        failed, error = self._failures.get(key, (0.0, None))
+        if cached is not None and not refresh and error and time.monotonic() - failed < RETRY:
+            return Listing(cached.models, cached.fetched, error)
+        fetch = self._start_fetch(key, source, account, api_key, cached)
+        if cached is None:
+            # Shielded: other callers may be waiting for the same fetch when this one is cancelled.
+            fetched = await asyncio.shield(fetch)
+            return Listing(fetched.models, fetched.fetched)
+        await asyncio.wait([fetch], timeout=None if refresh else timeout)
         if not fetch.done() or fetch.cancelled():
-            return Listing(kept.models, kept.fetched)
+            return Listing(cached.models, cached.fetched)
         failure = fetch.exception()
         if isinstance(failure, BridgeError):
-            return Listing(kept.models, kept.fetched, failure)
-        return _listing(fetch.result())
+            return Listing(cached.models, cached.fetched, failure)
+        fetched = fetch.result()
+        return Listing(fetched.models, fetched.fetched)
 
     def find(
         self, source: ModelSource, model_id: str, *, api_key: str | None = None, account: str = ""
     ) -> Model | None:
-        """A model of a list that was served before."""
-        kept = self._known(_name(source, account, api_key), source.base_url, account)
-        return next((model for model in kept.models if model.id == model_id), None) if kept else None
+        """Return a model of the cached list."""
+        cached = self._find_list(_list_key(source, account, api_key), source.base_url, account)
+        return next((model for model in cached.models if model.id == model_id), None) if cached else None
 
     def owners(self, base_url: str, account: str = "") -> frozenset[str]:
-        """Whom the last list of a gateway names as the owners of its models: some servers name themselves."""
-        lists = [kept for kept in self._kept.values() if kept.base_url == base_url]
-        if not lists and self._shelf and (found := self._shelf.get(base_url, account)):
-            lists = [found]
-        return frozenset(model.owner for kept in lists for model in kept.models if model.owner)
+        """Return the owners of the models in a gateway's cached lists. Some servers name themselves there."""
+        lists = [cached for cached in self._lists.values() if cached.base_url == base_url]
+        if not lists and self._cache and (stored := self._cache.get(base_url, account)):
+            lists = [stored]
+        return frozenset(model.owner for cached in lists for model in cached.models if model.owner)
 
     async def aclose(self) -> None:
-        """Give up what is being fetched. Before the clients are closed."""
+        """Cancel running fetches. Call it before the clients are closed."""
         fetches = list(self._fetches.values())
         for fetch in fetches:
             fetch.cancel()
         await asyncio.gather(*fetches, return_exceptions=True)
 
-    def _known(self, name: int, base_url: str, account: str) -> CachedModels | None:
-        """What is remembered for this key, or else what the account was told when it last asked."""
-        found = self._kept.get(name)
-        first = self._readers.setdefault((base_url, account), name)
-        if found is None and first == name and self._shelf and (found := self._shelf.get(base_url, account)):
-            self._remember(name, found)
-        return found
+    def _find_list(self, key: int, base_url: str, account: str) -> CachedModels | None:
+        """Return the list of this key in memory, or else the account's list on disk."""
+        cached = self._lists.get(key)
+        first = self._disk_users.setdefault((base_url, account), key)
+        if cached is None and first == key and self._cache and (cached := self._cache.get(base_url, account)):
+            self._remember(key, cached)
+        return cached
 
-    def _remember(self, name: int, kept: CachedModels) -> None:
-        self._kept.pop(name, None)
-        while len(self._kept) >= LIST_LIMIT:
-            self._kept.pop(next(iter(self._kept)))
-        self._kept[name] = kept
+    def _remember(self, key: int, models: CachedModels) -> None:
+        self._lists.pop(key, None)
+        while len(self._lists) >= LIST_LIMIT:
+            self._lists.pop(next(iter(self._lists)))
+        self._lists[key] = models
 
-    def _fetch(
-        self, name: int, source: ModelSource, account: str, key: str | None, kept: CachedModels | None
+    def _start_fetch(
+        self, key: int, source: ModelSource, account: str, api_key: str | None, previous: CachedModels | None
     ) -> asyncio.Task[CachedModels]:
-        fetch = self._fetches.get(name)
+        """Return the running fetch of this key, or start one."""
+        fetch = self._fetches.get(key)
         if fetch is None:
-            fetch = asyncio.ensure_future(_fetched(source, key, kept))
-            self._fetches[name] = fetch
-            fetch.add_done_callback(lambda done: self._keep(name, account, kept, done))
+            fetch = asyncio.ensure_future(_fetch_models(source, api_key, previous))
+            self._fetches[key] = fetch
+            fetch.add_done_callback(lambda task: self._store(key, account, previous, task))
         return fetch
 
-    def _keep(
-        self, name: int, account: str, before: CachedModels | None, fetch: asyncio.Task[CachedModels]
+    def _store(
+        self, key: int, account: str, previous: CachedModels | None, fetch: asyncio.Task[CachedModels]
     ) -> None:
-        self._fetches.pop(name, None)
+        """Store the result of a fetch."""
+        self._fetches.pop(key, None)
         if fetch.cancelled():
             return
         error = fetch.exception()
         if isinstance(error, BridgeError):
-            self._failed[name] = (time.monotonic(), error)
-            log.info("the list of models could not be fetched: %s", error.message)
+            self._failures[key] = (time.monotonic(), error)
+            log.info("cannot fetch the list of models: %s", error.message)
             return
         if error is not None:
-            return  # a mistake of ours, which whoever waits for the fetch is told
-        kept = fetch.result()
-        self._failed.pop(name, None)
-        self._remember(name, kept)
-        if self._shelf:
-            self._shelf.put(msgspec.structs.replace(kept, account=account))
-        if self._on_change and before and before.models != kept.models:
-            self._on_change(kept.base_url)
+            return  # a bug in Tollbridge: raised to the caller that waits for the fetch
+        models = fetch.result()
+        self._failures.pop(key, None)
+        self._remember(key, models)
+        if self._cache:
+            self._cache.put(msgspec.structs.replace(models, account=account))
+        if self._on_change and previous and previous.models != models.models:
+            self._on_change(models.base_url)
 
 
-async def _fetched(source: ModelSource, key: str | None, before: CachedModels | None) -> CachedModels:
-    models = await source.models(api_key=key)
-    if not models and before and before.models:
-        raise StreamError("The gateway lists no models, and did before.")
-    return await fill_gaps(source, key, models, before)
+async def _fetch_models(
+    source: ModelSource, api_key: str | None, previous: CachedModels | None
+) -> CachedModels:
+    models = await source.models(api_key=api_key)
+    if not models and previous and previous.models:
+        raise StreamError("The gateway returned an empty list of models; the previous list is kept.")
+    return await fill_gaps(source, api_key, models, previous)
 
 
-def _listing(kept: CachedModels) -> Listing:
-    return Listing(kept.models, kept.fetched)
-
-
-def _name(source: ModelSource, account: str, key: str | None) -> int:
-    """Tells accounts apart without keeping their keys; salted anew in every process."""
-    return hash((source.base_url, account, key))
+def _list_key(source: ModelSource, account: str, api_key: str | None) -> int:
+    """Return a number for the gateway, account and API key. It does not reveal the API key."""
+    return hash((source.base_url, account, api_key))

@@ -80,7 +80,7 @@ def _rows(days: int) -> list[UsageRow]:
     today = time.mktime((*time.localtime()[:3], 0, 0, 0, 0, 0, -1))
     table = UsageTable(Database(path))
     try:
-        table.settle()
+        table.mark_interrupted()
         return table.since(today - (days - 1) * _DAY)
     finally:
         table.close()

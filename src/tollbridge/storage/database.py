@@ -1,4 +1,9 @@
-"""One SQLite file in WAL mode: opened, brought up to date, read and written without a lock error."""
+"""Access to one SQLite file in WAL mode that several processes share.
+
+`Database` opens the file, creates or migrates its tables, and runs statements. Errors of SQLite are raised as
+`StoreUnusable`, or as its subclass `StoreBusy` while another process holds the write lock. A corrupt file is
+renamed and replaced by a new one.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +20,10 @@ from typing import Any, TypeVar
 
 from tollbridge.types.errors import BridgeError
 
-# SECTION The tables, as steps: a file of any age is brought up to date by the steps it has not had.
-
-# A step is never changed once released; a new table or column is a new step at the end. The number of
-# steps a file has had is its `user_version`.
-STEPS: tuple[str, ...] = (
-    # The rowid is the age in all of these: what is put again becomes the youngest.
+# The schema as a list of migrations. A file's `user_version` is the number of migrations it has had. A
+# released migration never changes: a new table or column is a new migration at the end.
+MIGRATIONS: tuple[str, ...] = (
+    # The rowid orders rows by age in all of these tables: `INSERT OR REPLACE` makes a row the newest.
     """
     CREATE TABLE prefix (
         id INTEGER PRIMARY KEY,
@@ -51,7 +54,7 @@ STEPS: tuple[str, ...] = (
         actual INTEGER NOT NULL
     );
     """,
-    # Every request. A row is written when it starts, as `running`, and completed when it ends.
+    # One row per request, inserted as `running` when it starts and updated when it ends.
     """
     CREATE TABLE usage (
         id INTEGER PRIMARY KEY,
@@ -77,111 +80,125 @@ STEPS: tuple[str, ...] = (
 )
 
 
-# SECTION One SQLite file in WAL mode: opened, brought up to date, read and written without a lock error.
-
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# How long to wait for another process that writes. A write takes a millisecond or two.
-PATIENCE = 10.0
-# How long to wait for one that keeps even from opening the file. Whoever comes later tries again.
-OPENING = 0.5
-# How long one statement waits for it, with our own lock held: whoever is patient tries again.
-_MOMENT = 0.02
-# A log larger than this is cut back when it has been carried over into the file.
-_LOG_LIMIT = 4_000_000
+# Seconds. How long `retry_while_busy` waits for another process by default. A write takes 1 or 2 ms.
+BUSY_TIMEOUT = 10.0
+PATIENCE = BUSY_TIMEOUT  # the old name
+# How long the constructor waits for another process. If that fails, the next statement tries again.
+OPEN_TIMEOUT = 0.5
+# How long one statement waits. Short, because the connection's lock is held meanwhile.
+_STATEMENT_TIMEOUT = 0.02
+# A write-ahead log larger than this (bytes) is truncated after a checkpoint.
+_WAL_SIZE_LIMIT = 4_000_000
 
 
 class StoreUnusable(BridgeError):
-    """The file cannot be read or written: no space, no permission, a disk that failed."""
+    """Raised when the file cannot be read or written: disk full, no permission, I/O error."""
 
-    advice = "Look at the data folder (its permissions, its space), or name another with TOLLBRIDGE_DATA_DIR."
+    advice = (
+        "Check permissions and disk space of the data directory, or choose another with TOLLBRIDGE_DATA_DIR."
+    )
 
 
 class StoreBusy(StoreUnusable):
-    """Another process is writing, and has been for a while. It will end."""
+    """Raised when another process holds the write lock. Trying again later can succeed."""
 
-    advice = "Try again when the other program has written what it had to."
+    advice = "Another process is using the database. Try again."
 
 
 class Database:
-    """A connection that threads may share. Every statement is one transaction, unless inside `writing`.
+    """A connection to one SQLite file, which threads can share.
 
-    What another process is in the way of raises `StoreBusy` after a moment; `patiently` waits for it, at most
-    `patience` seconds (`PATIENCE`, if not said).
+    Every statement is one transaction, unless it runs inside a `transaction` block. A statement that another
+    process blocks raises `StoreBusy` after 20 ms; `retry_while_busy` repeats it.
+
+    Args:
+        path: The file. It is created if missing, together with its parent directories.
+        timeout: How many seconds `retry_while_busy` waits for another process (default: `BUSY_TIMEOUT`).
+
+    Raises:
+        StoreUnusable: The file cannot be opened. A locked file raises nothing here: the first statement tries
+            to open it again.
     """
 
-    def __init__(self, path: Path, patience: float | None = None) -> None:
+    def __init__(self, path: Path, timeout: float | None = None) -> None:
         self.path = path
         self._lock = threading.RLock()
-        self._patience = PATIENCE if patience is None else patience
-        self._in_vain = False  # another process was waited for, and has written ever since
-        self._end = math.inf  # of all waiting
+        self._timeout = BUSY_TIMEOUT if timeout is None else timeout
+        self._timed_out = False  # the last wait timed out, and nothing was written since
+        self._deadline = math.inf  # no wait lasts longer (monotonic clock)
         self._closed = False
-        self._inode: int | None = None  # of the file that is open
+        self._inode: int | None = None  # of the open file
         self._connection: sqlite3.Connection | None = None
-        with suppress(StoreBusy), _named(path):  # the first statement tries again
-            self._connected(OPENING)
+        with suppress(StoreBusy), _translate_errors(path):
+            self._connect(OPEN_TIMEOUT)
 
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        return self._do(lambda connection: connection.execute(statement, values).fetchall())
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Return all rows of a statement."""
+        return self._call(lambda connection: connection.execute(statement, values).fetchall())
 
-    def run(self, statement: str, values: Sequence[Any] = ()) -> None:
-        self._do(lambda connection: connection.execute(statement, values))
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
+        self._call(lambda connection: connection.execute(statement, values))
 
-    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        self._do(lambda connection: connection.executemany(statement, rows))
+    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        self._call(lambda connection: connection.executemany(statement, rows))
 
-    def patiently(self, act: Callable[[], T]) -> T:
-        """Do it, and again as long as another process is in the way: `StoreBusy` only after `patience`.
+    def retry_while_busy(self, operation: Callable[[], T]) -> T:
+        """Call `operation`, and call it again while it raises `StoreBusy`, until the timeout.
 
-        Who was waited for in vain is not waited for again until something could be written. Between the tries
-        no lock is held. Never on a thread that others wait for.
+        After a timeout, later calls try only once until a write has succeeded. No lock is held between two
+        tries. Can block for the whole timeout: do not call it on the event loop's thread.
+
+        Raises:
+            StoreBusy: Another process held the lock for the whole timeout.
         """
-        end = time.monotonic() + (0 if self._in_vain else self._patience)
+        end = time.monotonic() + (0 if self._timed_out else self._timeout)
         while True:
             try:
-                done = act()
+                result = operation()
             except StoreBusy:
-                if time.monotonic() > min(end, self._end):
-                    self._in_vain = True
+                if time.monotonic() > min(end, self._deadline):
+                    self._timed_out = True
                     raise
             else:
-                self._in_vain = False
-                return done
+                self._timed_out = False
+                return result
             time.sleep(random.uniform(0.001, 0.01))  # noqa: S311
 
-    def hurry(self, seconds: float) -> None:
-        """Nobody is waited for any longer than this: the end is near."""
-        self._end = time.monotonic() + seconds
+    def set_timeout(self, seconds: float) -> None:
+        """Limit all waiting to this many seconds from now. Used before closing."""
+        self._deadline = time.monotonic() + seconds
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Nobody else writes until the block is left; all of it is kept, or none.
+    def transaction(self) -> Iterator[None]:
+        """Run the block as one write transaction: commit all of it, or roll back if it raises.
 
-        The lock is taken at the start: a reader that becomes a writer can be refused, a writer only waits.
+        The write lock is taken at the start, because SQLite can refuse to upgrade a read transaction to a
+        write transaction.
         """
         with self._lock:
-            self.run("BEGIN IMMEDIATE")
+            self.execute("BEGIN IMMEDIATE")
             try:
                 yield
             except BaseException:
                 self._roll_back()
                 raise
-            self.run("COMMIT")
+            self.execute("COMMIT")
 
     def _roll_back(self) -> None:
-        with _named(self.path):
+        with _translate_errors(self.path):
             if self._connection is not None and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
-    def changes(self) -> int:
-        """Another number whenever another connection has written."""
+    def data_version(self) -> int:
+        """Return a number that changes when another connection has written; -1 before the file is open."""
         try:
-            return int(self.rows("PRAGMA data_version")[0][0])
+            return int(self.query("PRAGMA data_version")[0][0])
         except StoreBusy:
-            return -1  # not even opened yet
+            return -1
 
     def close(self) -> None:
         with self._lock:
@@ -189,62 +206,66 @@ class Database:
             if self._connection is not None:
                 self._connection.close()
 
-    def _do(self, act: Callable[[sqlite3.Connection], T]) -> T:
-        """A file that turns out to be damaged is begun anew. What was under way in it must be done again."""
-        with self._lock, _named(self.path):
-            connection = self._connected(_MOMENT)
-            within = connection.in_transaction
+    def _call(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        """Run an operation, and replace the file first if it turns out to be corrupt.
+
+        An operation inside a transaction is not repeated on the new file: it raises `StoreBusy`, so that
+        the caller repeats the whole transaction.
+        """
+        with self._lock, _translate_errors(self.path):
+            connection = self._connect(_STATEMENT_TIMEOUT)
+            in_transaction = connection.in_transaction
             try:
-                return act(connection)
+                return operation(connection)
             except sqlite3.DatabaseError as error:
-                if not _is_damage(error):
+                if not _is_corrupt(error):
                     raise
                 connection.close()
                 self._connection = None
-                _set_aside(self.path, self._inode, error)
-                if within:
-                    raise StoreBusy(f"the store {self.path} was damaged, and is begun anew") from error
-            return act(self._connected(_MOMENT))
+                _move_aside(self.path, self._inode, error)
+                if in_transaction:
+                    raise StoreBusy(f"The database {self.path} was corrupt; created a new one") from error
+            return operation(self._connect(_STATEMENT_TIMEOUT))
 
-    def _connected(self, within: float) -> sqlite3.Connection:
-        """Opened now if it could not be before."""
+    def _connect(self, timeout: float) -> sqlite3.Connection:
+        """Return the connection, and open it first if that has not succeeded yet."""
         if self._connection is None and not self._closed:
-            self._inode, self._connection = _open(self.path, within)
+            self._inode, self._connection = _open(self.path, timeout)
         if self._connection is None:
             raise sqlite3.ProgrammingError("it is closed")
         return self._connection
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours."""
+def _translate_errors(path: Path) -> Iterator[None]:
+    """Raise SQLite's errors as `StoreBusy` or `StoreUnusable`."""
     try:
         yield
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         kind = StoreBusy if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) else StoreUnusable
-        raise kind(f"the store {path} cannot be used: {error}") from error
+        raise kind(f"Cannot use the database {path}: {error}") from error
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
-    """Not a database, or a damaged one. What it held can be learned again; the chat must go on."""
+def _is_corrupt(error: sqlite3.Error) -> bool:
+    """Whether the file is corrupt or not a database. Nothing in it is irreplaceable, so it is recreated."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def _open(path: Path, within: float) -> tuple[int | None, sqlite3.Connection]:
-    """With the file's inode."""
+def _open(path: Path, timeout: float) -> tuple[int | None, sqlite3.Connection]:
+    """Open the file, replacing a corrupt one, and return its inode and the connection."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreUnusable(f"the folder {path.parent} cannot be made: {error}") from error
-    before = _inode(path)
+        raise StoreUnusable(f"Cannot create directory {path.parent}: {error}") from error
+    inode = _inode(path)
     try:
-        connection = _connect(path, within)
+        connection = _open_connection(path, timeout)
     except sqlite3.DatabaseError as error:
-        if not _is_damage(error):
+        if not _is_corrupt(error):
             raise
-        _set_aside(path, before, error)
-        connection = _connect(path, within)
+        _move_aside(path, inode, error)
+        connection = _open_connection(path, timeout)
     return _inode(path), connection
 
 
@@ -255,37 +276,39 @@ def _inode(path: Path) -> int | None:
         return None
 
 
-def _set_aside(path: Path, inode: int | None, error: sqlite3.Error) -> None:
+def _move_aside(path: Path, inode: int | None, error: sqlite3.Error) -> None:
+    """Rename a corrupt file, so that a new one can be created in its place."""
     if _inode(path) != inode:
-        return  # another process has done it: what is there now is the new one
-    aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+        return  # another process has already replaced the file
+    backup = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
     try:
-        path.rename(aside)
+        path.rename(backup)
         for suffix in ("-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
     except OSError as failure:
-        raise StoreUnusable(f"{path} is damaged and cannot be moved: {failure}") from failure
-    _log.warning("%s was damaged (%s); it is now %s, and a new one is begun", path, error, aside)
+        raise StoreUnusable(f"The database {path} is corrupt and cannot be renamed: {failure}") from failure
+    _log.warning("%s was corrupt (%s); created a new one. The old file is %s", path, error, backup)
 
 
-def _connect(path: Path, within: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=within, isolation_level=None, check_same_thread=False)
+def _open_connection(path: Path, timeout: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     try:
-        _insist(connection, "PRAGMA journal_mode = WAL", within)
-        # A power cut may lose the last writes but not the file; a killed process loses nothing committed.
+        _execute_when_unlocked(connection, "PRAGMA journal_mode = WAL", timeout)
+        # A power failure can lose the last transactions, but does not corrupt the file; a killed process
+        # loses nothing that it has committed.
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT}")
-        _bring_up_to_date(connection)
-        connection.execute(f"PRAGMA busy_timeout = {_MOMENT * 1000:.0f}")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_SIZE_LIMIT}")
+        _migrate(connection)
+        connection.execute(f"PRAGMA busy_timeout = {_STATEMENT_TIMEOUT * 1000:.0f}")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _insist(connection: sqlite3.Connection, statement: str, within: float) -> None:
-    """Changing the journal's mode does not wait for other connections by itself."""
-    end = time.monotonic() + within
+def _execute_when_unlocked(connection: sqlite3.Connection, statement: str, timeout: float) -> None:
+    """Retry a statement while the file is locked: changing the journal mode ignores SQLite's busy timeout."""
+    end = time.monotonic() + timeout
     while True:
         try:
             connection.execute(statement)
@@ -296,14 +319,14 @@ def _insist(connection: sqlite3.Connection, statement: str, within: float) -> No
         time.sleep(0.01)
 
 
-def _bring_up_to_date(connection: sqlite3.Connection) -> None:
-    if _version(connection) >= len(STEPS):
+def _migrate(connection: sqlite3.Connection) -> None:
+    if _schema_version(connection) >= len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Another process may have done it while this one waited for the lock.
-        for number in range(_version(connection), len(STEPS)):
-            for statement in STEPS[number].split(";"):
+        # Read the version again: another process may have migrated the file before this one got the lock.
+        for number in range(_schema_version(connection), len(MIGRATIONS)):
+            for statement in MIGRATIONS[number].split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {number + 1}")
     except BaseException:
@@ -312,5 +335,5 @@ def _bring_up_to_date(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def _schema_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])

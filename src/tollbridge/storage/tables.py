@@ -1,8 +1,13 @@
-"""The ledger's tables: prefixes, measured messages, learned weights, and how right the estimates were."""
+"""The tables of the database: one row per request, and the token ledger's records.
+
+`UsageTable` has a row for every request from the moment it starts. Each process marks its rows with a session
+name and holds a lock on a file of that name (`ProcessLock`), so that other processes can tell whether a
+`running` row is still running. `LedgerTables` stores measured prefixes and messages, learned weights and the
+outcomes of estimates.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 import uuid
@@ -16,12 +21,15 @@ import msgspec
 from tollbridge.storage.database import Database, StoreBusy, StoreUnusable
 from tollbridge.types.usage import Usage
 
-# SECTION Signs of life: a file that a process keeps locked, and that the system lets go of when the process dies.
-#
-# A process's number would not do: numbers are given again, and mean nothing in another container.
-
-# Seconds.
-YOUNG = 60.0
+# A lock file younger than this (seconds) is not removed: its process may be about to lock it.
+LOCK_GRACE_SECONDS = 60.0
+# Rows of the usage table; the oldest are deleted. At about 150 bytes each, 30 MB.
+ROW_LIMIT = 200_000
+# Rows of each ledger table; the oldest are deleted. Together they stay well under 50 MB.
+LIMITS = {"prefix": 150_000, "measured": 200_000, "learned": 2_000, "outcome": 20_000}
+# Tables are trimmed at the first of every so many writes. The first write of a process trims too, because a
+# short-lived process never reaches the second trim.
+_TRIM_INTERVAL = 500
 
 if sys.platform == "win32":
     import msvcrt
@@ -32,72 +40,81 @@ else:
     import fcntl
 
     def _lock(file: IO[bytes]) -> None:
-        # Not `lockf`: its locks are of the process, and end when any of its files on the path is closed.
+        # Not `lockf`: its locks belong to the process, and end when it closes any file object of that path.
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+# --- Which processes are alive ---
+
+
 class ProcessLock:
-    """A name of this process's own, beside a database; alive until taken down, or until the process dies."""
+    """A locked file next to the database that shows other processes that this one is alive.
+
+    The operating system releases the lock when the process dies. A process id would not do: ids are reused,
+    and mean nothing in another container. `name` identifies the lock, for `is_alive`.
+
+    Raises:
+        StoreUnusable: The file cannot be written.
+    """
 
     def __init__(self, database: Path) -> None:
         self.name = uuid.uuid4().hex
-        self._path = _path(database, self.name)
+        self._path = _lock_path(database, self.name)
         try:
             self._file = self._path.open("wb")
             _lock(self._file)
         except OSError as error:
-            raise StoreUnusable(f"{self._path} cannot be written: {error.strerror}") from error
+            raise StoreUnusable(f"Cannot write {self._path}: {error.strerror}") from error
 
-    def take_down(self) -> None:
-        with contextlib.suppress(OSError):
+    def release(self) -> None:
+        """Unlock and delete the file."""
+        with suppress(OSError):
             self._file.close()
             self._path.unlink(missing_ok=True)
 
 
 def is_alive(database: Path, name: str) -> bool:
-    """Whether the process with this name lives. The file of one that does not is removed."""
-    path = _path(database, name)
+    """Whether the process that holds the lock `name` is alive. The lock file of a dead process is deleted."""
+    path = _lock_path(database, name)
     try:
         file = path.open("r+b")
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # not ours to judge
+        return True  # unknown: assume that it is
     with file:
         try:
             _lock(file)
         except OSError:
             return True
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         path.unlink(missing_ok=True)
     return False
 
 
-def clear(database: Path) -> None:
-    """Remove what processes left behind that were killed. A young file may be about to be locked."""
-    begins = _path(database, "").name
-    with contextlib.suppress(OSError):
+def remove_stale_locks(database: Path) -> None:
+    """Delete the lock files of processes that were killed."""
+    prefix = _lock_path(database, "").name
+    with suppress(OSError):
         for path in list(database.parent.iterdir()):
-            if path.name.startswith(begins) and path.stat().st_mtime < time.time() - YOUNG:
-                is_alive(database, path.name.removeprefix(begins))
+            if path.name.startswith(prefix) and path.stat().st_mtime < time.time() - LOCK_GRACE_SECONDS:
+                is_alive(database, path.name.removeprefix(prefix))
 
 
-def _path(database: Path, name: str) -> Path:
+def _lock_path(database: Path, name: str) -> Path:
     return database.with_name(f"{database.name}-alive-{name}")
 
 
-# SECTION The table of requests: one row each, from the moment it starts.
-
-# Rows kept; the oldest go. At some 150 bytes each, 30 MB.
-ROW_LIMIT = 200_000
-# The table is trimmed once in so many writes, the first among them.
-_OFTEN = 500
+# --- Requests ---
 
 Outcome = Literal["completed", "failed", "cancelled", "interrupted", "running"]
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A request. `running` is under way; `interrupted` was, when its process died."""
+    """A request. Its outcome is `running` until it ends, and `interrupted` if its process died before.
+
+    Times are seconds: `started` since the epoch, `first` from the start to the first event.
+    """
 
     started: float
     model: str
@@ -112,47 +129,47 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageTable:
-    """Writes rows for one process, and reads everybody's. Owns the database it is given.
+    """Writes the rows of one process, and reads those of all. Closes the given database when it is closed.
 
-    A write waits for another process that writes, and may take its time.
+    `begin` and `end` wait for other processes that write, up to the database's timeout.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._sign: ProcessLock | None = None
+        self._process_lock: ProcessLock | None = None
         self._writes = 0
 
-    def settle(self) -> None:
-        """Rows whose process has died without ending them are marked as interrupted.
+    def mark_interrupted(self) -> None:
+        """Mark the running rows of processes that have died as interrupted, and delete their lock files.
 
-        Nobody is waited for: what is not done now is done when the next process starts.
+        Does not wait: if another process is writing, the next process to start marks the rows.
         """
-        with suppress(StoreBusy), self._database.writing():
-            for (session,) in self._database.rows(
+        with suppress(StoreBusy), self._database.transaction():
+            for (session,) in self._database.query(
                 "SELECT DISTINCT session FROM usage WHERE outcome = 'running'"
             ):
                 if not is_alive(self._database.path, session):
-                    self._database.run(
+                    self._database.execute(
                         "UPDATE usage SET outcome = 'interrupted' WHERE session = ? AND outcome = 'running'",
                         (session,),
                     )
-        clear(self._database.path)
+        remove_stale_locks(self._database.path)
 
     def begin(self, model: str, account: str, base_url: str, started: float) -> int:
-        """The number of the new row."""
-        if self._sign is None:
-            # Before the first row: whoever sees the row must see that we live.
-            self._sign = ProcessLock(self._database.path)
-        values = (self._sign.name, started, model, account, base_url)
-        row = self._database.patiently(
-            lambda: self._database.rows(
+        """Insert a running row and return its id."""
+        if self._process_lock is None:
+            # Before the first row: a process that reads the row must find the lock.
+            self._process_lock = ProcessLock(self._database.path)
+        values = (self._process_lock.name, started, model, account, base_url)
+        rows = self._database.retry_while_busy(
+            lambda: self._database.query(
                 "INSERT INTO usage (session, started, model, account, base_url, outcome) "
                 "VALUES (?, ?, ?, ?, ?, 'running') RETURNING id",
                 values,
             )
         )
-        self._trim_sometimes()
-        return int(row[0][0])
+        self._trim_periodically()
+        return int(rows[0][0])
 
     def end(
         self,
@@ -165,12 +182,12 @@ class UsageTable:
         finish_reason: str | None = None,
         error: str | None = None,
     ) -> None:
-        """Only a row that is running ends: none does so twice."""
+        """Complete a running row. A row that has ended already stays as it is."""
         tokens = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
-        parts = (usage.cached_tokens, usage.reasoning_tokens)
-        values = (outcome, *tokens, *parts, duration, first, finish_reason, error, row)
-        self._database.patiently(
-            lambda: self._database.run(
+        details = (usage.cached_tokens, usage.reasoning_tokens)
+        values = (outcome, *tokens, *details, duration, first, finish_reason, error, row)
+        self._database.retry_while_busy(
+            lambda: self._database.execute(
                 "UPDATE usage SET outcome = ?, input = ?, output = ?, total = ?, cached = ?, reasoning = ?, "
                 "duration = ?, first = ?, finish_reason = ?, error = ? WHERE id = ? AND outcome = 'running'",
                 values,
@@ -178,34 +195,34 @@ class UsageTable:
         )
 
     def since(self, started: float) -> list[UsageRow]:
-        """The requests that started then or later, in order."""
-        rows = self._database.rows(
+        """Return the requests that started at this time or later, in order of their start."""
+        rows = self._database.query(
             "SELECT started, model, account, base_url, outcome, input, output, total, cached, reasoning, "
             "duration, first, finish_reason, error FROM usage WHERE started >= ? ORDER BY started, id",
             (started,),
         )
-        return [_row(*row) for row in rows]
+        return [_decode_row(*row) for row in rows]
 
-    def hurry(self, seconds: float) -> None:
-        """Writes still to come wait no longer than this."""
-        self._database.hurry(seconds)
+    def set_timeout(self, seconds: float) -> None:
+        """Limit the waiting of all further writes to this many seconds from now."""
+        self._database.set_timeout(seconds)
 
     def close(self) -> None:
         self._database.close()
-        if self._sign is not None:
-            self._sign.take_down()
+        if self._process_lock is not None:
+            self._process_lock.release()
 
-    def _trim_sometimes(self) -> None:
-        if self._writes % _OFTEN == 0:
-            with suppress(StoreBusy):  # another time
-                self._database.run(
+    def _trim_periodically(self) -> None:
+        if self._writes % _TRIM_INTERVAL == 0:
+            with suppress(StoreBusy):  # the next trim deletes the rows
+                self._database.execute(
                     "DELETE FROM usage WHERE id <= (SELECT id FROM usage ORDER BY id DESC LIMIT 1 OFFSET ?)",
                     (ROW_LIMIT,),
                 )
         self._writes += 1
 
 
-def _row(
+def _decode_row(
     started: float,
     model: str,
     account: str,
@@ -235,82 +252,78 @@ def _row(
     )
 
 
-# SECTION The ledger's tables: prefixes, measured messages, learned weights, and how right the estimates were.
-
-# How many rows each table keeps; the oldest go. Together they stay well under 50 MB.
-LIMITS = {"prefix": 150_000, "measured": 200_000, "learned": 2_000, "outcome": 20_000}
+# --- The token ledger ---
 
 
 class LedgerTables:
-    """Keeps and finds rows, and knows nothing of what they mean."""
+    """Stores the ledger's rows: the `LedgerStore` (see `tollbridge.tokens.records`) of a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # The first write trims too: a process may be too short-lived to reach the second.
         self._writes = 0
 
-    def writing(self) -> AbstractContextManager[None]:
-        return self._database.writing()
+    def transaction(self) -> AbstractContextManager[None]:
+        return self._database.transaction()
 
-    def changes(self) -> int:
-        return self._database.changes()
+    def data_version(self) -> int:
+        return self._database.data_version()
 
     def prefixes(self, chains: Sequence[bytes]) -> list[tuple[bytes, bytes, int, int]]:
-        return self._database.rows(
-            f"SELECT chain, toolset, tokens, loop FROM prefix WHERE chain IN ({_marks(chains)})",  # noqa: S608
+        return self._database.query(
+            f"SELECT chain, toolset, tokens, loop FROM prefix WHERE chain IN ({_placeholders(chains)})",  # noqa: S608
             chains,
         )
 
     def put_prefix(self, prefix: tuple[bytes, bytes, int, int]) -> None:
-        self._database.run(
+        self._database.execute(
             "INSERT OR REPLACE INTO prefix (chain, toolset, tokens, loop) VALUES (?, ?, ?, ?)", prefix
         )
-        self._trim_sometimes()
+        self._trim_periodically()
 
     def measured(self, keys: Sequence[bytes]) -> list[tuple[bytes, int, int]]:
-        found: list[tuple[bytes, int, int]] = []
+        rows: list[tuple[bytes, int, int]] = []
         for start in range(0, len(keys), 500):
-            some = keys[start : start + 500]
-            found += self._database.rows(
-                f"SELECT key, tokens, reasoning FROM measured WHERE key IN ({_marks(some)})",  # noqa: S608
-                some,
+            batch = keys[start : start + 500]
+            rows += self._database.query(
+                f"SELECT key, tokens, reasoning FROM measured WHERE key IN ({_placeholders(batch)})",  # noqa: S608
+                batch,
             )
-        return found
+        return rows
 
     def put_measured(self, rows: Sequence[tuple[bytes, int, int]]) -> None:
-        self._database.run_many(
+        self._database.execute_many(
             "INSERT OR REPLACE INTO measured (key, tokens, reasoning) VALUES (?, ?, ?)", rows
         )
 
     def learned(self, name: str) -> bytes | None:
-        found = self._database.rows("SELECT data FROM learned WHERE name = ?", (name,))
-        return bytes(found[0][0]) if found else None
+        rows = self._database.query("SELECT data FROM learned WHERE name = ?", (name,))
+        return bytes(rows[0][0]) if rows else None
 
     def put_learned(self, name: str, data: bytes) -> None:
-        self._database.run("INSERT OR REPLACE INTO learned (name, data) VALUES (?, ?)", (name, data))
+        self._database.execute("INSERT OR REPLACE INTO learned (name, data) VALUES (?, ?)", (name, data))
 
     def outcomes(self) -> list[tuple[str, str, int, int, int]]:
-        return self._database.rows("SELECT model, method, plain, estimate, actual FROM outcome ORDER BY id")
+        return self._database.query("SELECT model, method, plain, estimate, actual FROM outcome ORDER BY id")
 
     def put_outcome(self, outcome: tuple[str, str, int, int, int]) -> None:
-        self._database.run(
+        self._database.execute(
             "INSERT INTO outcome (model, method, plain, estimate, actual) VALUES (?, ?, ?, ?, ?)", outcome
         )
 
     def clear(self) -> None:
         for table in LIMITS:
-            self._database.run(f"DELETE FROM {table}")  # noqa: S608
+            self._database.execute(f"DELETE FROM {table}")  # noqa: S608
 
-    def _trim_sometimes(self) -> None:
-        if self._writes % _OFTEN == 0:
-            for table, most in LIMITS.items():
-                self._database.run(
+    def _trim_periodically(self) -> None:
+        if self._writes % _TRIM_INTERVAL == 0:
+            for table, limit in LIMITS.items():
+                self._database.execute(
                     f"DELETE FROM {table} WHERE id <= "  # noqa: S608
                     f"(SELECT id FROM {table} ORDER BY id DESC LIMIT 1 OFFSET ?)",
-                    (most,),
+                    (limit,),
                 )
         self._writes += 1
 
 
-def _marks(values: Sequence[object]) -> str:
+def _placeholders(values: Sequence[object]) -> str:
     return ",".join("?" * len(values))

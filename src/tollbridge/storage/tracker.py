@@ -1,4 +1,8 @@
-"""What every request came to: a record for each, however it ended."""
+"""Usage tracking: one record per request, with its outcome, token usage and timing.
+
+`UsageTracker` keeps records and totals in memory. `StoredTracker` also writes them to the database, on a
+background thread. `RequestAccounting` measures one request and records it when it ends.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +26,30 @@ from tollbridge.types.usage import Usage
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-# The number of a request's row, once it has been written; `None` where it could not be.
+# The id of a request's row, when it has been written; `None` if it could not be written.
 RowFuture = Future[int | None]
 
-# Records kept in memory; sums go on beyond them.
+# Records kept in memory. Totals include the records that were dropped.
 RECORD_LIMIT = 1000
-# How long the last writes may wait for another process, and all of them together may take.
-LAST_PATIENCE, LEAVING = 1.0, 1.5
+# Seconds, when closing: how long writes wait for another process, and how long `close` takes at most.
+CLOSING_BUSY_TIMEOUT, CLOSING_TIMEOUT = 1.0, 1.5
 
 Outcome = Literal["completed", "failed", "cancelled"]
 
 
 class BillingAccount(msgspec.Struct, frozen=True):
-    """On whose account a request is, and where it went."""
+    """The account that pays for a request, and the base URL it was sent to."""
 
     account: str = ""
     base_url: str = ""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One request. Times are seconds; `first` is from the request to the first thing said."""
+    """One request.
+
+    Times are seconds: `started` since the epoch, `first` from the start to the first event. `usage` is `None`
+    if the gateway reported none.
+    """
 
     model: str
     outcome: Outcome
@@ -55,7 +63,11 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class UsageTracker:
-    """Adds up what requests cost, by model. Usage that was not reported is not made up."""
+    """Records requests and adds up their reported usage by model. Missing usage is not estimated.
+
+    Args:
+        limit: How many records to keep. Totals include all.
+    """
 
     def __init__(self, limit: int = RECORD_LIMIT) -> None:
         self.records: deque[Record] = deque(maxlen=limit)
@@ -63,11 +75,15 @@ class UsageTracker:
         self._requests: dict[str, int] = {}
 
     def begin(self, model: str, payer: BillingAccount, started: float) -> RowFuture | None:  # noqa: ARG002
-        """A request is on its way. What is returned goes to `record` when it has ended."""
+        """Note that a request starts. Pass the returned future to `record` when the request has ended."""
         return None
 
     def record(self, record: Record, ticket: RowFuture | None = None) -> Future[None] | None:  # noqa: ARG002
-        """What is returned is done when the record has been written down, where it is."""
+        """Add the record of a request that has ended.
+
+        Returns:
+            A future that is done when the record has been written; `None` if the tracker does not write.
+        """
         self.records.append(record)
         self._requests[record.model] = self._requests.get(record.model, 0) + 1
         if record.usage is not None:
@@ -75,7 +91,7 @@ class UsageTracker:
         return None
 
     def total(self, model: str | None = None) -> Usage:
-        """Everything reported so far, for one model or for all."""
+        """Return the sum of all reported usage, for one model or for all."""
         if model is not None:
             return self._totals.get(model, Usage())
         total = Usage()
@@ -84,32 +100,35 @@ class UsageTracker:
         return total
 
     def requests(self, model: str | None = None) -> int:
+        """Return the number of requests, for one model or for all."""
         return self._requests.get(model, 0) if model is not None else sum(self._requests.values())
 
     def models(self) -> list[str]:
+        """Return the models that were used."""
         return list(self._requests)
 
     def reset(self) -> None:
+        """Forget all records and totals."""
         self.records.clear()
         self._totals.clear()
         self._requests.clear()
 
     def close(self) -> None:
-        """Nothing more will be recorded."""
+        """Finish writing. Records added later are not written."""
 
 
 class StoredTracker(UsageTracker):
-    """Also writes every request into a table: when it starts, and what it came to when it ends.
+    """Also writes every request to a table: a row when it starts, completed when it ends.
 
-    A thread of its own writes, in order, for a write may have to wait for another process. One that had to
-    wait too long is left out, and said in the log; a table that can no longer be written is said once.
+    A background thread writes, in order, because a write can wait for another process. A write that times out
+    is skipped with a warning in the log. After any other failure nothing more is written, with one warning.
     """
 
     def __init__(self, table: UsageTable, limit: int = RECORD_LIMIT) -> None:
         super().__init__(limit)
         self._table: UsageTable | None = table
         self._writer = WorkerThread("usage")
-        self._write(lambda table: table.settle())
+        self._write(lambda table: table.mark_interrupted())
 
     def begin(self, model: str, payer: BillingAccount, started: float) -> RowFuture | None:
         return self._write(lambda table: _begin(table, model, payer, started))
@@ -119,41 +138,64 @@ class StoredTracker(UsageTracker):
         return self._write(lambda table: _end(table, record, ticket))
 
     def close(self) -> None:
-        """Everything is written before; what another process is still in the way of is left out."""
+        """Write what is pending, at most `CLOSING_TIMEOUT` seconds, and close the database."""
         if (table := self._table) is not None:
-            table.hurry(LAST_PATIENCE)
+            table.set_timeout(CLOSING_BUSY_TIMEOUT)
         self._write(lambda table: table.close())
-        self._writer.close(LEAVING)
+        self._writer.close(CLOSING_TIMEOUT)
 
-    def _write(self, act: Callable[[UsageTable], T]) -> Future[T | None]:
-        return self._writer.submit(lambda: self._safely(act))
+    def _write(self, operation: Callable[[UsageTable], T]) -> Future[T | None]:
+        return self._writer.submit(lambda: self._try_write(operation))
 
-    def _safely(self, act: Callable[[UsageTable], T]) -> T | None:
-        """In the writer's thread."""
+    def _try_write(self, operation: Callable[[UsageTable], T]) -> T | None:
+        """Run an operation on the background thread. Failures are logged and return `None`."""
         if self._table is None:
             return None
         try:
-            return act(self._table)
+            return operation(self._table)
         except StoreBusy as error:
-            log.warning("%s; a request is not written down", error.message)
+            log.warning("%s; the usage of one request was not recorded", error.message)
         except StoreUnusable as error:
-            log.warning("%s; what is used from now on is not written down", error.message)
+            log.warning("%s; usage will not be recorded", error.message)
             self._table.close()
             self._table = None
         return None
 
 
 def _begin(table: UsageTable, model: str, payer: BillingAccount, started: float) -> int | None:
-    """Where another process is in the way nothing is lost yet: the row is begun when it ends."""
+    """Insert the row of a request, and return its id; `None` if the table is busy: `_end` then inserts it."""
     try:
         return table.begin(model, payer.account, payer.base_url, started)
     except StoreBusy:
         return None
 
 
+def _end(table: UsageTable, record: Record, ticket: RowFuture | None) -> None:
+    """Complete the row of a request. Insert it first if `_begin` could not."""
+    payer = record.payer
+    row = ticket.result() if ticket is not None else None  # done: it was submitted before, to the same thread
+    if row is None:
+        row = table.begin(record.model, payer.account, payer.base_url, record.started)
+    table.end(
+        row,
+        record.outcome,
+        record.usage or Usage(),
+        duration=record.duration,
+        first=record.first,
+        finish_reason=record.finish_reason,
+        error=record.error,
+    )
+
+
 class RequestAccounting:
-    """Keeps the time and the usage of one request, from when it is sent; `finished` is how the gateway ended
-    it, where it did."""
+    """Measures one request from its creation, and records it with a tracker.
+
+    Attributes:
+        finished: The event by which the gateway ended the answer; `None` before, and if it sent none.
+        first: Seconds from the start to the first event.
+        duration: Seconds from the start to `close`.
+        ticket: What `UsageTracker.begin` returned: a future of the request's row.
+    """
 
     def __init__(self, model: str, tracker: UsageTracker, payer: BillingAccount) -> None:
         self.finished: Finished | None = None
@@ -168,7 +210,7 @@ class RequestAccounting:
         self._closed = False
 
     def see(self, batch: list[Event]) -> None:
-        """As it comes."""
+        """Take the events of one network read."""
         for event in batch:
             if isinstance(event, Finished):
                 self.finished = event
@@ -176,7 +218,11 @@ class RequestAccounting:
                 self.first = time.monotonic() - self._clock
 
     def close(self, outcome: Outcome, error: BridgeError | None = None) -> Future[None] | None:
-        """The first ending counts. What is returned is done when it has been written down."""
+        """Record how the request ended. Only the first call has an effect.
+
+        Returns:
+            A future that is done when the record has been written; `None` if nothing is written.
+        """
         if self._closed:
             return None
         self._closed = True
@@ -198,27 +244,10 @@ class RequestAccounting:
         )
 
 
-def _end(table: UsageTable, record: Record, ticket: RowFuture | None) -> None:
-    """The row was begun before in the same thread; or is begun now, if that had to be left out."""
-    payer = record.payer
-    row = ticket.result() if ticket is not None else None
-    if row is None:
-        row = table.begin(record.model, payer.account, payer.base_url, record.started)
-    table.end(
-        row,
-        record.outcome,
-        record.usage or Usage(),
-        duration=record.duration,
-        first=record.first,
-        finish_reason=record.finish_reason,
-        error=record.error,
-    )
-
-
 def open_tracker(path: Path) -> UsageTracker:
-    """A tracker that writes into this file, or one that only remembers where the file cannot be used."""
+    """Return a tracker that writes to this database, or one in memory if the database cannot be used."""
     try:
         return StoredTracker(UsageTable(Database(path)))
     except StoreUnusable as error:
-        log.warning("%s; what is used now is not written down", error.message)
+        log.warning("%s; usage will not be recorded", error.message)
         return UsageTracker()

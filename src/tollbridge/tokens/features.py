@@ -1,7 +1,12 @@
-"""Counting without a tokenizer: about how many o200k tokens of each category the characters would make.
+"""Token features of a text: how many o200k tokens of each of 29 categories it has.
 
-The last resort, when no vocabulary can be loaded. It speaks in the same categories as the tokenizer does,
-so the same weights, and all that was learned of them, still apply.
+Other tokenizers differ from o200k by category, not by one factor. A weighted sum of the categories comes
+within a few percent of tokenizers whose vocabulary is not published; the weights are learned from the usage
+that providers report.
+
+`count_categories` counts the tokens that the o200k tokenizer has made. `estimate_categories` is the fallback
+if no vocabulary can be loaded: it estimates the same categories from the characters, so that the same weights
+apply.
 """
 
 from __future__ import annotations
@@ -14,30 +19,25 @@ from functools import cache
 from operator import itemgetter
 from pathlib import Path
 
-# SECTION The 29 kinds of o200k token. Other tokenizers differ from o200k by kind, not by one factor.
-#
-# Counting the kinds of a text's o200k tokens and weighting each comes within a few percent of tokenizers
-# whose vocabulary nobody published; the weights are learned from what providers report.
-
 CATEGORIES = (
-    # Lower-case ASCII letters inside a word, by length; the same after a space; capitals; mixed.
+    # Lower-case ASCII letters by length; the same after a space; capitalised; mixed.
     *("w1", "w2", "w3_4", "w5_7", "w8p", "sw1_4", "sw5_7", "sw8p", "cap", "camel"),
-    # Digits by length; line ends, up to four spaces, more spaces.
+    # Digits by length; line ends; up to four spaces; more spaces.
     *("dig1", "dig2", "dig3", "ws_nl", "ws_sp", "ws_long"),
     # Punctuation by length, and after a space.
     *("p1", "p2", "p3p", "sp_p"),
-    # Scripts, symbols, and pieces of a character.
+    # Scripts, symbols, and parts of a character.
     *("han", "kana", "hangul", "cyr", "arab", "latinx", "otherscript", "emoji_sym", "partial"),
 )
 SIZE = len(CATEGORIES)
 LATIN = frozenset({"w3_4", "w5_7", "w8p", "sw1_4", "sw5_7", "sw8p", "cap", "camel", "latinx"})
 
-# Index of a category and how many tokens of it: a text has few kinds, and most sums are over few numbers.
+# Pairs of a category's index and a number of tokens. Sparse, because most texts have few categories.
 Vector = tuple[tuple[int, int], ...]
 
-_INDEX = {name: number for number, name in enumerate(CATEGORIES)}
+_INDEX = {name: index for index, name in enumerate(CATEGORIES)}
 
-# The last code point of each range, and what is in it; from the first beyond ASCII upwards.
+# The last code point of each range and its category, ascending from the first code point after ASCII.
 _SCRIPTS: tuple[tuple[int, str], ...] = (
     (0x24F, "latinx"),
     (0x36F, "emoji_sym"),
@@ -63,30 +63,31 @@ _SCRIPTS: tuple[tuple[int, str], ...] = (
     (0xFFEF, "han"),
     (0x10FFFF, "emoji_sym"),
 )
+# The category of a lower-case word, by its length.
 _BY_LENGTH = ("w1", "w1", "w2", "w3_4", "w3_4", "w5_7", "w5_7", "w5_7")
 _BY_LENGTH_SPACED = ("sw1_4", "sw1_4", "sw1_4", "sw1_4", "sw1_4", "sw5_7", "sw5_7", "sw5_7")
 
 
-def category(token: bytes) -> int:
-    """The kind of one o200k token, given as its bytes."""
+def categorize(token: bytes) -> int:
+    """Return the index of the category of one o200k token, given as its bytes."""
     try:
         text = token.decode()
     except UnicodeDecodeError:
         return _INDEX["partial"]
-    return _INDEX[_kind(text)]
+    return _INDEX[_category_of(text)]
 
 
-def _kind(text: str) -> str:
+def _category_of(text: str) -> str:
     if not text.strip():
         if "\n" in text or "\r" in text:
             return "ws_nl"
         return "ws_sp" if len(text) <= 4 else "ws_long"
     spaced = text[0] == " "
     body = text[1:] if spaced else text
-    return _ascii(body, spaced) if body.isascii() else script(body)
+    return _ascii_category(body, spaced) if body.isascii() else _script_category(body)
 
 
-def _ascii(body: str, spaced: bool) -> str:
+def _ascii_category(body: str, spaced: bool) -> str:
     length = len(body)
     if body.isalpha():
         if not body.islower():
@@ -103,50 +104,52 @@ def _ascii(body: str, spaced: bool) -> str:
     return "p1" if length == 1 else "p2" if length == 2 else "p3p"
 
 
-def script(body: str) -> str:
-    """The script of a text that is not all ASCII: that of its first character beyond it."""
-    point = next(code for code in map(ord, body) if code > 127)
-    return next(name for last, name in _SCRIPTS if point <= last)
+def _script_category(body: str) -> str:
+    """Return the category of the first character that is not ASCII."""
+    code_point = next(code for code in map(ord, body) if code > 127)
+    return next(name for last, name in _SCRIPTS if code_point <= last)
 
 
-# The category of every token of o200k, one byte each, made by `table_of`: sorting all of them anew would
-# take a third of a second at every start.
-_TABLE = Path(__file__).with_name("o200k.categories")
+# The category of every o200k token, one byte each, as made by `build_table` and compressed by zlib. Building
+# the table takes a third of a second, too long for every start.
+_TABLE_PATH = Path(__file__).with_name("o200k.categories")
 
 
-def table_of(size: int, token_bytes: Callable[[int], bytes]) -> bytes:
-    """The category of every token of a vocabulary; gaps and special tokens count as mixed letters."""
+def build_table(size: int, token_bytes: Callable[[int], bytes]) -> bytes:
+    """Return the category of every token of a vocabulary; gaps and special tokens count as mixed letters.
 
-    def of(token: int) -> int:
+    Args:
+        size: The size of the vocabulary.
+        token_bytes: Returns the bytes of a token id, or raises `ValueError`.
+    """
+
+    def categorize_id(token: int) -> int:
         try:
-            return category(token_bytes(token))
+            return categorize(token_bytes(token))
         except ValueError:
             return _INDEX["camel"]
 
-    return bytes(map(of, range(size)))
+    return bytes(map(categorize_id, range(size)))
 
 
 @cache
 def _table() -> bytes:
-    return zlib.decompress(_TABLE.read_bytes())
+    return zlib.decompress(_TABLE_PATH.read_bytes())
 
 
-def vector(ids: Sequence[int]) -> Vector:
-    """How many of these o200k tokens are of each category."""
+def count_categories(ids: Sequence[int]) -> Vector:
+    """Count the o200k tokens with these ids by category."""
     if len(ids) < 2:
         return tuple((_table()[token], 1) for token in ids)
     kinds = bytes(itemgetter(*ids)(_table()))
     return tuple((kind, count) for kind in range(SIZE) if (count := kinds.count(kind)))
 
 
-# SECTION Counting without a tokenizer: about how many o200k tokens of each category the characters would make.
-#
-# The last resort, when no vocabulary can be loaded. It speaks in the same categories as the tokenizer does,
-# so the same weights, and all that was learned of them, still apply.
+# --- Estimating without a tokenizer ---
 
 _PUNCTUATION = r"!-/:-@\[-`{-~"
-# Runs as o200k itself cuts them: a word with the sign or space before it, three digits, punctuation with
-# the line end after it, space, a script.
+# Runs of characters, split as o200k splits them: a word with the space or punctuation before it, up to three
+# digits, punctuation with the line end after it, spaces, a script.
 _RUNS = re.compile(
     rf"[ \t{_PUNCTUATION}]?[A-Z]*[a-z\u00c0-\u024f]+|[ \t{_PUNCTUATION}]?[A-Z]+|\d{{1,3}}"
     rf"| ?[{_PUNCTUATION}]+[\r\n]*|[ \t]*[\r\n]+|[ \t]+(?![^ \t])|[ \t]"
@@ -154,10 +157,9 @@ _RUNS = re.compile(
     r"| ?[\u0400-\u052f]+| ?[\u0600-\u06ff]+| ?[\u0370-\u03ff\u0530-\u05ff\u0700-\u10ff\u1200-\u1fff]+|."
 )
 
-
-# A run of the category is one token up to so many characters, and each one beyond is this much more.
+# A run of the category is one token up to this many characters; each further character adds this many tokens.
 # Measured on source code, documentation and data.
-_FREE: dict[str, tuple[int, float]] = {
+_RUN_LENGTHS: dict[str, tuple[int, float]] = {
     "sw8p": (8, 0.06),
     "w5_7": (6, 0.10),
     "w8p": (6, 0.15),
@@ -175,39 +177,38 @@ _FREE: dict[str, tuple[int, float]] = {
     "ws_long": (100, 0.012),
     "ws_nl": (20, 0.05),
 }
-# No word is this long: letters in no order make about this many tokens each.
-_WORD, _NOISE = 20, 0.42
-_NOISY = frozenset({"w8p", "sw8p", "cap", "camel"})
-# How often the sign before a word is a token of its own.
-_APART = 0.35
-# What the further tokens of a longer run are; letters otherwise.
-_REST = {name: name for name in ("han", "kana", "hangul", "cyr", "arab", "latinx", "otherscript", "p3p")}
-_REST |= {"sp_p": "p3p", "ws_long": "ws_long", "ws_nl": "ws_nl", "emoji_sym": "partial"}
+# No word is longer than this. Letters beyond it are random, and each adds this many tokens.
+_WORD_LIMIT, _RANDOM_SLOPE = 20, 0.42
+_LETTERS = frozenset({"w8p", "sw8p", "cap", "camel"})
+# How often the punctuation before a word is a token of its own.
+_PUNCTUATION_SHARE = 0.35
+# The category of the further tokens of a longer run; "w3_4" for all others.
+_FURTHER = {name: name for name in ("han", "kana", "hangul", "cyr", "arab", "latinx", "otherscript", "p3p")}
+_FURTHER |= {"sp_p": "p3p", "ws_long": "ws_long", "ws_nl": "ws_nl", "emoji_sym": "partial"}
 
 
-def character_vector(text: str) -> Vector:
-    """About what `Tokenizer.vector` would say. Takes any text without lone surrogates."""
+def estimate_categories(text: str) -> Vector:
+    """Estimate from its characters what `Tokenizer.vector` would return. The text has no lone surrogates."""
     totals: dict[int, float] = {}
     for run, times in Counter(_RUNS.findall(text)).items():
-        kind, more = _tokens(run)
+        kind, further = _estimate_run(run)
         totals[kind] = totals.get(kind, 0.0) + times
-        if more:
-            rest = _INDEX[_REST.get(CATEGORIES[kind], "w3_4")]
-            totals[rest] = totals.get(rest, 0.0) + more * times
+        if further:
+            further_kind = _INDEX[_FURTHER.get(CATEGORIES[kind], "w3_4")]
+            totals[further_kind] = totals.get(further_kind, 0.0) + further * times
     return tuple((kind, round(count)) for kind, count in sorted(totals.items()))
 
 
-def _tokens(run: str) -> tuple[int, float]:
-    """The category of a run's first token, and how many tokens more it makes."""
-    kind = category(run.encode()) if run.isascii() else _INDEX[script(run)]
+def _estimate_run(run: str) -> tuple[int, float]:
+    """Return the category of a run's first token, and the number of further tokens."""
+    kind = categorize(run.encode()) if run.isascii() else _INDEX[_script_category(run)]
     name = CATEGORIES[kind]
     length = len(run) - (run[0] == " " and len(run) > 1)
-    free, slope = _FREE.get(name, (length, 0.0))
+    limit, slope = _RUN_LENGTHS.get(name, (length, 0.0))
     if name == "emoji_sym":
         return kind, 0.5
-    if name not in _NOISY:
-        return kind, max(0, length - free) * slope
-    signed = len(run) > 1 and run[0] != " " and not run[0].isalnum()
-    return kind, (
-        _APART * signed + max(0, min(length, _WORD) - free) * slope + max(0, length - _WORD) * _NOISE
-    )
+    if name not in _LETTERS:
+        return kind, max(0, length - limit) * slope
+    punctuated = len(run) > 1 and run[0] != " " and not run[0].isalnum()
+    word = max(0, min(length, _WORD_LIMIT) - limit) * slope
+    return kind, _PUNCTUATION_SHARE * punctuated + word + max(0, length - _WORD_LIMIT) * _RANDOM_SLOPE

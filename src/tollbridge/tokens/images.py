@@ -1,4 +1,4 @@
-"""What a part that is not text costs: images, documents, sound."""
+"""Token counts of parts that are not text: images, PDF documents and audio, by the providers' formulas."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from math import ceil, sqrt
 from tollbridge.types.media import detect_mime, image_size, is_text
 from tollbridge.types.messages import DataPart
 
-# SECTION What an image costs, from its width and height: the formulas of the providers.
+# --- Images ---
 
-# How many tokens an image of this width and height costs.
+# Returns the tokens of an image of this width and height.
 Price = Callable[[int, int], int]
 
-# Where the size of an image cannot be read: a screenshot.
-UNREADABLE = (1280, 800)
+# The size assumed for an image whose size cannot be read: a screenshot.
+DEFAULT_SIZE = (1280, 800)
 
 
 def tiles(base: int, tile: int) -> Price:
-    """OpenAI's tiles: into 2048 x 2048, the short side to 768, then squares of 512."""
+    """OpenAI's tiles: scale down to 2048 x 2048, then the short side to 768, then count squares of 512."""
 
     def price(width: int, height: int) -> int:
         scale = min(1.0, 2048 / max(width, height))
@@ -32,13 +32,13 @@ def tiles(base: int, tile: int) -> Price:
 
 
 def patches(budget: int, multiplier: float) -> Price:
-    """OpenAI's patches of 32 pixels, as many as the budget lets in."""
+    """OpenAI's patches of 32 x 32 pixels. A larger image is scaled down until the patches fit the budget."""
 
     def price(width: int, height: int) -> int:
         count = ceil(width / 32) * ceil(height / 32)
         if count > budget:
             scale = sqrt(budget * 32 * 32 / (width * height))
-            # Scaled again so that whole patches fit on both sides.
+            # Scale again, so that whole patches fit on both sides.
             across, down = width * scale / 32, height * scale / 32
             scale *= min(max(1, int(across)) / across, max(1, int(down)) / down)
             count = min(budget, ceil(width * scale / 32 - 1e-9) * ceil(height * scale / 32 - 1e-9))
@@ -47,29 +47,31 @@ def patches(budget: int, multiplier: float) -> Price:
     return price
 
 
-def claude(edge: int, most: int) -> Price:
-    """Anthropic's patches of 28 pixels, scaled down to the longest edge and the most tokens."""
+def claude(edge: int, limit: int) -> Price:
+    """Anthropic's patches of 28 x 28 pixels, scaled down to the longest edge, and at most `limit`."""
 
     def price(width: int, height: int) -> int:
         scale = min(1.0, edge / max(width, height))
         count = ceil(width * scale / 28) * ceil(height * scale / 28)
-        return min(count, most)
+        return min(count, limit)
 
     return price
 
 
 def gemini_tiles(width: int, height: int) -> int:
+    """Gemini 1 and 2: tiles of 768 x 768 pixels; one tile for a small image."""
     if max(width, height) <= 384:
         return 258
     return 258 * ceil(width / 768) * ceil(height / 768)
 
 
 def flat(tokens: int) -> Price:
+    """The same number of tokens for every image."""
     return lambda _width, _height: tokens
 
 
-# The first pattern found in the model's id decides. Sources disagree on the multiplier of the big models
-# that count patches (1.0 or 1.2): the dangerous side is to count too low, and the rest is learned.
+# The first pattern found in the model id decides. Sources disagree on the multiplier of the large models that
+# count patches (1.0 or 1.2). The higher one is used, because counting too low is worse; the rest is learned.
 PRICES: tuple[tuple[str, Price], ...] = (
     (r"gpt-4o-mini", tiles(2833, 5667)),
     (r"gpt-4\.1-nano|gpt-5(\.\d+)?-nano", patches(1536, 2.46)),
@@ -87,58 +89,58 @@ PRICES: tuple[tuple[str, Price], ...] = (
     (r"gemma", flat(256)),
 )
 _COMPILED = tuple((re.compile(pattern), price) for pattern, price in PRICES)
-_USUAL = tiles(85, 170)
+_DEFAULT_PRICE = tiles(85, 170)
 
 
 @lru_cache(maxsize=1024)
 def price_of(model: str) -> Price:
-    """The formula for a model; OpenAI's first one where nothing is documented."""
+    """Return the formula of a model; OpenAI's oldest one for models without documentation."""
     lowered = model.lower()
-    return next((price for pattern, price in _COMPILED if pattern.search(lowered)), _USUAL)
+    return next((price for pattern, price in _COMPILED if pattern.search(lowered)), _DEFAULT_PRICE)
 
 
 def image_tokens(model: str, data: bytes) -> int:
-    width, height = image_size(data) or UNREADABLE
+    width, height = image_size(data) or DEFAULT_SIZE
     return price_of(model)(width, height)
 
 
-# SECTION What a part that is not text costs: images, documents, sound.
+# --- Documents and audio ---
 
-# Tokens of one page of a PDF. Claude reads the text and a picture of each page.
-PAGE: tuple[tuple[str, int], ...] = (
+# Tokens per page of a PDF. Claude reads the text and an image of each page.
+PAGE_TOKENS: tuple[tuple[str, int], ...] = (
     (r"claude", 3000),
     (r"gemini-[12]\b", 258),
     (r"gemini", 560),
     (r"", 1500),
 )
-# Tokens of one second of sound.
-SECOND: tuple[tuple[str, int], ...] = (
+# Tokens per second of audio.
+SECOND_TOKENS: tuple[tuple[str, int], ...] = (
     (r"gemini", 32),
     (r"", 10),
 )
-# What a second of compressed sound usually weighs: 128 kbit.
-_BYTES_OF_A_SECOND = 16_000
-# A PDF keeps its pages in plain sight or inside compressed objects; these many bytes are a usual page then.
-_BYTES_OF_A_PAGE = 50_000
+# Bytes per second of compressed audio, at 128 kbit/s.
+_BYTES_PER_SECOND = 16_000
+# Bytes per page of a PDF, used if its page objects are compressed and cannot be counted.
+_BYTES_PER_PAGE = 50_000
 _PAGE = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
-# The root of the pages says how many there are; an outline's /Count is about bookmarks.
+# The root of the page tree has the number of pages. The /Count of an outline is the number of bookmarks.
 _PAGES = re.compile(rb"/Type\s*/Pages\b[^<>]*?/Count\s+(\d{1,6})|/Count\s+(\d{1,6})[^<>]*?/Type\s*/Pages\b")
 
 
 def text_of(part: DataPart) -> str | None:
-    """The text of a part that is sent as text."""
+    """Return the text of a part that is sent as text; `None` for any other part."""
     return part.data.decode("utf-8", "replace") if is_text(detect_mime(part.data, part.mime)) else None
 
 
 def media_tokens(model: str, part: DataPart) -> int:
-    """What the provider's formula says. What no gateway takes is not sent, and costs nothing."""
+    """Return the tokens of a part by the provider's formula; 0 for types that are not sent at all."""
     mime = detect_mime(part.data, part.mime)
     if mime.startswith("image/"):
         return image_tokens(model, part.data)
     if mime == "application/pdf":
-        return pages(part.data) * _rate(PAGE, model)
+        return count_pages(part.data) * _rate(PAGE_TOKENS, model)
     if mime.startswith("audio/"):
-        return round(seconds(part.data) * _rate(SECOND, model))
+        return round(audio_seconds(part.data) * _rate(SECOND_TOKENS, model))
     return 0
 
 
@@ -147,17 +149,17 @@ def _rate(table: tuple[tuple[str, int], ...], model: str) -> int:
     return next(rate for pattern, rate in table if re.search(pattern, lowered))
 
 
-def pages(pdf: bytes) -> int:
-    """The pages of a PDF, at least one."""
-    named = len(_PAGE.findall(pdf))
+def count_pages(pdf: bytes) -> int:
+    """Return the number of pages of a PDF, at least one."""
+    objects = len(_PAGE.findall(pdf))
     counted = max((int(before or after) for before, after in _PAGES.findall(pdf)), default=0)
-    return max(named, counted) or max(1, len(pdf) // _BYTES_OF_A_PAGE)
+    return max(objects, counted) or max(1, len(pdf) // _BYTES_PER_PAGE)
 
 
-def seconds(sound: bytes) -> float:
-    """How long a WAV is by its own header, anything else by its weight."""
-    if sound[:4] == b"RIFF" and sound[8:12] == b"WAVE" and len(sound) >= 32:
-        rate = struct.unpack_from("<I", sound, 28)[0]
+def audio_seconds(audio: bytes) -> float:
+    """Return the duration of a WAV file by its header, of any other file by its size."""
+    if audio[:4] == b"RIFF" and audio[8:12] == b"WAVE" and len(audio) >= 32:
+        rate = struct.unpack_from("<I", audio, 28)[0]
         if rate:
-            return float((len(sound) - 44) / rate)
-    return len(sound) / _BYTES_OF_A_SECOND
+            return float((len(audio) - 44) / rate)
+    return len(audio) / _BYTES_PER_SECOND

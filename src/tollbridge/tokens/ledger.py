@@ -1,4 +1,8 @@
-"""The ledger: what every prompt already sent really cost, and from that, what the next one will."""
+"""The ledger: records the reported tokens of every prompt, and estimates the next one from them.
+
+Gateways also report zeros, partial counts, sums over several steps, and wrong numbers: `UsageFilter` decides
+which reports the ledger uses.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,14 @@ import msgspec
 
 from tollbridge.tokens.learner import Extra, Weights
 from tollbridge.tokens.prediction import (
-    NOTHING,
+    NO_ANCHOR,
     Anchor,
     Predictor,
+    PromptEstimate,
     Share,
-    Sum,
     WeightStore,
     content_tokens,
-    measured_as,
+    find_measured,
     reasoning_tokens,
     shares,
     tools_tokens,
@@ -28,24 +32,26 @@ from tollbridge.tokens.tokenizers import family_of
 from tollbridge.types.messages import ChatRequest, Message, Part, Role
 from tollbridge.types.usage import Usage
 
-# SECTION Which reports of usage to believe. Gateways report zeros, parts, sums of several steps, and nonsense.
+# --- Plausibility of reports ---
 
-# A report is believed when it is within these bounds, as shares of the estimate.
-USUAL = (0.6, 1.6)
-# The same while a model is new, when the estimate itself may be far off.
-FIRST = (0.35, 3.0)
-NEW = 5
-# Where the report without its cached tokens is outside of these, and with them inside, they were left out.
-CLOSE = (0.85, 1.2)
-# After so many refused reports in a row that agree with each other, it is the estimate that is wrong.
-AGREEING = 3
-AGREEMENT = 0.15
+# A report is accepted if it is within these bounds, as shares of the estimate.
+USUAL_BOUNDS = (0.6, 1.6)
+# The same for the first reports of a model, when the estimate itself can be far off.
+NEW_MODEL_BOUNDS = (0.35, 3.0)
+NEW_MODEL_REPORTS = 5
+# If the input tokens are outside of these bounds, and inside with the cached tokens added, the provider has
+# excluded the cached tokens.
+CLOSE_BOUNDS = (0.85, 1.2)
+# If this many rejected reports in a row deviate by the same factor, within this tolerance, the estimate is
+# wrong.
+AGREEING_REPORTS = 3
+AGREEMENT_TOLERANCE = 0.15
 
 
 def prompt_tokens(usage: Usage, expected: float) -> int | None:
-    """The size of the prompt a usage speaks of; `None` where it does not say.
+    """Return the size of the prompt according to the reported usage; `None` if it was not reported.
 
-    Cached tokens are part of the input, but some providers leave them out of it.
+    Cached tokens are part of the input tokens, but some providers exclude them. `expected` is the estimate.
     """
     tokens, cached = usage.input_tokens, usage.cached_tokens
     if not tokens or tokens < 0:
@@ -54,7 +60,7 @@ def prompt_tokens(usage: Usage, expected: float) -> int | None:
         return tokens
     if cached > tokens:
         return tokens + cached
-    if not _within(tokens, expected, CLOSE) and _within(tokens + cached, expected, CLOSE):
+    if not _within(tokens, expected, CLOSE_BOUNDS) and _within(tokens + cached, expected, CLOSE_BOUNDS):
         return tokens + cached
     return tokens
 
@@ -64,53 +70,58 @@ def _within(tokens: float, expected: float, bounds: tuple[float, float]) -> bool
 
 
 class UsageVerdict(Enum):
-    BELIEVED = "believed"
-    REFUSED = "refused"
-    # Refused so often, and so alike, that what was learned must be wrong.
-    NEW_TRUTH = "new truth"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    # Several rejected reports agree, so the learned weights must be wrong.
+    RESET = "reset"
 
 
 class UsageFilter:
-    """Lets believable reports through, model by model."""
+    """Decides, model by model, which reports are plausible."""
 
     def __init__(self) -> None:
-        self._refused: dict[str, list[float]] = {}
+        self._rejected: dict[str, list[float]] = {}  # reported / expected tokens, by model
 
-    def believes(self, tokens: int, expected: float, seen: int) -> bool:
-        """Whether a number is near enough to what was expected, after `seen` reports of the model."""
-        return _within(tokens, expected, FIRST if seen < NEW else USUAL)
+    def accepts(self, tokens: int, expected: float, reports: int) -> bool:
+        """Whether a number is close enough to the expected one, after this many reports of the model."""
+        return _within(tokens, expected, NEW_MODEL_BOUNDS if reports < NEW_MODEL_REPORTS else USUAL_BOUNDS)
 
-    def judge(self, model: str, tokens: int, expected: float, seen: int) -> UsageVerdict:
-        """Whether to believe `tokens`, after `seen` reports of this model were believed."""
-        refused = self._refused.setdefault(model, [])
-        if self.believes(tokens, expected, seen):
-            refused.clear()
-            return UsageVerdict.BELIEVED
-        refused.append(tokens / max(expected, 1.0))
-        last = refused[-AGREEING:]
-        if len(last) == AGREEING and max(last) <= min(last) * (1 + AGREEMENT):
-            refused.clear()
-            return UsageVerdict.NEW_TRUTH
-        del refused[:-AGREEING]
-        return UsageVerdict.REFUSED
+    def judge(self, model: str, tokens: int, expected: float, reports: int) -> UsageVerdict:
+        """Decide about a report of a model, after `reports` accepted ones, and remember it if rejected."""
+        rejected = self._rejected.setdefault(model, [])
+        if self.accepts(tokens, expected, reports):
+            rejected.clear()
+            return UsageVerdict.ACCEPTED
+        rejected.append(tokens / max(expected, 1.0))
+        latest = rejected[-AGREEING_REPORTS:]
+        if len(latest) == AGREEING_REPORTS and max(latest) <= min(latest) * (1 + AGREEMENT_TOLERANCE):
+            rejected.clear()
+            return UsageVerdict.RESET
+        del rejected[:-AGREEING_REPORTS]
+        return UsageVerdict.REJECTED
 
 
-# SECTION The ledger: what every prompt already sent really cost, and from that, what the next one will.
+# --- The ledger ---
 
 Method = Literal["actual", "hybrid", "estimated"]
 
-# An answer is known by its reported tokens when they are within this factor, and so many, of its estimate.
-_MUCH, _SOME = 1.5, 20
-# A surprise is spread over new messages only when it changes none of them by more than this.
-_LEAST, _MOST = 0.7, 1.4
-# Refused prompts whose length nobody said, as many as are remembered.
-_FLOORS = 1000
+# The reported tokens of an answer are used if they are within this factor, and this many, of its estimate.
+_ANSWER_FACTOR, _ANSWER_TOLERANCE = 1.5, 20
+# An unexplained difference is distributed over new messages only if it changes each by a factor within these.
+_LOWEST_FACTOR, _HIGHEST_FACTOR = 0.7, 1.4
+# How many lower bounds are kept.
+_LOWER_BOUND_LIMIT = 1000
 
 
 class EstimationResult(msgspec.Struct, frozen=True):
-    """`actual`: this very prompt was counted by the gateway. `hybrid`: a part of it was. `estimated`: none.
+    """The estimated input tokens of a request.
 
-    `confidence` is the share of past estimates of this kind that came within 2 % of the truth.
+    Attributes:
+        tokens: The estimate, with a safety margin unless the count is `actual`.
+        method: `actual` if the gateway has counted exactly this prompt before, `hybrid` if it has counted a
+            part of it, `estimated` if it has counted none.
+        confidence: The share of past estimates by this method that were within 2 % of the reported tokens.
+        parts: Where the tokens come from, largest first.
     """
 
     tokens: int
@@ -120,202 +131,226 @@ class EstimationResult(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """Prices prompts, and learns from what they really cost. Without a store it works in memory.
+    """Estimates prompts, and learns from the reported usage.
 
-    `without` leaves tokenizers out of the prior, for trials in which one of them is the hidden truth.
+    Args:
+        store: Where records and weights are kept; in memory by default.
+        without: Tokenizers to leave out of the prior, for simulations that use one of them as the provider's.
     """
 
     def __init__(self, store: LedgerStore | None = None, *, without: frozenset[str] = frozenset()) -> None:
         self._store: LedgerStore = MemoryStore() if store is None else store
         self._reader = Reader()
-        self._school = WeightStore(self._store, without)
-        self._pricer = Predictor(self._store, self._school)
-        # Prices as if nothing had been recorded.
-        self._blank = Predictor(MemoryStore(), self._school)
-        self._gate = UsageFilter()
-        self._rates: HitRates | None = None
-        self._floors: dict[tuple[bytes, bytes], int] = {}  # by prefix and tool set
+        self._weight_store = WeightStore(self._store, without)
+        self._predictor = Predictor(self._store, self._weight_store)
+        # Predicts as if nothing had been recorded.
+        self._blank_predictor = Predictor(MemoryStore(), self._weight_store)
+        self._usage_filter = UsageFilter()
+        self._hit_rates: HitRates | None = None
+        self._lower_bounds: dict[tuple[bytes, bytes], int] = {}  # by prefix and tool set
 
     @property
-    def lesson(self) -> int:
-        """Another number whenever the same text may count otherwise than before."""
-        return self._school.lesson
+    def revision(self) -> int:
+        """A number that changes when the count of a text may have changed."""
+        return self._weight_store.revision
 
     @property
-    def rates(self) -> HitRates:
-        if self._rates is None:
-            self._rates = HitRates(self._store.outcomes())
-        return self._rates
+    def hit_rates(self) -> HitRates:
+        if self._hit_rates is None:
+            self._hit_rates = HitRates(self._store.outcomes())
+        return self._hit_rates
 
     def accuracy(self) -> list[Accuracy]:
         return summarise(self._store.outcomes())
 
-    def read_text(self, model: str, text: str) -> None:
-        """Count a text, so that pricing it is quick. Needs no lock, unlike everything else here."""
+    def prepare_text(self, model: str, text: str) -> None:
+        """Count a text in advance, so that later calls are quick. Thread-safe, unlike most methods."""
         self._reader.texts.vector(family_of(model), text)
 
-    def read_texts(self, model: str, message: Message) -> None:
-        """The same for the long texts of a message."""
+    def prepare_message(self, model: str, message: Message) -> None:
+        """Count the long texts of a message in advance. Thread-safe."""
         for text in long_texts(message):
-            self.read_text(model, text)
+            self.prepare_text(model, text)
 
     def text_tokens(self, model: str, text: str) -> int:
-        """What a text alone costs."""
+        """Count the tokens of a text."""
         vector = self._reader.texts.vector(family_of(model), text)
-        return round(self._school.weights(model).text_tokens(vector))
+        return round(self._weight_store.weights(model).text_tokens(vector))
 
     def message_tokens(self, model: str, message: Message) -> int:
-        """What a message's content costs, without what surrounds every message."""
-        line = self._reader.read_line(model, message)
-        weights = self._school.weights(model)
-        known = self._pricer.known([line])
-        found = measured_as(line, known)
-        tokens = found[1] if found else content_tokens(line, weights)
-        reasoning = reasoning_tokens(line, known, weights)
+        """Count the tokens of a message's content, without the overhead per message."""
+        counted = self._reader.read_message(model, message)
+        weights = self._weight_store.weights(model)
+        rows = self._predictor.measured([counted])
+        row = find_measured(counted, rows)
+        tokens = row[1] if row else content_tokens(counted, weights)
+        reasoning = reasoning_tokens(counted, rows, weights)
         return max(0, round(tokens + weights.extra.weights[Extra.REASONING_LOOP] * reasoning))
 
     def estimate(self, request: ChatRequest) -> EstimationResult:
+        """Estimate the input tokens that the gateway will report for this request."""
         prompt = self._reader.read(request)
-        weights, best = self._priced(prompt)
+        weights, best = self._predict(prompt)
         method = _method(prompt, best.anchor)
-        tokens, parts = best.shown, shares(best, weights)
-        short = 0 if method == "actual" else self._floor(prompt) - tokens
-        if short > 0:
-            tokens, parts = tokens + short, (*parts, Share("refused before", short))
-        return EstimationResult(tokens, method, self.rates.rate(prompt.model, method), parts)
+        tokens, parts = best.total, shares(best, weights)
+        missing = 0 if method == "actual" else self._lower_bound(prompt) - tokens
+        if missing > 0:
+            tokens, parts = tokens + missing, (*parts, Share("rejected as too long before", missing))
+        return EstimationResult(tokens, method, self.hit_rates.rate(prompt.model, method), parts)
 
     def record(
         self,
         request: ChatRequest,
         usage: Usage,
         *,
-        told: EstimationResult | None = None,
-        surely: bool = False,
+        estimate: EstimationResult | None = None,
+        trusted: bool = False,
     ) -> bool:
-        """Take what the gateway says this prompt came to; whether it was believed.
+        """Learn from the reported usage of a request.
 
-        `told` is the estimate that was given beforehand, where more was learned since then; how right it was
-        is what `accuracy` shows. `surely` is for the numbers of a refusal, which are about this prompt and no
-        other: they are not held against the estimate.
+        Args:
+            request: The request as it was sent.
+            usage: The reported usage.
+            estimate: The estimate from before the request, if more was learned since. `accuracy` compares it
+                with the report.
+            trusted: Accept the report without comparing it with the estimate. The numbers of a context-length
+                error are about exactly this prompt.
+
+        Returns:
+            Whether the report was accepted.
         """
         if not request.messages:
             return False
         prompt = self._reader.read(request)
-        with self._store.writing():
-            weights, best = self._priced(prompt)
+        with self._store.transaction():
+            weights, best = self._predict(prompt)
             tokens = prompt_tokens(usage, best.tokens)
             if tokens is None:
                 return False
-            if not surely:
-                seen = self.rates.seen(prompt.model)
-                verdict = self._gate.judge(prompt.model, tokens, best.tokens, seen)
-                if verdict is UsageVerdict.REFUSED:
+            if not trusted:
+                reports = self.hit_rates.count(prompt.model)
+                verdict = self._usage_filter.judge(prompt.model, tokens, best.tokens, reports)
+                if verdict is UsageVerdict.REJECTED:
                     return False
-                if verdict is UsageVerdict.NEW_TRUTH:
-                    weights = self._school.forget(prompt.model)
-                    best = self._blank.sum(prompt, weights, NOTHING)
-            method = _method(prompt, best.anchor)
-            given = (told.method, told.tokens) if told else (method, best.shown)
-            self._note(prompt, *given, tokens)
+                if verdict is UsageVerdict.RESET:
+                    weights = self._weight_store.initial(prompt.model)
+                    best = self._blank_predictor.predict_from(prompt, weights, NO_ANCHOR)
+            if estimate is None:
+                self._record_outcome(prompt, _method(prompt, best.anchor), best.total, tokens)
+            else:
+                self._record_outcome(prompt, estimate.method, estimate.tokens, tokens)
             self._learn(prompt, weights, best, tokens)
         return True
 
     def record_count(self, request: ChatRequest, tokens: int) -> bool:
-        """Take a count that was asked for; whether it was believed.
+        """Learn from a token-count response. It does not affect `accuracy`: the usage that follows does.
 
-        It says nothing of how right the estimate was: the usage that follows does.
+        Returns:
+            Whether the count was accepted.
         """
         if not request.messages or tokens <= 0:
             return False
         prompt = self._reader.read(request)
-        with self._store.writing():
-            weights, best = self._priced(prompt)
-            if not self._gate.believes(tokens, best.tokens, self.rates.seen(prompt.model)):
+        with self._store.transaction():
+            weights, best = self._predict(prompt)
+            if not self._usage_filter.accepts(tokens, best.tokens, self.hit_rates.count(prompt.model)):
                 return False
             self._learn(prompt, weights, best, tokens)
         return True
 
-    def record_floor(self, request: ChatRequest, tokens: int) -> None:
-        """This prompt, and whatever begins with it, has at least so many tokens: nobody said how many."""
+    def record_lower_bound(self, request: ChatRequest, tokens: int) -> None:
+        """Note that this prompt, and every prompt it is a prefix of, has at least this many tokens."""
         prompt = self._reader.read(request)
-        if prompt.links:
-            if len(self._floors) >= _FLOORS:
-                self._floors.clear()
-            self._floors[prompt.links[-1], prompt.toolset_key] = tokens
+        if prompt.prefix_keys:
+            if len(self._lower_bounds) >= _LOWER_BOUND_LIMIT:
+                self._lower_bounds.clear()
+            self._lower_bounds[prompt.prefix_keys[-1], prompt.toolset_key] = tokens
 
-    def _floor(self, prompt: Prompt) -> int:
-        if not self._floors:
+    def _lower_bound(self, prompt: Prompt) -> int:
+        if not self._lower_bounds:
             return 0
-        return max((self._floors.get((link, prompt.toolset_key), 0) for link in prompt.links), default=0)
+        bounds = (self._lower_bounds.get((key, prompt.toolset_key), 0) for key in prompt.prefix_keys)
+        return max(bounds, default=0)
 
     def record_answer(self, model: str, parts: Iterable[Part], usage: Usage) -> bool:
-        """Know this answer by its reported output tokens when it comes back as history."""
+        """Record the reported output tokens of an answer, for when it comes back as history.
+
+        Returns:
+            Whether the report was plausible and was recorded.
+        """
         message = Message(role=Role.ASSISTANT, parts=tuple(parts))
         output = usage.output_tokens
         if not output or output < 0 or not message.parts:
             return False
-        line = self._reader.read_line(model, message)
-        expected = content_tokens(line, self._school.weights(model))
+        counted = self._reader.read_message(model, message)
+        expected = content_tokens(counted, self._weight_store.weights(model))
         reasoning = usage.reasoning_tokens
-        if reasoning is None:  # what the text does not explain was thought, and not told
-            thought = line.content.thinks or output > _MUCH * expected + _SOME
-            reasoning = round(output - expected) if thought else 0
-        said = output - min(max(0, reasoning), output)
-        if not expected / _MUCH - _SOME <= said <= expected * _MUCH + _SOME:
+        if reasoning is None:  # if the text explains too few of the tokens, the rest was hidden reasoning
+            reasoned = counted.content.has_thinking or output > _ANSWER_FACTOR * expected + _ANSWER_TOLERANCE
+            reasoning = round(output - expected) if reasoned else 0
+        visible = output - min(max(0, reasoning), output)
+        lowest = expected / _ANSWER_FACTOR - _ANSWER_TOLERANCE
+        if not lowest <= visible <= expected * _ANSWER_FACTOR + _ANSWER_TOLERANCE:
             return False
-        with self._store.writing():
-            self._store.put_measured([(answer_fingerprint(model, message.parts), said, output - said)])
+        with self._store.transaction():
+            self._store.put_measured([(answer_fingerprint(model, message.parts), visible, output - visible)])
         return True
 
     def clear(self) -> None:
         """Forget everything that was learned and recorded."""
-        with self._store.writing():
+        with self._store.transaction():
             self._store.clear()
-        self._school.refresh(force=True)
-        self._rates = None
-        self._floors.clear()
+        self._weight_store.refresh(force=True)
+        self._hit_rates = None
+        self._lower_bounds.clear()
 
-    def _priced(self, prompt: Prompt) -> tuple[Weights, Sum]:
-        """What a prompt comes to by all that is known by now, what other processes learned included."""
-        self._school.refresh()
-        weights = self._school.weights(prompt.model)
-        return weights, self._pricer.price(prompt, weights)
+    def _predict(self, prompt: Prompt) -> tuple[Weights, PromptEstimate]:
+        """Return the current weights, including what other processes have learned, and the best estimate."""
+        self._weight_store.refresh()
+        weights = self._weight_store.weights(prompt.model)
+        return weights, self._predictor.predict(prompt, weights)
 
-    def _note(self, prompt: Prompt, method: Method, estimate: int, tokens: int) -> None:
-        plain = self._blank.sum(prompt, self._school.prior(prompt.model), NOTHING)
-        outcome: Outcome = (prompt.model, method, plain.shown, estimate, tokens)
-        self.rates.add(outcome)
+    def _record_outcome(self, prompt: Prompt, method: Method, estimate: int, tokens: int) -> None:
+        prior = self._weight_store.prior(prompt.model)
+        plain = self._blank_predictor.predict_from(prompt, prior, NO_ANCHOR)
+        outcome: Outcome = (prompt.model, method, plain.total, estimate, tokens)
+        self.hit_rates.add(outcome)
         self._store.put_outcome(outcome)
 
-    def _learn(self, prompt: Prompt, weights: Weights, best: Sum, tokens: int) -> None:
-        anchor, tally = best.anchor, best.tally
-        texts, extras = tally.texts(), tally.extras()
-        cost = tokens - anchor.tokens - tally.known
+    def _learn(self, prompt: Prompt, weights: Weights, best: PromptEstimate, tokens: int) -> None:
+        """Adjust the weights to the reported tokens, and record the prompt as a measured prefix."""
+        anchor, features = best.anchor, best.features
+        texts, extras = features.texts(), features.extras()
+        cost = tokens - anchor.tokens - features.measured
         if texts or extras:
             weights.learn(texts, extras, cost)
-            self._school.keep(prompt.model, weights)
-        left = cost - weights.text.predict(texts) - weights.extra.predict(extras)
-        self._attribute(prompt, anchor, weights, left)
-        self._school.keep_toolset(prompt.family, prompt.toolset_key, prompt.toolset)
-        self._store.put_prefix((prompt.links[-1], prompt.toolset_key, tokens, round(best.loop)))
+            self._weight_store.save(prompt.model, weights)
+        remainder = cost - weights.text.predict(texts) - weights.extra.predict(extras)
+        self._distribute(prompt, anchor, weights, remainder)
+        self._weight_store.save_toolset(prompt.family, prompt.toolset_key, prompt.toolset)
+        self._store.put_prefix((prompt.prefix_keys[-1], prompt.toolset_key, tokens, round(best.loop)))
 
-    def _attribute(self, prompt: Prompt, anchor: Anchor, weights: Weights, left: float) -> None:
-        """Spread what is left unexplained over what is new, and know each part of it by the result."""
-        lines = prompt.lines[anchor.length :]
-        known = self._pricer.known(lines)
-        new = {line.key: content_tokens(line, weights) for line in lines if not measured_as(line, known)}
+    def _distribute(self, prompt: Prompt, anchor: Anchor, weights: Weights, remainder: float) -> None:
+        """Distribute the unexplained tokens over the new messages and tools, and record each as measured."""
+        messages = prompt.messages[anchor.length :]
+        rows = self._predictor.measured(messages)
+        new = {
+            message.key: content_tokens(message, weights)
+            for message in messages
+            if not find_measured(message, rows)
+        }
         tools = message_key(prompt.model, prompt.toolset_key)
         if anchor.toolset_key != prompt.toolset_key and not self._store.measured([tools]):
             new[tools] = tools_tokens(prompt.toolset, weights)
         total = sum(new.values())
-        if total <= 0 or not _LEAST <= 1 + left / total <= _MOST:
+        if total <= 0 or not _LOWEST_FACTOR <= 1 + remainder / total <= _HIGHEST_FACTOR:
             return
-        factor = 1 + left / total
+        factor = 1 + remainder / total
         self._store.put_measured([(key, max(0, round(tokens * factor)), 0) for key, tokens in new.items()])
 
 
 def _method(prompt: Prompt, anchor: Anchor) -> Method:
     if not anchor.length:
         return "estimated"
-    whole = anchor.length == len(prompt.lines) and anchor.toolset_key == prompt.toolset_key
-    return "actual" if whole else "hybrid"
+    complete = anchor.length == len(prompt.messages) and anchor.toolset_key == prompt.toolset_key
+    return "actual" if complete else "hybrid"

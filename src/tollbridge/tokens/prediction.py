@@ -1,4 +1,8 @@
-"""The parts of a sum, for showing: where the tokens of a prompt come from."""
+"""Predict the input tokens of a prompt: the longest measured prefix plus a calibrated count of the rest.
+
+`WeightStore` caches the learned weights of every model, `Predictor` estimates a prompt with them, and
+`shares` lists where the tokens of an estimate come from.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +12,44 @@ from math import sqrt
 import msgspec
 
 from tollbridge.tokens.learner import Block, Extra, Weights, extra_prior, text_prior
-from tollbridge.tokens.prompts import FeatureSum, Line, Prompt, Toolset, message_key
+from tollbridge.tokens.prompts import CountedMessage, FeatureSum, Prompt, Toolset, message_key
 from tollbridge.tokens.records import LedgerStore, Measured
 from tollbridge.tokens.tokenizers import Family, family_of
 
-# SECTION Where the weights of every model are kept, between the store and their use.
+# --- Weights ---
 
 
 class WeightStore:
-    """Weights are shared: what another process learned is taken over at the next `refresh`."""
+    """The weights of every model, cached between the store and their use.
+
+    Processes share the weights: `refresh` reads what other processes have learned.
+
+    Args:
+        store: Where the weights are persisted.
+        without: Tokenizers to leave out of the prior (see `Ledger`).
+    """
 
     def __init__(self, store: LedgerStore, without: frozenset[str] = frozenset()) -> None:
         self._store = store
         self._without = without
-        self._changes = store.changes()
+        self._data_version = store.data_version()
         self._weights: dict[str, Weights] = {}
         self._priors: dict[str, Weights] = {}
         self._stored: dict[str, bytes | None] = {}  # as last read or written, by name
-        self._prices: dict[str, tuple[float, ...]] = {}  # of a text, by family
-        # Counts up whenever a text may count otherwise than before, so that others know when to forget.
-        self.lesson = 0
+        self._prices: dict[str, tuple[float, ...]] = {}  # `Weights.text_prices` by family
+        # Incremented whenever the count of a text may have changed, so that callers can drop cached counts.
+        self.revision = 0
 
     def refresh(self, *, force: bool = False) -> None:
-        """Others write into the store all the time, and rarely what prices anything: that is compared."""
-        changes = self._store.changes()
-        if not force and changes == self._changes:
+        """Read the weights again if another process has changed them.
+
+        Other processes write often, but rarely weights: only if the stored weights differ, or with `force`,
+        the cached ones are replaced.
+        """
+        version = self._store.data_version()
+        if not force and version == self._data_version:
             return
-        self._changes = changes
+        self._data_version = version
         if force or any(self._store.learned(name) != data for name, data in self._stored.items()):
             models = list(self._weights)
             self._weights.clear()
@@ -43,19 +58,19 @@ class WeightStore:
                 self.weights(model)
 
     def weights(self, model: str) -> Weights:
-        found = self._weights.get(model)
-        if found is None:
-            found = self._weights[model] = self._load(model)
-        return found
+        weights = self._weights.get(model)
+        if weights is None:
+            weights = self._weights[model] = self._load(model)
+        return weights
 
     def prior(self, model: str) -> Weights:
-        """The weights before anything was learned."""
-        found = self._priors.get(model)
-        if found is None:
+        """Return the weights before anything was learned."""
+        weights = self._priors.get(model)
+        if weights is None:
             family = family_of(model)
-            found = Weights(text_prior(family, self._without), extra_prior(family.overheads))
-            self._priors[model] = found
-        return found
+            weights = Weights(text_prior(family, self._without), extra_prior(family.overheads))
+            self._priors[model] = weights
+        return weights
 
     def _load(self, model: str) -> Weights:
         family, prior = family_of(model).name, self.prior(model)
@@ -64,30 +79,31 @@ class WeightStore:
             (text and Block.unpack(text, len(prior.text.weights))) or prior.text.copy(),
             (extra and Block.unpack(extra, len(Extra))) or prior.extra.copy(),
         )
-        self._compare(family, weights)
+        self._update_prices(family, weights)
         return weights
 
     def _read(self, name: str) -> bytes | None:
-        found = self._stored[name] = self._store.learned(name)
-        return found
+        data = self._stored[name] = self._store.learned(name)
+        return data
 
-    def _compare(self, family: str, weights: Weights) -> None:
+    def _update_prices(self, family: str, weights: Weights) -> None:
         prices = weights.text_prices
         if self._prices.setdefault(family, prices) != prices:
             self._prices[family] = prices
-            self.lesson += 1
+            self.revision += 1
 
-    def keep(self, model: str, weights: Weights) -> None:
+    def save(self, model: str, weights: Weights) -> None:
+        """Persist the weights of a model. Those of its text are shared by all models of its family."""
         family = family_of(model).name
         for name, block in ((f"text {family}", weights.text), (f"extra {model}", weights.extra)):
             data = self._stored[name] = block.pack()
             self._store.put_learned(name, data)
-        # Other models of the family read the text's weights anew.
+        # The other models of the family load the new text weights when they are used next.
         self._weights = {model: weights}
-        self._compare(family, weights)
+        self._update_prices(family, weights)
 
-    def forget(self, model: str) -> Weights:
-        """Start this model, and its family, from the prior again."""
+    def initial(self, model: str) -> Weights:
+        """Return a modifiable copy of the prior, to learn this model and its family from the start again."""
         prior = self.prior(model)
         return Weights(prior.text.copy(), prior.extra.copy())
 
@@ -98,7 +114,7 @@ class WeightStore:
         except msgspec.MsgspecError:
             return None
 
-    def keep_toolset(self, family: Family, key: bytes, toolset: Toolset) -> None:
+    def save_toolset(self, family: Family, key: bytes, toolset: Toolset) -> None:
         name = _toolset_name(family, key)
         if self._store.learned(name) is None:
             self._store.put_learned(name, msgspec.msgpack.encode(toolset))
@@ -108,16 +124,17 @@ def _toolset_name(family: Family, key: bytes) -> str:
     return f"tools {family.name} {key.hex()}"
 
 
-# SECTION Pricing a prompt: the longest prefix whose cost was reported, plus a calibrated count of the rest.
+# --- Prediction ---
 
-# Measured rows by their key.
-KnownPrefix = dict[bytes, Measured]
+# Measured messages and tool sets by key.
+MeasuredRows = dict[bytes, Measured]
 
 
 class Anchor(msgspec.Struct, frozen=True):
-    """The known beginning of a prompt: `length` messages came to `tokens`, with this tool set.
+    """A measured prefix of a prompt: its first `length` messages, with this tool set, have `tokens` tokens.
 
-    `loop` of them were reasoning since the user's last word at the time.
+    `loop` of them were reasoning since the last user message at the time of the measurement. Providers drop
+    such reasoning from the prompt when the user sends the next message.
     """
 
     length: int = 0
@@ -126,21 +143,30 @@ class Anchor(msgspec.Struct, frozen=True):
     toolset_key: bytes = b""
 
 
-NOTHING = Anchor()
+NO_ANCHOR = Anchor()
 
-# The margin, in standard deviations of the estimate; and the most it may be as a share of it, once something
-# is known and before.
-_CAUTION = 0.6
-_WIDEST, _WIDEST_UNSURE = 0.02, 0.05
-# An estimate is unsure when its standard deviation is more than this share of it.
+# The safety margin in standard deviations of the estimate, and its maximum as a share of the estimate: for
+# sure and for unsure estimates.
+_MARGIN_DEVIATIONS = 0.6
+_MARGIN_LIMIT, _MARGIN_LIMIT_UNSURE = 0.02, 0.05
+# An estimate is unsure if its standard deviation is more than this share of it.
 _UNSURE = 0.1
 
 
-class Sum(msgspec.Struct, frozen=True):
-    """One way to price a prompt, and how unsure it is. `loop` as in Anchor, for the whole prompt."""
+class PromptEstimate(msgspec.Struct, frozen=True):
+    """The estimate of a prompt from one anchor.
+
+    Attributes:
+        anchor: The measured prefix.
+        features: The features of the rest.
+        text: Predicted tokens of the rest's text.
+        tokens: Predicted tokens of the whole prompt, without the safety margin.
+        variance: Variance of `tokens`.
+        loop: Reasoning tokens since the last user message, in the whole prompt.
+    """
 
     anchor: Anchor
-    tally: FeatureSum
+    features: FeatureSum
     text: float
     tokens: float
     variance: float
@@ -148,21 +174,21 @@ class Sum(msgspec.Struct, frozen=True):
 
     @property
     def margin(self) -> float:
-        """Added for safety: a prompt counted too low is refused, one too high is cut a little early."""
+        """The safety margin. An estimate that is too low can lead to a rejected request; too high is safe."""
         tokens, deviation = max(0.0, self.tokens), sqrt(self.variance)
-        widest = _WIDEST_UNSURE if deviation > _UNSURE * tokens else _WIDEST
-        return min(_CAUTION * deviation, widest * tokens)
+        limit = _MARGIN_LIMIT_UNSURE if deviation > _UNSURE * tokens else _MARGIN_LIMIT
+        return min(_MARGIN_DEVIATIONS * deviation, limit * tokens)
 
     @property
-    def shown(self) -> int:
-        """What is told: with the margin, and never less than the text alone where nothing was counted yet."""
-        least = 0.0 if self.anchor.length else self.text + self.tally.known
-        return round(max(least, self.tokens + self.margin, 0.0))
+    def total(self) -> int:
+        """The reported estimate: with the margin, and without an anchor at least the tokens of the text."""
+        minimum = 0.0 if self.anchor.length else self.text + self.features.measured
+        return round(max(minimum, self.tokens + self.margin, 0.0))
 
 
-def content_tokens(line: Line, weights: Weights) -> float:
-    """What a message's content costs by its features."""
-    content = line.content
+def content_tokens(message: CountedMessage, weights: Weights) -> float:
+    """Predict the tokens of a message's content from its features."""
+    content = message.content
     return (
         weights.text.predict(content.text)
         + content.media * weights.extra.weights[Extra.MEDIA]
@@ -170,182 +196,188 @@ def content_tokens(line: Line, weights: Weights) -> float:
     )
 
 
-def measured_as(line: Line, known: KnownPrefix) -> Measured | None:
-    """What is known of a message: from when it was an answer, or from when it was new."""
-    return known.get(line.answer or b"") or known.get(line.key)
+def find_measured(message: CountedMessage, rows: MeasuredRows) -> Measured | None:
+    """Return the measurement of a message: as an answer, else as new input."""
+    return rows.get(message.answer_key or b"") or rows.get(message.key)
 
 
-def reasoning_tokens(line: Line, known: KnownPrefix, weights: Weights) -> float:
-    """What the thinking in a message costs: as it was reported, or as its text counts."""
-    if not line.content.thinks:
+def reasoning_tokens(message: CountedMessage, rows: MeasuredRows, weights: Weights) -> float:
+    """Return the tokens of the reasoning in a message: as reported, else predicted from its text."""
+    if not message.content.has_thinking:
         return 0.0
-    found = known.get(line.answer or b"")
-    return float(found[2]) if found and found[2] else weights.text.predict(line.content.thinking)
+    row = rows.get(message.answer_key or b"")
+    return float(row[2]) if row and row[2] else weights.text.predict(message.content.thinking)
 
 
 class Predictor:
-    """Reads the store, and changes nothing."""
+    """Predicts the tokens of prompts. Reads the store, and never writes to it."""
 
-    def __init__(self, store: LedgerStore, school: WeightStore) -> None:
+    def __init__(self, store: LedgerStore, weight_store: WeightStore) -> None:
         self._store = store
-        self._school = school
+        self._weight_store = weight_store
 
-    def price(self, prompt: Prompt, weights: Weights) -> Sum:
-        """The surest of the ways to price a prompt."""
-        sums = [self.sum(prompt, weights, anchor) for anchor in self._anchors(prompt)]
-        return min(sums, key=lambda candidate: candidate.variance)
+    def predict(self, prompt: Prompt, weights: Weights) -> PromptEstimate:
+        """Return the estimate with the smallest variance, over all usable anchors."""
+        estimates = [self.predict_from(prompt, weights, anchor) for anchor in self._anchors(prompt)]
+        return min(estimates, key=lambda estimate: estimate.variance)
 
-    def known(self, lines: Sequence[Line]) -> KnownPrefix:
-        keys = [line.key for line in lines] + [line.answer for line in lines if line.answer]
+    def measured(self, messages: Sequence[CountedMessage]) -> MeasuredRows:
+        """Return the measurements of these messages."""
+        keys = [message.key for message in messages]
+        keys += [message.answer_key for message in messages if message.answer_key]
         return {row[0]: row for row in self._store.measured(keys)} if keys else {}
 
     def _anchors(self, prompt: Prompt) -> Iterator[Anchor]:
-        """The longest known prefix; also the longest with the same tools, where that is another one."""
+        """Yield the longest measured prefix, and the longest with the same tool set if that is another."""
         first = True
-        for start, links in _from_the_end(prompt.links):
-            places = {link: start + offset + 1 for offset, link in enumerate(links)}
-            found = [
-                Anchor(places[link], tokens, loop, toolset)
-                for link, toolset, tokens, loop in self._store.prefixes(links)
+        for start, keys in _slices_from_end(prompt.prefix_keys):
+            lengths = {key: start + offset + 1 for offset, key in enumerate(keys)}
+            anchors = [
+                Anchor(lengths[key], tokens, loop, toolset)
+                for key, toolset, tokens, loop in self._store.prefixes(keys)
             ]
-            found.sort(key=lambda anchor: (anchor.length, anchor.toolset_key == prompt.toolset_key))
-            for anchor in reversed(found):
+            anchors.sort(key=lambda anchor: (anchor.length, anchor.toolset_key == prompt.toolset_key))
+            for anchor in reversed(anchors):
                 if anchor.toolset_key == prompt.toolset_key:
                     yield anchor
                     return
-                if first and self._school.toolset(prompt.family, anchor.toolset_key) is not None:
+                if first and self._weight_store.toolset(prompt.family, anchor.toolset_key) is not None:
                     yield anchor
                     first = False
         if first:
-            yield NOTHING
+            yield NO_ANCHOR
 
-    def sum(self, prompt: Prompt, weights: Weights, anchor: Anchor) -> Sum:
-        """The sum over one known beginning."""
-        tally = FeatureSum()
-        self._tally_tools(prompt, weights, anchor, tally)
-        tail = prompt.lines[anchor.length :]
-        thinking = [line for line in prompt.lines[prompt.spoken + 1 : anchor.length] if line.content.thinks]
-        known = self.known([*tail, *thinking])
-        for line in tail:
-            _tally_line(line, known, tally)
-        kept = sum(reasoning_tokens(line, known, weights) for line in thinking)
-        loop = kept
-        for place, line in enumerate(tail, anchor.length):
-            reasoning = reasoning_tokens(line, known, weights)
-            if place > prompt.spoken:
+    def predict_from(self, prompt: Prompt, weights: Weights, anchor: Anchor) -> PromptEstimate:
+        """Estimate a prompt from one measured prefix."""
+        features = FeatureSum()
+        self._add_tools(prompt, weights, anchor, features)
+        tail = prompt.messages[anchor.length :]
+        loop_messages = prompt.messages[prompt.last_user_index + 1 : anchor.length]
+        thinking = [message for message in loop_messages if message.content.has_thinking]
+        rows = self.measured([*tail, *thinking])
+        for message in tail:
+            _add_message(message, rows, features)
+        prefix_loop = sum(reasoning_tokens(message, rows, weights) for message in thinking)
+        loop = prefix_loop
+        for index, message in enumerate(tail, anchor.length):
+            reasoning = reasoning_tokens(message, rows, weights)
+            if index > prompt.last_user_index:
                 loop += reasoning
             else:
-                tally.extra[Extra.REASONING_PAST] += reasoning
-        # The reasoning that was in the prefix when it was measured may have become part of the past.
-        gone = anchor.loop - kept
-        tally.extra[Extra.REASONING_LOOP] += loop - anchor.loop
-        tally.extra[Extra.REASONING_PAST] += max(0.0, gone)
-        texts, extras = tally.texts(), tally.extras()
+                features.extra[Extra.REASONING_PAST] += reasoning
+        # Reasoning that was part of the loop when the prefix was measured may be before the last user message
+        # now.
+        features.extra[Extra.REASONING_LOOP] += loop - anchor.loop
+        features.extra[Extra.REASONING_PAST] += max(0.0, anchor.loop - prefix_loop)
+        texts, extras = features.texts(), features.extras()
         text = weights.text.predict(texts)
-        return Sum(
+        return PromptEstimate(
             anchor=anchor,
-            tally=tally,
+            features=features,
             text=text,
-            tokens=anchor.tokens + tally.known + text + weights.extra.predict(extras),
+            tokens=anchor.tokens + features.measured + text + weights.extra.predict(extras),
             variance=weights.variance(texts, extras) + weights.noise(text),
             loop=loop,
         )
 
-    def _tally_tools(self, prompt: Prompt, weights: Weights, anchor: Anchor, tally: FeatureSum) -> None:
+    def _add_tools(self, prompt: Prompt, weights: Weights, anchor: Anchor, features: FeatureSum) -> None:
+        """Add the tool set, and subtract the one that the anchor was measured with."""
         if anchor.length and anchor.toolset_key == prompt.toolset_key:
             return
-        self._tally_toolset(prompt.model, prompt.toolset_key, prompt.toolset, weights, tally)
+        self._add_toolset(prompt.model, prompt.toolset_key, prompt.toolset, weights, features)
         if not anchor.length:
-            tally.extra[Extra.BASE] = 1.0
-        elif before := self._school.toolset(prompt.family, anchor.toolset_key):
-            self._tally_toolset(prompt.model, anchor.toolset_key, before, weights, tally, -1.0)
+            features.extra[Extra.BASE] = 1.0
+        elif previous := self._weight_store.toolset(prompt.family, anchor.toolset_key):
+            self._add_toolset(prompt.model, anchor.toolset_key, previous, weights, features, -1.0)
 
-    def _tally_toolset(
+    def _add_toolset(
         self,
         model: str,
         key: bytes,
         toolset: Toolset,
         weights: Weights,
-        tally: FeatureSum,
+        features: FeatureSum,
         times: float = 1.0,
     ) -> None:
-        found = self._store.measured([message_key(model, key)])
-        if found:
-            tally.known += times * found[0][1]
+        rows = self._store.measured([message_key(model, key)])
+        if rows:
+            features.measured += times * rows[0][1]
         else:
-            tally.add_tools(toolset, weights.text.predict(toolset.text), times)
+            features.add_tools(toolset, weights.text.predict(toolset.text), times)
 
 
 def tools_tokens(toolset: Toolset, weights: Weights) -> float:
-    """What a tool set costs by its features."""
-    tally = FeatureSum()
-    tally.add_tools(toolset, weights.text.predict(toolset.text))
-    return weights.extra.predict(tally.extras())
+    """Predict the tokens of a tool set from its features."""
+    features = FeatureSum()
+    features.add_tools(toolset, weights.text.predict(toolset.text))
+    return weights.extra.predict(features.extras())
 
 
-def _tally_line(line: Line, known: KnownPrefix, tally: FeatureSum) -> None:
-    tally.extra[Extra.MESSAGES] += 1.0
-    found = measured_as(line, known)
-    if found is None:
-        tally.add_text(line.content.text)
-        tally.extra[Extra.MEDIA] += line.content.media
-        tally.extra[Extra.CALLS] += line.content.calls
+def _add_message(message: CountedMessage, rows: MeasuredRows, features: FeatureSum) -> None:
+    features.extra[Extra.MESSAGES] += 1.0
+    row = find_measured(message, rows)
+    if row is None:
+        features.add_text(message.content.text)
+        features.extra[Extra.MEDIA] += message.content.media
+        features.extra[Extra.CALLS] += message.content.calls
         return
-    tally.known += found[1]
-    if found[0] == line.answer:
-        tally.extra[Extra.ANSWERS] += 1.0
+    features.measured += row[1]
+    if row[0] == message.answer_key:
+        features.extra[Extra.ANSWERS] += 1.0
 
 
-def _from_the_end(links: Sequence[bytes]) -> Iterator[tuple[int, Sequence[bytes]]]:
-    """Slices from the end, each longer than the one before: what is known is mostly near the end."""
-    end, size = len(links), 8
+def _slices_from_end(keys: Sequence[bytes]) -> Iterator[tuple[int, Sequence[bytes]]]:
+    """Yield slices of growing length from the end, with their start: most anchors are near the end."""
+    end, size = len(keys), 8
     while end > 0:
         start = max(0, end - size)
-        yield start, links[start:end]
+        yield start, keys[start:end]
         end, size = start, min(size * 4, 500)
 
 
-# SECTION The parts of a sum, for showing: where the tokens of a prompt come from.
+# --- The parts of an estimate ---
 
-# What a person calls each feature.
+# Labels of the features in `shares`.
 _LABELS: dict[Extra, str] = {
     Extra.TOOLS_TEXT: "tools",
     Extra.TOOLS: "tools",
     Extra.TOOLS_PRESENT: "tools",
-    Extra.MESSAGES: "around messages",
-    Extra.BASE: "around messages",
+    Extra.MESSAGES: "message overhead",
+    Extra.BASE: "message overhead",
     Extra.MEDIA: "images and files",
     Extra.REASONING_LOOP: "reasoning",
     Extra.REASONING_PAST: "reasoning",
-    Extra.CALLS: "around tool calls",
-    Extra.ANSWERS: "around messages",
+    Extra.CALLS: "tool call overhead",
+    Extra.ANSWERS: "message overhead",
 }
 
 
 class Share(msgspec.Struct, frozen=True):
+    """A part of an estimate, with a label for people."""
+
     label: str
     tokens: int
 
 
-def shares(best: Sum, weights: Weights) -> tuple[Share, ...]:
-    """The parts of what is told, largest first.
+def shares(estimate: PromptEstimate, weights: Weights) -> tuple[Share, ...]:
+    """Return the parts of an estimate, largest first; their sum is the estimate's total.
 
-    What rounding leaves over goes to the largest; so does an overhead learned to be less than nothing.
+    Parts that round to zero, and overheads that were learned to be negative, are included in the largest.
     """
     amounts: dict[str, float] = {
-        "counted before": float(best.anchor.tokens),
-        "known before": best.tally.known,
-        "text": best.text,
-        "margin": best.margin,
+        "previously counted": float(estimate.anchor.tokens),
+        "previously measured messages": estimate.features.measured,
+        "text": estimate.text,
+        "safety margin": estimate.margin,
     }
-    for feature, amount in best.tally.extras():
+    for feature, amount in estimate.features.extras():
         label = _LABELS[Extra(feature)]
         amounts[label] = amounts.get(label, 0.0) + amount * weights.extra.weights[feature]
-    found = sorted(
+    parts = sorted(
         (Share(label, round(amount)) for label, amount in amounts.items() if round(amount) > 0),
         key=lambda share: -share.tokens,
     )
-    if found:
-        left = best.shown - sum(share.tokens for share in found)
-        found[0] = Share(found[0].label, found[0].tokens + left)
-    return tuple(found)
+    if parts:
+        remainder = estimate.total - sum(share.tokens for share in parts)
+        parts[0] = Share(parts[0].label, parts[0].tokens + remainder)
+    return tuple(parts)

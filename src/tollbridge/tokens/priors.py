@@ -1,6 +1,6 @@
-"""What is known of tokenizers before one is met: the weights of real ones, and a prior made of them.
+"""The weights of real tokenizers, and the prior for unknown tokenizers that follows from them.
 
-A weight is how many tokens the tokenizer makes of what is one o200k token of the category. They were fitted
+A weight is the number of tokens a tokenizer makes of one o200k token of a category. The weights were fitted
 by least squares on millions of characters of prose, code, data and logs in a dozen languages.
 """
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from tollbridge.tokens.features import CATEGORIES, LATIN, SIZE
 
-# In the order of CATEGORIES: ten of words, six of digits and space, four of punctuation, nine of scripts.
+# In the order of CATEGORIES: ten of words, six of digits and spaces, four of punctuation, nine of scripts.
 WEIGHTS: dict[str, tuple[float, ...]] = {
     "o200k": (
         *(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
@@ -94,10 +94,10 @@ WEIGHTS: dict[str, tuple[float, ...]] = {
     ),
 }
 
-# How far each weight may lie from the population beyond what the population itself shows.
-_OWN_SPREAD = 0.03
-# How much of the correlation between categories is believed: sixteen tokenizers are few.
-_BELIEVED = 0.7
+# Standard deviation of each weight in addition to the spread of the known tokenizers.
+_OWN_DEVIATION = 0.03
+# Correlations between categories are reduced to this share, because sixteen tokenizers are a small sample.
+_SHRINKAGE = 0.7
 
 Matrix = list[list[float]]
 
@@ -110,9 +110,14 @@ def prior(
     doubt: float = 1.0,
     without: frozenset[str] = frozenset(),
 ) -> tuple[list[float], Matrix]:
-    """Mean and covariance of the weights of a tokenizer that is `like` these; like any, where none is named.
+    """Return the mean and the covariance of the weights of an unknown tokenizer.
 
-    `without` leaves tokenizers out of the population, for trials in which one of them is the hidden truth.
+    Args:
+        like: Known tokenizers that it resembles; all of them if empty.
+        scale: Factor for all weights.
+        latin: Factor for the weights of Latin letters.
+        doubt: Factor for the covariance.
+        without: Known tokenizers to leave out, for simulations that use one of them as the provider's.
     """
     mean, covariance = _population(without)
     if like:
@@ -128,14 +133,14 @@ def prior(
 def _population(without: frozenset[str]) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]:
     members = [weights for name, weights in WEIGHTS.items() if name not in without]
     mean = tuple(sum(column) / len(members) for column in zip(*members, strict=True))
-    apart = [[weight - centre for weight, centre in zip(row, mean, strict=True)] for row in members]
-    columns = list(zip(*apart, strict=True))
+    deviations = [[weight - centre for weight, centre in zip(row, mean, strict=True)] for row in members]
+    columns = list(zip(*deviations, strict=True))
     covariance = []
-    for i, one in enumerate(columns):
+    for i, column in enumerate(columns):
         row = [
-            _BELIEVED * sum(a * b for a, b in zip(one, other, strict=True)) / len(members)
+            _SHRINKAGE * sum(a * b for a, b in zip(column, other, strict=True)) / len(members)
             for other in columns
         ]
-        row[i] = row[i] / _BELIEVED + _OWN_SPREAD**2
+        row[i] = row[i] / _SHRINKAGE + _OWN_DEVIATION**2
         covariance.append(tuple(row))
     return mean, tuple(covariance)

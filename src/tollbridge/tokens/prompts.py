@@ -1,4 +1,9 @@
-"""A request, read for counting: the fingerprints of its prefixes and the content of its messages."""
+"""Read a request for counting: fingerprints of its prefixes, and the token features of its messages.
+
+Fingerprints are digests of everything that is sent: of a message, a tool set, an answer, or a prefix of the
+conversation. The ledger uses them as keys, so that it stores no text. `Reader.read` turns a request into a
+`Prompt`, with the fingerprints and the features of all its parts.
+"""
 
 from __future__ import annotations
 
@@ -24,31 +29,31 @@ from tollbridge.types.messages import (
     ToolResultPart,
 )
 
-# SECTION Fingerprints of everything that reaches the wire: of a message, a tool set, an answer, a prefix.
+# --- Fingerprints ---
 
-# Raise it when the same value starts to be sent in other words: what was measured of the old is forgotten.
+# Increase it when the encoding of the same value on the wire changes: old measurements are then ignored.
 VERSION = b"1"
 SIZE = 16
-# Options of a request, wherever they stand in it, that take away from what a model reads of the messages.
-_EDITS = frozenset({"context_management", "contextManagement", "truncation"})
+# Request options, at any depth, that make the model read less than the messages that were sent.
+_EDITING_OPTIONS = frozenset({"context_management", "contextManagement", "truncation"})
 
-# Keys in order: an editor may give the arguments of a call back in another one.
+# Sorted keys: an editor can return the arguments of a tool call in another order.
 _encoder = msgspec.msgpack.Encoder(enc_hook=repr, order="deterministic")
 
 
 def fingerprint(*values: Any) -> bytes:
-    """A digest of values, whole."""
+    """Return a digest of the values."""
     try:
         content = _encoder.encode(values)
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError, OverflowError):
-        # Lone surrogates, keys that are not strings, numbers of more than 64 bits, values that contain
-        # themselves: all of it still counts.
+        # Lone surrogates, keys that are not strings, integers of more than 64 bits, recursive values: these
+        # need a fingerprint too.
         content = repr(values).encode("utf-8", "surrogatepass")
     return sha256(content).digest()[:SIZE]
 
 
 def toolset_fingerprint(request: ChatRequest) -> bytes:
-    """Of everything in a request but its model and messages: tools above all, and the settings."""
+    """Return the fingerprint of a request without its model and messages: of its tools and settings."""
     return fingerprint(
         request.tools,
         request.tool_choice,
@@ -60,87 +65,101 @@ def toolset_fingerprint(request: ChatRequest) -> bytes:
 
 
 def answer_fingerprint(model: str, parts: Iterable[Part]) -> bytes:
-    """Of what an answer says, so that it is known again as history.
+    """Return the fingerprint of an answer, by which it is recognised when it comes back as history.
 
-    An editor may cut its text elsewhere, trim its ends, and drop the thinking.
+    It covers only text and tool calls: an editor can split the text differently, strip whitespace at its
+    ends, and drop the reasoning.
     """
-    said: list[str] = []
+    texts: list[str] = []
     calls: list[tuple[str, str, Any]] = []
     for part in parts:
         match part:
             case TextPart():
-                said.append(part.text)
+                texts.append(part.text)
             case ToolCallPart():
                 calls.append((part.call_id, part.name, part.input))
             case _:
                 continue
-    return fingerprint(b"answer", VERSION, model, "".join(said).strip(), calls)
+    return fingerprint(b"answer", VERSION, model, "".join(texts).strip(), calls)
 
 
-def message_key(model: str, message: bytes) -> bytes:
-    """Of a message as one model counts it."""
-    return sha256(b"message" + VERSION + model.encode("utf-8", "surrogatepass") + message).digest()[:SIZE]
+def message_key(model: str, digest: bytes) -> bytes:
+    """Return the key of a message (or tool set) with this fingerprint, as counted by one model."""
+    return sha256(b"message" + VERSION + model.encode("utf-8", "surrogatepass") + digest).digest()[:SIZE]
 
 
 def editing_fingerprint(request: ChatRequest) -> bytes:
-    """Of the options by which a model reads less than it is sent; empty where it reads everything."""
-    found = list(_editing(request.extra))
-    return fingerprint(found) if found else b""
+    """Return the fingerprint of the options that remove messages from the prompt; empty without any."""
+    options = list(_editing_options(request.extra))
+    return fingerprint(options) if options else b""
 
 
-def _editing(value: object) -> Iterator[tuple[str, Any]]:
-    for name, each in value.items() if isinstance(value, Mapping) else ():
-        if name in _EDITS:
-            yield name, each
+def _editing_options(value: object) -> Iterator[tuple[str, Any]]:
+    for name, option in value.items() if isinstance(value, Mapping) else ():
+        if name in _EDITING_OPTIONS:
+            yield name, option
         else:
-            yield from _editing(each)
+            yield from _editing_options(option)
 
 
-def chain(model: str, messages: Sequence[bytes], editing: bytes = b"") -> list[bytes]:
-    """One fingerprint for every prefix of the messages, the shortest first. What a prefix came to holds for
-    one model, and for one way of `editing` it."""
-    link = sha256(VERSION + model.encode("utf-8", "surrogatepass") + editing).digest()[:SIZE]
-    links = []
-    for message in messages:
-        link = sha256(link + message).digest()[:SIZE]
-        links.append(link)
-    return links
+def prefix_fingerprints(model: str, digests: Sequence[bytes], editing: bytes = b"") -> list[bytes]:
+    """Return one fingerprint for every prefix of a conversation, the shortest first.
+
+    Args:
+        model: The model. The same prefix has another token count with another model.
+        digests: The fingerprints of the messages.
+        editing: The fingerprint of the options that remove messages from the prompt.
+    """
+    digest = sha256(VERSION + model.encode("utf-8", "surrogatepass") + editing).digest()[:SIZE]
+    prefixes = []
+    for message in digests:
+        digest = sha256(digest + message).digest()[:SIZE]
+        prefixes.append(digest)
+    return prefixes
 
 
-# SECTION What parts, messages and tools consist of, in the features that are priced.
+# --- Features of messages and tools ---
 
 _json_encoder = msgspec.json.Encoder(enc_hook=repr)
 
-# Characters that are counted in a millisecond or so.
-_LONG = 10_000
+# Characters of a text that takes about a millisecond to count.
+_LONG_TEXT = 10_000
 
 
 class Content(msgspec.Struct, frozen=True):
-    """One message: its text, what its other parts cost by formula, its calls and results, its thinking."""
+    """The features of one message.
+
+    Attributes:
+        text: Token features of its text, tool calls and tool results.
+        media: Tokens of its other parts by the provider's formulas.
+        calls: Number of tool calls and tool results.
+        thinking: Token features of its reasoning.
+        has_thinking: Whether it has a reasoning part, which can be empty.
+    """
 
     text: Vector = ()
     media: int = 0
     calls: int = 0
     thinking: Vector = ()
-    thinks: bool = False
+    has_thinking: bool = False
 
 
 class Toolset(msgspec.Struct, frozen=True):
-    """Everything a request says besides its messages."""
+    """The features of everything in a request except its messages: tools and output schema."""
 
     text: Vector = ()
     count: int = 0
 
 
 def compact_json(value: Any) -> str:
-    """JSON as it travels. Any value has some: what JSON cannot say is written as Python would."""
+    """Encode a value as the compact JSON that is sent, or as its `repr` if it is not JSON serializable."""
     try:
         return _json_encoder.encode(value).decode()
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
         return repr(value)
 
 
-def add(vectors: Iterable[Vector]) -> Vector:
+def add_vectors(vectors: Iterable[Vector]) -> Vector:
     totals: dict[int, int] = {}
     for vector in vectors:
         for kind, count in vector:
@@ -149,27 +168,27 @@ def add(vectors: Iterable[Vector]) -> Vector:
 
 
 def read_message(texts: TextFeatures, family: Family, model: str, message: Message) -> Content:
-    """Count a message: its content alone, without what surrounds every message."""
+    """Count the content of a message, without the overhead per message."""
     vectors: list[Vector] = []
     thinking: list[Vector] = []
     media = calls = 0
-    thinks = False
+    has_thinking = False
     for part in message.parts:
         match part:
             case ThinkingPart():
-                thinks = True
+                has_thinking = True
                 thinking.append(texts.vector(family, part.text))
             case ToolCallPart() | ToolResultPart():
                 calls += 1
         vectors += [texts.vector(family, text) for text in _texts(part)]
-        media += sum(media_tokens(model, data) for data in _data(part))
+        media += sum(media_tokens(model, data) for data in _media(part))
     if message.name:
         vectors.append(texts.vector(family, message.name))
-    return Content(add(vectors), media, calls, add(thinking), thinks)
+    return Content(add_vectors(vectors), media, calls, add_vectors(thinking), has_thinking)
 
 
 def _texts(part: Part) -> Iterator[str]:
-    """The texts of a part that the model reads; thinking is counted apart."""
+    """Yield the texts of a part that the model reads, except reasoning, which is counted separately."""
     match part:
         case TextPart():
             yield part.text
@@ -185,35 +204,35 @@ def _texts(part: Part) -> Iterator[str]:
 
 
 def long_texts(message: Message) -> Iterator[str]:
-    """Those that take a while to count."""
+    """Yield the texts of a message that are slow to count."""
     for part in message.parts:
         for text in (part.text,) if isinstance(part, ThinkingPart) else _texts(part):
-            if len(text) > _LONG:
+            if len(text) > _LONG_TEXT:
                 yield text
 
 
-def _data(part: Part) -> Iterator[DataPart]:
+def _media(part: Part) -> Iterator[DataPart]:
     match part:
         case DataPart() if text_of(part) is None:
             yield part
         case ToolResultPart():
             for inner in part.parts:
-                yield from _data(inner)
+                yield from _media(inner)
 
 
 def read_toolset(texts: TextFeatures, family: Family, request: ChatRequest) -> Toolset:
-    """Count the tools, as the compact JSON they are sent as, and the schema of the answer."""
-    written = [
+    """Count the tools, as the compact JSON they are sent as, and the output schema."""
+    schemas = [
         compact_json({"name": tool.name, "description": tool.description, "parameters": tool.parameters})
         for tool in request.tools
     ]
     if request.output_format is not None:
-        written.append(compact_json(request.output_format.schema))
-    return Toolset(add(texts.vector(family, text) for text in written), len(request.tools))
+        schemas.append(compact_json(request.output_format.schema))
+    return Toolset(add_vectors(texts.vector(family, text) for text in schemas), len(request.tools))
 
 
-def last_word_of_user(messages: Sequence[Message]) -> int:
-    """Where the user last spoke: results of tools are not the user's word. -1 where nobody did."""
+def find_last_user_message(messages: Sequence[Message]) -> int:
+    """Return the index of the last user message that is more than tool results, or -1."""
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if message.role is Role.USER and not all(isinstance(part, ToolResultPart) for part in message.parts):
@@ -222,12 +241,12 @@ def last_word_of_user(messages: Sequence[Message]) -> int:
 
 
 class FeatureSum:
-    """A sum in the making: text features, other features, and tokens that are known."""
+    """A sum of features: of text, of everything else, and tokens that were measured before."""
 
     def __init__(self) -> None:
         self.text: dict[int, float] = {}
         self.extra = [0.0] * len(Extra)
-        self.known = 0.0
+        self.measured = 0.0
 
     def add_text(self, vector: Vector, times: float = 1.0) -> None:
         for kind, count in vector:
@@ -245,35 +264,42 @@ class FeatureSum:
         return [(feature, amount) for feature, amount in enumerate(self.extra) if amount]
 
 
-# SECTION A request, read for counting: the fingerprints of its prefixes and the content of its messages.
+# --- Prompts ---
 
 
-class Line(msgspec.Struct, frozen=True):
-    """One message: its content, and the keys under which its real tokens may be known."""
+class CountedMessage(msgspec.Struct, frozen=True):
+    """One message: its features, and the keys under which its tokens may have been measured.
+
+    `key` identifies it as input; `answer_key` as an earlier answer (`None` unless the role is assistant).
+    """
 
     content: Content
     key: bytes
-    answer: bytes | None
+    answer_key: bytes | None
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """`links` has a fingerprint for every prefix; `spoken` is where the user spoke last."""
+    """A request as the ledger needs it.
+
+    `prefix_keys` has a fingerprint for every prefix of `messages`; `last_user_index` is the index of the last
+    user message.
+    """
 
     model: str
     family: Family
-    lines: Sequence[Line]
-    links: Sequence[bytes]
+    messages: Sequence[CountedMessage]
+    prefix_keys: Sequence[bytes]
     toolset_key: bytes
     toolset: Toolset
-    spoken: int
+    last_user_index: int
 
 
 class Reader:
-    """Reads requests. A message or tool set met again is not counted again."""
+    """Turns requests into prompts. Features of messages and tool sets are cached."""
 
     def __init__(self) -> None:
         self.texts = TextFeatures()
-        self._lines: LruCache[tuple[str, bytes], Line] = LruCache(20_000)
+        self._messages: LruCache[tuple[str, bytes], CountedMessage] = LruCache(20_000)
         self._toolsets: LruCache[tuple[str, bytes], Toolset] = LruCache(200)
 
     def read(self, request: ChatRequest) -> Prompt:
@@ -287,26 +313,27 @@ class Reader:
         return Prompt(
             model=model,
             family=family,
-            lines=[
-                self._line(model, family, message, digest)
+            messages=[
+                self._count(model, family, message, digest)
                 for message, digest in zip(request.messages, digests, strict=True)
             ],
-            links=chain(model, digests, editing_fingerprint(request)),
+            prefix_keys=prefix_fingerprints(model, digests, editing_fingerprint(request)),
             toolset_key=toolset_key,
             toolset=toolset,
-            spoken=last_word_of_user(request.messages),
+            last_user_index=find_last_user_message(request.messages),
         )
 
-    def read_line(self, model: str, message: Message) -> Line:
-        return self._line(model, family_of(model), message, fingerprint(message))
+    def read_message(self, model: str, message: Message) -> CountedMessage:
+        return self._count(model, family_of(model), message, fingerprint(message))
 
-    def _line(self, model: str, family: Family, message: Message, digest: bytes) -> Line:
-        line = self._lines.get((model, digest))
-        if line is None:
-            line = Line(
+    def _count(self, model: str, family: Family, message: Message, digest: bytes) -> CountedMessage:
+        counted = self._messages.get((model, digest))
+        if counted is None:
+            is_answer = message.role is Role.ASSISTANT
+            counted = CountedMessage(
                 content=read_message(self.texts, family, model, message),
                 key=message_key(model, digest),
-                answer=answer_fingerprint(model, message.parts) if message.role is Role.ASSISTANT else None,
+                answer_key=answer_fingerprint(model, message.parts) if is_answer else None,
             )
-            self._lines.put((model, digest), line)
-        return line
+            self._messages.put((model, digest), counted)
+        return counted

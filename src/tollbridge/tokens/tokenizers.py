@@ -1,4 +1,8 @@
-"""The features of a text: its exact count, or its o200k tokens by category. Each text is counted once."""
+"""Tokenizers: select the tokenizer of a model, load its vocabulary, and count text with it.
+
+`family_of` maps a model id to its tokenizer family. `tokenizer` loads a bundled vocabulary on first use.
+`TextFeatures` counts a text for a family, exactly or by o200k category, and caches the result.
+"""
 
 from __future__ import annotations
 
@@ -13,69 +17,85 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from tollbridge.tokens import features as categories
-from tollbridge.tokens.features import Vector, character_vector
+from tollbridge.tokens.features import Vector, count_categories, estimate_categories
 from tollbridge.types.text import replace_surrogates
 
 if TYPE_CHECKING:
     from splintr import AnyTokenizer
 
 
-# SECTION A cache that keeps what was asked lately and forgets the rest, at the price of a dictionary.
-
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class LruCache(Generic[K, V]):
-    """Two generations: when the young one is full the old one is forgotten, and the young grows old.
+# --- Cache ---
 
-    `most` is the weight of a generation; what is put says its own weight (1 unless told).
+
+class LruCache(Generic[K, V]):
+    """A cache of approximately the most recently used values, about as fast as a dictionary.
+
+    It has two generations: when the newer one is full, the older one is dropped.
+
+    Args:
+        limit: The total weight of one generation. `put` takes the weight of a value (default: 1).
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._weight = 0
-        self._young: dict[K, tuple[V, int]] = {}
+        self._new: dict[K, tuple[V, int]] = {}
         self._old: dict[K, tuple[V, int]] = {}
 
     def get(self, key: K) -> V | None:
-        found = self._young.get(key)
-        if found is None and (found := self._old.get(key)) is not None:
-            self.put(key, *found)
-        return found[0] if found else None
+        entry = self._new.get(key)
+        if entry is None and (entry := self._old.get(key)) is not None:
+            self.put(key, *entry)
+        return entry[0] if entry else None
 
     def put(self, key: K, value: V, weight: int = 1) -> None:
         self._weight += weight
-        if self._weight > self._most:
-            self._old, self._young = self._young, {}
+        if self._weight > self._limit:
+            self._old, self._new = self._new, {}
             self._weight = weight
-        self._young[key] = value, weight
+        self._new[key] = value, weight
 
     def clear(self) -> None:
-        self._young, self._old, self._weight = {}, {}, 0
+        self._new, self._old, self._weight = {}, {}, 0
 
 
-# SECTION Which tokenizer a model speaks, and what its provider adds around the text: one table, by model id.
+# --- Families ---
 
 
 class Overheads(msgspec.Struct, frozen=True):
-    """What a prompt costs beyond its text, before anything was learned: documented or measured by others."""
+    """The tokens that a provider adds to the text, before learning: documented or measured by others.
+
+    Attributes:
+        base: Per prompt.
+        message: Per message.
+        tools_scale: Per token of the tools' compact JSON.
+        tools_present: Per prompt with tools.
+        tool: Per tool.
+    """
 
     base: float = 3.0
     message: float = 4.0
-    tools_scale: float = 1.0  # rendered tools per token of their compact JSON
+    tools_scale: float = 1.0
     tools_present: float = 60.0
     tool: float = 8.0
 
 
 class Family(msgspec.Struct, frozen=True):
-    """Models that split text alike.
+    """Models with the same tokenizer.
 
-    `vocabulary` is a bundled one, exact for these models. Where it is `None`, text is counted in weighted
-    o200k categories: `like` names the tokenizers of the population the weights start from (empty: all of
-    them), `scale` and `latin` what is known of the distance (`latin` applies to Latin letters alone), and
-    `doubt` how far from there the truth may be, as a share of the population's own spread.
+    Attributes:
+        name: The name under which the family's weights are stored.
+        vocabulary: A bundled vocabulary, exact for these models. If `None`, text is counted in weighted o200k
+            categories, with the prior that the other fields describe.
+        like: The known tokenizers it resembles (see `priors.WEIGHTS`); all of them if empty.
+        scale: Factor for all weights.
+        latin: Factor for the weights of Latin letters.
+        doubt: Uncertainty of the weights, as a share of the spread of the known tokenizers.
+        overheads: What the provider adds to the text.
     """
 
     name: str
@@ -95,13 +115,13 @@ _MISTRAL = Overheads(base=1, message=2, tools_scale=1.0, tools_present=60, tool=
 _GROK = Overheads(base=155, message=4, tools_scale=1.0, tools_present=60, tool=10)
 _LLAMA_3 = Family("llama-3", "llama3", overheads=_CHATML)
 
-# The first pattern found in the model's id (lower case, without its creator) decides. Where a creator's
-# newest models are not known to keep the vocabulary of the older ones, they still start from it: the
-# learner is free to move.
+# The first pattern found in the model id (lower case, without its creator) decides. If it is not known
+# whether a creator's newest models use the vocabulary of the older ones, they start from it, and the learner
+# corrects it.
 _TABLE: tuple[tuple[str, Family], ...] = (
     (r"gpt-3\.5|gpt-4(?!o|\.)|text-embedding", Family("gpt-4", "cl100k_base", overheads=_OPENAI)),
     (r"gpt-|\bo[134]\b|codex|computer-use", Family("gpt", "o200k_base", overheads=_OPENAI)),
-    # Claude 4.7 and later cut Latin letters about 1.3 times as fine, everything else as before.
+    # Claude 4.7 and later make about 1.3 times as many tokens of Latin letters, and as many of the rest.
     (
         r"claude.*(opus-(4[.-][7-9]|[5-9])|(sonnet|haiku)-[5-9])",
         Family("claude-4.7", like=("claude2",), scale=1.1, latin=1.3, doubt=0.3, overheads=_ANTHROPIC),
@@ -110,7 +130,7 @@ _TABLE: tuple[tuple[str, Family], ...] = (
     (r"gemma-?2", Family("gemma-2", "gemma2", overheads=_GOOGLE)),
     (r"gemini|gemma", Family("gemini", "gemma4", overheads=_GOOGLE)),
     (
-        r"qwen-?3\.[5-9]|qwen-?(3-)?[4-9](?!\d*b)",  # qwen3-8b is eight billion, not version 3.8
+        r"qwen-?3\.[5-9]|qwen-?(3-)?[4-9](?!\d*b)",  # qwen3-8b has 8 billion parameters, it is not 3.8
         Family("qwen-3.5", like=("qwen36",), doubt=0.1, overheads=_CHATML),
     ),
     (r"qwen|qwq|qvq", Family("qwen", "qwen3", overheads=_CHATML)),
@@ -137,7 +157,7 @@ _COMPILED = tuple((re.compile(pattern), family) for pattern, family in _TABLE)
 
 
 def _names(model: str) -> Iterator[str]:
-    """The id without its creator, then the whole: `creator/family-x`, `creator:family`, a path to a file."""
+    """Yield the id without its creator, then all of it: `creator/family-x`, `creator:family`, a file path."""
     lowered = model.lower()
     head, _, tail = lowered.replace(":", "/").rpartition("/")
     yield tail
@@ -147,7 +167,7 @@ def _names(model: str) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def family_of(model: str) -> Family:
-    """The family of a model; one of its own, named after it, for a model nobody told us of."""
+    """Return the tokenizer family of a model. An unknown model gets a family of its own, with its name."""
     for name in _names(model):
         for pattern, family in _COMPILED:
             if pattern.search(name):
@@ -156,20 +176,20 @@ def family_of(model: str) -> Family:
 
 
 def families() -> tuple[Family, ...]:
-    """Every family of the table, once."""
+    """Return all known families."""
     return tuple({family.name: family for _, family in _TABLE}.values())
 
 
-# SECTION Vocabularies: loaded on first use, safe with any text, counted in bounded time.
+# --- Vocabularies ---
 
 _log = logging.getLogger(__name__)
 
 BASE = "o200k_base"
 
-# A longer text is cut into pieces of about this many characters, so that one call never holds the
-# interpreter for long; the cuts are at line ends and cost at most a token each.
+# A longer text is split into pieces of about this many characters, so that one call never blocks the
+# interpreter for long. Texts are split at line ends, which costs at most one token per split.
 PIECE = 250_000
-# A text of more pieces than this is counted by as many of them, evenly spread.
+# Of a text with more pieces, only this many are counted, evenly spread.
 MOST_PIECES = 16
 
 _lock = threading.Lock()
@@ -177,19 +197,19 @@ _loaded: dict[str, Tokenizer | None] = {}
 
 
 class Tokenizer:
-    """One vocabulary. Counts any string and never raises."""
+    """One vocabulary. Counts any string, and never raises."""
 
     def __init__(self, name: str, engine: AnyTokenizer) -> None:
         self.name = name
-        self._encode = engine.encode_ordinary  # never promotes the spelling of a special token to one
+        self._encode = engine.encode_ordinary  # encodes the spelling of a special token as text
 
     def count(self, text: str) -> int:
-        found, share = pieces(text)
-        return round(sum(len(self.ids(piece)) for piece in found) * share)
+        parts, scale = pieces(text)
+        return round(sum(len(self.ids(piece)) for piece in parts) * scale)
 
     def vector(self, text: str) -> Vector:
-        """How many tokens of each category. Categories are those of o200k: no other vocabulary has any."""
-        return spread(text, lambda piece: categories.vector(self.ids(piece)))
+        """Count the tokens by category. Only for o200k, whose tokens the categories are defined for."""
+        return sum_pieces(text, lambda piece: count_categories(self.ids(piece)))
 
     def ids(self, text: str) -> list[int]:
         try:
@@ -197,37 +217,43 @@ class Tokenizer:
         except UnicodeEncodeError:
             return self._encode(replace_surrogates(text))
         except BaseException as error:
-            # An engine in Rust that panics raises a BaseException of a class that cannot be imported.
+            # A panic in Rust raises a BaseException of a class that cannot be imported.
             if type(error).__name__ != "PanicException":
                 raise
-            _log.warning("the tokenizer %s gave up on a text of %d characters", self.name, len(text))
-            return [0] * sum(count for _, count in character_vector(replace_surrogates(text)))
+            _log.warning(
+                "tokenizer %s failed on a text of %d characters; using an estimate", self.name, len(text)
+            )
+            return [0] * sum(count for _, count in estimate_categories(replace_surrogates(text)))
 
 
-def spread(text: str, read: Callable[[str], Vector]) -> Vector:
-    """The sum of the vectors of a text's pieces."""
-    found, share = pieces(text)
-    if len(found) == 1:
-        return read(text)
+def sum_pieces(text: str, count: Callable[[str], Vector]) -> Vector:
+    """Count the pieces of a text, and return the sum."""
+    parts, scale = pieces(text)
+    if len(parts) == 1:
+        return count(text)
     totals: dict[int, int] = {}
-    for piece in found:
-        for kind, count in read(piece):
-            totals[kind] = totals.get(kind, 0) + count
-    return tuple((kind, round(count * share)) for kind, count in sorted(totals.items()))
+    for piece in parts:
+        for kind, tokens in count(piece):
+            totals[kind] = totals.get(kind, 0) + tokens
+    return tuple((kind, round(tokens * scale)) for kind, tokens in sorted(totals.items()))
 
 
 def pieces(text: str) -> tuple[list[str], float]:
-    """The text in pieces; or some of them, and the share of the whole that each stands for."""
+    """Split a text into pieces.
+
+    Returns:
+        The pieces, or a sample of them if there are many, and the factor by which to multiply their sum.
+    """
     if len(text) <= PIECE:
         return [text], 1.0
-    found = list(_cut(text))
-    if len(found) <= MOST_PIECES:
-        return found, 1.0
-    chosen = [found[number * len(found) // MOST_PIECES] for number in range(MOST_PIECES)]
-    return chosen, len(text) / sum(map(len, chosen))
+    parts = list(_split(text))
+    if len(parts) <= MOST_PIECES:
+        return parts, 1.0
+    sample = [parts[number * len(parts) // MOST_PIECES] for number in range(MOST_PIECES)]
+    return sample, len(text) / sum(map(len, sample))
 
 
-def _cut(text: str) -> Iterator[str]:
+def _split(text: str) -> Iterator[str]:
     start = 0
     while len(text) - start > PIECE:
         end = text.rfind("\n", start + PIECE // 2, start + PIECE) + 1 or start + PIECE
@@ -237,7 +263,7 @@ def _cut(text: str) -> Iterator[str]:
 
 
 def tokenizer(name: str = BASE) -> Tokenizer | None:
-    """The tokenizer of this vocabulary, loaded at the first call; `None` where it cannot be loaded."""
+    """Return the tokenizer of a vocabulary, loaded on first use; `None` if it cannot be loaded."""
     try:
         return _loaded[name]
     except KeyError:
@@ -254,16 +280,16 @@ def _load(name: str) -> Tokenizer | None:
 
         return Tokenizer(name, splintr.Tokenizer.from_pretrained(name))
     except (ImportError, ValueError, OSError) as error:
-        _log.warning("no tokenizer %s (%s): counting by characters", name, error)
+        _log.warning("cannot load tokenizer %s (%s); token counts are estimated from characters", name, error)
         return None
 
 
-# Enough of everything for the engine to compile its patterns, which takes a tenth of a second.
+# A text of many scripts, to make the engine compile its patterns, which takes a tenth of a second.
 _SAMPLE = "Hello, world! 12345\n\tfor (let i = 0; i < 3; i++) { naïve('日本語', \"привет\") }  # 🎉\r\n" * 3
 
 
 def warm(*names: str) -> threading.Thread:
-    """Load these vocabularies on a thread of their own, so that the first question finds them ready."""
+    """Load these vocabularies on a background thread, so that the first count is quick; return the thread."""
 
     def load() -> None:
         for name in names or (BASE,):
@@ -275,45 +301,48 @@ def warm(*names: str) -> threading.Thread:
     return thread
 
 
-# SECTION The features of a text: its exact count, or its o200k tokens by category. Each text is counted once.
+# --- Features of texts ---
 
-# Texts up to this length are their own key; longer ones are known by their digest, and not held.
-_KEPT = 2_000
-# Characters of short texts that one generation of the cache may hold.
-_MOST = 4_000_000
+# A text up to this many characters is its own cache key; for a longer one, the key is a digest.
+_KEY_LIMIT = 2_000
+# Characters of keys per generation of the cache.
+_CACHE_LIMIT = 4_000_000
 
 
 class TextFeatures:
-    """Vectors of texts. A family with a bundled vocabulary has one feature, the count itself.
+    """Counts texts and caches the results. Thread-safe; threads can count at the same time.
 
-    Threads may share it, and count at the same time.
+    For a family with a bundled vocabulary, a vector has one feature: the exact number of tokens. For any
+    other family, the features are the categories of the o200k tokens.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._recent: dict[str | None, LruCache[str | bytes, Vector]] = {}
+        self._caches: dict[str | None, LruCache[str | bytes, Vector]] = {}
 
     def vector(self, family: Family, text: str) -> Vector:
         if not text:
             return ()
-        key = text if len(text) <= _KEPT else sha256(text.encode("utf-8", "surrogatepass")).digest()
+        key = text if len(text) <= _KEY_LIMIT else sha256(text.encode("utf-8", "surrogatepass")).digest()
         with self._lock:
-            recent = self._recent.setdefault(family.vocabulary, LruCache(_MOST))
-            found = recent.get(key)
-        if found is None:
-            found = _exact(family.vocabulary, text) if family.vocabulary else _categories(text)
+            cache = self._caches.setdefault(family.vocabulary, LruCache(_CACHE_LIMIT))
+            vector = cache.get(key)
+        if vector is None:
+            vector = (
+                _count_exactly(family.vocabulary, text) if family.vocabulary else _count_by_category(text)
+            )
             with self._lock:
-                recent.put(key, found, min(len(text), _KEPT) + 100)
-        return found
+                cache.put(key, vector, min(len(text), _KEY_LIMIT) + 100)
+        return vector
 
 
-def _exact(vocabulary: str, text: str) -> Vector:
+def _count_exactly(vocabulary: str, text: str) -> Vector:
     loaded = tokenizer(vocabulary)
     if loaded is None:
-        return ((0, sum(count for _, count in _categories(text))),)
+        return ((0, sum(count for _, count in _count_by_category(text))),)
     return ((0, loaded.count(text)),)
 
 
-def _categories(text: str) -> Vector:
+def _count_by_category(text: str) -> Vector:
     loaded = tokenizer(BASE)
-    return loaded.vector(text) if loaded else spread(replace_surrogates(text), character_vector)
+    return loaded.vector(text) if loaded else sum_pieces(replace_surrogates(text), estimate_categories)

@@ -45,7 +45,7 @@ def write_config(env: dict[str, str], text: str = "") -> None:
 def rows(env: dict[str, str]) -> list[UsageRow]:
     table = UsageTable(Database(Path(env["TOLLBRIDGE_DATA_DIR"]) / "tollbridge.db"))
     try:
-        table.settle()
+        table.mark_interrupted()
         return table.since(0)
     finally:
         table.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.frontends.stdio.editor import Editor, Refusal
-from tests.storage.holding import held
+from tests.storage.locking import locked
 
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols import jsonrpc
@@ -40,7 +40,7 @@ async def test_a_store_that_is_held_delays_neither_a_turn_nor_stop(tmp_path: Pat
     async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
         await editor.greet()
         await editor.request("chat", question(gateway, "before"))
-        with held(path):
+        with locked(path):
             started = time.monotonic()
             await editor.request("chat", question(gateway, "while it is held"))
             assert time.monotonic() - started < 5  # three waits of half a second, on a busy machine
@@ -71,7 +71,7 @@ async def test_a_store_that_is_held_from_the_start_is_used_once_it_is_free(
     path = tmp_path / "tollbridge.db"
     Database(path).close()
     async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
-        with held(path):
+        with locked(path):
             async with asyncio.timeout(10):
                 await editor.greet()
                 await editor.request("chat", question(gateway, "while it is held"))
@@ -87,7 +87,7 @@ async def test_a_store_that_is_held_does_not_keep_the_sidecar_from_leaving(
 ) -> None:
     path = tmp_path / "tollbridge.db"
     Database(path).close()
-    with held(path):
+    with locked(path):
         async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
             await editor.greet()
             for number in range(3):
@@ -104,7 +104,7 @@ async def test_a_store_that_is_held_does_not_keep_the_sidecar_from_leaving(
 async def test_a_new_store_that_is_held_delays_no_turn(tmp_path: Path, gateway: Gateway) -> None:
     path = tmp_path / "tollbridge.db"
     async with Editor(env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)}) as editor:
-        with held(path, "EXCLUSIVE"):
+        with locked(path, "EXCLUSIVE"):
             started = time.monotonic()
             await editor.greet()
             await editor.request("chat", question(gateway, "while it is held"))

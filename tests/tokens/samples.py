@@ -1,4 +1,4 @@
-"""Short words for conversations, and a provider whose tokenizer and overheads our side does not know."""
+"""Helpers that build messages, and a provider whose tokenizer and overheads the estimator does not know."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tollbridge.tokens.prompts import compact_json, read_message
 from tollbridge.tokens.tokenizers import Family, TextFeatures
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, Tool, ToolResultPart
 
-# No family knows these models, so they are counted in weighted categories.
+# Belongs to no known family, so its text is counted in weighted categories.
 MODEL = "hidden/model"
 TOOLS = (
     Tool("read_file", "Read a file and return its text.", {"type": "object", "properties": {"path": {}}}),
@@ -40,15 +40,16 @@ def request(messages: Sequence[Message], tools: Sequence[Tool] = (), model: str 
 
 
 def hidden_text(text: str) -> int:
+    """Count a text with the provider's tokenizer."""
     return sum(count for _, count in _TEXTS.vector(_HIDDEN, text))
 
 
-def hidden_count(asked: ChatRequest) -> int:
-    """The truth: another tokenizer, 5 a message, 9 for the prompt, 70 and the JSON for tools."""
+def hidden_count(request: ChatRequest) -> int:
+    """Return what the provider reports: 5 tokens per message, 9 per prompt, 70 and their JSON for tools."""
     total = 9
-    for message in asked.messages:
-        content = read_message(_TEXTS, _HIDDEN, asked.model, message)
+    for message in request.messages:
+        content = read_message(_TEXTS, _HIDDEN, request.model, message)
         total += 5 + sum(count for _, count in content.text) + 6 * content.calls
-    if asked.tools:
-        total += 70 + sum(hidden_text(compact_json(tool)) for tool in asked.tools)
+    if request.tools:
+        total += 70 + sum(hidden_text(compact_json(tool)) for tool in request.tools)
     return total

@@ -1,12 +1,12 @@
-"""What messages and tools consist of."""
+"""The features of messages and tools."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from tests.tokens.talk import assistant, request, result, system, user
-from tollbridge.tokens.prompts import Content, last_word_of_user, read_message, read_toolset
+from tests.tokens.samples import assistant, request, result, system, user
+from tollbridge.tokens.prompts import Content, find_last_user_message, read_message, read_toolset
 from tollbridge.tokens.tokenizers import TextFeatures, family_of
 from tollbridge.types.messages import (
     DataPart,
@@ -34,23 +34,23 @@ def test_text_is_counted() -> None:
     assert read(TextPart("hello world"), TextPart("")) == Content(text=((0, 2),))
 
 
-def test_a_call_is_its_name_and_its_compact_arguments() -> None:
+def test_a_tool_call_is_counted_as_its_name_and_its_compact_arguments() -> None:
     content = read(ToolCallPart("call_1", "read", {"path": "a"}))
     assert content.calls == 1
     assert content.text == read(TextPart("read"), TextPart('{"path":"a"}')).text
 
 
-def test_a_result_is_all_its_parts() -> None:
+def test_a_tool_result_is_counted_with_all_its_parts() -> None:
     content = read(ToolResultPart("call_1", (TextPart("hello"), PNG, DataPart(b"world", "text/plain"))))
     assert content == Content(text=((0, 2),), media=765, calls=1)
 
 
-def test_thinking_is_counted_apart() -> None:
+def test_thinking_is_counted_separately() -> None:
     content = read(ThinkingPart("hello world"), TextPart("hello"))
-    assert content == Content(text=((0, 1),), thinking=((0, 2),), thinks=True)
+    assert content == Content(text=((0, 1),), thinking=((0, 2),), has_thinking=True)
 
 
-def test_names_count() -> None:
+def test_the_name_of_a_message_is_counted() -> None:
     named = read_message(TEXTS, family_of(GPT), GPT, Message(Role.USER, (TextPart("hello"),), "Ada"))
     assert named.text == ((0, 2),)
 
@@ -60,20 +60,20 @@ def test_tools_are_counted_as_the_json_they_are_sent_as() -> None:
     asked = request([], tools, GPT)
     toolset = read_toolset(TEXTS, family_of(GPT), asked)
     assert toolset.count == 2
-    written = (
+    schemas = (
         '{"name":"read","description":"Reads.","parameters":{"type":"object"}}',
         '{"name":"write","description":"","parameters":null}',
     )
-    assert toolset.text == read(*map(TextPart, written)).text
+    assert toolset.text == read(*map(TextPart, schemas)).text
 
 
-def test_the_schema_of_the_answer_counts() -> None:
+def test_the_output_schema_is_counted() -> None:
     asked = replace(request([], (), GPT), output_format=OutputFormat("x", {"type": "object"}))
     assert read_toolset(TEXTS, family_of(GPT), asked).text == read(TextPart('{"type":"object"}')).text
 
 
 @pytest.mark.parametrize(
-    ("messages", "place"),
+    ("messages", "index"),
     [
         ([], -1),
         ([system("s"), assistant("a")], -1),
@@ -81,5 +81,5 @@ def test_the_schema_of_the_answer_counts() -> None:
         ([user("u"), assistant("a"), user("v")], 2),
     ],
 )
-def test_the_results_of_tools_are_not_the_users_word(messages: list[Message], place: int) -> None:
-    assert last_word_of_user(messages) == place
+def test_tool_results_do_not_count_as_user_messages(messages: list[Message], index: int) -> None:
+    assert find_last_user_message(messages) == index

