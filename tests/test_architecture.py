@@ -32,7 +32,9 @@ def test_every_package_and_module_has_a_layer() -> None:
 
 def test_the_list_of_async_modules_is_complete() -> None:
     sentence = re.search(
-        r"^Only these packages and modules are async: (.*?)\.$", (ROOT / "ARCHITECTURE.md").read_text(), re.M | re.S
+        r"^Only these packages and modules are async: (.*?)\.$",
+        (ROOT / "ARCHITECTURE.md").read_text(),
+        re.M | re.S,
     )
     assert sentence is not None
     named = set(re.findall(r"`([a-z/_.]+)`", sentence[1]))

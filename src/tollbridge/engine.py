@@ -26,7 +26,7 @@ from tollbridge.config.request_options import apply_settings
 from tollbridge.config.schema import Settings, http_timeouts
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.recorder.recorder import Recorder
-from tollbridge.storage.database import PATIENCE
+from tollbridge.storage.database import BUSY_TIMEOUT
 from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker
 from tollbridge.storage.worker import WRITE_TIMEOUT
 from tollbridge.turn import TokenAccounting, Turn, TurnResult
@@ -217,14 +217,14 @@ class Engine:
         return [model for model in filter_models(listing.models, self.settings) if model.is_chat_model]
 
     async def list_models(
-        self, account: Account | None = None, *, refresh: bool = False, patience: float = 0.0
+        self, account: Account | None = None, *, refresh: bool = False, wait: float = 0.0
     ) -> Listing:
         """Return the unfiltered model list of a gateway, with its age and the error that made it stale.
 
         Args:
             account: Whose models; by default those of the account that the settings select.
             refresh: Fetch the list now, however old it is.
-            patience: Seconds to wait for a new list before a stale one is returned.
+            wait: Seconds to wait for a new list before a stale one is returned.
         """
         account = account or await self.account()
         async with self._connect(account) as connection:
@@ -233,7 +233,7 @@ class Engine:
                 api_key=account.api_key,
                 account=account.name,
                 refresh=refresh,
-                patience=patience,
+                timeout=wait,
             )
 
     def find_model(self, model_id: str, account: Account) -> Model | None:
@@ -325,8 +325,8 @@ class Engine:
     def estimator(self) -> HybridTokenEstimator:
         """The token estimator, opened on first use."""
         if self._estimator is None:
-            patience = _SHORT_LIVED_WAIT if self._short_lived else None
-            self._estimator = HybridTokenEstimator(self._database, patience=patience)
+            timeout = _SHORT_LIVED_WAIT if self._short_lived else None
+            self._estimator = HybridTokenEstimator(self._database, timeout=timeout)
             self._closing.callback(self._estimator.close)
         return self._estimator
 
@@ -405,7 +405,7 @@ class Engine:
 
     async def _close(self, connection: _Connection) -> None:
         if connection.tokens is not None:
-            await connection.tokens.aclose(PATIENCE if self._short_lived else WRITE_TIMEOUT)
+            await connection.tokens.aclose(BUSY_TIMEOUT if self._short_lived else WRITE_TIMEOUT)
         if connection.client is not self._client:
             await connection.client.aclose()
 

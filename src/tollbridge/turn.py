@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -23,7 +22,7 @@ from tollbridge.history.answer import AnswerEvents, PartsBuilder, join_parts
 from tollbridge.history.content import Receiver
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
-from tollbridge.storage.worker import WRITE_TIMEOUT, wait_for_write
+from tollbridge.storage.worker import WRITE_TIMEOUT, WorkerThread, wait_for_write
 from tollbridge.types.errors import BridgeError, ContextTooLong
 from tollbridge.types.events import (
     Data,
@@ -98,7 +97,7 @@ class TokenAccounting:
         self._counter = counter
         self._short_lived = short_lived
         self._count_requests: set[asyncio.Task[None]] = set()
-        self._learner = ThreadPoolExecutor(1, thread_name_prefix="token-accounting")
+        self._learner = WorkerThread("token-accounting")
 
     def estimate(
         self, request: ChatRequest, window: int | None, api_key: str | None = None, *, count: bool = True
@@ -154,7 +153,7 @@ class TokenAccounting:
             task.cancel()
         await asyncio.gather(*self._count_requests, return_exceptions=True)
         await wait_for_write(self._learner.submit(lambda: None), within)  # the last task in the queue
-        self._learner.shutdown(wait=False)
+        self._learner.close(0)
 
     async def _submit(self, learn: Callable[[], object]) -> None:
         """Run in the learner thread. A database held by another process delays the turn only briefly."""
@@ -450,7 +449,7 @@ class Turn:
         record = RequestAccounting(self.request.model, self._usage, self._account)
         answer: list[Event] = []
         try:
-            await wait_for_write(record.ticket)
+            await wait_for_write(record.row)
             async with aclosing(self._send(prepared, record)) as batches:
                 async for batch in batches:
                     answer += batch
@@ -485,7 +484,7 @@ class Turn:
             try:
                 async with aclosing(self._client.batches(prepared.request, api_key=self._api_key)) as batches:
                     async for batch in batches:
-                        record.see(batch)
+                        record.add_events(batch)
                         prepared.started = True
                         events = answer.take(batch)
                         has_output = has_output or any(map(_is_output, events))

@@ -196,7 +196,6 @@ class Catalog:
         account: str = "",
         refresh: bool = False,
         timeout: float | None = 0.0,  # noqa: ASYNC109
-        patience: float | None = None,
     ) -> Listing:
         """Return the models of a gateway, as listed for an account and key.
 
@@ -208,13 +207,10 @@ class Catalog:
             account: The account's name.
             refresh: Fetch the list now, and wait for it.
             timeout: If the list is stale, wait this many seconds for the fetch first; `None`: without limit.
-            patience: The old name of `timeout`.
 
         Raises:
             BridgeError: The fetch failed, and there is no earlier list.
         """
-        if patience is not None:
-            timeout = patience
         key = _list_key(source, account, api_key)
         cached = self._find_list(key, source.base_url, account)
         if cached is not None and cached.age < FRESH and not refresh:

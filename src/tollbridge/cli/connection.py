@@ -77,7 +77,7 @@ class FetchBar:
 
 
 # Seconds to wait for a new model list if an older one is available.
-LIST_PATIENCE = 3.0
+LIST_WAIT = 3.0
 
 GatewayKind = Literal["remote", "local", "embedded", "ui-stream"]
 
@@ -116,7 +116,7 @@ class Session(msgspec.Struct, frozen=True):
     async def list_models(self, *, refresh: bool = False) -> Listing:
         """Return the gateway's models. If the gateway is slow, an older list from the disk is returned."""
         try:
-            return await self.engine.list_models(self.account, refresh=refresh, patience=LIST_PATIENCE)
+            return await self.engine.list_models(self.account, refresh=refresh, wait=LIST_WAIT)
         except BridgeError as error:
             raise ExplainedError(error, self.kind) from error
 

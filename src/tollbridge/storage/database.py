@@ -86,7 +86,6 @@ T = TypeVar("T")
 
 # Seconds. How long `retry_while_busy` waits for another process by default. A write takes 1 or 2 ms.
 BUSY_TIMEOUT = 10.0
-PATIENCE = BUSY_TIMEOUT  # the old name
 # How long the constructor waits for another process. If that fails, the next statement tries again.
 OPEN_TIMEOUT = 0.5
 # How long one statement waits. Short, because the connection's lock is held meanwhile.

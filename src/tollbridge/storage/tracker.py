@@ -194,7 +194,7 @@ class RequestAccounting:
         finished: The event by which the gateway ended the answer; `None` before, and if it sent none.
         first: Seconds from the start to the first event.
         duration: Seconds from the start to `close`.
-        ticket: What `UsageTracker.begin` returned: a future of the request's row.
+        row: What `UsageTracker.begin` returned: a future of the request's row.
     """
 
     def __init__(self, model: str, tracker: UsageTracker, payer: BillingAccount) -> None:
@@ -205,11 +205,11 @@ class RequestAccounting:
         self._tracker = tracker
         self._payer = payer
         self._started = time.time()
-        self.ticket = tracker.begin(model, payer, self._started)
+        self.row = tracker.begin(model, payer, self._started)
         self._clock = time.monotonic()
         self._closed = False
 
-    def see(self, batch: list[Event]) -> None:
+    def add_events(self, batch: list[Event]) -> None:
         """Take the events of one network read."""
         for event in batch:
             if isinstance(event, Finished):
@@ -240,7 +240,7 @@ class RequestAccounting:
                 error=error.kind if error else None,
                 payer=self._payer,
             ),
-            self.ticket,
+            self.row,
         )
 
 

@@ -61,7 +61,11 @@ async def test_when_it_is_closed_no_thread_is_left() -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         async with ChatModelProvider(client) as provider:
             await provider.provide_response("tollbridge/demo", [Message(Role.USER, "Hello")], repr)
-            learners = [each for each in set(threading.enumerate()) - before if each.name.startswith("token-accounting")]
+            learners = [
+                each
+                for each in set(threading.enumerate()) - before
+                if each.name.startswith("token-accounting")
+            ]
         for learner in learners:
             learner.join(timeout=30)
     assert [learner.is_alive() for learner in learners] == [False]
