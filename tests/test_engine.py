@@ -1,0 +1,241 @@
+"""The engine: accounts, models, turns, counts and usage through one object, against the embedded gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from tollbridge import (
+    Account,
+    BridgeError,
+    ChatRequest,
+    Engine,
+    Finished,
+    Message,
+    Observer,
+    OpenResponsesClient,
+    RequestError,
+    Role,
+    Settings,
+    SyncEngine,
+    TextDelta,
+    Tool,
+    ToolResultPart,
+)
+from tollbridge.testing import FaultSettings, Gateway
+
+DEMO = "tollbridge/demo"
+WEATHER = Tool(
+    name="get_weather",
+    description="The weather in a city.",
+    parameters={"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
+
+
+def request(text: str = "Hello", **fields: object) -> ChatRequest:
+    return ChatRequest(model=DEMO, messages=[Message(Role.USER, text)], **fields)  # type: ignore[arg-type]
+
+
+async def test_three_lines_are_enough_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Gateway(api_key="secret") as gateway:
+        monkeypatch.setenv("TOLLBRIDGE_BASE_URL", gateway.url)
+        monkeypatch.setenv("TOLLBRIDGE_API_KEY", "secret")
+        async with Engine.open() as engine:
+            result = await engine.create("Say hello", model=DEMO)
+    assert result.text
+    assert result.usage is not None
+    assert result.usage.input_tokens
+    assert json.dumps(result.to_dict())
+
+
+async def test_a_text_without_a_model_is_an_error_that_says_what_to_do() -> None:
+    async with Engine.open(Settings(base_url="http://127.0.0.1:9/v1"), persistent=False) as engine:
+        with pytest.raises(RequestError, match='Pass model="…"'):
+            await engine.create("Hello")
+
+
+async def test_a_turn_yields_events_and_then_has_a_result() -> None:
+    async with (
+        Gateway() as gateway,
+        Engine.open({"base_url": gateway.url}, persistent=False) as engine,
+        engine.turn(request()) as turn,
+    ):
+        events = [event async for event in turn]
+    assert turn.result is not None
+    assert turn.result.text == "".join(event.text for event in events if isinstance(event, TextDelta))
+    assert isinstance(events[-1], Finished)
+    assert turn.result.usage == events[-1].usage
+
+
+async def test_an_error_is_raised_after_the_events_before_it() -> None:
+    async with (
+        Gateway(scenario="failed") as gateway,
+        Engine.open({"base_url": gateway.url}, persistent=False) as engine,
+    ):
+        texts: list[str] = []
+        with pytest.raises(BridgeError):
+            async with engine.turn(request()) as turn:
+                async for event in turn:
+                    if isinstance(event, TextDelta):
+                        texts.append(event.text)
+        assert texts
+        assert [record.outcome for record in engine.usage.records] == ["failed"]
+
+
+async def test_leaving_a_turn_early_closes_the_connection_and_records_it_as_cancelled() -> None:
+    async with (
+        Gateway(scenario="slow", settings=FaultSettings(pace=0.05)) as gateway,
+        Engine.open({"base_url": gateway.url}, persistent=False) as engine,
+    ):
+        async with engine.turn(request()) as turn:
+            async for _ in turn:
+                break
+        assert await gateway.hung_up(10)
+        assert [record.outcome for record in engine.usage.records] == ["cancelled"]
+
+
+async def test_an_exception_of_the_caller_is_recorded_as_a_failure() -> None:
+    async with (
+        Gateway(scenario="slow", settings=FaultSettings(pace=0.05)) as gateway,
+        Engine.open({"base_url": gateway.url}, persistent=False) as engine,
+    ):
+        with pytest.raises(KeyError):
+            async with engine.turn(request()) as turn:
+                async for _ in turn:
+                    raise KeyError("the caller's own")
+        assert [record.outcome for record in engine.usage.records] == ["failed"]
+
+
+async def test_the_result_drives_a_tool_loop() -> None:
+    async with Gateway() as gateway, Engine.open({"base_url": gateway.url}, persistent=False) as engine:
+        messages = [Message(Role.USER, "Use the tool to get the weather in Oslo.")]
+        result = await engine.create(ChatRequest(model=DEMO, messages=messages, tools=[WEATHER]))
+        assert [call.name for call in result.tool_calls] == ["get_weather"]
+        answers = [ToolResultPart(call.call_id, "Sunny, 21 °C") for call in result.tool_calls]
+        messages += [result.message, Message(Role.USER, answers)]
+        result = await engine.create(ChatRequest(model=DEMO, messages=messages, tools=[WEATHER]))
+    assert result.text
+    assert not result.tool_calls
+
+
+async def test_each_request_uses_the_key_of_its_account_and_the_engine_keeps_none() -> None:
+    async with (
+        Gateway(api_key="right") as gateway,
+        Engine.open(Settings(), persistent=False) as engine,
+    ):
+        right = Account("a", gateway.url, "openresponses", "none", api_key="right")
+        wrong = Account("b", gateway.url, "openresponses", "none", api_key="wrong")
+        assert (await engine.create(request(), right)).text
+        with pytest.raises(BridgeError) as caught:
+            await engine.create(request(), wrong)
+        assert caught.value.kind == "authentication"
+        assert [record.payer.account for record in engine.usage.records] == ["a", "b"]
+    assert "right" not in repr(right)
+
+
+async def test_models_are_filtered_by_the_settings_and_known_to_turns() -> None:
+    async with Gateway() as gateway:
+        settings = {"base_url": gateway.url, "allow": ["tollbridge/*"], "deny": ["tollbridge/plain"]}
+        async with Engine.open(settings, persistent=False) as engine:
+            models = [model.id for model in await engine.models()]
+            account = await engine.account()
+            assert DEMO in models
+            assert "tollbridge/plain" not in models
+            found = engine.find_model(DEMO, account)
+            assert found is not None
+            assert engine.find_model("nobody/nothing", account) is None
+
+
+async def test_counts_and_usage_need_no_gateway() -> None:
+    async with Engine.open(Settings(), persistent=False) as engine:
+        counts = engine.count("openai/gpt-5", ["one two three", Message(Role.USER, "one two three")])
+        assert counts == [3, 3]
+        assert list(engine.usage.records) == []
+
+
+async def test_observers_see_the_whole_turn() -> None:
+    seen: list[str] = []
+
+    class Recorder(Observer):
+        def events(self, batch: list[object]) -> None:  # type: ignore[override]
+            seen.append("events")
+
+        async def end(self, result: object | None, error: BaseException | None) -> None:
+            seen.append("end" if result is not None and error is None else "failed")
+
+    async with (
+        Gateway() as gateway,
+        Engine.open({"base_url": gateway.url}, persistent=False) as engine,
+        engine.turn(request(), observers=[Recorder()]) as turn,
+    ):
+        async for _ in turn:
+            pass
+    assert seen[0] == "events"
+    assert seen[-1] == "end"
+    assert seen.count("end") == 1
+
+
+async def test_turns_are_recorded_where_the_settings_say(tmp_path: Path) -> None:
+    async with Gateway() as gateway:
+        settings = {"base_url": gateway.url, "record": str(tmp_path)}
+        async with Engine.open(settings, persistent=False) as engine:
+            await engine.create(request())
+    assert len(list(tmp_path.glob("*.jsonl"))) == 1
+
+
+async def test_a_client_that_is_passed_in_is_used_and_not_closed() -> None:
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        async with Engine.open(Settings(), client=client, persistent=False) as engine:
+            await engine.create(request())
+        assert (await client.create(request())).text
+
+
+def test_the_blocking_engine_answers_and_streams() -> None:
+    async def serve() -> None:
+        async with Gateway() as gateway:
+            await asyncio.to_thread(use, gateway.url)
+
+    def use(url: str) -> None:
+        with SyncEngine.open({"base_url": url}, persistent=False) as engine:
+            result = engine.create("Say hello", model=DEMO)
+            events = list(engine.stream(request("Say hello")))
+            assert "".join(event.text for event in events if isinstance(event, TextDelta)) == result.text
+            assert DEMO in [model.id for model in engine.models()]
+            assert engine.count("openai/gpt-5", ["one two three"]) == [3]
+            assert len(engine.usage.records) == 2
+
+    asyncio.run(serve())
+
+
+def test_leaving_a_blocking_stream_early_ends_the_turn() -> None:
+    async def serve() -> None:
+        settings = FaultSettings(pace=0.05)
+        async with Gateway(scenario="slow", settings=settings) as gateway:
+            await asyncio.to_thread(use, gateway.url)
+
+    def use(url: str) -> None:
+        with SyncEngine.open({"base_url": url}, persistent=False) as engine:
+            for _ in engine.stream(request()):
+                break
+            assert [record.outcome for record in engine.usage.records] == ["cancelled"]
+
+    asyncio.run(serve())
+
+
+def test_an_error_of_a_blocking_stream_is_raised_after_its_events() -> None:
+    async def serve() -> None:
+        async with Gateway(scenario="failed") as gateway:
+            await asyncio.to_thread(use, gateway.url)
+
+    def use(url: str) -> None:
+        texts: list[str] = []
+        with SyncEngine.open({"base_url": url}, persistent=False) as engine, pytest.raises(BridgeError):
+            for event in engine.stream(request()):
+                if isinstance(event, TextDelta):
+                    texts.append(event.text)
+        assert texts
+
+    asyncio.run(serve())
