@@ -1,4 +1,4 @@
-"""Open a VS Code with Tollbridge and demo models in the browser: `make vscode`. Needs no key and no account."""
+"""Open VS Code with Tollbridge and demo models in the browser (`make vscode`). No key or account needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PORT = 8777
 WELCOME = """# Tollbridge
 
 1. Press F1 and run **Tollbridge: Set Up** once. It activates VS Code's chat without an account.
-2. Close the list of models and send this message to the agent on the right: `use the tool list_dir on {workspace}`
+2. Close the list of models and send to the agent on the right: `use the tool list_dir on {workspace}`
 
 The answers come from a scripted model. Try also `think`, `draw`, `slow long 500` and `fault:rate-limit`.
 The local model is a small language model. Use it in *Ask* mode: the prompt of an agent fits into its context

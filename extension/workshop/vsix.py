@@ -83,14 +83,14 @@ def install_packages() -> None:
 
 
 def bundle_script(*, minify: bool = False, tests: bool = False) -> None:
-    """Bundle the TypeScript into one file: the extension, or with `tests` the tests that run inside VS Code."""
+    """Bundle the TypeScript into one file: the extension, or the tests that run inside VS Code."""
     install_packages()
     options = [name for name, enabled in {"--minify": minify, "--tests": tests}.items() if enabled]
     node.run("node", "build.mjs", *options, cwd=EXTENSION)
 
 
 def bundle_python(pythons: Sequence[str]) -> None:
-    """Copy the package and its dependencies, for these Python versions and this platform, to `bundled/libs`."""
+    """Copy the package and its dependencies for these Python versions to `bundled/libs`."""
     shutil.rmtree(LIBS, ignore_errors=True)
     for version in pythons:
         with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +119,7 @@ def target() -> str:
 
 
 def _install_dependencies(version: str, folder: Path) -> None:
-    """Install the pinned versions. pip requires hashes for all packages or none, so they are left out here."""
+    """Install the pinned versions, without hashes: pip accepts hashes only if all packages have them."""
     pins = folder / "pins.txt"
     lines = (REPOSITORY / "requirements.txt").read_text().splitlines()
     pins.write_text("\n".join(line.rstrip(" \\") for line in lines if line[:1].isalnum()))

@@ -91,7 +91,7 @@ class Workbench:
         return self._process.pid
 
     def _write_accounts(self, accounts: Mapping[str, str]) -> None:
-        """Write the groups of *Manage Language Models*, without keys: VS Code stores those in its secret storage."""
+        """Write the groups of *Manage Language Models*, without keys, which VS Code stores separately."""
         groups = [{"name": name, "vendor": "tollbridge", "baseUrl": url} for name, url in accounts.items()]
         (self._user / "chatLanguageModels.json").write_text(json.dumps(groups, indent=2))
 
@@ -100,7 +100,7 @@ class Workbench:
         machine = self._user.with_name("Machine")
         for path in (self._user, machine, self.folder / "extensions", self.folder / "home", self.workspace):
             path.mkdir(parents=True, exist_ok=True)
-        # VS Code reads settings of scope `machine`, such as tollbridge.command, only from the machine's settings.
+        # VS Code reads settings of scope `machine`, such as tollbridge.command, only from this folder.
         for path in (self._user, machine):
             (path / "settings.json").write_text(json.dumps(self._settings, indent=2))
         self._write_accounts(self._accounts)
