@@ -84,7 +84,7 @@ async def _select_a_model(vscode: VSCodePage, _: Gateway) -> None:
 
 
 async def _run_an_agent(vscode: VSCodePage, gateway: Gateway) -> None:
-    await vscode.send_message(f"use the tool list_dir on {vscode.workbench.workspace}")
+    await vscode.send_message(f"use the tool list_dir on `{vscode.workbench.workspace}`")
     await vscode.answer("The tool list_dir answered: “bridge.py”").wait_for()
     await take_screenshot(vscode.page, "5-agent")
     first, second = [request.body for request in gateway.requests if request.path == "/v1/responses"]
