@@ -9,7 +9,7 @@ PIN := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11
 	--generate-hashes --no-annotate --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help browser run test check fix bench vsix vscode pin clean lint types layers
+.PHONY: help browser run test check fix bench vsix vscode pin clean lint types layers extension-lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,11 +22,11 @@ run: $(VENV)/run.stamp ## Fetch a small model, start it here and chat with it: n
 		$(BIN)/tollbridge ask --local "$(QUESTION)" < /dev/null; \
 	fi
 
-test: lint types layers browser ## Everything CI runs: linters, types, layers, all tests, coverage
+test: lint types layers extension-lint browser ## Everything CI runs: linters, types, layers, all tests, coverage
 	$(BIN)/python -m pytest -n 2 --cov --cov-report= -r fER $(CASES)
 	$(BIN)/coverage report --fail-under=90
 
-check: lint types layers ## The fast part of it: no slow tests, no coverage
+check: lint types layers extension-lint ## The fast part of it: no slow tests, no coverage
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(CASES)
 
 fix: $(VENV)/dev.stamp ## Tidy the code: formatting, imports, what ruff can mend
@@ -69,6 +69,18 @@ types: $(VENV)/dev.stamp
 
 layers: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
+
+# Node and npm come from a Python package, see extension/workshop/node.py.
+NPM := PYTHONPATH=extension $(BIN)/python -m workshop.node npm --prefix extension --silent
+
+extension-lint: extension/node_modules/.package-lock.json
+	$(NPM) run lint
+	$(NPM) run typecheck
+
+extension/node_modules/.package-lock.json: extension/package-lock.json | $(VENV)/dev.stamp
+	@echo "Installing the extension's dependencies…"
+	@$(NPM) ci --ignore-scripts
+	@touch $@
 
 $(VENV)/python.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -1,4 +1,5 @@
-// The extension as one file for the extension host, whose own `vscode` is; with --tests, its tests likewise.
+// Bundles the extension into one file for VS Code's extension host, which provides the `vscode` module.
+// With --tests, bundles the tests of test/host instead.
 import { build } from "esbuild";
 
 const minify = process.argv.includes("--minify");

@@ -1,152 +1,163 @@
-// What happens when VS Code starts: little. The engine is started when it is first needed.
+// Activation: registers the provider and the commands. The engine starts with the first request.
 
 import * as vscode from "vscode";
-import { candidates, type Candidate, findOnPath } from "./candidates.ts";
-import { TokenCounter } from "./counter.ts";
-import { asFailure } from "./failure.ts";
-import { StatusMeter } from "./meter.ts";
-import { Models } from "./models.ts";
+import { toTollbridgeError } from "./errors.ts";
+import { type EngineCommand, findEngineCommands, findOnPath } from "./find-engine.ts";
+import { ModelCache } from "./model-cache.ts";
 import type { ModelInfo, Settings, Usage } from "./protocol.ts";
 import { Provider } from "./provider.ts";
-import { textsOf } from "./schema.ts";
 import { Sidecar } from "./sidecar.ts";
-import { usagePage } from "./toll.ts";
-import { openModelManager } from "./unofficial.ts";
+import { UsageStatusBar } from "./status-bar.ts";
+import { TokenCounter } from "./token-counter.ts";
+import { collectToolTexts } from "./tool-texts.ts";
+import { openModelManager } from "./undocumented.ts";
+import { formatUsagePage } from "./usage.ts";
 
 const VENDOR = "tollbridge";
-// Settings that name the program itself.
-const PROGRAM = ["tollbridge.command", "tollbridge.interpreter"];
+// Settings that select the engine; a change restarts it.
+const ENGINE_SETTINGS = ["tollbridge.command", "tollbridge.interpreter"];
 
-let sidecar: Sidecar | undefined;
+let activeSidecar: Sidecar | undefined;
 
 export function activate(context: vscode.ExtensionContext): void {
   const log = vscode.window.createOutputChannel("Tollbridge", { log: true });
-  const changed = new vscode.EventEmitter<void>();
-  const engine = new Sidecar({
-    candidates: () => findCandidates(context),
-    greeting: () => ({ client: { name: vscode.env.appName, version: vscode.version }, settings: readSettings() }),
+  const modelsChanged = new vscode.EventEmitter<void>();
+  const sidecar = new Sidecar({
+    findCommands: () => findCommands(context),
+    initializeParams: () => ({ client: { name: vscode.env.appName, version: vscode.version }, settings: readSettings() }),
     log,
-    modelsChanged: () => models.refresh(false),
+    onModelsChanged: () => models.refresh(false),
   });
-  sidecar = engine;
-  const usage = () => engine.request<Usage>("usage", {});
-  const models = new Models({
+  activeSidecar = sidecar;
+  const fetchUsage = () => sidecar.request<Usage>("usage", {});
+  const models = new ModelCache({
     fetch: async (account, refresh) =>
-      (await engine.request<{ models: ModelInfo[] }>("models", { account, refresh })).models,
-    memory: context.globalState,
-    changed: () => changed.fire(),
-    failed: ({ baseUrl }, error) =>
-      void tell(log, `Tollbridge could not list the models of ${baseUrl.replace(/\/\/.*@/, "//")}. ${asFailure(error).message}`),
+      (await sidecar.request<{ models: ModelInfo[] }>("models", { account, refresh })).models,
+    storage: context.globalState,
+    onChanged: () => modelsChanged.fire(),
+    onFailed: ({ baseUrl }, error) => {
+      const url = baseUrl.replace(/\/\/.*@/, "//"); // without user name and password
+      void showWarning(log, `Could not load the models of ${url}. ${toTollbridgeError(error).message}`);
+    },
   });
   const counter = new TokenCounter(
-    async (model, items) => (await engine.request<{ counts: number[] }>("count", { model, items })).counts,
-    () => textsOf(vscode.lm.tools),
+    async (model, items) => (await sidecar.request<{ counts: number[] }>("count", { model, items })).counts,
+    () => collectToolTexts(vscode.lm.tools),
   );
-  const meter = new StatusMeter("tollbridge.showUsage", usage);
+  const statusBar = new UsageStatusBar("tollbridge.showUsage", fetchUsage);
   const page = new UsagePage();
-  const provider = new Provider(engine, models, counter, meter, changed.event);
+  const provider = new Provider(sidecar, models, counter, statusBar, modelsChanged.event);
 
   const commands: Record<string, () => unknown> = {
     setUp: openModelManager,
     refreshModels: () => models.refresh(),
     showLog: () => log.show(),
-    showUsage: async () => page.show(await usage()),
+    showUsage: async () => page.show(await fetchUsage()),
     recordTurns: () => toggleRecording(context),
     restart: async () => {
-      counter.forget();
-      await engine.restart();
-      vscode.window.setStatusBarMessage("Tollbridge's engine was started anew.", 3_000);
+      counter.clear();
+      await sidecar.restart();
+      vscode.window.setStatusBarMessage("Tollbridge restarted.", 3_000);
     },
   };
   context.subscriptions.push(
     log,
-    changed,
+    modelsChanged,
     models,
-    meter,
+    statusBar,
     vscode.lm.registerLanguageModelChatProvider(VENDOR, provider),
     vscode.workspace.registerTextDocumentContentProvider("tollbridge", page),
-    vscode.workspace.onDidChangeConfiguration((event) => applySettings(event, engine)),
+    vscode.workspace.onDidChangeConfiguration((event) => applySettings(event, sidecar)),
     ...Object.entries(commands).map(([name, run]) =>
       vscode.commands.registerCommand(`tollbridge.${name}`, () => runCommand(log, run)),
     ),
   );
-  // Registered, and yet the host asks for no models until it is told that there are some.
-  changed.fire();
+  // VS Code asks a newly registered provider for models only after this event.
+  modelsChanged.fire();
 }
 
 export async function deactivate(): Promise<void> {
-  await sidecar?.dispose();
+  await activeSidecar?.dispose();
 }
 
 async function runCommand(log: vscode.LogOutputChannel, run: () => unknown): Promise<void> {
   try {
     await run();
   } catch (error) {
-    await tell(log, asFailure(error).message);
+    await showWarning(log, toTollbridgeError(error).message);
   }
 }
 
-/** A warning, since an error with a button stays until it is clicked away. */
-async function tell(log: vscode.LogOutputChannel, sentence: string): Promise<void> {
-  log.error(sentence);
-  const chosen = await vscode.window.showWarningMessage(sentence, "Show Log");
-  if (chosen) log.show();
+/** Shows a warning and not an error: an error notification with a button stays until it is dismissed. */
+async function showWarning(log: vscode.LogOutputChannel, message: string): Promise<void> {
+  log.error(message);
+  const choice = await vscode.window.showWarningMessage(message, "Show Log");
+  if (choice) log.show();
 }
 
-function applySettings(event: vscode.ConfigurationChangeEvent, engine: Sidecar): void {
-  if (PROGRAM.some((name) => event.affectsConfiguration(name))) void engine.restart().catch(() => undefined);
+function applySettings(event: vscode.ConfigurationChangeEvent, sidecar: Sidecar): void {
+  if (ENGINE_SETTINGS.some((name) => event.affectsConfiguration(name))) void sidecar.restart().catch(() => undefined);
   else if (event.affectsConfiguration("tollbridge") || event.affectsConfiguration("http.proxy")) {
-    void engine.settingsChanged();
+    void sidecar.settingsChanged();
   }
 }
 
 function readSettings(): Settings {
-  const ours = vscode.workspace.getConfiguration("tollbridge");
-  const proxy = ours.get<string>("proxy") || vscode.workspace.getConfiguration("http").get<string>("proxy");
+  const configuration = vscode.workspace.getConfiguration("tollbridge");
+  const proxy = configuration.get<string>("proxy") || vscode.workspace.getConfiguration("http").get<string>("proxy");
   return {
-    allowHttp: ours.get<boolean>("allowHttp", false),
-    countAtGateway: ours.get<boolean>("countAtGateway", true),
-    timeouts: ours.get<Settings["timeouts"]>("timeouts", {}),
+    allowHttp: configuration.get<boolean>("allowHttp", false),
+    countAtGateway: configuration.get<boolean>("countAtGateway", true),
+    timeouts: configuration.get<Settings["timeouts"]>("timeouts", {}),
     proxy: proxy || undefined,
-    record: ours.get<string>("record") || undefined,
-    recordRedact: ours.get<boolean>("recordRedact", false),
+    record: configuration.get<string>("record") || undefined,
+    recordRedact: configuration.get<boolean>("recordRedact", false),
   };
 }
 
-/** Recording on, into the extension's own folder, or off again; the engine is told by the setting. */
+/** Turns recording to the extension's storage folder on or off. The engine receives the changed setting. */
 async function toggleRecording(context: vscode.ExtensionContext): Promise<void> {
-  const ours = vscode.workspace.getConfiguration("tollbridge");
-  const place = vscode.Uri.joinPath(context.globalStorageUri, "recordings").fsPath;
-  const folder = ours.get<string>("record") ? undefined : place;
-  await ours.update("record", folder, vscode.ConfigurationTarget.Global);
-  const told = folder ? `Tollbridge records every turn in ${folder}, without keys.` : "Tollbridge no longer records turns.";
-  void vscode.window.showInformationMessage(told);
+  const configuration = vscode.workspace.getConfiguration("tollbridge");
+  const recordings = vscode.Uri.joinPath(context.globalStorageUri, "recordings").fsPath;
+  const folder = configuration.get<string>("record") ? undefined : recordings;
+  await configuration.update("record", folder, vscode.ConfigurationTarget.Global);
+  const message = folder ? `Recording requests to ${folder} (keys excluded).` : "Recording stopped.";
+  void vscode.window.showInformationMessage(message);
 }
 
-async function findCandidates(context: vscode.ExtensionContext): Promise<Candidate[]> {
-  const ours = vscode.workspace.getConfiguration("tollbridge");
-  return candidates({
-    command: ours.get<string[]>("command", []),
-    interpreter: ours.get<string>("interpreter", ""),
-    bundled: vscode.Uri.joinPath(context.extensionUri, "bundled", "start.py").fsPath,
+async function findCommands(context: vscode.ExtensionContext): Promise<EngineCommand[]> {
+  const configuration = vscode.workspace.getConfiguration("tollbridge");
+  return findEngineCommands({
+    command: configuration.get<string[]>("command", []),
+    interpreter: configuration.get<string>("interpreter", ""),
+    bundledScript: vscode.Uri.joinPath(context.extensionUri, "bundled", "start.py").fsPath,
     pythonExtension: await pythonExtensionInterpreter(),
-    find: (name) => findOnPath(name),
+    findProgram: (name) => findOnPath(name),
   });
 }
 
-/** What the Python extension has chosen, unless the workspace, which may have chosen for it, is not trusted. */
+/** The part of the Python extension's API that is used here. */
+interface PythonExtension {
+  readonly environments: {
+    getActiveEnvironmentPath(): object;
+    resolveEnvironment(path: object): Promise<{ executable: { uri?: vscode.Uri } } | undefined>;
+  };
+}
+
+/** Returns the interpreter selected in the Python extension; none in an untrusted workspace, which may have set it. */
 async function pythonExtensionInterpreter(): Promise<string | undefined> {
-  const extension = vscode.extensions.getExtension("ms-python.python");
+  const extension = vscode.extensions.getExtension<PythonExtension>("ms-python.python");
   if (!extension || !vscode.workspace.isTrusted) return undefined;
   try {
     const { environments } = await extension.activate();
-    return (await environments.resolveEnvironment(environments.getActiveEnvironmentPath()))?.executable.uri?.fsPath;
+    const environment = await environments.resolveEnvironment(environments.getActiveEnvironmentPath());
+    return environment?.executable.uri?.fsPath;
   } catch {
-    return undefined; // another extension's trouble is not ours
+    return undefined; // a failure of the Python extension must not stop the search
   }
 }
 
-/** A page of its own, which nobody is asked to save. */
+/** A read-only document, so that VS Code does not ask to save it. */
 class UsagePage implements vscode.TextDocumentContentProvider {
   static readonly uri = vscode.Uri.parse("tollbridge:Usage.md");
   private readonly changed = new vscode.EventEmitter<vscode.Uri>();
@@ -158,7 +169,7 @@ class UsagePage implements vscode.TextDocumentContentProvider {
   }
 
   async show(usage: Usage): Promise<void> {
-    this.text = usagePage(usage);
+    this.text = formatUsagePage(usage);
     this.changed.fire(UsagePage.uri);
     await vscode.commands.executeCommand("markdown.showPreview", UsagePage.uri);
   }

@@ -1,8 +1,8 @@
-// VS Code's objects to JSON and back. What the bytes and values mean is decided on the other side.
+// Converts VS Code's message parts to JSON and back. The engine interprets the values.
 
 import * as vscode from "vscode";
 import type { Message, Part } from "./protocol.ts";
-import { isErrorResult, isThinking, makeThinking } from "./unofficial.ts";
+import { createThinking, isErrorResult, isThinking } from "./undocumented.ts";
 
 export function encodeMessage(message: vscode.LanguageModelChatRequestMessage): Message {
   return { role: message.role, content: message.content.map(encodePart), name: message.name || undefined };
@@ -25,13 +25,13 @@ export function encodePart(part: unknown): Part {
   return { type: "unknown", name: (part as object | null)?.constructor?.name ?? typeof part };
 }
 
-/** Nothing for a part the host has no word for. */
+/** Returns undefined for a part that VS Code cannot show. */
 export function decodePart(part: Part): vscode.LanguageModelResponsePart | undefined {
   switch (part.type) {
     case "text":
       return new vscode.LanguageModelTextPart(part.value);
     case "thinking":
-      return makeThinking(part);
+      return createThinking(part);
     case "toolCall":
       return new vscode.LanguageModelToolCallPart(part.callId, part.name, part.input);
     case "data":

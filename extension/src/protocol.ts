@@ -1,4 +1,4 @@
-// What travels between this extension and the sidecar. docs/protocol.md explains it.
+// Types of the JSON-RPC messages between this extension and the sidecar. See docs/protocol.md.
 
 export const PROTOCOL_VERSION = 1;
 
@@ -38,7 +38,7 @@ export interface Message {
   readonly content: Part[];
 }
 
-export interface Chat {
+export interface ChatParams {
   readonly account: Account;
   readonly model: string;
   readonly messages: Message[];
@@ -49,20 +49,20 @@ export interface Chat {
 }
 
 type Count = "inputTokens" | "outputTokens" | "totalTokens" | "cachedTokens" | "reasoningTokens";
-/** Unknown is left out: it is not zero. */
+/** Unknown counts are omitted; 0 means zero. */
 export type Tokens = { readonly [name in Count]?: number };
 
 export interface ChatResult {
   readonly finishReason?: string;
-  readonly usage?: Tokens; // what the turn cost
-  readonly context?: Tokens; // what now fills the window
+  readonly usage?: Tokens; // what was billed for the turn
+  readonly context?: Tokens; // what the context window now contains
   readonly firstSeconds?: number;
   readonly seconds?: number;
   readonly warning?: string;
-  readonly lesson?: number;
+  readonly lesson?: number; // changes when cached token counts are stale
 }
 
-// A LanguageModelChatInformation as the sidecar makes it, with fields the public API does not name yet.
+/** A LanguageModelChatInformation, with fields that VS Code's public API does not declare yet. */
 export interface ModelInfo {
   readonly id: string;
   readonly model: string;
@@ -75,7 +75,7 @@ export interface ModelInfo {
   readonly capabilities: { readonly toolCalling: boolean; readonly imageInput: boolean };
   readonly tooltip?: string;
   readonly detail?: string;
-  readonly [unofficial: string]: unknown;
+  readonly [undocumented: string]: unknown;
 }
 
 export interface ModelTotals {
@@ -86,7 +86,7 @@ export interface ModelTotals {
 }
 
 type Figure = "requests" | "exact" | "median" | "p95" | "worstUnder" | "plainMedian" | "plainP95";
-/** Errors as shares of the truth; the plain ones had there been nothing learned. */
+/** Errors as fractions of the reported counts; the plain ones are those without calibration. */
 export type Accuracy = { readonly model: string } & { readonly [name in Figure]: number };
 
 export interface Usage {

@@ -1,21 +1,22 @@
-// VS Code's questions, carried to the sidecar, and its answers carried back.
+// Implements VS Code's chat model provider by sending its requests to the sidecar.
 
 import * as vscode from "vscode";
-import { Coalescer } from "./coalescer.ts";
-import type { TokenCounter } from "./counter.ts";
-import { asFailure, Failure } from "./failure.ts";
-import type { Models } from "./models.ts";
+import { toTollbridgeError, TollbridgeError } from "./errors.ts";
+import type { ModelCache } from "./model-cache.ts";
 import { decodePart, encodeMessage } from "./parts.ts";
-import type { Account, Chat, ChatResult, ModelInfo } from "./protocol.ts";
+import { ProgressBuffer } from "./progress-buffer.ts";
+import type { Account, ChatParams, ChatResult, ModelInfo } from "./protocol.ts";
 import type { Sidecar } from "./sidecar.ts";
-import { accountOf, modelConfigurationOf } from "./unofficial.ts";
+import type { TokenCounter } from "./token-counter.ts";
+import { getAccount, getModelConfiguration } from "./undocumented.ts";
 
-// An error overtakes what was reported just before it, unless that has been delivered first.
-const SETTLE_MS = 60;
+// VS Code may show an error before the parts that were reported just before it. This delay lets them arrive first.
+const ERROR_DELAY_MS = 60;
 
 type Information = ModelInfo & vscode.LanguageModelChatInformation;
 
-export interface Meter {
+/** Observes the start and the end of requests. */
+export interface RequestObserver {
   begin(model: ModelInfo): void;
   end(model: ModelInfo, result?: ChatResult): void;
 }
@@ -23,28 +24,34 @@ export interface Meter {
 export class Provider implements vscode.LanguageModelChatProvider<Information> {
   readonly onDidChangeLanguageModelChatInformation: vscode.Event<void>;
   private readonly sidecar: Sidecar;
-  private readonly models: Models;
+  private readonly models: ModelCache;
   private readonly counter: TokenCounter;
-  private readonly meter: Meter;
-  // The host gives back the very objects it was given; the key stays beside them and not in them.
+  private readonly observer: RequestObserver;
+  // VS Code passes back the same objects. The account is stored apart from them because it contains the API key.
   private readonly accounts = new WeakMap<object, Account>();
 
-  constructor(sidecar: Sidecar, models: Models, counter: TokenCounter, meter: Meter, changed: vscode.Event<void>) {
+  constructor(
+    sidecar: Sidecar,
+    models: ModelCache,
+    counter: TokenCounter,
+    observer: RequestObserver,
+    modelsChanged: vscode.Event<void>,
+  ) {
     this.sidecar = sidecar;
     this.models = models;
     this.counter = counter;
-    this.meter = meter;
-    this.onDidChangeLanguageModelChatInformation = changed;
+    this.observer = observer;
+    this.onDidChangeLanguageModelChatInformation = modelsChanged;
   }
 
-  /** The host asks once for each account, and once more without any. */
+  /** VS Code calls this once for each account, and once more without an account. */
   async provideLanguageModelChatInformation(
     options: vscode.PrepareLanguageModelChatModelOptions,
   ): Promise<Information[]> {
-    const account = accountOf(options);
+    const account = getAccount(options);
     if (!account) return [];
     const models = await this.models.list(account).catch((error: unknown) => {
-      throw asFailure(error);
+      throw toTollbridgeError(error);
     });
     return models.map((model) => {
       const information = { ...model } as Information;
@@ -60,27 +67,27 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
     progress: vscode.Progress<vscode.LanguageModelResponsePart>,
     token: vscode.CancellationToken,
   ): Promise<void> {
-    const coalescer = new Coalescer((part) => {
+    const buffer = new ProgressBuffer((part) => {
       const decoded = decodePart(part);
       if (decoded) progress.report(decoded);
     });
-    const chat = this.chat(model, messages, options);
+    const params = this.chatParams(model, messages, options);
     let result: ChatResult | undefined;
-    this.meter.begin(model);
+    this.observer.begin(model);
     try {
-      result = await this.sidecar.request<ChatResult>("chat", chat, token, (parts) => coalescer.add(parts));
-      this.counter.learned(result.lesson);
+      result = await this.sidecar.request<ChatResult>("chat", params, token, (parts) => buffer.add(parts));
+      this.counter.invalidate(result.lesson);
     } catch (error) {
       if (token.isCancellationRequested) return;
-      const failure = asFailure(error);
-      if (failure.lesson !== undefined) this.counter.learned(failure.lesson);
+      const failure = toTollbridgeError(error);
+      if (failure.lesson !== undefined) this.counter.invalidate(failure.lesson);
       if (failure.code === "context_too_long") result = { warning: failure.message };
-      coalescer.flush();
-      await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
+      buffer.flush();
+      await new Promise((resolve) => setTimeout(resolve, ERROR_DELAY_MS));
       throw failure;
     } finally {
-      coalescer.flush();
-      this.meter.end(model, result);
+      buffer.flush();
+      this.observer.end(model, result);
     }
   }
 
@@ -91,17 +98,17 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
     try {
       return await this.counter.count(model.model, typeof text === "string" ? text : encodeMessage(text));
     } catch (error) {
-      throw asFailure(error);
+      throw toTollbridgeError(error);
     }
   }
 
-  private chat(
+  private chatParams(
     model: Information,
     messages: readonly vscode.LanguageModelChatRequestMessage[],
     options: vscode.ProvideLanguageModelChatResponseOptions,
-  ): Chat {
+  ): ChatParams {
     const account = this.accounts.get(model);
-    if (!account) throw new Failure("This model's account is gone: pick the model again.", "not_found");
+    if (!account) throw new TollbridgeError("This model's account was removed. Select a model again.", "not_found");
     return {
       account,
       model: model.model,
@@ -109,7 +116,7 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
       tools: (options.tools ?? []).map(({ name, description, inputSchema }) => ({ name, description, inputSchema })),
       toolMode: options.toolMode,
       modelOptions: options.modelOptions ?? {},
-      modelConfiguration: modelConfigurationOf(options),
+      modelConfiguration: getModelConfiguration(options),
     };
   }
 }

@@ -1,43 +1,46 @@
-// The engine as the rest of the extension sees it: asked, and started when it does not run.
+// Sends requests to the engine, and starts it if it is not running.
 
 import { type CancellationToken, ErrorCodes, ProgressType, ResponseError } from "vscode-jsonrpc/node";
-import { type Candidate, NOTHING_FOUND } from "./candidates.ts";
-import { asFailure, Failure } from "./failure.ts";
-import { type Engine, type Greeting, launch, type Log } from "./launch.ts";
+import { type EngineProcess, type InitializeParams, type Log, startEngine } from "./engine-process.ts";
+import { toTollbridgeError, TollbridgeError } from "./errors.ts";
+import { type EngineCommand, NO_ENGINE_FOUND } from "./find-engine.ts";
 import type { Part } from "./protocol.ts";
 
 export const STARTS_PER_MINUTE = 5;
-export const FIRST_WAIT_MS = 250;
+export const FIRST_DELAY_MS = 250;
 const MINUTE_MS = 60_000;
-const CANCELLED = -32800;
+const REQUEST_CANCELLED = -32800;
 
-export const STOPPED = "Tollbridge's engine stopped; what was said so far is kept. Try again.";
-export const GAVE_UP =
-  "Tollbridge's engine stopped several times within a minute. Its log says why; “Tollbridge: Restart” tries again.";
+export const ENGINE_STOPPED =
+  "The Tollbridge engine stopped while a request was running. Any partial answer was kept. Try again.";
+export const TOO_MANY_STARTS =
+  "The Tollbridge engine stopped several times within a minute. See the log, then run “Tollbridge: Restart”.";
 
 const PROGRESS = new ProgressType<{ readonly parts: Part[] }>();
 
-export interface Options {
-  readonly candidates: () => Promise<Candidate[]>;
-  readonly greeting: () => Greeting;
+export interface SidecarOptions {
+  readonly findCommands: () => Promise<EngineCommand[]>;
+  readonly initializeParams: () => InitializeParams;
   readonly log: Log;
-  readonly modelsChanged?: () => void; // the engine has fetched another list than the one it gave
+  /** Called when the engine has fetched a model list that differs from the one it returned before. */
+  readonly onModelsChanged?: () => void;
   readonly now?: () => number;
 }
 
 export class Sidecar {
-  private readonly options: Options;
+  private readonly options: SidecarOptions;
   private readonly now: () => number;
-  private engine: Promise<Engine> | undefined;
-  private starts: number[] = []; // when, within the last minute
+  private engine: Promise<EngineProcess> | undefined;
+  private startTimes: number[] = []; // of the last minute
   private nextToken = 0;
   private closed = false;
 
-  constructor(options: Options) {
+  constructor(options: SidecarOptions) {
     this.options = options;
     this.now = options.now ?? Date.now;
   }
 
+  /** Sends a request and returns its result. `report` receives the parts of `$/progress` notifications. */
   async request<T>(
     method: string,
     params: object,
@@ -46,28 +49,28 @@ export class Sidecar {
   ): Promise<T> {
     const engine = await this.start();
     const progressToken = ++this.nextToken;
-    const listening = report && engine.connection.onProgress(PROGRESS, progressToken, ({ parts }) => report(parts));
-    const whole = report ? { ...params, progressToken } : params;
+    const listener = report && engine.connection.onProgress(PROGRESS, progressToken, ({ parts }) => report(parts));
+    const fullParams = report ? { ...params, progressToken } : params;
     try {
-      // An argument that is there and undefined would be sent as a second parameter.
-      return await engine.connection.sendRequest(method, whole, ...(token ? [token] : []));
+      // An explicit undefined token would be sent as a second parameter.
+      return await engine.connection.sendRequest(method, fullParams, ...(token ? [token] : []));
     } catch (error) {
-      throw isAnswer(error) ? error : new Failure(STOPPED, "sidecar");
+      throw isErrorResponse(error) ? error : new TollbridgeError(ENGINE_STOPPED, "sidecar");
     } finally {
-      listening?.dispose();
+      listener?.dispose();
     }
   }
 
-  /** Only if it runs: one that starts later is given the settings of that moment. */
+  /** Sends the settings to a running engine. An engine that starts later receives them in `initialize`. */
   async settingsChanged(): Promise<void> {
     const engine = await this.engine?.catch(() => undefined);
-    await engine?.connection.sendNotification("settings", this.options.greeting().settings);
+    await engine?.connection.sendNotification("settings", this.options.initializeParams().settings);
   }
 
-  /** At once, however often it has been started: someone asked for it. */
+  /** Restarts immediately, regardless of the limit on starts: the user requested it. */
   async restart(): Promise<void> {
     await this.stop();
-    this.starts = [];
+    this.startTimes = [];
     await this.start();
   }
 
@@ -76,73 +79,74 @@ export class Sidecar {
     await this.stop();
   }
 
-  private start(): Promise<Engine> {
-    if (this.closed) return Promise.reject(new Failure("Tollbridge has been closed.", "sidecar"));
+  private start(): Promise<EngineProcess> {
+    if (this.closed) return Promise.reject(new TollbridgeError("Tollbridge has been closed.", "sidecar"));
     if (this.engine) return this.engine;
-    const engine = this.startSoon();
+    const engine = this.startWithDelay();
     this.engine = engine;
     engine.then(
-      (started) => started.ended.then((how) => this.lost(engine, how)),
-      () => this.forget(engine),
+      (process) => process.ended.then((reason) => this.handleExit(engine, reason)),
+      () => this.remove(engine),
     );
     return engine;
   }
 
-  private lost(engine: Promise<Engine>, how: string): void {
-    if (this.forget(engine)) this.options.log.error(`the engine stopped: ${how}`);
+  private handleExit(engine: Promise<EngineProcess>, reason: string): void {
+    if (this.remove(engine)) this.options.log.error(`The engine stopped: ${reason}`);
   }
 
-  private forget(engine: Promise<Engine>): boolean {
+  /** Returns false if the engine was already replaced or stopped on purpose. */
+  private remove(engine: Promise<EngineProcess>): boolean {
     const current = this.engine === engine;
     if (current) this.engine = undefined;
     return current;
   }
 
-  /** Later each time, and not for ever. */
-  private async startSoon(): Promise<Engine> {
+  /** Waits longer before each repeated start, and fails after too many within a minute. */
+  private async startWithDelay(): Promise<EngineProcess> {
     const now = this.now();
-    this.starts = this.starts.filter((when) => now - when < MINUTE_MS);
-    if (this.starts.length >= STARTS_PER_MINUTE) throw new Failure(GAVE_UP, "sidecar");
-    const before = this.starts.length;
-    this.starts.push(now);
-    if (before > 0) await new Promise((resolve) => setTimeout(resolve, FIRST_WAIT_MS * 2 ** (before - 1)));
-    return this.firstThatAnswers(await this.options.candidates());
+    this.startTimes = this.startTimes.filter((time) => now - time < MINUTE_MS);
+    if (this.startTimes.length >= STARTS_PER_MINUTE) throw new TollbridgeError(TOO_MANY_STARTS, "sidecar");
+    const earlier = this.startTimes.length;
+    this.startTimes.push(now);
+    if (earlier > 0) await new Promise((resolve) => setTimeout(resolve, FIRST_DELAY_MS * 2 ** (earlier - 1)));
+    return this.startFirstWorking(await this.options.findCommands());
   }
 
-  private async firstThatAnswers(candidates: readonly Candidate[]): Promise<Engine> {
-    let reason = NOTHING_FOUND;
-    for (const candidate of candidates) {
+  private async startFirstWorking(commands: readonly EngineCommand[]): Promise<EngineProcess> {
+    let message = NO_ENGINE_FOUND;
+    for (const command of commands) {
       try {
-        const engine = await launch(candidate, this.options.greeting(), this.options.log);
-        engine.connection.onNotification("models/changed", () => this.options.modelsChanged?.());
-        this.options.log.info(`engine ${engine.version}, started with ${candidate.what} (${candidate.command})`);
+        const engine = await startEngine(command, this.options.initializeParams(), this.options.log);
+        engine.connection.onNotification("models/changed", () => this.options.onModelsChanged?.());
+        this.options.log.info(`Started engine ${engine.version} with ${command.source} (${command.command})`);
         return engine;
       } catch (error) {
-        const said = `${candidate.what} (${candidate.command}): ${asFailure(error).message}`;
-        this.options.log.warn(said);
-        reason = `Tollbridge could not start its engine with ${said}`;
+        const reason = `${command.source} (${command.command}): ${toTollbridgeError(error).message}`;
+        message = `Could not start the Tollbridge engine with ${reason}`;
+        this.options.log.warn(message);
       }
     }
-    throw new Failure(reason, "sidecar");
+    throw new TollbridgeError(message, "sidecar");
   }
 
   private async stop(): Promise<void> {
-    const stopping = this.engine;
+    const starting = this.engine;
     this.engine = undefined;
-    const engine = await stopping?.catch(() => undefined);
+    const engine = await starting?.catch(() => undefined);
     await engine?.stop();
   }
 }
 
-/** What is no answer: the pipe broke, or the connection was closed under the question, or the engine was stopped. */
-const UNANSWERED: readonly number[] = [
-  CANCELLED,
+/** Errors without a response: the pipe broke, the connection was closed, or the engine was stopped. */
+const CONNECTION_ERRORS: readonly number[] = [
+  REQUEST_CANCELLED,
   ErrorCodes.MessageWriteError,
   ErrorCodes.MessageReadError,
   ErrorCodes.PendingResponseRejected,
   ErrorCodes.ConnectionInactive,
 ];
 
-function isAnswer(error: unknown): boolean {
-  return error instanceof ResponseError && !UNANSWERED.includes(error.code);
+function isErrorResponse(error: unknown): boolean {
+  return error instanceof ResponseError && !CONNECTION_ERRORS.includes(error.code);
 }

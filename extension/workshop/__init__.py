@@ -1,1 +1,1 @@
-"""What builds the extension and shows it in a real VS Code: for developers, never shipped."""
+"""Development tools of the extension: build it, pack it, and open it in a real VS Code. Not shipped."""

@@ -1,4 +1,4 @@
-"""A real VS Code with Tollbridge in it, to be looked at: `make vscode`. No key, no account, no network."""
+"""Open VS Code with Tollbridge and demo models in the browser (`make vscode`). No key or account needed."""
 
 from __future__ import annotations
 
@@ -19,65 +19,70 @@ from workshop.workbench import Workbench
 PORT = 8777
 WELCOME = """# Tollbridge
 
-1. Press F1 and run **Tollbridge: Set Up** once: it wakes VS Code's chat without an account.
-2. Close the list of models and ask the agent on the right: `use the tool list_dir on {workspace}`
+1. Press F1 and run **Tollbridge: Set Up** once. It activates VS Code's chat without an account.
+2. Close the list of models and send to the agent on the right: `use the tool list_dir on {workspace}`
 
-It is a scripted model that answers; `think`, `draw`, `slow long 500` and `fault:rate-limit` show more of it.
-The local model is real and small: ask it in *Ask* mode. What an agent is told fits into its window, and takes
-it a while to read.
+The answers come from a scripted model. Try also `think`, `draw`, `slow long 500` and `fault:rate-limit`.
+The local model is a small language model. Use it in *Ask* mode: the prompt of an agent fits into its context
+window, but takes it a long time to read.
 """
 
 
 @asynccontextmanager
-async def accounts(with_local: bool) -> AsyncIterator[dict[str, str]]:
-    """The base URLs of what is served here, by name."""
+async def serve_models(with_local: bool) -> AsyncIterator[dict[str, str]]:
+    """Serve the demo models; yield their base URLs by account name."""
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(Gateway())
-        served = {"Scripted model": gateway.url}
+        base_urls = {"Scripted model": gateway.url}
         if with_local:
             try:
                 local = await stack.enter_async_context(LocalModel())
-                served["Local model"] = local.url
+                base_urls["Local model"] = local.url
             except BridgeError as error:
-                print(f"Without the local model: {error.message}")
-        yield served
+                print(f"The local model is not available: {error.message}")
+        yield base_urls
 
 
-async def show(port: int, with_local: bool, folder: Path) -> None:
+async def open_vscode(port: int, with_local: bool, folder: Path) -> None:
     print(
-        "Installing VS Code and packing the extension; the first time this takes a minute or two…", flush=True
+        "Installing VS Code and packing the extension (the first time takes one or two minutes)…", flush=True
     )
-    packed = await asyncio.to_thread(pack)
-    async with accounts(with_local) as served:
-        workbench = await asyncio.to_thread(prepare, folder, port, served, packed)
+    package = await asyncio.to_thread(pack)
+    async with serve_models(with_local) as base_urls:
+        workbench = await asyncio.to_thread(prepare, folder, port, base_urls, package)
         async with workbench:
             (workbench.workspace / "README.md").write_text(WELCOME.format(workspace=workbench.workspace))
-            print(f"\n  {workbench.address}\n\nOpen it in a browser; Ctrl-C ends it.", flush=True)
+            print(
+                f"\n  {workbench.address}\n\nOpen this address in a browser. Press Ctrl-C to stop.",
+                flush=True,
+            )
             await asyncio.Event().wait()
 
 
 def pack() -> Path:
-    """For this Python alone, which is the one that will run it."""
+    """Pack the extension for the running version of Python only."""
     vsix.bundle_script(minify=True)
     vsix.bundle_python([f"{sys.version_info.major}.{sys.version_info.minor}"])
-    return vsix.pack(vsix.REPOSITORY / "build" / "shown.vsix")
+    return vsix.pack(vsix.REPOSITORY / "build" / "demo.vsix")
 
 
-def prepare(folder: Path, port: int, served: dict[str, str], packed: Path) -> Workbench:
+def prepare(folder: Path, port: int, base_urls: dict[str, str], package: Path) -> Workbench:
     settings = {"tollbridge.interpreter": sys.executable}
-    return Workbench(folder, accounts=served, settings=settings, vsix=packed, port=port)
+    return Workbench(folder, accounts=base_urls, settings=settings, vsix=package, port=port)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
+    parser = argparse.ArgumentParser(
+        description="Open a VS Code with Tollbridge and demo models in the browser."
+    )
     parser.add_argument("--port", type=int, default=PORT)
-    parser.add_argument("--no-local", action="store_true", help="without the local model")
-    chosen = parser.parse_args(arguments)
+    parser.add_argument("--no-local", action="store_true", help="do not start the local model")
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="tollbridge-vscode-", ignore_cleanup_errors=True) as folder:
         try:
-            asyncio.run(show(chosen.port, not chosen.no_local, Path(folder)))
+            asyncio.run(open_vscode(options.port, not options.no_local, Path(folder)))
         except KeyboardInterrupt:
-            print("\nClosed.")
+            print("\nStopped.")
 
 
 if __name__ == "__main__":

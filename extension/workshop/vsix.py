@@ -1,7 +1,7 @@
-"""Packs the extension: `python -m workshop.vsix [--python 3.11 …]` makes one file that VS Code installs.
+"""Build the extension package: `python -m workshop.vsix [--python 3.11 …]` writes a .vsix file for VS Code.
 
-The Python package and what it needs travel inside. Compiled modules carry the Python version in their names,
-so the files for several versions lie side by side in one folder.
+It contains the Python package and its dependencies. The names of compiled modules contain the Python version,
+so one folder holds the files for several versions.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ EXTENSION = Path(__file__).resolve().parents[1]
 REPOSITORY = EXTENSION.parent
 LIBS = EXTENSION / "bundled" / "libs"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-# What a person or a test runs and the sidecar never does: packages of others, and our own.
-NOT_NEEDED = ("click", "rich")
-LEFT_OUT = ("cli", "gateway", "local", "__pycache__")
+# Dependencies and modules that only the command line and tests use, not the sidecar.
+EXCLUDED_DEPENDENCIES = ("click", "rich")
+EXCLUDED_MODULES = ("cli", "testing", "gateway.py", "local", "__pycache__")
 FILES = ("package.json", "README.md", "CHANGELOG.md", "icon.png", "dist/extension.cjs", "bundled/start.py")
 TARGETS = {
     ("Linux", "x86_64"): "linux-x64",
@@ -38,10 +38,10 @@ TARGETS = {
     ("Darwin", "x86_64"): "darwin-x64",
     ("Windows", "AMD64"): "win32-x64",
 }
-# A fixed moment, so that the same content is the same file.
-MOMENT = (2026, 1, 1, 0, 0, 0)
+# A fixed time stamp: the same content gives the same file.
+TIMESTAMP = (2026, 1, 1, 0, 0, 0)
 
-# What the host looks for by its role.
+# Files by their role in the VSIX manifest.
 ASSETS = {
     "Code.Manifest": "package.json",
     "Services.Content.Details": "README.md",
@@ -76,53 +76,54 @@ MANIFEST = """<?xml version="1.0" encoding="utf-8"?>
 
 
 def install_packages() -> None:
-    """What the TypeScript side needs, from npm, where it is missing or was changed."""
+    """Install the npm dependencies if they are missing or the lock file has changed."""
     lock, installed = EXTENSION / "package-lock.json", EXTENSION / "node_modules/.package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
         node.run("npm", "ci", "--ignore-scripts", "--silent", cwd=EXTENSION)
 
 
 def bundle_script(*, minify: bool = False, tests: bool = False) -> None:
-    """TypeScript into the one file the extension host loads, or into that of the tests it runs."""
+    """Bundle the TypeScript into one file: the extension, or the tests that run inside VS Code."""
     install_packages()
-    options = [name for name, wanted in {"--minify": minify, "--tests": tests}.items() if wanted]
+    options = [name for name, enabled in {"--minify": minify, "--tests": tests}.items() if enabled]
     node.run("node", "build.mjs", *options, cwd=EXTENSION)
 
 
 def bundle_python(pythons: Sequence[str]) -> None:
-    """The package and what it needs, for these versions of Python and this platform, into `bundled/libs`."""
+    """Copy the package and its dependencies for these Python versions to `bundled/libs`."""
     shutil.rmtree(LIBS, ignore_errors=True)
     for version in pythons:
         with tempfile.TemporaryDirectory() as folder:
-            _install(version, Path(folder))
+            _install_dependencies(version, Path(folder))
             shutil.copytree(folder, LIBS, dirs_exist_ok=True, ignore=shutil.ignore_patterns("bin", "*.pyi"))
-    ignored = shutil.ignore_patterns(*LEFT_OUT)
+    ignored = shutil.ignore_patterns(*EXCLUDED_MODULES)
     shutil.copytree(REPOSITORY / "src/tollbridge", LIBS / "tollbridge", ignore=ignored)
 
 
 def pack(output: Path) -> Path:
-    """Everything bundled so far into one VSIX file."""
-    described = json.loads((EXTENSION / "package.json").read_text())
-    files = dict(_shipped())
+    """Write the bundled files to a VSIX file."""
+    manifest = json.loads((EXTENSION / "package.json").read_text())
+    files = dict(_package_files())
     output.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
         _write(archive, "[Content_Types].xml", _content_types(files).encode())
-        _write(archive, "extension.vsixmanifest", _manifest(described).encode())
+        _write(archive, "extension.vsixmanifest", _vsix_manifest(manifest).encode())
         for name, path in sorted(files.items()):
             _write(archive, f"extension/{name}", path.read_bytes())
     return output
 
 
 def target() -> str:
+    """Return VS Code's name of this platform."""
     return TARGETS[platform.system(), platform.machine()]
 
 
-def _install(version: str, folder: Path) -> None:
-    """Pinned like everything else. pip wants hashes for all or none, so the pins are given without theirs."""
+def _install_dependencies(version: str, folder: Path) -> None:
+    """Install the pinned versions, without hashes: pip accepts hashes only if all packages have them."""
     pins = folder / "pins.txt"
     lines = (REPOSITORY / "requirements.txt").read_text().splitlines()
     pins.write_text("\n".join(line.rstrip(" \\") for line in lines if line[:1].isalnum()))
-    places = [option for tag in platform_tags() for option in ("--platform", tag)]
+    platforms = [option for tag in platform_tags() for option in ("--platform", tag)]
     command = [
         sys.executable,
         "-m",
@@ -132,17 +133,19 @@ def _install(version: str, folder: Path) -> None:
         "--disable-pip-version-check",
         "--no-compile",
     ]
-    command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", version, *places]
-    subprocess.run([*command, "--target", str(folder), "--constraint", str(pins), *_needed()], check=True)
+    command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", version, *platforms]
+    subprocess.run(
+        [*command, "--target", str(folder), "--constraint", str(pins), *_dependencies()], check=True
+    )
     pins.unlink()
 
 
-def _needed() -> list[str]:
+def _dependencies() -> list[str]:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    return [need for need in project["dependencies"] if not need.startswith(NOT_NEEDED)]
+    return [name for name in project["dependencies"] if not name.startswith(EXCLUDED_DEPENDENCIES)]
 
 
-def _shipped() -> Iterator[tuple[str, Path]]:
+def _package_files() -> Iterator[tuple[str, Path]]:
     yield "LICENSE.txt", REPOSITORY / "LICENSE"
     for name in FILES:
         yield name, EXTENSION / name
@@ -152,40 +155,41 @@ def _shipped() -> Iterator[tuple[str, Path]]:
 
 
 def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    entry = zipfile.ZipInfo(name, MOMENT)
+    entry = zipfile.ZipInfo(name, TIMESTAMP)
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.external_attr = 0o100644 << 16
     archive.writestr(entry, content)
 
 
 def _content_types(names: Iterable[str]) -> str:
-    endings = {name.rpartition(".")[2] for name in (*names, ".vsixmanifest") if "." in Path(name).name}
-    bare = sorted(name for name in names if "." not in Path(name).name)
+    suffixes = {name.rpartition(".")[2] for name in (*names, ".vsixmanifest") if "." in Path(name).name}
+    without_suffix = sorted(name for name in names if "." not in Path(name).name)
     types = [
-        f'<Default Extension={quoteattr(e)} ContentType="application/octet-stream"/>' for e in sorted(endings)
+        f'<Default Extension={quoteattr(suffix)} ContentType="application/octet-stream"/>'
+        for suffix in sorted(suffixes)
     ]
     types += [
         f'<Override PartName={quoteattr("/extension/" + name)} ContentType="application/octet-stream"/>'
-        for name in bare
+        for name in without_suffix
     ]
     return CONTENT_TYPES.format(types="".join(types))
 
 
-def _manifest(described: dict[str, object]) -> str:
-    def words(key: str) -> str:
-        value = described[key]
+def _vsix_manifest(manifest: dict[str, object]) -> str:
+    def text(key: str) -> str:
+        value = manifest[key]
         return escape(",".join(map(str, value)) if isinstance(value, list) else str(value))
 
-    engines = described["engines"]
+    engines = manifest["engines"]
     return MANIFEST.format(
-        name=quoteattr(words("name")),
-        version=quoteattr(words("version")),
-        publisher=quoteattr(words("publisher")),
+        name=quoteattr(text("name")),
+        version=quoteattr(text("version")),
+        publisher=quoteattr(text("publisher")),
         target=quoteattr(target()),
-        display_name=words("displayName"),
-        description=words("description"),
-        tags=words("keywords"),
-        categories=words("categories"),
+        display_name=text("displayName"),
+        description=text("description"),
+        tags=text("keywords"),
+        categories=text("categories"),
         assets="".join(map(_asset, ASSETS.items())),
         engine=quoteattr(str(engines["vscode"]) if isinstance(engines, dict) else ""),
     )
@@ -197,14 +201,16 @@ def _asset(asset: tuple[str, str]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--python", nargs="+", default=PYTHONS, help="versions of Python to pack for")
-    chosen = parser.parse_args(arguments)
+    parser = argparse.ArgumentParser(description="Build the extension package (.vsix) in dist/.")
+    parser.add_argument(
+        "--python", nargs="+", default=PYTHONS, help="Python versions to include dependencies for"
+    )
+    options = parser.parse_args(arguments)
     bundle_script(minify=True)
-    bundle_python(chosen.python)
+    bundle_python(options.python)
     version = json.loads((EXTENSION / "package.json").read_text())["version"]
-    made = pack(REPOSITORY / "dist" / f"tollbridge-{target()}-{version}.vsix")
-    print(f"{made.relative_to(REPOSITORY)} ({made.stat().st_size / 1e6:.1f} MB)")
+    output = pack(REPOSITORY / "dist" / f"tollbridge-{target()}-{version}.vsix")
+    print(f"{output.relative_to(REPOSITORY)} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
 if __name__ == "__main__":

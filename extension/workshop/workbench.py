@@ -1,4 +1,4 @@
-"""A running VS Code with accounts set up, on a loopback port, with nothing of the machine's own in it."""
+"""Run a VS Code with configured accounts on a loopback port, isolated from the user's own settings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 from workshop import node
-from workshop.codeserver import Tree, entry
+from workshop.code_server import Tree, entry_point
 
-READY_SECONDS = 60.0
-STOP_SECONDS = 15.0
+START_TIMEOUT = 60.0
+STOP_TIMEOUT = 15.0
 
-# Quiet, and without the network that it would ask for updates and advice.
+# No notifications, and no requests for updates, experiments or telemetry.
 SETTINGS: dict[str, Any] = {
     "chat.agent.enabled": True,
     "extensions.autoCheckUpdates": False,
@@ -29,7 +30,8 @@ SETTINGS: dict[str, Any] = {
     "workbench.enableExperiments": False,
     "workbench.startupEditor": "none",
 }
-NOWHERE = "http://127.0.0.1:9"
+# A port where no server listens.
+UNREACHABLE_URL = "http://127.0.0.1:9"
 OPTIONS = (
     "--auth",
     "none",
@@ -41,7 +43,18 @@ OPTIONS = (
 
 
 class Workbench:
-    """`folder` takes what it writes; `accounts` are base URLs by name; `driven` lets a test run inside."""
+    """A VS Code server; an asynchronous context manager that starts and stops it.
+
+    Args:
+        folder: Folder for all files that VS Code writes.
+        tree: The installation to use, see `workshop.code_server`.
+        accounts: Base URLs of Tollbridge accounts by name.
+        settings: VS Code settings, in addition to the defaults.
+        vsix: Extension package to install.
+        environment: Environment variables, in addition to the current ones.
+        allow_tests: Enable the driver with which tests run inside the extension host.
+        port: Port to listen on; 0 chooses a free one.
+    """
 
     def __init__(
         self,
@@ -52,23 +65,24 @@ class Workbench:
         settings: Mapping[str, Any] | None = None,
         vsix: Path | None = None,
         environment: Mapping[str, str] | None = None,
-        driven: bool = False,
+        allow_tests: bool = False,
         port: int = 0,
     ) -> None:
         self.folder = folder
         self.workspace = folder / "workspace"
         self.port = port or _free_port()
-        self._entry = entry(tree)
+        self._entry_point = entry_point(tree)
         self._accounts = accounts or {}
         self._settings = {**SETTINGS, **(settings or {})}
         self._vsix = vsix
-        self._environment = self._isolated(environment or {})
-        self._driven = driven
+        self._environment = self._isolated_environment(environment or {})
+        self._allow_tests = allow_tests
         self._process: asyncio.subprocess.Process | None = None
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}/?folder={self.workspace}"
+        """The URL that opens the workspace."""
+        return f"http://127.0.0.1:{self.port}/?folder={quote(str(self.workspace))}"
 
     @property
     def pid(self) -> int:
@@ -76,43 +90,46 @@ class Workbench:
             raise RuntimeError("The workbench has not been started.")
         return self._process.pid
 
-    def _set_accounts(self, accounts: Mapping[str, str]) -> None:
-        """The groups of *Manage Language Models*. A key cannot be given here: VS Code keeps it apart."""
+    def _write_accounts(self, accounts: Mapping[str, str]) -> None:
+        """Write the groups of *Manage Language Models*, without keys, which VS Code stores separately."""
         groups = [{"name": name, "vendor": "tollbridge", "baseUrl": url} for name, url in accounts.items()]
         (self._user / "chatLanguageModels.json").write_text(json.dumps(groups, indent=2))
 
     async def start(self) -> None:
+        """Start VS Code and wait until it is ready."""
         machine = self._user.with_name("Machine")
         for path in (self._user, machine, self.folder / "extensions", self.folder / "home", self.workspace):
             path.mkdir(parents=True, exist_ok=True)
-        # Settings of the machine, such as the program to start, are not looked for among the user's.
+        # VS Code reads settings of scope `machine`, such as tollbridge.command, only from this folder.
         for path in (self._user, machine):
             (path / "settings.json").write_text(json.dumps(self._settings, indent=2))
-        self._set_accounts(self._accounts)
+        self._write_accounts(self._accounts)
         if self._vsix is not None:
-            await self._run_to_end("--install-extension", str(self._vsix))
-        driver = ("--vscode-option", "enable-smoke-test-driver") if self._driven else ()
+            await self._run_and_wait("--install-extension", str(self._vsix))
+        driver = ("--vscode-option", "enable-smoke-test-driver") if self._allow_tests else ()
         bind = ("--bind-addr", f"127.0.0.1:{self.port}")
         self._process = await self._spawn(*OPTIONS, *driver, *bind, str(self.workspace))
-        async with asyncio.timeout(READY_SECONDS):
-            while not await asyncio.to_thread(self._answers):
+        async with asyncio.timeout(START_TIMEOUT):
+            while not await asyncio.to_thread(self._is_ready):
                 if self._process.returncode is not None:
                     raise RuntimeError(f"VS Code did not start: {self.log()}")
                 await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
+        """Stop VS Code; kill it if it does not end in time."""
         process, self._process = self._process, None
         if process is None or process.returncode is not None:
             return
         process.terminate()
         try:
-            async with asyncio.timeout(STOP_SECONDS):
+            async with asyncio.timeout(STOP_TIMEOUT):
                 await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()
 
     def log(self) -> str:
+        """Return the output of VS Code."""
         path = self.folder / "server.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -129,15 +146,16 @@ class Workbench:
     def _user(self) -> Path:
         return self.folder / "data" / "User"
 
-    def _isolated(self, more: Mapping[str, str]) -> dict[str, str]:
+    def _isolated_environment(self, extra: Mapping[str, str]) -> dict[str, str]:
         home = str(self.folder / "home")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("VSCODE_", "XDG_"))}
-        gallery = json.dumps({"serviceUrl": NOWHERE, "itemUrl": NOWHERE})
+        removed = ("CODE_SERVER_", "VSCODE_", "XDG_")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(removed)}
+        gallery = json.dumps({"serviceUrl": UNREACHABLE_URL, "itemUrl": UNREACHABLE_URL})
         own = {"HOME": home, "XDG_CONFIG_HOME": home, "XDG_DATA_HOME": home, "EXTENSIONS_GALLERY": gallery}
-        return {**kept, **own, **more}
+        return {**inherited, **own, **extra}
 
     async def _spawn(self, *arguments: str) -> asyncio.subprocess.Process:
-        places = (
+        folders = (
             "--user-data-dir",
             str(self.folder / "data"),
             "--extensions-dir",
@@ -145,23 +163,23 @@ class Workbench:
         )
         with (self.folder / "server.log").open("ab") as log:
             return await asyncio.create_subprocess_exec(
-                *node.command("node", str(self._entry), *places, *arguments),
+                *node.command("node", str(self._entry_point), *folders, *arguments),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=self._environment,
             )
 
-    async def _run_to_end(self, *arguments: str) -> None:
+    async def _run_and_wait(self, *arguments: str) -> None:
         process = await self._spawn(*arguments)
-        async with asyncio.timeout(READY_SECONDS):
+        async with asyncio.timeout(START_TIMEOUT):
             if await process.wait() != 0:
-                raise RuntimeError(f"VS Code failed at {' '.join(arguments)}: {self.log()}")
+                raise RuntimeError(f"VS Code failed with {' '.join(arguments)}: {self.log()}")
 
-    def _answers(self) -> bool:
+    def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=1) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=1) as response:
+                return bool(response.status == 200)
         except OSError:
             return False
 

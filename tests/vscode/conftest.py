@@ -1,4 +1,4 @@
-"""A real VS Code is needed here. Where it cannot be had the tests are skipped, loudly, and never on CI."""
+"""Fixtures for tests in a real VS Code. Without Chromium the tests are skipped; on CI they fail."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.vscode.window import CHROMIUM
+from tests.vscode.browser import CHROMIUM
 from workshop import vsix
 
-MISSING = "no chromium here (on Debian: apt-get install chromium): the tests in a real VS Code were NOT run"
+MISSING = "Chromium is not installed (Debian: apt-get install chromium): the VS Code tests were NOT run"
 
 
 @pytest.fixture(scope="session")
@@ -23,8 +23,8 @@ def browser() -> None:
 
 
 @pytest.fixture(scope="session")
-def packed() -> Path:
-    """The extension as people install it, with what this Python needs inside."""
+def package() -> Path:
+    """The extension package, with the dependencies for the running Python version."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     vsix.bundle_script(minify=True)
     vsix.bundle_python([version])
@@ -32,8 +32,8 @@ def packed() -> Path:
 
 
 @pytest.fixture(scope="session")
-def built(browser: None) -> Path:
-    """The extension, built from its sources, in its folder."""
+def extension_folder(browser: None) -> Path:
+    """The folder of the extension, with its script and its host tests bundled."""
     vsix.bundle_script()
     vsix.bundle_script(tests=True)
     return vsix.EXTENSION

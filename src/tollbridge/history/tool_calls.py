@@ -29,7 +29,7 @@ from tollbridge.types.text import read_json, replace_surrogates, replace_surroga
 # run with the result: arguments that break off are not completed. What stands in a history is only read again,
 # so there a text that breaks off is closed.
 
-# The one key of an object that carries arguments which make no sense (docs/decisions/broken-calls.md).
+# The one key of an object that carries arguments which make no sense (docs/decisions/invalid-tool-arguments.md).
 INVALID = "_invalid_arguments"
 # Longer texts are carried as they are: mending reads them several times.
 REPAIR_LIMIT = 1024 * 1024

@@ -1,4 +1,4 @@
-"""The extension's own tests and its types, with the Node that comes from PyPI; no VS Code is needed."""
+"""Run the TypeScript unit tests of the extension with Node from PyPI; they need no VS Code."""
 
 from __future__ import annotations
 
@@ -23,30 +23,37 @@ async def _run(*command: str, **environment: str) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    out, _ = await process.communicate()
-    assert process.returncode == 0, out.decode()
-    return out.decode()
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    return output.decode()
 
 
-async def test_the_types_are_right() -> None:
+async def test_the_types_are_correct() -> None:
     vsix.install_packages()
     await _run(*node.command("node", "node_modules/typescript/bin/tsc", "--noEmit"))
 
 
-async def test_the_parts_work_without_an_editor() -> None:
+async def test_the_typescript_unit_tests_pass() -> None:
     vsix.install_packages()
     tests = sorted(str(path) for path in (vsix.EXTENSION / "test").glob("*.test.ts"))
     path = os.pathsep.join((str(SRC), os.environ.get("PYTHONPATH", "")))
-    told = await _run(
+    output = await _run(
         *node.command("node", "--test", "--test-concurrency=1", *tests),
         TOLLBRIDGE_PYTHON=sys.executable,
         PYTHONPATH=path,
     )
-    passed = re.search(r"^ℹ pass (\d+)", told, re.MULTILINE)
+    passed = re.search(r"^ℹ pass (\d+)", output, re.MULTILINE)
     assert passed
     assert int(passed[1]) > 30
 
 
 def test_the_extension_stays_small() -> None:
-    lines = sum(len(path.read_text().splitlines()) for path in (vsix.EXTENSION / "src").glob("*.ts"))
-    assert lines <= 1300, "if it grows, something belongs on the other side"
+    """The extension is a thin client. Comments and blank lines do not count."""
+    comment_or_blank = re.compile(r"\s*(//.*|/?\*.*)?$")
+    lines = [
+        line
+        for path in (vsix.EXTENSION / "src").glob("*.ts")
+        for line in path.read_text().splitlines()
+        if not comment_or_blank.match(line)
+    ]
+    assert len(lines) <= 1100, "logic belongs in the engine, not in the extension"

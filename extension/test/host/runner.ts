@@ -1,4 +1,4 @@
-// A handful of tests that run inside the extension host, one after the other; their results go into a file.
+// Runs tests inside the extension host, one after the other, and writes their results to a file.
 
 import { writeFileSync } from "node:fs";
 
@@ -11,26 +11,26 @@ export interface Result {
 
 type Run = () => Promise<unknown>;
 
-const PATIENCE_MS = 45_000;
+const TIMEOUT_MS = 45_000;
 const tests: { name: string; run: Run }[] = [];
 
 export function test(name: string, run: Run): void {
   tests.push({ name, run });
 }
 
-/** What VS Code calls; it fails when a test does. */
+/** Called by VS Code. Fails if a test fails. */
 export async function runAll(): Promise<void> {
   const only = process.env["TOLLBRIDGE_TEST_ONLY"];
   const results: Result[] = [];
-  for (const { name, run } of tests.filter((each) => !only || each.name.includes(only))) {
+  for (const { name, run } of tests.filter((entry) => !only || entry.name.includes(only))) {
     results.push(await runOne(name, run));
-    writeFileSync(needed("TOLLBRIDGE_TEST_RESULTS"), JSON.stringify(results, undefined, 1));
+    writeFileSync(requireVariable("TOLLBRIDGE_TEST_RESULTS"), JSON.stringify(results, undefined, 1));
   }
   const failed = results.filter(({ error }) => error !== undefined);
   if (failed.length > 0) throw new Error(`${failed.length} of ${results.length} failed`);
 }
 
-export function needed(name: string): string {
+export function requireVariable(name: string): string {
   const value = process.env[name];
   if (!value) throw new Error(`${name} is not set`);
   return value;
@@ -39,16 +39,16 @@ export function needed(name: string): string {
 async function runOne(name: string, run: Run): Promise<Result> {
   const started = performance.now();
   let timer: NodeJS.Timeout | undefined;
-  const tooLong = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`not over after ${PATIENCE_MS / 1000} s`)), PATIENCE_MS);
+  const timeout = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`not finished after ${TIMEOUT_MS / 1000} s`)), TIMEOUT_MS);
   });
   const seconds = () => Math.round(performance.now() - started) / 1000;
   try {
-    const figures = await Promise.race([run(), tooLong]);
+    const figures = await Promise.race([run(), timeout]);
     return { name, seconds: seconds(), ...(figures === undefined ? {} : { figures }) };
   } catch (error) {
-    const said = error instanceof Error ? `${error.message}\n${error.stack ?? ""}` : String(error);
-    return { name, seconds: seconds(), error: said };
+    const message = error instanceof Error ? `${error.message}\n${error.stack ?? ""}` : String(error);
+    return { name, seconds: seconds(), error: message };
   } finally {
     clearTimeout(timer);
   }

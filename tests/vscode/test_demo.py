@@ -1,4 +1,4 @@
-"""`make vscode`, as a newcomer runs it."""
+"""Run `make vscode` as a new user does."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.vscode.window import descendants, opened_page, runs
+import pytest
+from tests.vscode.browser import list_descendants, open_page, wait_for_end
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 
 
-async def test_a_newcomer_gets_an_address_behind_which_the_models_are(browser: None, tmp_path: Path) -> None:
+async def test_the_demo_prints_an_address_at_which_the_models_are_available(
+    browser: None, tmp_path: Path
+) -> None:
     path = os.pathsep.join((str(ROOT / "src"), str(ROOT / "extension")))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "workshop.open", "--no-local", "--port", "0"),
@@ -24,15 +29,14 @@ async def test_a_newcomer_gets_an_address_behind_which_the_models_are(browser: N
     )
     assert process.stdout is not None
     async with asyncio.timeout(240):
-        while not (found := re.search(rb"http://127\.0\.0\.1:\d+/\S*", await process.stdout.readline())):
+        while not (match := re.search(rb"http://127\.0\.0\.1:\d+/\S*", await process.stdout.readline())):
             assert process.returncode is None
-    started = descendants(process.pid)
-    async with opened_page(tmp_path / "browser") as page:
-        await page.goto(found[0].decode(), wait_until="domcontentloaded")
+    descendants = list_descendants(process.pid)
+    async with open_page(tmp_path / "browser") as page:
+        await page.goto(match[0].decode(), wait_until="domcontentloaded")
         await page.locator('.statusbar-item[id*="tollbridge"]').wait_for(timeout=60_000)
     process.send_signal(signal.SIGINT)
     async with asyncio.timeout(30):
         await process.stdout.read()
         assert await process.wait() == 0
-        while any(map(runs, started)):  # noqa: ASYNC110 - of a process that is not ours there is no news
-            await asyncio.sleep(0.1)
+    await wait_for_end(descendants, timeout=30)

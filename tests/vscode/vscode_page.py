@@ -1,4 +1,4 @@
-"""Someone at the keyboard of a VS Code in a browser."""
+"""A page object for VS Code in a browser: each method is one action of a user."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from playwright.async_api import Locator, Page
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 from workshop.workbench import Workbench
 
-SLOW_MS = 60_000
+TIMEOUT_MS = 60_000
 MODES = re.compile("^(Agent|Ask|Plan)$")
 
 
-class Person:
+class VSCodePage:
     def __init__(self, page: Page, workbench: Workbench) -> None:
-        page.set_default_timeout(SLOW_MS)
+        page.set_default_timeout(TIMEOUT_MS)
         self.page = page
         self.workbench = workbench
 
-    async def opens_vscode(self) -> None:
+    async def open(self) -> None:
         await self.page.goto(self.workbench.address, wait_until="domcontentloaded")
         await self.status("Tollbridge").wait_for()
 
     def status(self, text: str) -> Locator:
         return self.page.locator('.statusbar-item[id*="tollbridge"]', has_text=text)
 
-    async def runs(self, command: str) -> None:
+    async def run_command(self, command: str) -> None:
         await self.page.keyboard.press("F1")
         await self.page.locator(".quick-input-widget input").first.wait_for()
         await self.page.keyboard.type(command)
         row = self.page.locator(".quick-input-list .monaco-list-row", has_text=command).first
         await row.click()
 
-    async def answers(self, prompt: str, text: str) -> None:
+    async def fill_prompt(self, prompt: str, text: str) -> None:
         widget = self.page.locator(".quick-input-widget", has_text=prompt)
         await widget.wait_for()
         await self.page.keyboard.press("Control+A")
@@ -42,18 +42,17 @@ class Person:
         await self.page.keyboard.press("Enter")
         await widget.wait_for(state="hidden")
 
-    async def accepts(self, prompt: str) -> None:
-        """What is offered."""
+    async def accept_default(self, prompt: str) -> None:
         widget = self.page.locator(".quick-input-widget", has_text=prompt)
         await widget.wait_for()
         await self.page.keyboard.press("Enter")
         await widget.wait_for(state="hidden")
 
-    def row(self, text: str) -> Locator:
+    def models_row(self, text: str) -> Locator:
         return self.page.locator(".models-widget .monaco-list-row", has_text=text)
 
-    async def chooses(self, text: str) -> None:
-        """From a menu, which takes no click in its first moments."""
+    async def choose_menu_item(self, text: str) -> None:
+        """Click a menu item repeatedly: a menu ignores clicks in the first moments after it has opened."""
         item = self.page.locator(".monaco-menu .action-label", has_text=text).first
         await item.wait_for()
         while await item.is_visible():
@@ -61,30 +60,30 @@ class Person:
             with suppress(PlaywrightTimeout):
                 await item.click(timeout=1_000)
 
-    async def sets_up_chat(self) -> None:
-        """Leaves the list of models open."""
-        await self.runs("Tollbridge: Set Up")
+    async def set_up_chat(self) -> None:
+        """Activate the chat. The list of models stays open."""
+        await self.run_command("Tollbridge: Set Up")
         await self.page.locator(".models-widget .monaco-button", has_text="Add Models").first.wait_for()
-        await asyncio.sleep(8)  # the host starts its extensions anew when its chat is set up
+        await asyncio.sleep(8)  # VS Code restarts its extensions when the chat is set up
 
-    async def closes_the_models(self) -> None:
+    async def close_models(self) -> None:
         await self.page.keyboard.press("Escape")
         await self.page.locator(".models-widget").wait_for(state="hidden")
 
-    async def adds_account(self, name: str, url: str, key: str) -> None:
+    async def add_account(self, name: str, url: str, key: str) -> None:
         await self.page.locator(".models-widget .monaco-button", has_text="Add Models").first.click()
-        await self.chooses("Tollbridge")
-        await self.answers("Group Name", name)
-        await self.answers(f"{name}: Base URL", url)
-        await self.answers(f"{name}: API Key", key)
-        await self.accepts(f"{name}: Protocol")
+        await self.choose_menu_item("Tollbridge")
+        await self.fill_prompt("Group Name", name)
+        await self.fill_prompt(f"{name}: Base URL", url)
+        await self.fill_prompt(f"{name}: API Key", key)
+        await self.accept_default(f"{name}: Protocol")
 
-    async def changes_key(self, name: str, key: str) -> None:
-        await self.row(name).first.locator(".codicon-gear, .codicon-settings-gear").click()
-        await self.chooses("Update API Key")
-        await self.answers("API Key", key)
+    async def change_key(self, name: str, key: str) -> None:
+        await self.models_row(name).first.locator(".codicon-gear, .codicon-settings-gear").click()
+        await self.choose_menu_item("Update API Key")
+        await self.fill_prompt("API Key", key)
 
-    async def says(self, text: str) -> None:
+    async def send_message(self, text: str) -> None:
         box = self.page.locator(
             ".interactive-input-part .monaco-editor, .chat-input-container .monaco-editor"
         )
@@ -96,20 +95,20 @@ class Person:
     def answer(self, text: str | re.Pattern[str]) -> Locator:
         return self.page.locator(".interactive-session .interactive-item-container", has_text=text).last
 
-    async def begins(self, model: str, mode: str = "Agent") -> None:
-        """A new chat with a model, in a mode."""
+    async def start_chat(self, model: str, mode: str = "Agent") -> None:
         chat = self.page.locator(".part.auxiliarybar")
         await chat.locator("a.action-label[aria-label^='New Chat']").first.click()
         await chat.locator(".interactive-item-container").first.wait_for(state="hidden")
-        await asyncio.sleep(1)  # it takes the focus a moment later, which closes lists
-        await self.picks(chat.locator(".chat-input-toolbars .action-label", has_text=MODES).first, mode)
-        await self.picks(chat.locator(".model-picker-split > *").first, model, search=True)
+        await asyncio.sleep(1)  # the new chat takes the focus a moment later, which would close a list
+        mode_button = chat.locator(".chat-input-toolbars .action-label", has_text=MODES).first
+        await self.choose_from_list(mode_button, mode)
+        await self.choose_from_list(chat.locator(".model-picker-split > *").first, model, search=True)
 
-    async def picks(self, button: Locator, text: str, *, search: bool = False) -> None:
-        """From a list behind a button; opened again where it closed by itself."""
+    async def choose_from_list(self, button: Locator, text: str, *, search: bool = False) -> None:
+        """Open a list with a button and click a row; try again if the list closes by itself."""
         widget = self.page.locator(".action-widget")
         row = widget.locator(".monaco-list-row", has_text=text).first
-        async with asyncio.timeout(SLOW_MS / 1000):
+        async with asyncio.timeout(TIMEOUT_MS / 1000):
             while True:
                 await button.click()
                 with suppress(PlaywrightTimeout):
@@ -117,14 +116,14 @@ class Person:
                         await widget.locator("input").first.wait_for(timeout=3_000)
                         await self.page.keyboard.type(text)
                     await row.wait_for(timeout=3_000)
-                    await asyncio.sleep(0.5)  # until it has faded in
+                    await asyncio.sleep(0.5)  # until the animation has ended
                     await row.click(timeout=1_000)
                     await row.wait_for(state="hidden", timeout=3_000)
                     return
                 await self.page.keyboard.press("Escape")
 
-    async def reads_to_the_end(self) -> str:
-        """The last answer, when nothing more comes."""
+    async def read_answer(self) -> str:
+        """Return the text of the last answer when it is complete."""
         response = self.page.locator(".part.auxiliarybar .interactive-response:not(.chat-response-loading)")
         await response.last.wait_for()
         return await response.last.inner_text()

@@ -1,5 +1,6 @@
-// What VS Code does and its public API does not say. Everything here may be missing or change: it is looked for
-// before it is used, and nothing breaks without it. An extension that asked for it by name could not be published.
+// Features of VS Code that its public API does not declare. Each may be missing or change in any version, so the
+// code checks for it before use and works without it. The manifest must not request these features as proposed
+// APIs (`enabledApiProposals`): such an extension cannot be published.
 
 import * as vscode from "vscode";
 import type { Account, Thinking } from "./protocol.ts";
@@ -12,23 +13,23 @@ export function isThinking(part: unknown): part is Thinking {
   return ThinkingPart !== undefined && part instanceof ThinkingPart;
 }
 
-/** Without the class a model's thoughts are not shown: as text they would become part of its answer. */
-export function makeThinking(part: Thinking): vscode.LanguageModelResponsePart | undefined {
+/** Returns undefined if VS Code has no thinking part: thinking must not be added to the text of the answer. */
+export function createThinking(part: Thinking): vscode.LanguageModelResponsePart | undefined {
   return ThinkingPart && (new ThinkingPart(part.value, part.id, part.metadata) as unknown as vscode.LanguageModelResponsePart);
 }
 
-/** The account of the group that models are asked for, as set up in Manage Language Models. */
-export function accountOf(options: vscode.PrepareLanguageModelChatModelOptions): Account | undefined {
-  const given = (options as { configuration?: Record<string, unknown> }).configuration ?? {};
+/** Returns the account, as set up in Manage Language Models, whose models VS Code requests. */
+export function getAccount(options: vscode.PrepareLanguageModelChatModelOptions): Account | undefined {
+  const configuration = (options as { configuration?: Record<string, unknown> }).configuration ?? {};
   const [baseUrl, apiKey, backend] = ["baseUrl", "apiKey", "backend"].map((name) => {
-    const value = given[name];
+    const value = configuration[name];
     return typeof value === "string" ? value.trim() : "";
   });
   return baseUrl ? { baseUrl, ...(apiKey ? { apiKey } : {}), ...(backend ? { backend } : {}) } : undefined;
 }
 
-/** What the user chose beside the model's name in the chat, such as the thinking effort. */
-export function modelConfigurationOf(options: vscode.ProvideLanguageModelChatResponseOptions): Record<string, unknown> {
+/** Returns the options that the user chose in the model picker, such as the thinking effort. */
+export function getModelConfiguration(options: vscode.ProvideLanguageModelChatResponseOptions): Record<string, unknown> {
   return (options as { modelConfiguration?: Record<string, unknown> }).modelConfiguration ?? {};
 }
 
@@ -36,7 +37,7 @@ export function isErrorResult(part: vscode.LanguageModelToolResultPart): boolean
   return (part as { isError?: unknown }).isError === true;
 }
 
-/** The host's own view of models and accounts. Opening it also wakes a built-in chat that was never set up. */
+/** Opens VS Code's view of models and accounts. This also activates a built-in chat that was never set up. */
 export async function openModelManager(): Promise<void> {
   await vscode.commands.executeCommand("workbench.action.chat.manage");
 }

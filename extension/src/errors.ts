@@ -1,0 +1,34 @@
+// Errors with messages for users.
+
+import { ResponseError } from "vscode-jsonrpc/node";
+
+/** An error without a stack: VS Code shows the stack of every error that has one. */
+export class TollbridgeError extends Error {
+  readonly code: string;
+  /** The `lesson` number of the engine after the failed request, if it sent one. */
+  readonly lesson: number | undefined;
+
+  constructor(message: string, code: string, lesson?: number) {
+    super(message);
+    this.name = "Tollbridge";
+    this.code = code;
+    this.lesson = lesson;
+    Object.defineProperty(this, "stack", { value: undefined });
+  }
+}
+
+/** The `data` field of an error response, see docs/protocol.md. */
+interface ErrorData {
+  readonly kind?: string;
+  readonly lesson?: number;
+}
+
+/** Converts any thrown value. The messages of error responses are already written for users. */
+export function toTollbridgeError(error: unknown): TollbridgeError {
+  if (error instanceof TollbridgeError) return error;
+  if (error instanceof ResponseError) {
+    const data = error.data as ErrorData | undefined;
+    return new TollbridgeError(error.message, String(data?.kind ?? error.code), data?.lesson);
+  }
+  return new TollbridgeError(error instanceof Error ? error.message : String(error), "internal");
+}

@@ -1,0 +1,111 @@
+// Formats token usage for the status bar, its tooltip and the usage page. Pure functions that return text.
+
+import type { Accuracy, ChatResult, ModelInfo, ModelTotals, Tokens, Usage } from "./protocol.ts";
+
+const BAR_CELLS = 8;
+
+export interface LastAnswer {
+  readonly model: ModelInfo;
+  readonly result: ChatResult;
+}
+
+export interface Status {
+  readonly text: string;
+  readonly tooltip: string;
+  readonly warning: boolean;
+}
+
+export function formatStatus(lastAnswer: LastAnswer | undefined, activeRequests: number, session: Usage): Status {
+  const icon = activeRequests > 0 ? "$(loading~spin)" : "$(milestone)";
+  const tooltip = formatTooltip(lastAnswer, session);
+  const warning = lastAnswer?.result.warning !== undefined;
+  const usage = lastAnswer?.result.usage;
+  if (!lastAnswer || !usage) return { text: `${icon} ${lastAnswer?.model.name ?? "Tollbridge"}`, tooltip, warning };
+  const { name, contextWindow } = lastAnswer.model;
+  const used = contextTokens(lastAnswer.result.context ?? usage);
+  const counts = [`↑${formatShort(usage.inputTokens)}`, `↓${formatShort(usage.outputTokens)}`];
+  if (usage.cachedTokens) counts.push(`⟲${formatShort(usage.cachedTokens)}`);
+  const context = `${formatShort(used)}/${formatShort(contextWindow)} ${formatBar(used / contextWindow)}`;
+  return { text: `${icon} ${name} ${context} ${counts.join(" ")}`, tooltip, warning };
+}
+
+function contextTokens(usage: Tokens): number {
+  return usage.totalTokens ?? (usage.inputTokens ?? 0) + (usage.outputTokens ?? 0);
+}
+
+/** `share` is the used part of the context window, from 0 to 1. */
+export function formatBar(share: number): string {
+  const full = Math.min(BAR_CELLS, Math.max(share > 0 ? 1 : 0, Math.round(share * BAR_CELLS)));
+  return "▰".repeat(full) + "▱".repeat(BAR_CELLS - full);
+}
+
+/** Formats 1,234 as 1.2K, and an unknown count as a dash (unknown is not zero). */
+export function formatShort(count: number | undefined): string {
+  if (count === undefined) return "–";
+  if (count < 1_000) return String(count);
+  const [scale, unit] = count < 999_500 ? [1_000, "K"] : [1_000_000, "M"];
+  const scaled = count / scale;
+  return `${scaled < 99.95 ? Number(scaled.toFixed(1)) : Math.round(scaled)}${unit}`;
+}
+
+function formatTooltip(lastAnswer: LastAnswer | undefined, session: Usage): string {
+  const lines = ["**Tollbridge**"];
+  if (lastAnswer) lines.push(...formatLastAnswer(lastAnswer));
+  else lines.push("No answer yet in this window.");
+  if (session.models.length > 0) lines.push("**This session**", formatTotals(session.models));
+  const accuracy = session.accuracy.find(({ model }) => model === lastAnswer?.model.model);
+  if (accuracy) lines.push(formatAccuracy(accuracy));
+  lines.push("Click to show the usage of this session.");
+  return lines.join("\n\n");
+}
+
+function formatLastAnswer({ model, result }: LastAnswer): string[] {
+  const { usage, context = usage, warning } = result;
+  const warnings = warning ? [`**${warning}**`] : [];
+  if (!usage || !context) return warning ? warnings : [`${model.name}: the gateway reported no usage.`];
+  const used = contextTokens(context);
+  const percent = ((100 * used) / model.contextWindow).toFixed(1);
+  const rows = [
+    `| context | ${formatNumber(used)} of ${formatNumber(model.contextWindow)} (${percent} %) |`,
+    `| input | ${formatNumber(usage.inputTokens)} |`,
+    `| cached | ${formatNumber(usage.cachedTokens)} |`,
+    `| output | ${formatNumber(usage.outputTokens)} |`,
+    `| reasoning | ${formatNumber(usage.reasoningTokens)} |`,
+  ];
+  if (result.firstSeconds !== undefined && result.seconds !== undefined) {
+    rows.push(`| time | first token ${result.firstSeconds.toFixed(2)} s, total ${result.seconds.toFixed(2)} s |`);
+  }
+  return [...warnings, [`| ${model.name} | last answer |`, "|:--|:--|", ...rows].join("\n")];
+}
+
+export function formatTotals(totals: readonly ModelTotals[]): string {
+  const rows = totals.map(({ model, requests, failures, usage }) => {
+    const failed = failures > 0 ? ` (${failures} failed)` : "";
+    const counts = [usage.inputTokens, usage.cachedTokens, usage.outputTokens, usage.reasoningTokens];
+    return `| ${model} | ${requests}${failed} | ${counts.map(formatNumber).join(" | ")} |`;
+  });
+  const head = "| model | requests | input | cached | output | reasoning |";
+  return [head, "|:--|--:|--:|--:|--:|--:|", ...rows].join("\n");
+}
+
+/** Compares the estimates made before requests with the counts that the gateway reported. */
+export function formatAccuracy(accuracy: Accuracy): string {
+  const { requests, exact, median, p95, worstUnder, plainMedian, plainP95 } = accuracy;
+  const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
+  const undercount = worstUnder < 0 ? `worst undercount ${percent(-worstUnder)}` : "no undercount";
+  const calibrated = `${exact} exact, median error ${percent(median)}, p95 error ${percent(p95)}, ${undercount}`;
+  const uncalibrated = `median error ${percent(plainMedian)}, p95 error ${percent(plainP95)}`;
+  return `Estimates of ${requests} prompts: ${calibrated}. Without calibration: ${uncalibrated}.`;
+}
+
+export function formatUsagePage({ models, accuracy }: Usage): string {
+  if (models.length === 0) return "# Usage since the engine started\n\nNo requests yet.\n";
+  const lines = ["# Usage since the engine started", formatTotals(models)];
+  const estimates = accuracy.map((entry) => `- ${entry.model}: ${formatAccuracy(entry)}`);
+  if (estimates.length > 0) lines.push("# Accuracy of token estimates", estimates.join("\n"));
+  return `${lines.join("\n\n")}\n`;
+}
+
+function formatNumber(count: number | undefined): string {
+  return count === undefined ? "–" : count.toLocaleString("en-US");
+}

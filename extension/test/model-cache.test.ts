@@ -1,0 +1,142 @@
+import assert from "node:assert/strict";
+import { mock, test } from "node:test";
+import { ModelCache, RECHECK_INTERVAL_MS, REFRESH_DELAY_MS, RETRY_DELAY_MS } from "../src/model-cache.ts";
+import type { Account, ModelInfo } from "../src/protocol.ts";
+
+const ACCOUNT: Account = { baseUrl: "https://gateway.example/v1", apiKey: "sk-secret" };
+const model = (id: string) => ({ id, model: id, name: id }) as ModelInfo;
+const settle = async () => {
+  for (let n = 0; n < 20; n++) await Promise.resolve();
+};
+
+function start(respond: (account: Account, refresh: boolean) => Promise<ModelInfo[]>, disk = new Map<string, unknown>()) {
+  const calls = { accounts: [] as Account[], refresh: [] as boolean[], changed: 0, failed: [] as unknown[] };
+  const models = new ModelCache({
+    fetch: (account, refresh) => {
+      calls.accounts.push(account);
+      calls.refresh.push(refresh);
+      return respond(account, refresh);
+    },
+    storage: {
+      get: <T>(key: string) => disk.get(key) as T | undefined,
+      update: async (key, value) => void disk.set(key, value),
+    },
+    onChanged: () => (calls.changed += 1),
+    onFailed: (_, error) => calls.failed.push(error),
+  });
+  return { disk, models, calls };
+}
+
+test("without a stored list the gateway is asked once", async () => {
+  const { models, calls } = start(async () => [model("a")]);
+  const [first, second] = await Promise.all([models.list(ACCOUNT), models.list(ACCOUNT)]);
+  assert.deepEqual(first, [model("a")]);
+  assert.deepEqual(second, first);
+  assert.equal(calls.accounts.length, 1);
+  assert.equal(calls.changed, 0);
+});
+
+test("a stored list is returned immediately and refreshed in the background", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { disk } = await startWithStoredList();
+  const { models, calls } = start(async () => [model("new")], disk);
+  assert.deepEqual(await models.list(ACCOUNT), [model("old")]);
+  assert.equal(calls.accounts.length, 0);
+  t.mock.timers.tick(REFRESH_DELAY_MS);
+  await settle();
+  assert.equal(calls.changed, 1);
+  assert.deepEqual(await models.list(ACCOUNT), [model("new")]);
+  assert.equal(calls.accounts.length, 1);
+});
+
+async function startWithStoredList() {
+  const started = start(async () => [model("old")]);
+  await started.models.list(ACCOUNT);
+  return started;
+}
+
+test("an unchanged list sends no change event", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { disk } = await startWithStoredList();
+  const { models, calls } = start(async () => [model("old")], disk);
+  await models.list(ACCOUNT);
+  t.mock.timers.tick(REFRESH_DELAY_MS);
+  await settle();
+  assert.deepEqual([calls.accounts.length, calls.changed], [1, 0]);
+});
+
+test("a failing gateway is reported once, keeps the stored list, and is asked again later", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { disk } = await startWithStoredList();
+  const { models, calls } = start(async () => Promise.reject(new Error("down")), disk);
+  await models.list(ACCOUNT);
+  t.mock.timers.tick(REFRESH_DELAY_MS);
+  await settle();
+  assert.deepEqual(await models.list(ACCOUNT), [model("old")]);
+  assert.equal(calls.accounts.length, 1);
+  t.mock.timers.tick(RETRY_DELAY_MS);
+  await models.list(ACCOUNT);
+  t.mock.timers.tick(REFRESH_DELAY_MS);
+  await settle();
+  assert.equal(calls.accounts.length, 2);
+  assert.equal(calls.failed.length, 1);
+});
+
+test("without a stored list the failure is returned", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { models, calls } = start(async () => Promise.reject(new Error("down")));
+  await assert.rejects(models.list(ACCOUNT), /down/);
+  await assert.rejects(models.list(ACCOUNT), /down/);
+  assert.deepEqual([calls.accounts.length, calls.failed.length], [1, 1]);
+});
+
+test("a refresh requests every list again without a delay", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { models, calls } = await startWithStoredList();
+  models.refresh();
+  assert.equal(calls.changed, 1);
+  await models.list(ACCOUNT);
+  t.mock.timers.tick(1);
+  await settle();
+  assert.equal(calls.accounts.length, 2);
+});
+
+test("another key is another account, and keys are not stored", async () => {
+  const { disk, models, calls } = await startWithStoredList();
+  await models.list({ ...ACCOUNT, apiKey: "sk-other" });
+  models.dispose();
+  assert.equal(JSON.stringify([...disk]).includes("sk-"), false);
+  assert.equal(calls.accounts.length, 1); // the stored list is returned first
+  mock.reset();
+});
+
+test("a list that the engine fetched in the background is used without asking the gateway again", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let list = [model("old")];
+  const { models, calls } = start(async () => list);
+  await models.list(ACCOUNT);
+  list = [model("new")];
+  models.refresh(false); // as for a models/changed notification
+  assert.deepEqual(await models.list(ACCOUNT), [model("old")]);
+  t.mock.timers.tick(1);
+  await settle();
+  assert.equal(calls.changed, 2); // once for the refresh, once for the new list
+  assert.deepEqual(await models.list(ACCOUNT), [model("new")]);
+  assert.deepEqual(calls.refresh, [true, false]);
+});
+
+test("the engine is asked again at intervals", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const { models, calls } = await startWithStoredList();
+  await models.list(ACCOUNT);
+  t.mock.timers.tick(RECHECK_INTERVAL_MS);
+  await models.list(ACCOUNT);
+  await models.list(ACCOUNT);
+  assert.deepEqual(calls.refresh, [true, false]);
+});
+
+test("another protocol is another account", async () => {
+  const { disk, models } = await startWithStoredList();
+  await models.list({ ...ACCOUNT, backend: "ai-sdk" });
+  assert.equal(disk.size, 2);
+});

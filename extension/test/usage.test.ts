@@ -1,0 +1,79 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { ChatResult, ModelInfo } from "../src/protocol.ts";
+import { formatBar, formatShort, formatStatus, formatTotals, formatUsagePage } from "../src/usage.ts";
+
+const model = { id: "m", name: "Demo", contextWindow: 128_000, maxInputTokens: 64_000 } as ModelInfo;
+const NONE = { models: [], accuracy: [] };
+const result = (inputTokens: number, outputTokens: number, cachedTokens?: number): ChatResult => ({
+  usage: { inputTokens, outputTokens, ...(cachedTokens === undefined ? {} : { cachedTokens }) },
+  firstSeconds: 0.412,
+  seconds: 3.2,
+});
+
+test("numbers are short, and an unknown number is a dash", () => {
+  const counts = [undefined, 0, 999, 1_000, 1_234, 99_949, 99_950, 128_000, 999_499, 999_500, 1_048_576];
+  assert.deepEqual(counts.map(formatShort), ["–", "0", "999", "1K", "1.2K", "99.9K", "100K", "128K", "999K", "1M", "1M"]);
+});
+
+test("the bar is empty only if nothing is used, and full at the limit", () => {
+  assert.deepEqual([0, 0.001, 0.5, 1, 7].map(formatBar), ["▱▱▱▱▱▱▱▱", "▰▱▱▱▱▱▱▱", "▰▰▰▰▱▱▱▱", "▰▰▰▰▰▰▰▰", "▰▰▰▰▰▰▰▰"]);
+});
+
+test("the status bar shows the model, the context and the last answer's tokens", () => {
+  const status = formatStatus({ model, result: result(1_234, 56, 1_000) }, 0, NONE);
+  assert.equal(status.text, "$(milestone) Demo 1.3K/128K ▰▱▱▱▱▱▱▱ ↑1.2K ↓56 ⟲1K");
+  assert.equal(status.warning, false);
+  assert.match(status.tooltip, /1,290 of 128,000 \(1\.0 %\)/);
+  assert.match(status.tooltip, /first token 0\.41 s, total 3\.20 s/);
+});
+
+test("the icon spins while an answer is streaming", () => {
+  assert.match(formatStatus({ model, result: result(10, 1) }, 1, NONE).text, /^\$\(loading~spin\)/);
+});
+
+test("only the engine decides that a prompt is near the limit", () => {
+  assert.equal(formatStatus({ model, result: result(63_999, 100) }, 0, NONE).warning, false);
+});
+
+test("warnings of the engine and rejected prompts are shown", () => {
+  const warning = "The prompt uses about 60,000 of 64,000 tokens (94 %).";
+  const nearLimit = formatStatus({ model, result: { ...result(10, 1), warning } }, 0, NONE);
+  assert.equal(nearLimit.warning, true);
+  assert.ok(nearLimit.tooltip.includes(warning));
+  const rejected = formatStatus({ model, result: { warning: "The prompt is too long." } }, 0, NONE);
+  assert.deepEqual([rejected.text, rejected.warning], ["$(milestone) Demo", true]);
+  assert.match(rejected.tooltip, /The prompt is too long\./);
+  assert.doesNotMatch(rejected.tooltip, /no usage/);
+});
+
+test("the context is the content of the window, not the sum of several steps", () => {
+  const steps = { usage: { inputTokens: 70_000, outputTokens: 300 }, context: { inputTokens: 9_000, outputTokens: 100 } };
+  const status = formatStatus({ model, result: steps }, 0, NONE);
+  assert.equal(status.text, "$(milestone) Demo 9.1K/128K ▰▱▱▱▱▱▱▱ ↑70K ↓300");
+  assert.equal(status.warning, false);
+  assert.match(status.tooltip, /9,100 of 128,000 \(7\.1 %\)/);
+});
+
+test("before the first answer, and without usage, no numbers are shown", () => {
+  assert.equal(formatStatus(undefined, 0, NONE).text, "$(milestone) Tollbridge");
+  const status = formatStatus({ model, result: {} }, 0, NONE);
+  assert.equal(status.text, "$(milestone) Demo");
+  assert.match(status.tooltip, /no usage/);
+});
+
+test("the totals of the session are a table", () => {
+  const totals = [{ model: "a/b", requests: 3, failures: 1, usage: { inputTokens: 12_345, outputTokens: 6 } }];
+  assert.match(formatTotals(totals), /\| a\/b \| 3 \(1 failed\) \| 12,345 \| – \| 6 \| – \|/);
+  assert.match(formatStatus(undefined, 0, { models: totals, accuracy: [] }).tooltip, /This session/);
+});
+
+test("the accuracy of the estimates is shown", () => {
+  const accuracy = { model: "x/demo", requests: 20, exact: 5, median: 0.004, p95: 0.021, worstUnder: -0.013, plainMedian: 0.08, plainP95: 0.2 };
+  const usage = { models: [{ model: "x/demo", requests: 20, failures: 0, usage: {} }], accuracy: [accuracy] };
+  const line = /Estimates of 20 prompts: 5 exact, median error 0\.4 %, p95 error 2\.1 %, worst undercount 1\.3 %\. Without calibration: median error 8\.0 %, p95 error 20\.0 %\./;
+  assert.match(formatUsagePage(usage), line);
+  const lastAnswer = { model: { ...model, model: "x/demo" }, result: result(10, 1) };
+  assert.match(formatStatus(lastAnswer, 0, usage).tooltip, line);
+  assert.match(formatUsagePage(NONE), /No requests yet/);
+});
