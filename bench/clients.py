@@ -22,7 +22,7 @@ def ours(url: str) -> Callable[[], int]:
     from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
 
     class _Reads(Observer):
-        def received(self, _chunk: bytes) -> None:
+        def data(self, _chunk: bytes) -> None:
             _count_read()
 
     request = ChatRequest(model="bench", messages=(Message(Role.USER, (TextPart("go"),)),))
@@ -36,7 +36,7 @@ def ours(url: str) -> Callable[[], int]:
             said += sum(len(part.text) for part in parts if isinstance(part, TextPart))
 
         async with OpenResponsesClient(url) as client:
-            await Bridge(client.watched(_Reads())).answer(request, report)
+            await Bridge(client.observed_by(_Reads())).answer(request, report)
         return said
 
     return lambda: asyncio.run(read())

@@ -15,7 +15,6 @@ from tollbridge.compat.profiles import CompatMemory, CompatStore, LearnedQuirks
 from tollbridge.compat.repairs import describe_omissions, find_repair, omitted_fields
 from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
 from tollbridge.history.answer import AnswerParts
-from tollbridge.history.content import Receiver
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
 from tollbridge.storage.worker import WRITE_TIMEOUT, wait_for_write
@@ -202,20 +201,14 @@ class PreparedRequest:
 
     def _made(self, learned: LearnedQuirks) -> NormalizedRequest:
         quirks, can = learned.quirks, self._abilities
-        target = Receiver(
-            images=quirks.images and (can is None or can.images),
-            files=quirks.files and (can is None or can.files),
-            rich_results=quirks.rich_results,
-            calls=quirks.calls,
-            reasoning=quirks.reasoning,
-            system=quirks.system != "user",
-            origin=self._origin,
-            refused=learned.refused,
-            spoken=learned.spoken,
-        )
+        if can is not None:
+            accepted = msgspec.structs.replace(
+                quirks, images=quirks.images and can.images, files=quirks.files and can.files
+            )
+            learned = msgspec.structs.replace(learned, quirks=accepted)
         reasons = self._asked.reasons or (can is not None and can.reasoning)
         asked = msgspec.structs.replace(self._asked, quirks=quirks, reasons=reasons)
-        legal = normalize_request(asked, target)
+        legal = normalize_request(asked, learned, self._origin)
         self.note(legal.changes)
         self.note(describe_omissions(omitted_fields(asked, quirks)))
         return legal

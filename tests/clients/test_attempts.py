@@ -104,13 +104,13 @@ async def test_a_server_without_a_proper_certificate_is_not_asked_again() -> Non
         writer.write(http(400, b""))
 
     async with serving(plainly) as plain, serving(saying(http(200, b"")), context) as doubtful:
-        for port, words in ((doubtful, "could not prove who it is"), (plain, "does not speak TLS")):
+        for port, words in ((doubtful, "TLS certificate verification failed"), (plain, "TLS handshake")):
             seen = Seen()
             async with OpenResponsesClient(f"https://127.0.0.1:{port}/v1", retries=QUICK) as client:
-                error = await failure(client.watched(seen))
+                error = await failure(client.observed_by(seen))
             assert isinstance(error, NetworkFailed)
             assert words in error.message
-            assert seen.asked_ == 1
+            assert seen.requests == 1
 
 
 CHAT = b'data: {"id": "c", "object": "chat.completion.chunk", "choices": [{"delta": {"content": "Hi"}}]}\n\n'
@@ -167,13 +167,13 @@ async def test_a_refusal_that_calls_itself_a_success_is_asked_again_and_told_as_
 
 class Seen(Observer):
     def __init__(self) -> None:
-        self.asked_ = 0
+        self.requests = 0
         self.waits: list[tuple[int | None, float]] = []
 
-    def asked(self, *_: Any) -> None:
-        self.asked_ += 1
+    def request(self, *_: Any) -> None:
+        self.requests += 1
 
-    def waiting(self, error: BridgeError, seconds: float) -> None:
+    def retry(self, error: BridgeError, seconds: float) -> None:
         self.waits.append((error.status, seconds))
 
 
@@ -182,14 +182,14 @@ async def test_every_wait_is_logged_and_shown_to_all_who_watch(caplog: pytest.Lo
     one, other = Seen(), Seen()
     refused = http(429, b"", {"retry-after": "0.05"})
     async with answering(refused) as server, client_of(server) as client:
-        error = await failure(client.watched(one).watched(other))
+        error = await failure(client.observed_by(one).observed_by(other))
     assert isinstance(error, RateLimited)
     assert one.waits == other.waits == [(429, 0.05)] * 2
-    assert one.asked_ == other.asked_ == 3
+    assert one.requests == other.requests == 3
     said = [record.getMessage() for record in caplog.records if record.name.startswith("tollbridge.clients")]
     assert said == [
-        "Attempt 1 failed (rate_limited, status 429); the next is in 0.1 s.",
-        "Attempt 2 failed (rate_limited, status 429); the next is in 0.1 s.",
+        "Attempt 1 failed (rate_limited, status 429); retrying in 0.1 s.",
+        "Attempt 2 failed (rate_limited, status 429); retrying in 0.1 s.",
     ]
 
 
@@ -214,4 +214,4 @@ async def test_what_was_not_understood_is_logged_in_one_line(
         except BridgeError as error:
             assert error.kind == "disconnected"  # noqa: PT017 (that it failed is not the point)
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
-    assert "Not understood, and left out of the answer: 'response.premonition' 1." in said
+    assert "Ignored unrecognised content: 'response.premonition' 1." in said

@@ -121,7 +121,7 @@ async def test_a_request_may_be_the_wire_s_own_words() -> None:
 
 async def test_what_json_cannot_say_is_an_error_before_sending() -> None:
     async with Gateway() as gateway, client_of(gateway) as client:
-        with pytest.raises(RequestError, match="cannot be sent"):
+        with pytest.raises(RequestError, match="cannot be encoded"):
             await client.create({"model": MODEL, "input": object()})
         assert not gateway.requests
 

@@ -63,7 +63,7 @@ REQUEST = ChatRequest(
 class Body(Observer):
     sent = b""
 
-    def asked(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+    def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
         self.sent = body
 
 
@@ -78,7 +78,7 @@ async def test_no_server_is_sent_one(kind: type[GatewayClient], request_: Any) -
         kind(server.url, retries=RetryPolicy(attempts=1)) as client,
     ):
         with pytest.raises(BridgeError):
-            async for _ in client.watched(seen).stream(request_):
+            async for _ in client.observed_by(seen).stream(request_):
                 pass
     for text in texts(json.loads(seen.sent)):
         text.encode()

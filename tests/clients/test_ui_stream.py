@@ -28,7 +28,7 @@ class Sent(Observer):
         self.urls: list[str] = []
         self.ids: list[Any] = []
 
-    def asked(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+    def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
         self.urls.append(url)
         self.ids.append(json.loads(body)["id"])
 
@@ -46,9 +46,9 @@ async def test_a_conversation_keeps_its_id_and_another_has_its_own() -> None:
         UiStreamClient(server.url) as other,
     ):
         for messages in (FIRST, SECOND, (Message("user", "Something else"),)):
-            await ask(client.watched(sent), *messages)  # watched anew for each turn, as programs do
-        await ask(other.watched(sent), *FIRST)
-        await ask(client.watched(sent), *FIRST, id="mine")
+            await ask(client.observed_by(sent), *messages)  # watched anew for each turn, as programs do
+        await ask(other.observed_by(sent), *FIRST)
+        await ask(client.observed_by(sent), *FIRST, id="mine")
     first, second, else_, others, mine = sent.ids
     assert first == second
     assert len({first, else_, others}) == 3
@@ -60,7 +60,7 @@ async def test_an_address_with_a_query_is_asked_as_it_is_and_kept_without_it() -
     async with answering(http(200, STREAM)) as server:
         base = server.url.removesuffix("/v1")
         async with UiStreamClient(f"{base}/api/chat/?id=7&token=secret/") as client:
-            events = await ask(client.watched(sent), *FIRST)
+            events = await ask(client.observed_by(sent), *FIRST)
             assert client.base_url == f"{base}/api/chat/"
             assert "secret" not in repr(client)
     assert isinstance(events[-1], Finished)

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tollbridge.history.content import Names, Receiver
-from tollbridge.history.tool_calls import MISSING_RESULT, valid_input
+from tollbridge.history.tool_calls import MISSING_RESULT, Names, valid_input
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     ChatRequest,
@@ -22,6 +21,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.types.quirks import Quirks
 from tollbridge.types.reasoning import PACK_MIME, Origin, is_marker, read_reasoning_pack, unbind
 from tollbridge.types.text import read_json, write_json
 
@@ -68,16 +68,18 @@ def check_results(request: ChatRequest, items: Sequence[Item], names: Names) -> 
         assert answered[call_id] == min(count, wanted[call_id])
 
 
-def check_reasoning(request: ChatRequest, target: Receiver, items: Sequence[Item], here: Origin) -> None:
+def check_reasoning(
+    request: ChatRequest, quirks: Quirks, origin: Origin | None, items: Sequence[Item], here: Origin
+) -> None:
     """The reader's own reasoning, with its proof, goes back before what it led to; nobody else's does."""
     sent = [item for item in items if item["type"] == "reasoning"]
-    if not target.reasoning:
+    if not quirks.reasoning:
         assert sent == []
         return
     proofs = {value for item in sent for value in _values(item)}
-    if target.origin is not None:
-        assert proofs <= {value for value, origin in _proofs(request) if origin == target.origin}
-    if target.calls:  # told as text, a call needs no reasoning before it
+    if origin is not None:
+        assert proofs <= {value for value, owner in _proofs(request) if owner == origin}
+    if quirks.calls:  # told as text, a call needs no reasoning before it
         for message in request.messages:
             for proof, led_to in _led(message, here):
                 assert proof in proofs

@@ -76,8 +76,7 @@ def test_a_call_that_the_gateway_refused_and_left_there_is_handed_on_too() -> No
     assert answer.take([BROKEN, LEFT]) == []
     assert answer.close() == ([ToolCallPart("c1", "read_file", {"_invalid_arguments": '{"path": "/x'})], None)
     assert answer.changes == [
-        "The arguments of a call of read_file were not JSON; they were handed on as text, for the tool to "
-        "refuse."
+        "Invalid JSON in the arguments of the call to read_file; passed to the tool as text."
     ]
 
 

@@ -13,7 +13,6 @@ from tests.history.laws import check_order, check_reasoning, check_results, is_t
 
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
-from tollbridge.history.content import Receiver
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.testing.server import Gateway
@@ -31,17 +30,18 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.reasoning import PACK_MIME, Origin
 from tollbridge.types.text import replace_surrogates, write_json
 
 HISTORIES = 5_000
 SENT = 300
-TARGETS = (
-    Receiver(origin=HERE),
-    Receiver(),
-    Receiver(images=False, files=False, origin=HERE),
-    Receiver(rich_results=False, reasoning=False),
-    Receiver(calls=False, origin=HERE),
+SERVERS: tuple[tuple[Quirks, Origin | None], ...] = (
+    (Quirks(), HERE),
+    (Quirks(), None),
+    (Quirks(images=False, files=False), HERE),
+    (Quirks(rich_results=False, reasoning=False), None),
+    (Quirks(calls=False), HERE),
 )
 
 
@@ -50,11 +50,11 @@ def requests(seed: int, count: int, maker: Maker | None = None) -> list[ChatRequ
     return [maker.request() for _ in range(count)]
 
 
-@pytest.mark.parametrize("seed", range(len(TARGETS)))
+@pytest.mark.parametrize("seed", range(len(SERVERS)))
 def test_any_history_becomes_a_request_that_a_strict_server_accepts(seed: int) -> None:
-    target = TARGETS[seed]
-    for request in requests(seed, HISTORIES // len(TARGETS)):
-        made = normalize_request(request, target)
+    quirks, origin = SERVERS[seed]
+    for request in requests(seed, HISTORIES // len(SERVERS)):
+        made = normalize_request(request, LearnedQuirks(quirks), origin)
         body = as_read(encode_request(made.request))
         check_schema(body)
         check_rules(body["input"])
@@ -62,18 +62,18 @@ def test_any_history_becomes_a_request_that_a_strict_server_accepts(seed: int) -
         read_tools(body.get("tools"))
         items = read_input(body["input"])
         check_conversation(items, [f"input[{n}]" for n in range(len(items))])
-        check_nothing_lost(request, target, made, body)
+        check_nothing_lost(request, quirks, made, body)
         check_order(request, body["input"])
-        check_reasoning(request, target, body["input"], HERE)
-        if target.calls:
+        check_reasoning(request, quirks, origin, body["input"], HERE)
+        if quirks.calls:
             check_results(request, body["input"], made.names)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_legal_already_is_not_changed_again(seed: int) -> None:
     for request in requests(100 + seed, 100):
-        once = normalize_request(request, Receiver(origin=HERE)).request
-        twice = normalize_request(once, Receiver(origin=HERE))
+        once = normalize_request(request, origin=HERE).request
+        twice = normalize_request(once, origin=HERE)
         assert twice.request == once
         assert twice.changes == ()
 
@@ -84,7 +84,7 @@ def as_read(body: dict[str, Any]) -> Any:
 
 
 def check_nothing_lost(
-    request: ChatRequest, target: Receiver, made: NormalizedRequest, body: dict[str, Any]
+    request: ChatRequest, quirks: Quirks, made: NormalizedRequest, body: dict[str, Any]
 ) -> None:
     said = "\n".join(texts(body["input"]))
     sent_files = "\n".join(urls(body["input"]))
@@ -93,19 +93,19 @@ def check_nothing_lost(
             case TextPart(text):
                 assert replace_surrogates(text).strip() in said
             case DataPart(data, mime) if mime != PACK_MIME:
-                check_file(data, mime, said, sent_files, target)
+                check_file(data, mime, said, sent_files, quirks)
             case ToolCallPart(_, name, given):
                 assert made.names.out(name) in said
                 check_input(given, said)
 
 
-def check_file(data: bytes, label: str, said: str, sent_files: str, target: Receiver) -> None:
+def check_file(data: bytes, label: str, said: str, sent_files: str, quirks: Quirks) -> None:
     """Its words, its bytes, or a note that says how large it was and why it is not there."""
     mime = detect_mime(data, label)
     if mime.startswith(("text/", "application/json")) and is_text(data):
         assert data.decode().strip() in said
-    elif not data or not (target.images if mime.startswith("image/") else target.files):
-        assert f"{len(data):,} bytes, left out: " in said
+    elif not data or not (quirks.images if mime.startswith("image/") else quirks.files):
+        assert f"{len(data):,} bytes, removed: " in said
     else:
         assert b64encode(data).decode() in sent_files
 

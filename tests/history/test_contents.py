@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tollbridge.history.content import Changes, Receiver, valid_content
+from tollbridge.history.content import Changes, valid_content
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.testing.strict import check_rules, check_schema
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, TextPart, ToolResultPart
+from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.text import MAX_FILE_DATA, MAX_IMAGE_URL, MAX_TEXT
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def content(part: TextPart | DataPart, **target: Any) -> tuple[list[TextPart | DataPart], Changes]:
+def content(
+    part: TextPart | DataPart, *, images: bool = True, files: bool = True
+) -> tuple[list[TextPart | DataPart], Changes]:
     changes = Changes()
-    return valid_content(part, Receiver(**target), changes), changes
+    return valid_content(part, LearnedQuirks(Quirks(images=images, files=files)), changes), changes
 
 
 def test_images_are_notes_where_the_model_takes_none() -> None:
     [note], changes = content(DataPart(PNG, "image/jpeg"), images=False)
-    assert note == TextPart("[image, image/png, 8 bytes, left out: the model takes no images]")
-    assert changes.sentences == ("An image (image/png, 8 bytes) was left out: the model takes no images.",)
+    assert note == TextPart("[image, image/png, 8 bytes, removed: the model does not accept images]")
+    assert changes.sentences == ("Removed an image (image/png, 8 bytes): the model does not accept images.",)
     assert changes.counts == {"image": 1}
 
 
 def test_files_are_notes_where_the_model_takes_none() -> None:
     [note], _ = content(DataPart(b"%PDF-1", "application/pdf"), files=False)
-    assert note == TextPart("[file, application/pdf, 6 bytes, left out: the model takes no files]")
+    assert note == TextPart("[file, application/pdf, 6 bytes, removed: the model does not accept files]")
 
 
 @pytest.mark.parametrize("mime", ["text/plain", "application/json", "image/svg+xml", "application/xml"])
@@ -56,7 +57,7 @@ def test_what_is_larger_than_the_wire_takes_is_a_note_and_what_just_fits_is_sent
     assert content(fits)[0] == [fits]
     [note], changes = content(DataPart(start.ljust(most + 1, b"\0"), mime))
     assert isinstance(note, TextPart)
-    assert f"larger than the {limit // 2**20} MiB" in note.text
+    assert f"larger than the limit of {limit // 2**20} MiB" in note.text
     assert changes.counts.total() == 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.history.content import CallIds, Names, is_valid_name
+from tollbridge.history.tool_calls import CallIds, Names, is_valid_name
 
 NAMES = st.text(max_size=80) | st.sampled_from(["a b", "a_b", "a/b", "a" * 70, "a" * 71, ""])
 
@@ -30,13 +30,13 @@ def test_a_name_the_model_made_up_stays() -> None:
 
 @given(st.lists(NAMES, max_size=12))
 def test_ids_are_given_out_once(ids: list[str]) -> None:
-    giving = CallIds(ids)
-    given_out = [giving.give(id_) for id_ in ids]
-    assert len(set(given_out)) == len(ids)
-    assert all(map(is_valid_name, given_out))
+    call_ids = CallIds(ids)
+    assigned = [call_ids.assign(id_) for id_ in ids]
+    assert len(set(assigned)) == len(ids)
+    assert all(map(is_valid_name, assigned))
 
 
 def test_the_first_owner_keeps_a_legal_id() -> None:
-    giving = CallIds(["call_0", "call_0"])
-    assert giving.give("call_0") == "call_0"
-    assert giving.give("call_0") != "call_0"
+    ids = CallIds(["call_0", "call_0"])
+    assert ids.assign("call_0") == "call_0"
+    assert ids.assign("call_0") != "call_0"

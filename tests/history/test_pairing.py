@@ -52,19 +52,19 @@ def test_words_between_two_calls_come_between_their_results() -> None:
 def test_a_call_without_a_result_gets_a_stand_in_that_says_so() -> None:
     made, changes = pair(assistant(CALL), user(HI))
     assert made == [assistant(CALL), user(STAND_IN, HI)]
-    assert changes == ("A call of weather had no result; a stand-in says so.",)
+    assert changes == ("Added a placeholder result for a call to weather.",)
 
 
 def test_a_result_without_a_call_is_kept_as_text() -> None:
     made, changes = pair(user(SUN, HI))
     assert made == [user(TextPart(ORPHAN_RESULT), TextPart("sun"), HI)]
-    assert changes == ("A tool result without its call was kept as text.",)
+    assert changes == ("Converted a tool result without a call to text.",)
 
 
 def test_a_result_that_came_first_is_put_after_its_call_and_not_told_twice() -> None:
     made, changes = pair(user(SUN), assistant(CALL), user(HI))
     assert made == [assistant(CALL), user(SUN, HI)]
-    assert changes == ("A result of weather stood before its call.",)
+    assert changes == ("Moved the result of weather after its call.",)
 
 
 def test_a_second_result_of_one_call_is_not_lost() -> None:
@@ -83,7 +83,7 @@ def test_an_id_that_is_used_in_every_turn_is_made_one_for_each_and_keeps_its_res
     assert new_id != "c1"
     assert made[:2] == [assistant(CALL), user(SUN)]
     assert made[3] == user(ToolResultPart(new_id, RAIN.parts))
-    assert changes == ("The id of a call of weather was replaced: it was used, or not legal.",)
+    assert changes == ("Replaced an invalid or duplicate call ID (weather).",)
 
 
 def test_of_two_calls_with_one_id_the_later_unanswered_one_is_meant() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tollbridge.history.content import Receiver
-from tollbridge.history.normalize import LONE, NormalizedRequest, normalize_request
+from tollbridge.history.normalize import UNFOLLOWED, NormalizedRequest, normalize_request
 from tollbridge.history.reasoning import DUPLICATE, FOREIGN, REFUSED, STALE, UNPROVEN, UNWANTED
 from tollbridge.types.messages import (
     ChatRequest,
@@ -18,6 +17,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.reasoning import PACK_MIME, Origin, ReasoningBlock, ReasoningPack, bind, digest
 from tollbridge.types.text import write_json
 
@@ -31,12 +31,11 @@ def thought(proof: dict[str, Any] | None = None, origin: Origin = HERE, text: st
     return ThinkingPart(text, "rs_1", bind(origin, proof))
 
 
-def made(*parts: Part, **target: Any) -> NormalizedRequest:
+def made(*parts: Part, refused: frozenset[str] = frozenset(), reasoning: bool = True) -> NormalizedRequest:
     """After a question, an answer of these parts, and the result of its call."""
     messages = (HI, Message(Role.ASSISTANT, parts), Message(Role.USER, (RESULT,)))
-    return normalize_request(
-        ChatRequest(model="m", messages=messages), Receiver(**{"origin": HERE, **target})
-    )
+    learned = LearnedQuirks(Quirks(reasoning=reasoning), refused)
+    return normalize_request(ChatRequest(model="m", messages=messages), learned, HERE)
 
 
 def thoughts(done: NormalizedRequest) -> list[ThinkingPart]:
@@ -75,14 +74,14 @@ def test_a_server_that_takes_none_gets_none() -> None:
 def test_plain_reasoning_helps_through_one_question() -> None:
     assert thoughts(made(thought(), CALL)) == [thought()]
     messages = (HI, Message(Role.ASSISTANT, (thought(), TextPart("Hello."))), HI)
-    done = normalize_request(ChatRequest(model="m", messages=messages), Receiver(origin=HERE))
+    done = normalize_request(ChatRequest(model="m", messages=messages), origin=HERE)
     assert thoughts(done) == []
     assert done.changes == (STALE,)
 
 
 def test_a_thought_that_stands_there_twice_is_sent_once() -> None:
     answer = Message(Role.ASSISTANT, (thought(SEALED), TextPart("Hello.")))
-    done = normalize_request(ChatRequest(model="m", messages=(HI, answer, answer, HI)), Receiver(origin=HERE))
+    done = normalize_request(ChatRequest(model="m", messages=(HI, answer, answer, HI)), origin=HERE)
     assert thoughts(done) == [thought(SEALED)]
     assert done.changes == (DUPLICATE,)
     assert thoughts(made(thought(SIGNED), TextPart("Hello."), thought(SIGNED), CALL)) == [thought(SIGNED)]
@@ -91,7 +90,7 @@ def test_a_thought_that_stands_there_twice_is_sent_once() -> None:
 def test_thoughts_that_are_alike_and_not_named_stay_in_their_answers() -> None:
     answer = Message(Role.ASSISTANT, (thought(SIGNED), TextPart("Hello.")))
     messages = (HI, answer, HI, answer, HI)
-    done = normalize_request(ChatRequest(model="m", messages=messages), Receiver(origin=HERE))
+    done = normalize_request(ChatRequest(model="m", messages=messages), origin=HERE)
     assert thoughts(done) == [thought(SIGNED)] * 2
     assert done.changes == ()
 
@@ -102,9 +101,9 @@ def test_a_thought_without_words_or_proof_is_nothing() -> None:
 
 def test_reasoning_that_leads_to_nothing_is_left_out() -> None:
     messages = (HI, Message(Role.ASSISTANT, (thought(SEALED),)), HI)
-    done = normalize_request(ChatRequest(model="m", messages=messages), Receiver(origin=HERE))
+    done = normalize_request(ChatRequest(model="m", messages=messages), origin=HERE)
     assert thoughts(done) == []
-    assert done.changes == (LONE,)
+    assert done.changes == (UNFOLLOWED,)
 
 
 def test_streamed_pieces_are_one_thought_with_the_proof_that_came_last() -> None:
@@ -136,7 +135,7 @@ def test_what_the_marker_carries_stands_for_thoughts_an_editor_ran_together() ->
         Message(Role.ASSISTANT, (thought(SIGNED, text="One.Two."), CALL, other, pack(*blocks))),
         Message(Role.USER, (RESULT, ToolResultPart("c2", "ok"))),
     )
-    done = normalize_request(ChatRequest(model="m", messages=messages), Receiver(origin=HERE))
+    done = normalize_request(ChatRequest(model="m", messages=messages), origin=HERE)
     parts = [part for message in done.request.messages for part in message.parts]
     kinds = [part.text if isinstance(part, ThinkingPart) else type(part).__name__ for part in parts]
     assert kinds == [

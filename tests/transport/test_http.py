@@ -70,7 +70,7 @@ async def test_a_server_that_never_answers_runs_out_of_the_idle_time() -> None:
     async with serving(silent) as port:
         error = await failure(f"http://127.0.0.1:{port}/", HttpClient(Timeouts(LONG, 0.2, LONG)))
     assert isinstance(error, TimedOut)
-    assert "went silent" in error.message
+    assert "(idle timeout)" in error.message
 
 
 async def test_a_server_that_stops_in_the_middle_runs_out_of_the_idle_time() -> None:
@@ -86,7 +86,7 @@ async def test_a_server_that_stops_in_the_middle_runs_out_of_the_idle_time() -> 
     ):
         chunks = reply.chunks()
         assert await anext(chunks) == b"abc"
-        with pytest.raises(TimedOut, match="went silent"):
+        with pytest.raises(TimedOut, match="idle timeout"):
             await anext(chunks)
 
 
@@ -94,7 +94,7 @@ async def test_a_server_that_drips_is_not_idle_but_runs_out_of_the_total_time() 
     async with serving(dripping) as port:
         error = await failure(f"http://127.0.0.1:{port}/", HttpClient(Timeouts(LONG, 0.2, 0.6)))
     assert isinstance(error, TimedOut)
-    assert "took longer than the time it was given" in error.message
+    assert "exceeded the total timeout (0.6 s)" in error.message
 
 
 async def test_without_a_total_time_a_slow_answer_may_take_longer_than_the_idle_time() -> None:
@@ -103,7 +103,7 @@ async def test_without_a_total_time_a_slow_answer_may_take_longer_than_the_idle_
         HttpClient(Timeouts(LONG, 0.2)) as client,
         client.send("GET", f"http://127.0.0.1:{port}/", AUTH) as reply,
     ):
-        assert len(await reply.start(15)) == 15  # 0.3 s of dripping
+        assert len(await reply.read_start(15)) == 15  # 0.3 s of dripping
 
 
 # --- no connection -----------------------------------------------------------------------------------------
@@ -112,13 +112,14 @@ async def test_without_a_total_time_a_slow_answer_may_take_longer_than_the_idle_
 async def test_nobody_listens() -> None:
     error = await failure(f"http://127.0.0.1:{unused_port()}/", HttpClient())
     assert isinstance(error, NetworkFailed)
-    assert "No connection to 127.0.0.1 could be made: connect" in error.message
+    assert "Could not connect to 127.0.0.1:" in error.message
+    assert ": connect" in error.message  # "connection refused", or "connect call failed"
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", f"{'a' * 70}.test", "two..dots"])
 async def test_a_name_that_nobody_knows_is_told(host: str) -> None:
     error = await failure(f"https://{host}/v1", HttpClient(Timeouts(connect=3)))
-    assert error == NetworkFailed(f"The name {host} could not be found.")
+    assert error == NetworkFailed(f"Could not resolve host {host}.")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ async def test_a_body_larger_than_the_limit_is_an_error_that_names_the_limit() -
         async with client.send("GET", f"http://127.0.0.1:{port}/", AUTH) as reply:
             assert len(await reply.read(2000)) == 2000
         async with client.send("GET", f"http://127.0.0.1:{port}/", AUTH) as reply:
-            assert await reply.start(5) == b"xxxxx"
+            assert await reply.read_start(5) == b"xxxxx"
 
 
 # --- where a key may travel --------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ def test_https_and_this_machine_may_have_the_key(url: str) -> None:
     ],
 )
 def test_plain_http_to_another_machine_is_refused_unless_allowed(url: str) -> None:
-    with pytest.raises(RequestError, match="plain http"):
+    with pytest.raises(RequestError, match="unencrypted HTTP"):
         check_url(url)
     assert check_url(url, allow_http=True).host
 
@@ -210,7 +211,7 @@ def test_an_address_with_a_password_in_it_is_refused_and_not_repeated(url: str) 
     "url", ["", "example.com/v1", "ftp://example.com", "https://", "http://[", KEY, "file:///x"]
 )
 def test_what_is_no_address_is_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(RequestError, match="must look like https://host/v1") as caught:
+    with pytest.raises(RequestError, match="Expected something like https://host/v1") as caught:
         check_url(url)
     assert KEY not in str(caught.value)
 
@@ -236,7 +237,8 @@ async def test_a_redirect_to_another_host_is_refused_and_nothing_arrives_there()
     async with Gateway(scenario="redirect-elsewhere", api_key=KEY) as gateway:
         error = await failure(f"{gateway.url}/models", HttpClient())
         assert isinstance(error, NetworkFailed)
-        assert "to localhost, and the key does not travel there" in error.message
+        assert "to another origin (http://localhost:" in error.message
+        assert "to which the API key is not sent" in error.message
         assert error.status == 307
         assert len(gateway.requests) == 1
 
@@ -259,7 +261,7 @@ async def test_any_redirect_of_a_look_up_is_followed_within_the_host(status: int
 async def test_a_redirect_that_would_lose_the_question_is_refused(status: int) -> None:
     async with serving(saying(moved(status, "/there"))) as port:
         error = await failure(f"http://127.0.0.1:{port}/", HttpClient(), "POST")
-    assert f"to /there with HTTP {status}, by which the question would be lost" in error.message
+    assert f"to /there with HTTP {status}; the request body would be dropped" in error.message
 
 
 @pytest.mark.parametrize(
@@ -338,16 +340,16 @@ async def test_names_that_need_no_proxy_go_without_one(
 async def test_a_proxy_of_a_kind_we_do_not_speak_is_refused(proxy: str) -> None:
     error = await failure("https://gateway.test/", HttpClient(proxy=proxy))
     assert isinstance(error, RequestError)
-    assert "must begin with http:// or https://, not socks" in error.message.lower()
+    assert "must start with http:// or https://, not socks" in error.message.lower()
     assert "pw-secret" not in error.message
 
 
 async def test_a_proxy_that_is_away_or_says_no_is_told_apart_from_the_gateway() -> None:
     error = await failure("https://gateway.test/", HttpClient(proxy=f"http://127.0.0.1:{unused_port()}"))
-    assert error == NetworkFailed("The proxy on the way to gateway.test could not be used.")
+    assert error == NetworkFailed("Could not connect to gateway.test through the proxy.")
     async with serving(Proxy()) as port:
         error = await failure("https://gateway.test/", HttpClient(proxy=f"http://127.0.0.1:{port}"))
-    assert error == NetworkFailed("The proxy on the way to gateway.test could not be used.")
+    assert error == NetworkFailed("Could not connect to gateway.test through the proxy.")
 
 
 # --- TLS ---------------------------------------------------------------------------------------------------
@@ -375,7 +377,7 @@ async def test_a_certificate_nobody_vouches_for_is_refused_and_the_key_not_sent(
     async with serving(handle, server_side(authority, "127.0.0.1")) as port:
         error = await failure(f"https://127.0.0.1:{port}/", HttpClient())
     assert isinstance(error, NetworkFailed)
-    assert "could not prove who it is: its TLS certificate is not trusted" in error.message
+    assert "TLS certificate verification failed for 127.0.0.1 (" in error.message
     assert seen in ([], [b""])
 
 
@@ -396,7 +398,7 @@ async def test_an_authority_the_machine_trusts_is_trusted(trusted: trustme.CA) -
 async def test_a_certificate_for_another_name_is_refused(trusted: trustme.CA) -> None:
     async with serving(saying(OK), server_side(trusted, "other.test")) as port:
         error = await failure(f"https://127.0.0.1:{port}/", HttpClient())
-    assert "could not prove who it is" in error.message
+    assert "TLS certificate verification failed" in error.message
 
 
 async def test_tls_goes_through_a_proxy_and_the_proxy_sees_no_key(trusted: trustme.CA) -> None:
@@ -415,7 +417,7 @@ async def test_https_spoken_to_a_plain_server_is_told_as_that() -> None:
 
     async with serving(handle) as port:
         error = await failure(f"https://127.0.0.1:{port}/", HttpClient(Timeouts(connect=2)))
-    assert error == NetworkFailed("127.0.0.1 does not speak TLS as it should. Is it an http:// address?")
+    assert error == NetworkFailed("TLS handshake with 127.0.0.1 failed. Did you mean http://?")
 
 
 # --- the client itself -------------------------------------------------------------------------------------

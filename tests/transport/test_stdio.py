@@ -67,7 +67,7 @@ def test_what_several_threads_write_does_not_mix_and_keeps_its_order(wire: Wire)
 def test_who_writes_waits_while_the_line_is_long_and_who_reads_does_not(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stdio, "LONG_BYTES", 100_000)
+    monkeypatch.setattr(stdio, "QUEUE_WAIT_BYTES", 100_000)
     wire.stdio.write(bytes(200_000))  # more than a pipe holds
     through = Event()
 
@@ -84,7 +84,7 @@ def test_who_writes_waits_while_the_line_is_long_and_who_reads_does_not(
 
 
 def test_an_editor_that_never_reads_is_given_up(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdio, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(stdio, "QUEUE_LIMIT_BYTES", 100_000)
     wire.stdio.write(bytes(200_000), wait=False)
     with pytest.raises(BrokenPipeError):
         wire.stdio.write(b"one more", wait=False)

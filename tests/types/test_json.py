@@ -71,7 +71,7 @@ def test_read_only_mappings_are_objects_also_deep_inside() -> None:
 
 @pytest.mark.parametrize("value", [object(), {"a": object()}, {"odd": "\ud800", "a": object()}, {(1, 2): 3}])
 def test_what_json_cannot_say_is_a_value_error_that_names_it(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"(object|tuple) is nothing JSON can say"):
+    with pytest.raises(ValueError, match=r"(object|tuple) is not JSON serializable"):
         write_json(value)
 
 

@@ -63,14 +63,14 @@ def test_any_of_the_parts_may_be_a_string() -> None:
     ],
 )
 def test_what_is_no_part_is_refused_by_name(given: Any, named: str) -> None:
-    with pytest.raises(RequestError, match=f"Message.* no {named}"):
+    with pytest.raises(RequestError, match=f"Message.* not {named}"):
         Message(Role.USER, given)
-    with pytest.raises(RequestError, match=f"ToolResultPart.* no {named}"):
+    with pytest.raises(RequestError, match=f"ToolResultPart.* not {named}"):
         ToolResultPart("c", given)
 
 
 def test_a_tool_s_result_holds_no_calls() -> None:
-    with pytest.raises(RequestError, match="no ToolCallPart"):
+    with pytest.raises(RequestError, match="not ToolCallPart"):
         ToolResultPart("c", cast(Any, (ToolCallPart("d", "f", {}),)))
 
 

@@ -128,7 +128,9 @@ class TurnRunner:
         self._connection = connection
         # What stands behind anyone's chat endpoint is nobody's to learn.
         self._toll = None if connection.way == "ui-stream" else toll
-        self._client = connection.client if screen is None else connection.client.watched(_Patience(screen))
+        self._client = (
+            connection.client if screen is None else connection.client.observed_by(_Patience(screen))
+        )
         self._gateway: StreamClient = self._client
         self._screen = screen
         self._clock = clock
@@ -172,7 +174,7 @@ class TurnRunner:
         self, request: ChatRequest, known: ModelFacts, recorder: Recorder, tracker: UsageTracker | None
     ) -> None:
         async with recorder.tape(request, learned=known.learned, abilities=known.abilities) as tape:
-            self._gateway = self._client.watched(tape)
+            self._gateway = self._client.observed_by(tape)
             self._turn = turn = await self._answer(request, known, tape.heard(self.parts.extend), tracker)
             tape.finished(turn.finish_reason, turn.usage)
             if self._screen is not None:
@@ -224,7 +226,7 @@ class _Patience(Observer):
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
-    def waiting(self, error: BridgeError, seconds: float) -> None:
+    def retry(self, error: BridgeError, seconds: float) -> None:
         if seconds < LONG_WAIT:
             return
         said = f"The gateway answered {error.status}" if error.status else error.message.rstrip(".")

@@ -1,4 +1,4 @@
-"""One answer as an editor gets it: its own names, calls it can answer, reasoning it can bring back."""
+"""Convert the events of an answer to message parts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,19 @@ from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, To
 from tollbridge.types.reasoning import Origin
 from tollbridge.types.text import replace_surrogates, write_json
 
-# SECTION Events to the parts an editor shows.
-
 CITATION = "application/vnd.vscode.citation+json"
 LINK = "text/uri-list"
 
 
 def parts_from_events(events: Iterable[Event], *, reasoning: bool = True) -> list[Part]:
-    """What an editor shows of these events. Calls it may not run, and endings, are not shown."""
+    """Convert events to the parts that an editor displays.
+
+    Tool calls that are not offered, corrections of displayed text, and endings have no part.
+
+    Args:
+        events: The events of an answer, or of a piece of it.
+        reasoning: Whether to include thinking parts.
+    """
     parts: list[Part] = []
     for event in events:
         match event:
@@ -52,44 +57,72 @@ def parts_from_events(events: Iterable[Event], *, reasoning: bool = True) -> lis
                         ToolCallPart(event.call_id, event.name, _arguments(event.input), event.metadata)
                     )
             case File():
-                parts.append(_file(event))
+                parts.append(_file_part(event))
             case Source():
-                parts.append(DataPart(write_json(_cited(event)).encode(), CITATION))
+                parts.append(DataPart(write_json(_citation(event)).encode(), CITATION))
             case Data():
                 mime = f"application/vnd.vercel.{event.name.removeprefix('data-')}+json"
                 parts.append(DataPart(write_json(event.value).encode(), mime, event.id))
-            case Corrected() | Finished() | Failed():  # an editor cannot unsay
+            case Corrected() | Finished() | Failed():
                 pass
             case _:
                 assert_never(event)
     return parts
 
 
-def _arguments(given: Any) -> dict[str, Any]:
-    """An editor's tools take an object. A custom tool's input is free text, and may be empty."""
-    if given is None:
+def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Join the pieces of a streamed answer to the parts of one assistant message.
+
+    Adjacent texts are joined, and so are thinking parts with the same id, up to the one that has metadata.
+    Data parts are dropped: files that a model generated are not sent back.
+    """
+    joined: list[Part] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        match part, last:
+            case TextPart(text), TextPart(before):
+                joined[-1] = TextPart(before + text)
+            case ThinkingPart(), ThinkingPart(before, id_, None) if part.id == id_:
+                joined[-1] = ThinkingPart(before + part.text, id_, part.metadata)
+            case ((TextPart() | ThinkingPart() | ToolCallPart()), _):
+                joined.append(part)
+            case DataPart(), _:
+                pass
+    return tuple(joined)
+
+
+def _arguments(value: Any) -> dict[str, Any]:
+    """Convert a call's input to an object, which editors require. The input of a custom tool is text."""
+    if value is None:
         return {}
-    return given if isinstance(given, dict) else {"input": given}
+    return value if isinstance(value, dict) else {"input": value}
 
 
-def _file(file: File) -> DataPart:
+def _file_part(file: File) -> DataPart:
     if file.data is not None:
         return DataPart(file.data, display_mime(file.data, file.mime), file.name)
     return DataPart(replace_surrogates(file.url or "").encode(), LINK, file.name)
 
 
-def _cited(source: Source) -> dict[str, object]:
-    names = {"sourceId": source.id, "url": source.url, "title": source.title}
-    names |= {"mediaType": source.mime, "filename": source.filename}
-    return {"type": "citation", **{name: value for name, value in names.items() if value is not None}}
-
-
-# SECTION One answer as an editor gets it: its own names, calls it can answer, reasoning it can bring back.
+def _citation(source: Source) -> dict[str, object]:
+    fields = {"sourceId": source.id, "url": source.url, "title": source.title}
+    fields |= {"mediaType": source.mime, "filename": source.filename}
+    return {"type": "citation", **{name: value for name, value in fields.items() if value is not None}}
 
 
 class AnswerParts:
-    """Belongs to one answer. `name` gives a tool the name its editor knows; `origin` is who answers; `tools`
-    are the editor's own, where that is known: a backend may have others."""
+    """Converts the events of one answer to parts, with tool names restored and reasoning marked.
+
+    Args:
+        name: Returns the caller's name of a tool for the name that was sent.
+        origin: The model and gateway that answer. With an origin, reasoning is marked with it, and `close`
+            returns a reasoning pack.
+        reasoning: Whether to include thinking parts.
+        tools: The names of the caller's tools, if known. A backend can have others.
+
+    Attributes:
+        changes: Sentences about tool calls that were changed.
+    """
 
     def __init__(
         self,
@@ -101,66 +134,83 @@ class AnswerParts:
     ) -> None:
         self._tools = tools
         self._reasoning = reasoning
-        self._name = name or (lambda given: given)
-        self._carrying = ReasoningPacker(origin) if origin is not None else None
+        self._original_name = name or (lambda sent: sent)
+        self._packer = ReasoningPacker(origin) if origin is not None else None
         self._withheld: dict[str, ToolCall] = {}
         self._invalid: tuple[str, ...] = ()
         self.changes: list[str] = []
 
     def take(self, events: Iterable[Event]) -> list[Part]:
-        found = [self._renamed(event) for event in events]
-        for event in found:
+        """Convert the next events of the answer."""
+        renamed = [self._rename(event) for event in events]
+        for event in renamed:
             if isinstance(event, ToolCall) and not event.offered:
                 self._withheld[event.call_id] = event
             elif isinstance(event, Finished):
                 self._invalid = event.invalid
-        return self._parts(found)
+        return self._parts(renamed)
 
     def close(self, error: BridgeError | None = None) -> tuple[list[Part], BridgeError | None]:
-        """What is left to tell, and the failure that remains. A call whose arguments make no sense is none:
-        the editor's loop gets it, its tool refuses it, and the model reads why."""
+        """End the answer.
+
+        Tool calls with invalid arguments are passed to the caller, whose tool rejects them, so that the model
+        sees the reason. They are not a failure of the answer.
+
+        Args:
+            error: The error with which the answer ended.
+
+        Returns:
+            The remaining parts, and the error unless it was resolved.
+        """
         parts: list[Part] = []
-        error = error or self._refused()
-        if isinstance(error, BrokenCall) and all(self._is_for_the_editor(call_id) for call_id in error.calls):
-            calls: list[Event] = [self._handed_on(self._withheld[call_id]) for call_id in error.calls]
+        error = error or self._rejected_calls()
+        if isinstance(error, BrokenCall) and all(self._can_pass_on(call_id) for call_id in error.calls):
+            calls: list[Event] = [self._offer(self._withheld[call_id]) for call_id in error.calls]
             parts = self._parts(calls)
             error = None
-        if self._carrying is not None and error is None:
-            parts += self._carrying.close()
+        if self._packer is not None and error is None:
+            parts += self._packer.close()
         return parts, error
 
     def _parts(self, events: list[Event]) -> list[Part]:
-        found = events if self._carrying is None else self._carrying.take(events)
-        return parts_from_events(found, reasoning=self._reasoning)
+        marked = events if self._packer is None else self._packer.take(events)
+        return parts_from_events(marked, reasoning=self._reasoning)
 
-    def _renamed(self, event: Event) -> Event:
-        if not isinstance(event, ToolCall) or self._name(event.name) == event.name:
+    def _rename(self, event: Event) -> Event:
+        if not isinstance(event, ToolCall) or self._original_name(event.name) == event.name:
             return event
-        return ToolCall(event.call_id, self._name(event.name), event.input, event.offered, event.metadata)
+        name = self._original_name(event.name)
+        return ToolCall(event.call_id, name, event.input, event.offered, event.metadata)
 
-    def _refused(self) -> BrokenCall | None:
-        """The backend refused calls, and the turn ended there: somebody must tell the model."""
+    def _rejected_calls(self) -> BrokenCall | None:
+        """Return an error if the backend rejected calls and ended the answer without telling the model."""
         names = [self._withheld[call_id].name for call_id in self._invalid if call_id in self._withheld]
         if not names:
             return None
-        problem = (
-            f"The model made a call of {names[0]} that makes no sense to the gateway. Ask it to try again."
-        )
-        return BrokenCall(problem, calls=tuple(self._invalid))
+        message = f"The gateway rejected the model's call to {names[0]}. Ask the model to try again."
+        return BrokenCall(message, calls=tuple(self._invalid))
 
-    def _is_for_the_editor(self, call_id: str) -> bool:
-        """Whether its loop can answer: the call has a name, and is not of a tool of the backend's own."""
+    def _can_pass_on(self, call_id: str) -> bool:
+        """Return whether the caller can answer a call: it has a name and is not for a tool of the backend."""
         call = self._withheld.get(call_id)
         if call is None or not call.name:
             return False
         return call_id not in self._invalid or self._tools is None or call.name in self._tools
 
-    def _handed_on(self, call: ToolCall) -> ToolCall:
-        """A text may be mended; what the gateway could read and refused is never run as it is."""
-        text = call.input if isinstance(call.input, str) else write_json(call.input)
-        given = repair_arguments(text) if isinstance(call.input, str) else None
-        problem = "were not JSON" if isinstance(call.input, str) else "were refused by the gateway"
-        done = "mended" if given is not None else "handed on as text, for the tool to refuse"
-        self.changes.append(f"The arguments of a call of {call.name} {problem}; they were {done}.")
-        given = wrap_arguments(text) if given is None else given
-        return ToolCall(call.call_id, call.name, given, metadata=call.metadata)
+    def _offer(self, call: ToolCall) -> ToolCall:
+        """Return a call that the caller can run, with its arguments repaired or wrapped.
+
+        Only text is repaired. Arguments that the gateway could parse and rejected are never run as they are.
+        """
+        if isinstance(call.input, str):
+            text, arguments = call.input, repair_arguments(call.input)
+            problem = f"Invalid JSON in the arguments of the call to {call.name}"
+        else:
+            text, arguments = write_json(call.input), None
+            problem = f"The gateway rejected the arguments of the call to {call.name}"
+        if arguments is None:
+            arguments, action = wrap_arguments(text), "passed to the tool as text"
+        else:
+            action = "repaired"
+        self.changes.append(f"{problem}; {action}.")
+        return ToolCall(call.call_id, call.name, arguments, metadata=call.metadata)

@@ -196,7 +196,7 @@ class Handlers:
             request = apply_settings(decoded.request, self._clients.settings, account.base_url)
             learned = self._lessons.recall(gateway.client.base_url, request.model)
             async with self._tape(request, params, learned, model) as tape:
-                client = gateway.client if tape is None else gateway.client.watched(tape)
+                client = gateway.client if tape is None else gateway.client.observed_by(tape)
                 tell = _reporting(report, params.model)
                 payer = BillingAccount("editor", client.base_url)
                 toll = self._toll(gateway, params.model)
