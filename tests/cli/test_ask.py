@@ -69,7 +69,7 @@ async def test_what_the_settings_say_a_model_cannot_do_is_not_asked_of_it_and_to
         said = json.loads((await ask(gateway, "hello", *image, "--json", TOLLBRIDGE_CONFIG=config)).out)
         bodies = [json.dumps(each.body) for each in gateway.requests]
     told = ": the model does not accept images."
-    assert [("data:image" in body, "left out" in body) for body in bodies] == [(False, True)] * 2
+    assert [("data:image" in body, "removed: " in body) for body in bodies] == [(False, True)] * 2
     assert f"{told}]\n" in result.err
     assert told not in result.out
     assert [change.endswith(told) for change in said["changes"]] == [True]

@@ -68,7 +68,7 @@ class Answer(msgspec.Struct, frozen=True):
                 {"call_id": call.call_id, "name": call.name, "input": call.input, "offered": call.offered}
                 for call in self.tool_calls
             ],
-            "parts": msgspec.to_builtins(self.parts),
+            "parts": msgspec.to_builtins(list(self.parts)),
             "usage": None if self.usage is None else self.usage.to_dict(),
             "finish_reason": self.finish_reason,
             "response_id": self.response_id,

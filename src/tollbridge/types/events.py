@@ -186,6 +186,6 @@ def empty_answer_error(finished: Finished, limit: int | None = None) -> BridgeEr
     if finished.reason == "length":
         advice = "Use a model with a larger output limit"
         if limit is not None:
-            advice = f"Increase max_output_tokens (now {limit:,})"
+            advice = f"Increase max_output_tokens ({limit:,})"
         return InvalidRequest(f"{reason} No output was produced. {advice}.")
     return ServerFailed(f"{reason} The answer is empty. Try again.")
