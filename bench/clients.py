@@ -22,7 +22,7 @@ def ours(url: str) -> Callable[[], int]:
     from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
 
     class _ReadCounter(Observer):
-        def received(self, _chunk: bytes) -> None:
+        def data(self, _chunk: bytes) -> None:
             _count_read()
 
     request = ChatRequest(model="bench", messages=(Message(Role.USER, (TextPart("go"),)),))
@@ -36,7 +36,7 @@ def ours(url: str) -> Callable[[], int]:
             characters += sum(len(part.text) for part in parts if isinstance(part, TextPart))
 
         async with OpenResponsesClient(url) as client:
-            await Bridge(client.watched(_ReadCounter())).answer(request, report)
+            await Bridge(client.observed_by(_ReadCounter())).answer(request, report)
         return characters
 
     return lambda: asyncio.run(read())

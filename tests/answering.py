@@ -1,4 +1,4 @@
-"""A server that gives bytes for answers, one a request: for what the embedded gateway does not say."""
+"""A server that sends given bytes as responses: for those that the embedded gateway cannot send."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.transport.servers import serving
 
 
 class Answering:
-    """`heads` are the requests that came, without their bodies."""
+    """`heads` are the received requests, without their bodies."""
 
     def __init__(self, answers: Sequence[bytes]) -> None:
         self.heads: list[str] = []
@@ -30,7 +30,7 @@ class Answering:
 
 @contextlib.asynccontextmanager
 async def answering(*answers: bytes) -> AsyncIterator[Answering]:
-    """The last answer is given again to whoever asks on."""
+    """Serve these responses in their order. The last one is repeated for all further requests."""
     server = Answering(answers)
     async with serving(server) as port:
         server.url = f"http://127.0.0.1:{port}/v1"

@@ -1,4 +1,4 @@
-"""Where the programs under test write things down for later: apart from the machine's own places."""
+"""Environment variables that keep the programs under test away from the user's own files and keyring."""
 
 from __future__ import annotations
 

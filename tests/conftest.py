@@ -1,4 +1,4 @@
-"""What every test may rely on."""
+"""Setup for all tests: separate folders, Ctrl-C, order and reruns."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tests.apart import FOLDER, PLACES
 
 os.environ.update(PLACES)
 
-# What a shell starts in the background ignores Ctrl-C, and so would the programs that tests press it for.
+# A process that a shell starts in the background ignores Ctrl-C, and so would the programs started by tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What installs and waits most comes first. Of a whole run the first worker is given the first eighth at once,
-# so all of these are its own: one VS Code at a time, one proxy, and nobody waits for them in the end.
-# Whatever they do holds times, on two busy cores: like the tests marked so, they are tried once more.
+# The slowest tests run first. In a run of all tests the first worker gets the first eighth of them, and with
+# it all of these: there is one VS Code and one proxy at a time, and they do not delay the end of the run.
+# They depend on timing, which is unreliable on two busy cores; like the tests marked `timed`, they are rerun
+# once.
 FIRST = ("vscode", "interop/litellm")
 
 
@@ -36,5 +37,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """What one test teaches the ledger, the next must not know: which comes before it is chance."""
+    """Give each test its own data folder, because tests run in any order and must not share learned data."""
     PLACES["TOLLBRIDGE_DATA_DIR"] = os.environ["TOLLBRIDGE_DATA_DIR"] = tempfile.mkdtemp(dir=FOLDER)

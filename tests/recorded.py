@@ -1,4 +1,4 @@
-"""The recordings: bytes of real servers, as they came."""
+"""The recordings: responses of real servers, byte for byte."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 def openresponses() -> dict[str, Recording]:
-    """Every recording of a server that speaks OpenResponses, by name."""
+    """Return every recording of an OpenResponses server, by name."""
     folder = RECORDINGS / "openresponses"
     bodies = sorted(path for path in folder.iterdir() if path.suffix in (".sse", ".json"))
     return {path.stem: _recording(path) for path in bodies}
@@ -34,10 +34,10 @@ def _recording(path: Path) -> Recording:
 
 
 def events_of(decoder: Decoder, chunks: list[bytes]) -> list[Event]:
-    """What a decoder makes of these bytes, text in a row joined: how it is cut is no part of the meaning."""
-    told = [event for chunk in chunks for event in decoder.feed(chunk)] + decoder.close()
+    """Decode these bytes. Adjacent deltas are joined, because their division does not matter."""
+    events = [event for chunk in chunks for event in decoder.feed(chunk)] + decoder.close()
     joined: list[Event] = []
-    for event in told:
+    for event in events:
         last = joined[-1] if joined else None
         if isinstance(event, TextDelta) and isinstance(last, TextDelta):
             joined[-1] = TextDelta(last.text + event.text)

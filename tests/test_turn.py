@@ -83,7 +83,7 @@ async def test_a_history_nobody_would_take_is_mended_and_said(caplog: pytest.Log
     with caplog.at_level(logging.INFO, "tollbridge"):
         async with Gateway() as gateway, client_of(gateway) as client:
             turn = await Bridge(client).answer(ask(say("Hi"), call, say("Well?")), list)
-    assert turn.changes == ("A call of weather had no result; a stand-in says so.",)
+    assert turn.changes == ("Added a placeholder result for a call to weather.",)
     assert turn.changes[0] in caplog.text
 
 
@@ -115,7 +115,7 @@ def incomplete(reason: str | None, *before: dict[str, Any]) -> bytes:
     [
         ("content_filter", ContentFiltered, "content filter"),
         ("max_output_tokens", InvalidRequest, "max_output_tokens (64)"),
-        (None, ServerFailed, "did not say why"),
+        (None, ServerFailed, "gave no reason"),
     ],
 )
 async def test_an_answer_that_stopped_before_its_first_word_is_a_failure_that_costs(
@@ -140,7 +140,7 @@ async def test_an_answer_that_stopped_before_its_first_word_is_a_failure_that_co
 
 @pytest.mark.parametrize(
     ("reason", "word"),
-    [("content_filter", "content filter"), ("max_output_tokens", "length"), (None, "did not say why")],
+    [("content_filter", "content filter"), ("max_output_tokens", "output limit"), (None, "gave no reason")],
 )
 async def test_an_answer_that_stopped_after_its_first_word_is_kept_and_warned_of(
     reason: str | None, word: str

@@ -15,11 +15,10 @@ from typing import Any, Protocol, Self
 import msgspec
 
 from tollbridge.clients.base import GatewayClient, Observer
-from tollbridge.compat.profiles import CompatMemory, CompatStore, LearnedQuirks
+from tollbridge.compat.profiles import CompatMemory, CompatStore
 from tollbridge.compat.repairs import describe_omissions, find_repair, omitted_fields
 from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
 from tollbridge.history.answer import AnswerEvents, PartsBuilder, join_parts
-from tollbridge.history.content import Receiver
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
 from tollbridge.storage.worker import WRITE_TIMEOUT, WorkerThread, wait_for_write
@@ -45,6 +44,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
 )
 from tollbridge.types.models import Capabilities
+from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.reasoning import Origin, is_marker
 from tollbridge.types.text import write_json
 from tollbridge.types.usage import Usage
@@ -264,20 +264,17 @@ class PreparedRequest:
 
     def _normalize(self, learned: LearnedQuirks) -> NormalizedRequest:
         quirks, capabilities = learned.quirks, self._capabilities
-        receiver = Receiver(
-            images=quirks.images and (capabilities is None or capabilities.images),
-            files=quirks.files and (capabilities is None or capabilities.files),
-            rich_results=quirks.rich_results,
-            calls=quirks.calls,
-            reasoning=quirks.reasoning,
-            system=quirks.system != "user",
-            origin=self._origin,
-            refused=learned.refused,
-            spoken=learned.spoken,
-        )
         reasons = self._original.reasons or (capabilities is not None and capabilities.reasoning)
         request = msgspec.structs.replace(self._original, quirks=quirks, reasons=reasons)
-        normalized = normalize_request(request, receiver)
+        if capabilities is not None:
+            # Content that the model cannot accept is replaced as if the server rejected it.
+            accepted = msgspec.structs.replace(
+                quirks,
+                images=quirks.images and capabilities.images,
+                files=quirks.files and capabilities.files,
+            )
+            learned = msgspec.structs.replace(learned, quirks=accepted)
+        normalized = normalize_request(request, learned, self._origin)
         self.add_changes(normalized.changes)
         self.add_changes(describe_omissions(omitted_fields(request, quirks)))
         return normalized
@@ -389,7 +386,7 @@ class Turn:
         self._client = client
         if isinstance(client, GatewayClient):
             for observer in observers:
-                client = self._client = client.watched(observer)
+                client = self._client = client.observed_by(observer)
         self._compat = compat or CompatMemory()
         self._usage = usage or UsageTracker()
         self._tokens = tokens

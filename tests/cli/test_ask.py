@@ -68,8 +68,8 @@ async def test_what_the_settings_say_a_model_cannot_do_is_not_asked_of_it_and_to
         result = await ask(gateway, "hello", *image, TOLLBRIDGE_CONFIG=config)
         said = json.loads((await ask(gateway, "hello", *image, "--json", TOLLBRIDGE_CONFIG=config)).out)
         bodies = [json.dumps(each.body) for each in gateway.requests]
-    told = "was left out: the model takes no images."
-    assert [("data:image" in body, "left out" in body) for body in bodies] == [(False, True)] * 2
+    told = ": the model does not accept images."
+    assert [("data:image" in body, "removed: " in body) for body in bodies] == [(False, True)] * 2
     assert f"{told}]\n" in result.err
     assert told not in result.out
     assert [change.endswith(told) for change in said["changes"]] == [True]
@@ -147,7 +147,7 @@ async def test_an_error_is_one_line_that_says_what_to_do(scenario: str, words: s
 async def test_without_a_server_it_says_so() -> None:
     result = await tollbridge("ask", "hi", "--model", "m", "--base-url", "http://127.0.0.1:9/v1")
     assert result.code == 1
-    assert result.err.startswith("Error: No connection to 127.0.0.1 could be made")
+    assert result.err.startswith("Error: Could not connect to 127.0.0.1:")
     assert "Check --base-url" in result.err
 
 
@@ -209,7 +209,7 @@ async def test_standard_input_that_is_not_text_is_refused() -> None:
 async def test_plain_http_beyond_this_machine_must_be_allowed() -> None:
     result = await tollbridge("ask", "hi", "--model", "m", "--base-url", "http://example.invalid/v1")
     assert result.code == 1
-    assert "plain http" in result.err
+    assert "unencrypted HTTP" in result.err
 
 
 async def test_a_prompt_that_is_not_unicode_is_mended() -> None:

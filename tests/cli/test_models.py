@@ -137,7 +137,7 @@ async def test_a_gateway_that_is_gone_leaves_its_list(tmp_path: Path) -> None:
     result = await tollbridge("models", "--refresh", "--base-url", gateway.url, env=env)
     assert result.code == 0
     assert "tollbridge/demo" in result.out
-    assert result.err.startswith("This is an older list: No connection")
+    assert result.err.startswith("This is an older list: Could not connect")
 
 
 @pytest.mark.parametrize("price", ["much", "-1", "nan", "inf"])

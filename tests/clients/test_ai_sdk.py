@@ -1,4 +1,4 @@
-"""The client for the gateway's own language-model protocol: what it says of itself and of its key."""
+"""The client for the language-model protocol of Vercel AI Gateway: its headers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TOKEN = ".".join(b64encode(part).decode() for part in (b'{"alg": "none"}', b'{"s
         (None, None, None),
     ],
 )
-async def test_the_key_of_each_call_is_announced_as_what_it_is(
+async def test_the_auth_method_header_matches_the_key(
     own: str | None, given: str | None, method: str | None
 ) -> None:
     async with answering(http(200, STREAM)) as server, AiSdkClient(server.url, own) as client:
         async for _ in client.stream(HELLO, api_key=given):
             pass
-    said = [line for line in server.heads[0].lower().split("\r\n") if line.startswith("ai-gateway-auth-m")]
-    assert said == ([] if method is None else [f"ai-gateway-auth-method: {method}"])
+    headers = [line for line in server.heads[0].lower().split("\r\n") if line.startswith("ai-gateway-auth-m")]
+    assert headers == ([] if method is None else [f"ai-gateway-auth-method: {method}"])

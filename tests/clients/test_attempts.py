@@ -1,4 +1,4 @@
-"""How often and how long a client tries, what it says of it, and when it gives up at once."""
+"""Attempts of a client: their number and duration, their log, and errors that are not retried."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ async def failure(client: GatewayClient) -> BridgeError:
 
 
 @pytest.mark.parametrize("times", [Timeouts(total=0.5), Timeouts(idle=0.5)], ids=["total", "idle"])
-async def test_a_silent_gateway_is_asked_once(times: Timeouts) -> None:
+async def test_a_timeout_is_not_retried(times: Timeouts) -> None:
     async with Gateway(scenario="stall-headers") as gateway:
         error = await failure(client_of(gateway, timeouts=times))
         assert isinstance(error, TimedOut)
         assert len(gateway.requests) == 1
 
 
-async def test_the_total_time_bounds_all_attempts_together() -> None:
+async def test_the_total_timeout_includes_all_attempts() -> None:
     async def slow_refusal(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         await asyncio.sleep(1)
@@ -68,7 +68,7 @@ async def test_the_total_time_bounds_all_attempts_together() -> None:
     assert 1.4 < took < 6
 
 
-async def test_a_wait_that_would_outlast_the_total_time_is_not_begun() -> None:
+async def test_there_is_no_retry_after_the_total_timeout() -> None:
     async with answering(http(429, b"", {"retry-after": "30"})) as server:
         began = time.monotonic()
         error = await failure(client_of(server, timeouts=Timeouts(total=20)))
@@ -78,7 +78,7 @@ async def test_a_wait_that_would_outlast_the_total_time_is_not_begun() -> None:
     assert took < 10
 
 
-async def test_the_total_time_bounds_look_ups_too() -> None:
+async def test_the_total_timeout_applies_to_calls_without_streaming() -> None:
     async with Gateway(scenario="stall-headers") as gateway:
         async with client_of(gateway, timeouts=Timeouts(total=0.5)) as client:
             with pytest.raises(TimedOut):
@@ -86,31 +86,31 @@ async def test_the_total_time_bounds_look_ups_too() -> None:
         assert len(gateway.requests) == 1
 
 
-# --- what asking again would only repeat -------------------------------------------------------------------
+# --- errors that are not retried ---------------------------------------------------------------------------
 
 
-async def test_a_refused_redirect_is_not_asked_for_again() -> None:
+async def test_a_refused_redirect_is_not_retried() -> None:
     async with Gateway(scenario="redirect-elsewhere") as gateway:
         assert isinstance(await failure(client_of(gateway)), NetworkFailed)
         assert len(gateway.requests) == 1
 
 
-async def test_a_server_without_a_proper_certificate_is_not_asked_again() -> None:
+async def test_a_failed_tls_handshake_is_not_retried() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
 
-    async def plainly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def plain_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(http(400, b""))
 
-    async with serving(plainly) as plain, serving(saying(http(200, b"")), context) as doubtful:
-        for port, words in ((doubtful, "could not prove who it is"), (plain, "does not speak TLS")):
-            seen = Seen()
+    async with serving(plain_http) as plain, serving(saying(http(200, b"")), context) as untrusted:
+        for port, message in ((untrusted, "TLS certificate verification failed"), (plain, "TLS handshake")):
+            observer = CountingObserver()
             async with OpenResponsesClient(f"https://127.0.0.1:{port}/v1", retries=QUICK) as client:
-                error = await failure(client.watched(seen))
+                error = await failure(client.observed_by(observer))
             assert isinstance(error, NetworkFailed)
-            assert words in error.message
-            assert seen.asked_ == 1
+            assert message in error.message
+            assert observer.requests == 1
 
 
 CHAT = b'data: {"id": "c", "object": "chat.completion.chunk", "choices": [{"delta": {"content": "Hi"}}]}\n\n'
@@ -130,7 +130,7 @@ PAGE = b"<!DOCTYPE html><html><body>Please log in</body></html>"
         (AiSdkClient, PAGE, "not an AI SDK stream"),
     ],
 )
-async def test_a_server_that_speaks_something_else_is_told_and_asked_once(
+async def test_a_response_in_another_protocol_is_not_retried(
     kind: type[GatewayClient], body: bytes, words: str
 ) -> None:
     async with answering(http(200, body)) as server:
@@ -142,9 +142,7 @@ async def test_a_server_that_speaks_something_else_is_told_and_asked_once(
 
 @pytest.mark.parametrize("kind", [OpenResponsesClient, AiSdkClient])
 @pytest.mark.parametrize("body", [b"", b": still thinking\n\n", b'data: {"type": "resp'])
-async def test_a_stream_that_is_cut_before_it_says_anything_is_asked_for_again(
-    kind: type[GatewayClient], body: bytes
-) -> None:
+async def test_a_stream_that_ends_without_an_event_is_retried(kind: type[GatewayClient], body: bytes) -> None:
     async with answering(http(200, body)) as server:
         error = await failure(kind(server.url, retries=QUICK))
         assert error.kind == "disconnected"
@@ -152,7 +150,7 @@ async def test_a_stream_that_is_cut_before_it_says_anything_is_asked_for_again(
 
 
 @pytest.mark.parametrize("kind", [OpenResponsesClient, AiSdkClient])
-async def test_a_refusal_that_calls_itself_a_success_is_asked_again_and_told_as_what_it_is(
+async def test_an_error_with_status_200_is_recognised_and_retried(
     kind: type[GatewayClient],
 ) -> None:
     body = b'{"error": {"message": "Slow down.", "type": "rate_limit_exceeded"}}'
@@ -162,34 +160,36 @@ async def test_a_refusal_that_calls_itself_a_success_is_asked_again_and_told_as_
         assert len(server.heads) == QUICK.attempts
 
 
-# --- what is said of it ------------------------------------------------------------------------------------
+# --- logs and observers ------------------------------------------------------------------------------------
 
 
-class Seen(Observer):
+class CountingObserver(Observer):
     def __init__(self) -> None:
-        self.asked_ = 0
-        self.waits: list[tuple[int | None, float]] = []
+        self.requests = 0
+        self.delays: list[tuple[int | None, float]] = []
 
-    def asked(self, *_: Any) -> None:
-        self.asked_ += 1
+    def request(self, *_: Any) -> None:
+        self.requests += 1
 
-    def waiting(self, error: BridgeError, seconds: float) -> None:
-        self.waits.append((error.status, seconds))
+    def retry(self, error: BridgeError, seconds: float) -> None:
+        self.delays.append((error.status, seconds))
 
 
-async def test_every_wait_is_logged_and_shown_to_all_who_watch(caplog: pytest.LogCaptureFixture) -> None:
+async def test_retries_are_logged_and_reported_to_all_observers(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "tollbridge")
-    one, other = Seen(), Seen()
+    first, second = CountingObserver(), CountingObserver()
     refused = http(429, b"", {"retry-after": "0.05"})
     async with answering(refused) as server, client_of(server) as client:
-        error = await failure(client.watched(one).watched(other))
+        error = await failure(client.observed_by(first).observed_by(second))
     assert isinstance(error, RateLimited)
-    assert one.waits == other.waits == [(429, 0.05)] * 2
-    assert one.asked_ == other.asked_ == 3
-    said = [record.getMessage() for record in caplog.records if record.name.startswith("tollbridge.clients")]
-    assert said == [
-        "Attempt 1 failed (rate_limited, status 429); the next is in 0.1 s.",
-        "Attempt 2 failed (rate_limited, status 429); the next is in 0.1 s.",
+    assert first.delays == second.delays == [(429, 0.05)] * 2
+    assert first.requests == second.requests == 3
+    messages = [
+        record.getMessage() for record in caplog.records if record.name.startswith("tollbridge.clients")
+    ]
+    assert messages == [
+        "Attempt 1 failed (rate_limited, status 429); retrying in 0.1 s.",
+        "Attempt 2 failed (rate_limited, status 429); retrying in 0.1 s.",
     ]
 
 
@@ -200,7 +200,7 @@ async def test_every_wait_is_logged_and_shown_to_all_who_watch(caplog: pytest.Lo
         (AiSdkClient, b'data: {"type": "response.premonition"}\n\ndata: {"type": "finish"}\n\n'),
     ],
 )
-async def test_what_was_not_understood_is_logged_in_one_line(
+async def test_unrecognised_content_is_logged_in_one_line(
     kind: type[GatewayClient], body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "tollbridge")
@@ -213,5 +213,5 @@ async def test_what_was_not_understood_is_logged_in_one_line(
                 pass
         except BridgeError as error:
             assert error.kind == "disconnected"  # noqa: PT017 (that it failed is not the point)
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
-    assert "Not understood, and left out of the answer: 'response.premonition' 1." in said
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+    assert "Ignored unrecognised content: 'response.premonition' 1." in messages

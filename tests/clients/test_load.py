@@ -1,4 +1,4 @@
-"""Much at once, and much for long: no error, and no memory that grows with what was said."""
+"""Many streams at once, and one long stream: no errors, and no growth of memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAST = (
 )
 
 
-async def test_a_hundred_paced_streams_at_once_end_without_one_error() -> None:
+async def test_a_hundred_concurrent_streams_end_without_errors() -> None:
     async with (
         Gateway(settings=FaultSettings(pace=0.01)) as gateway,
         OpenResponsesClient(gateway.url) as client,
@@ -44,7 +44,7 @@ async def test_a_hundred_paced_streams_at_once_end_without_one_error() -> None:
 
 
 @pytest.mark.slow
-async def test_memory_stays_flat_over_a_million_events() -> None:
+async def test_memory_does_not_grow_over_a_million_events() -> None:
     process = psutil.Process()
     sizes: list[int] = []
 
@@ -64,17 +64,17 @@ async def test_memory_stays_flat_over_a_million_events() -> None:
             writer.close()
             await writer.wait_closed()
 
-    told = 0
+    characters = 0
 
     def report(parts: list[Part]) -> None:
-        nonlocal told
-        told += sum(len(part.text) for part in parts if isinstance(part, TextPart))
+        nonlocal characters
+        characters += sum(len(part.text) for part in parts if isinstance(part, TextPart))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, OpenResponsesClient(f"http://127.0.0.1:{port}/v1") as client:
         request = ChatRequest(model="m", messages=(Message(Role.USER, "go"),))
         await Bridge(client).answer(request, report)
-    assert told == EVENTS * len(" word")
-    # The first tenth warms the allocator up.
+    assert characters == EVENTS * len(" word")
+    # The allocator needs the first tenth to reach its size.
     assert max(sizes[2:]) - sizes[1] < 5 * 1024 * 1024

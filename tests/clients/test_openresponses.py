@@ -35,7 +35,16 @@ from tollbridge.types.errors import (
     TimedOut,
 )
 from tollbridge.types.events import Event, Finished, TextDelta
-from tollbridge.types.messages import ChatRequest, Message, Role, TextPart, Tool
+from tollbridge.types.messages import (
+    ChatRequest,
+    Message,
+    Role,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+)
 from tollbridge.types.quirks import Quirks
 
 MODEL = "tollbridge/demo"
@@ -59,11 +68,11 @@ def client_of(
 async def streamed(
     client: OpenResponsesClient, request: Any, **more: Any
 ) -> tuple[list[Event], BridgeError | None]:
-    """What was said, and the failure after it."""
+    """Return the events of an answer, and the error after them."""
     events: list[Event] = []
     try:
         async for event in client.stream(request, **more):
-            events.append(event)  # noqa: PERF401 - what came before a failure is kept
+            events.append(event)  # noqa: PERF401 - the events before a failure are needed
     except BridgeError as error:
         return events, error
     return events, None
@@ -76,7 +85,7 @@ def text_of(events: list[Event]) -> str:
 # --- answers -----------------------------------------------------------------------------------------------
 
 
-async def test_a_streamed_answer_and_a_whole_one_say_the_same() -> None:
+async def test_a_streamed_answer_and_a_complete_answer_are_equal() -> None:
     async with Gateway() as gateway, client_of(gateway) as client:
         events, error = await streamed(client, ask("Say hello"))
         answer = await client.create(ask("Say hello"))
@@ -94,21 +103,64 @@ async def test_a_streamed_answer_and_a_whole_one_say_the_same() -> None:
     assert [arrival.body["stream"] for arrival in gateway.requests] == [True, False]
 
 
-async def test_calls_and_reasoning_are_part_of_a_whole_answer() -> None:
+async def test_a_complete_answer_has_tool_calls_and_reasoning() -> None:
     async with Gateway() as gateway, client_of(gateway) as client:
         request = ask("Use the tool for Oslo", tools=(WEATHER,), reasoning_effort="low")
         answer = await client.create(request)
     assert [(call.name, call.offered) for call in answer.tool_calls] == [("weather", True)]
     assert answer.reasoning
     assert answer.finish_reason == "tool-calls"
+    assert [type(part) for part in answer.parts] == [ThinkingPart, ToolCallPart]
+    assert answer.message == Message(Role.ASSISTANT, answer.parts)
 
 
-async def test_a_server_that_streams_unasked_is_understood() -> None:
+async def test_the_message_of_an_answer_continues_a_tool_loop() -> None:
+    messages = [Message(Role.USER, "Use the tool for Oslo")]
+    async with Gateway(strict=True) as gateway, client_of(gateway) as client:
+        for _ in range(2):
+            request = ChatRequest(model=MODEL, messages=messages, tools=[WEATHER], reasoning_effort="low")
+            answer = await client.create(request)
+            results = [ToolResultPart(call.call_id, "sunny") for call in answer.tool_calls if call.offered]
+            messages += [answer.message, Message(Role.USER, results)]
+    assert [arrival.status for arrival in gateway.requests] == [200, 200]
+    sent = [item["type"] for item in gateway.requests[1].body["input"]]
+    assert sent == ["message", "reasoning", "function_call", "function_call_output"]
+    assert answer.tool_calls == ()
+    assert answer.parts[-1] == TextPart(answer.text)
+
+
+async def test_an_answer_converts_to_a_json_dict() -> None:
+    async with Gateway() as gateway, client_of(gateway) as client:
+        answer = await client.create(ask("Use the tool for Oslo", tools=[WEATHER]))
+    [call] = answer.tool_calls
+    assert answer.usage is not None
+    value = answer.to_dict()
+    assert json.loads(json.dumps(value)) == value
+    assert value == {
+        "text": answer.text,
+        "reasoning": "",
+        "tool_calls": [{"call_id": call.call_id, "name": "weather", "input": {}, "offered": True}],
+        "parts": [
+            {
+                "type": "tool_call",
+                "call_id": call.call_id,
+                "name": "weather",
+                "input": {},
+                "metadata": None,
+            }
+        ],
+        "usage": answer.usage.to_dict(),
+        "finish_reason": "tool-calls",
+        "response_id": answer.response_id,
+    }
+
+
+async def test_create_accepts_a_streamed_response() -> None:
     async with Gateway(scenario="streams-anyway") as gateway, client_of(gateway) as client:
         assert (await client.create(ask("Say hello"))).text
 
 
-async def test_a_request_may_be_the_wire_s_own_words() -> None:
+async def test_a_request_can_be_a_body_in_the_format_of_the_protocol() -> None:
     raw = MappingProxyType({"model": MODEL, "input": "Say hello", "metadata": MappingProxyType({"a": "b"})})
     async with Gateway() as gateway, client_of(gateway) as client:
         answer = await client.create(raw)
@@ -119,9 +171,9 @@ async def test_a_request_may_be_the_wire_s_own_words() -> None:
     assert gateway.requests[2].body == {"model": MODEL, "input": "Say hello"}
 
 
-async def test_what_json_cannot_say_is_an_error_before_sending() -> None:
+async def test_a_body_that_is_not_serializable_is_not_sent() -> None:
     async with Gateway() as gateway, client_of(gateway) as client:
-        with pytest.raises(RequestError, match="cannot be sent"):
+        with pytest.raises(RequestError, match="cannot be encoded"):
             await client.create({"model": MODEL, "input": object()})
         assert not gateway.requests
 
@@ -142,13 +194,13 @@ async def test_the_gateway_counts_a_request_as_it_bills_it() -> None:
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"<html>", b'{"input_tokens": "many"}', b""])
-async def test_a_count_that_is_none_is_told(body: bytes) -> None:
+async def test_an_invalid_token_count_is_an_error(body: bytes) -> None:
     async with answering(http(200, body)) as server, client_of(server) as client:
         with pytest.raises(StreamError, match="The gateway"):
             await client.input_tokens(ask("Hi"))
 
 
-async def test_a_page_to_log_in_is_no_answer() -> None:
+async def test_an_html_page_is_an_error() -> None:
     async with Gateway(scenario="html-page") as gateway, client_of(gateway) as client:
         for call in (client.create(ask("Hi")), client.models()):
             with pytest.raises(StreamError, match="The gateway"):
@@ -171,7 +223,7 @@ async def test_a_page_to_log_in_is_no_answer() -> None:
         ("failed-at-once", ServerFailed, None, "server_error"),
     ],
 )
-async def test_an_error_names_its_kind_status_code_and_request(
+async def test_an_error_has_kind_status_code_and_request_id(
     scenario: str, kind: type[BridgeError], status: int | None, code: str
 ) -> None:
     async with Gateway(scenario=scenario) as gateway, client_of(gateway, retries=NEVER) as client:
@@ -182,7 +234,7 @@ async def test_an_error_names_its_kind_status_code_and_request(
         assert error.request_id == gateway.requests[0].id
 
 
-async def test_a_failure_inside_a_whole_answer_names_its_request_too() -> None:
+async def test_a_failure_in_a_complete_answer_has_the_request_id() -> None:
     body = json.dumps(
         {"object": "response", "status": "failed", "error": {"code": "server_error", "message": "No."}}
     )
@@ -194,11 +246,11 @@ async def test_a_failure_inside_a_whole_answer_names_its_request_too() -> None:
     assert len(server.heads) == QUICK.attempts
 
 
-# --- trying again ------------------------------------------------------------------------------------------
+# --- retries -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scenario", ["server-error-once", "hang-up-once", "rate-limit-once"])
-async def test_what_fails_once_is_asked_again(scenario: str) -> None:
+async def test_a_request_that_fails_once_is_retried(scenario: str) -> None:
     async with Gateway(scenario=scenario) as gateway, client_of(gateway) as client:
         started = time.monotonic()
         events, error = await streamed(client, ask("Hi"))
@@ -207,10 +259,10 @@ async def test_what_fails_once_is_asked_again(scenario: str) -> None:
     assert text_of(events)
     assert len(gateway.requests) == 2
     if scenario == "rate-limit-once":
-        assert waited >= 1.0  # as its Retry-After asks
+        assert waited >= 1.0  # as its Retry-After requires
 
 
-async def test_other_calls_are_asked_again_too() -> None:
+async def test_calls_without_streaming_are_retried() -> None:
     async with Gateway(scenario="server-error-once") as gateway, client_of(gateway) as client:
         assert (await client.create(ask("Hi"))).text
         assert await client.models()
@@ -232,7 +284,7 @@ async def test_other_calls_are_asked_again_too() -> None:
         (529, {}),
     ],
 )
-async def test_every_status_that_may_pass_is_asked_again(status: int, headers: dict[str, str]) -> None:
+async def test_transient_statuses_are_retried(status: int, headers: dict[str, str]) -> None:
     async with (
         answering(http(status, b"", headers), http(200, RECORDED)) as server,
         client_of(server) as client,
@@ -244,7 +296,7 @@ async def test_every_status_that_may_pass_is_asked_again(status: int, headers: d
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422])
-async def test_every_status_that_will_not_pass_is_told_at_once(status: int) -> None:
+async def test_permanent_statuses_are_not_retried(status: int) -> None:
     async with answering(http(status, b""), http(200, RECORDED)) as server, client_of(server) as client:
         events, error = await streamed(client, ask("Hi"))
     assert events == []
@@ -253,14 +305,14 @@ async def test_every_status_that_will_not_pass_is_told_at_once(status: int) -> N
     assert len(server.heads) == 1
 
 
-async def test_attempts_end() -> None:
+async def test_the_number_of_attempts_is_limited() -> None:
     async with Gateway(scenario="server-error") as gateway, client_of(gateway) as client:
         _, error = await streamed(client, ask("Hi"))
         assert isinstance(error, ServerFailed)
         assert len(gateway.requests) == QUICK.attempts
 
 
-async def test_a_wait_longer_than_we_would_is_told_at_once_with_the_wait_in_it() -> None:
+async def test_a_too_long_retry_delay_is_raised_at_once() -> None:
     async with answering(http(429, b"", {"retry-after": "3600"})) as server, client_of(server) as client:
         _, error = await streamed(client, ask("Hi"))
     assert isinstance(error, RateLimited)
@@ -281,7 +333,7 @@ async def test_a_wait_longer_than_we_would_is_told_at_once_with_the_wait_in_it()
         ("stall", TimedOut),
     ],
 )
-async def test_nothing_is_asked_again_once_something_was_told(scenario: str, kind: type[BridgeError]) -> None:
+async def test_a_request_is_not_retried_after_the_first_event(scenario: str, kind: type[BridgeError]) -> None:
     settings = FaultSettings(stall_seconds=2)
     async with Gateway(scenario=scenario, settings=settings) as gateway:
         async with client_of(gateway, timeouts=Timeouts(idle=0.3)) as client:
@@ -291,7 +343,7 @@ async def test_nothing_is_asked_again_once_something_was_told(scenario: str, kin
         assert len(gateway.requests) == 1
 
 
-async def test_leaving_early_hangs_up() -> None:
+async def test_leaving_the_stream_closes_the_connection() -> None:
     async with Gateway(scenario="slow") as gateway, client_of(gateway) as client:
         async with aclosing(client.stream(ask("Say hello"))) as events:
             await anext(events)
@@ -301,7 +353,7 @@ async def test_leaving_early_hangs_up() -> None:
 # --- keys --------------------------------------------------------------------------------------------------
 
 
-async def test_a_key_of_one_call_wins_over_the_client_s() -> None:
+async def test_the_key_of_a_call_overrides_the_key_of_the_client() -> None:
     async with Gateway() as gateway, client_of(gateway, "client-key") as client:
         await client.create(ask("Hi"))
         await client.create(ask("Hi"), api_key="call-key")
@@ -315,20 +367,20 @@ async def test_a_key_of_one_call_wins_over_the_client_s() -> None:
     ]
 
 
-async def test_calls_at_once_with_different_keys_never_mix() -> None:
+async def test_concurrent_calls_use_their_own_keys() -> None:
     async with Gateway() as gateway, client_of(gateway) as client:
 
-        async def one(number: int) -> Answer:
+        async def call(number: int) -> Answer:
             return await client.create({"model": MODEL, "input": f"number {number}"}, api_key=f"key-{number}")
 
-        await asyncio.gather(*map(one, range(20)))
+        await asyncio.gather(*map(call, range(20)))
     assert {arrival.body["input"].split()[1]: arrival.bearer for arrival in gateway.requests} == {
         str(number): f"key-{number}" for number in range(20)
     }
 
 
 @pytest.mark.parametrize("key", [" sk-1", "sk-1\n", "sk 1", "sk-1\r\nx: y", "sk-é", "sk-\x00"])
-async def test_a_key_that_was_not_pasted_whole_is_refused_before_sending(key: str) -> None:
+async def test_a_key_with_invalid_characters_is_not_sent(key: str) -> None:
     async with Gateway() as gateway, client_of(gateway) as client:
         with pytest.raises(RequestError, match="API key") as caught:
             await client.create(ask("Hi"), api_key=key)
@@ -347,7 +399,7 @@ async def test_a_key_that_was_not_pasted_whole_is_refused_before_sending(key: st
         *({"message": "x" * (MESSAGE_LIMIT - kept) + KEY} for kept in (0, 9, 15, len(KEY) - 1, len(KEY))),
     ],
 )
-async def test_a_server_that_quotes_the_key_is_not_repeated(error: dict[str, str]) -> None:
+async def test_a_key_quoted_by_the_server_is_redacted(error: dict[str, str]) -> None:
     body = json.dumps({"error": error}).encode()
     async with answering(http(401, body)) as server, client_of(server, KEY) as client:
         _, failure = await streamed(client, ask("Hi"))
@@ -358,12 +410,12 @@ async def test_a_server_that_quotes_the_key_is_not_repeated(error: dict[str, str
         assert KEY[:9] not in f"{found} {found!r} {found.args} {vars(found)}"
 
 
-async def test_a_client_does_not_show_its_key() -> None:
+async def test_the_repr_of_a_client_does_not_contain_the_key() -> None:
     client = OpenResponsesClient("http://127.0.0.1:1/v1", KEY)
     assert KEY not in f"{client} {client!r}"
 
 
-async def test_headers_of_the_caller_are_sent_once_and_never_override_the_key() -> None:
+async def test_custom_headers_are_sent_once_and_do_not_override_the_key() -> None:
     headers = {"X-Team": "blue", "User-Agent": "mine", "Authorization": "Bearer other"}
     async with (
         answering(http(200, b'{"data": []}')) as server,
@@ -377,7 +429,7 @@ async def test_headers_of_the_caller_are_sent_once_and_never_override_the_key() 
     assert "user-agent: mine" in head
 
 
-async def test_a_closed_client_says_that_it_is() -> None:
+async def test_a_closed_client_raises_an_error() -> None:
     async with Gateway() as gateway:
         async with client_of(gateway) as client:
             await client.models()
@@ -385,17 +437,17 @@ async def test_a_closed_client_says_that_it_is() -> None:
             await client.models()
 
 
-async def test_a_client_is_made_without_a_running_loop_and_closed_without_use() -> None:
+async def test_an_unused_client_can_be_closed() -> None:
     await OpenResponsesClient().aclose()
 
 
 @pytest.mark.parametrize("base_url", ["", "  ", "https://host/v1?key=1", "https://host/v1#here"])
-def test_a_base_url_is_an_address_and_no_more(base_url: str) -> None:
+def test_an_empty_base_url_or_one_with_a_query_is_refused(base_url: str) -> None:
     with pytest.raises(RequestError, match="base URL"):
         OpenResponsesClient(base_url)
 
 
-async def test_a_gateway_that_counts_no_tokens_is_not_asked_to() -> None:
+async def test_tokens_are_not_counted_if_the_quirks_exclude_it() -> None:
     request = ChatRequest(
         model="tollbridge/demo", messages=(Message(Role.USER, "Hi"),), quirks=Quirks(input_tokens=False)
     )
@@ -406,7 +458,7 @@ async def test_a_gateway_that_counts_no_tokens_is_not_asked_to() -> None:
     assert caught.value.kind == "not_found"
 
 
-async def test_the_proxy_is_told_without_its_password() -> None:
+async def test_the_reported_proxy_has_no_password() -> None:
     async with OpenResponsesClient(
         "https://gateway.test/v1", proxy="http://me:secret@proxy.test:3128"
     ) as client:
@@ -415,18 +467,18 @@ async def test_the_proxy_is_told_without_its_password() -> None:
         assert client.proxy() is None
 
 
-async def test_an_answer_without_end_ends_at_its_limit_and_is_not_asked_for_again(
+async def test_an_endless_response_fails_at_the_limit_and_is_not_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tollbridge.transport.http.STREAM_LIMIT", 2_000_000)
-    said: list[Event] = []
+    events: list[Event] = []
 
-    async def listen(client: OpenResponsesClient) -> None:
+    async def read(client: OpenResponsesClient) -> None:
         async for batch in client.batches({"model": "tollbridge/demo", "input": "long 60000"}):
-            said.extend(batch)
+            events.extend(batch)
 
     async with Gateway() as gateway, client_of(gateway) as client:
         with pytest.raises(StreamError, match="larger than 2,000,000 bytes"):
-            await listen(client)
+            await read(client)
         assert len(gateway.requests) == 1
-    assert any(isinstance(event, TextDelta) for event in said)
+    assert any(isinstance(event, TextDelta) for event in events)

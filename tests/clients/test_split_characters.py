@@ -1,4 +1,4 @@
-"""Half a character (a lone surrogate), wherever it stands: no server is sent one, none stops an answer."""
+"""Lone surrogates anywhere in a request or a response: none is sent, and none breaks an answer."""
 
 from __future__ import annotations
 
@@ -60,32 +60,32 @@ REQUEST = ChatRequest(
 )
 
 
-class Body(Observer):
-    sent = b""
+class BodyObserver(Observer):
+    body = b""
 
-    def asked(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
-        self.sent = body
+    def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        self.body = body
 
 
 @pytest.mark.parametrize("kind", [OpenResponsesClient, AiSdkClient, UiStreamClient])
 @pytest.mark.parametrize(
     "request_", [REQUEST, {"model": "m", "input": HALF, HALF: [HALF]}], ids=["ours", "raw"]
 )
-async def test_no_server_is_sent_one(kind: type[GatewayClient], request_: Any) -> None:
-    seen = Body()
+async def test_lone_surrogates_are_not_sent(kind: type[GatewayClient], request_: Any) -> None:
+    observer = BodyObserver()
     async with (
         answering(http(200, b"")) as server,
         kind(server.url, retries=RetryPolicy(attempts=1)) as client,
     ):
         with pytest.raises(BridgeError):
-            async for _ in client.watched(seen).stream(request_):
+            async for _ in client.observed_by(observer).stream(request_):
                 pass
-    for text in texts(json.loads(seen.sent)):
+    for text in texts(json.loads(observer.body)):
         text.encode()
-        if text.startswith("{"):  # arguments, which are JSON in JSON
+        if text.startswith("{"):  # arguments, which are JSON within JSON
             for inner in texts(json.loads(text)):
                 inner.encode()
-    assert "a\ufffdb" in list(texts(json.loads(seen.sent)))
+    assert "a\ufffdb" in list(texts(json.loads(observer.body)))
 
 
 def texts(value: Any) -> Iterator[str]:
@@ -101,11 +101,11 @@ def texts(value: Any) -> Iterator[str]:
                 yield from texts(each)
 
 
-# --- what comes back ---------------------------------------------------------------------------------------
+# --- responses ---------------------------------------------------------------------------------------------
 
 
 def with_halves(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The value once for each text in it, with half a character in that text; `type` is left as it is."""
+    """Yield a copy of the value for each text in it, with a lone surrogate in that text; not in `type`."""
     match value:
         case str():
             yield at, "https://e.com/\ud800" if value.startswith("http") else value + HALF
@@ -121,7 +121,7 @@ def with_halves(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[An
 
 
 def recorded(pattern: str) -> list[list[dict[str, Any]]]:
-    """Streams, one for each text of each kind of chunk that was ever recorded: the others around it stay."""
+    """Return a changed stream for each text of each kind of chunk in the recordings."""
     seen: set[tuple[Any, ...]] = set()
     streams: list[list[dict[str, Any]]] = []
     for path in sorted(RECORDINGS.glob(pattern)):
@@ -143,14 +143,14 @@ def recorded(pattern: str) -> list[list[dict[str, Any]]]:
         ("openresponses/*.sse", OpenResponsesStreamAdapter, StreamDecoder),
     ],
 )
-async def test_none_stops_an_answer_wherever_it_stands(pattern: str, adapter: Any, decoder: Any) -> None:
+async def test_lone_surrogates_do_not_break_an_answer(pattern: str, adapter: Any, decoder: Any) -> None:
     streams = recorded(pattern)
     assert len(streams) > 20
     for chunks in streams:
         parts: list[Part] = []
         try:
             async for part in adapter().adapt_stream(each(chunks)):
-                parts.append(part)  # noqa: PERF401 (what came before an error counts)
+                parts.append(part)  # noqa: PERF401 (the parts before an error are needed)
         except BridgeError as error:
             to_json({"error": error.message})
         encode_notification("parts", encode_parts(parts))

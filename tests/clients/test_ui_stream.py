@@ -1,4 +1,4 @@
-"""The client for anyone's chat endpoint: one id a conversation, and any address."""
+"""The client for chat endpoints: one id per conversation, and URLs with a query."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FIRST = (Message("system", "Be brief."), Message("user", "Hello"))
 SECOND = (*FIRST, Message("assistant", "Hi"), Message("user", "And now?"))
 
 
-class Sent(Observer):
+class RequestObserver(Observer):
     def __init__(self) -> None:
         self.urls: list[str] = []
         self.ids: list[Any] = []
 
-    def asked(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+    def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
         self.urls.append(url)
         self.ids.append(json.loads(body)["id"])
 
@@ -38,42 +38,42 @@ async def ask(client: UiStreamClient, *messages: Message, **extra: Any) -> list[
     return [event async for event in client.stream(request)]
 
 
-async def test_a_conversation_keeps_its_id_and_another_has_its_own() -> None:
-    sent = Sent()
+async def test_a_conversation_keeps_its_id_and_others_have_different_ids() -> None:
+    observer = RequestObserver()
     async with (
         answering(http(200, STREAM)) as server,
         UiStreamClient(server.url) as client,
         UiStreamClient(server.url) as other,
     ):
         for messages in (FIRST, SECOND, (Message("user", "Something else"),)):
-            await ask(client.watched(sent), *messages)  # watched anew for each turn, as programs do
-        await ask(other.watched(sent), *FIRST)
-        await ask(client.watched(sent), *FIRST, id="mine")
-    first, second, else_, others, mine = sent.ids
+            await ask(client.observed_by(observer), *messages)  # observed separately for each turn
+        await ask(other.observed_by(observer), *FIRST)
+        await ask(client.observed_by(observer), *FIRST, id="mine")
+    first, second, else_, others, mine = observer.ids
     assert first == second
     assert len({first, else_, others}) == 3
     assert mine == "mine"
 
 
-async def test_an_address_with_a_query_is_asked_as_it_is_and_kept_without_it() -> None:
-    sent = Sent()
+async def test_the_query_of_the_url_is_sent_but_not_stored() -> None:
+    observer = RequestObserver()
     async with answering(http(200, STREAM)) as server:
         base = server.url.removesuffix("/v1")
         async with UiStreamClient(f"{base}/api/chat/?id=7&token=secret/") as client:
-            events = await ask(client.watched(sent), *FIRST)
+            events = await ask(client.observed_by(observer), *FIRST)
             assert client.base_url == f"{base}/api/chat/"
             assert "secret" not in repr(client)
     assert isinstance(events[-1], Finished)
     assert server.heads[0].startswith("POST /api/chat/?id=7&token=secret/ HTTP/1.1\r\n")
-    assert sent.urls == [f"{base}/api/chat/"]
+    assert observer.urls == [f"{base}/api/chat/"]
 
 
 REFUSED = (Path(RECORDINGS) / "aisdk/7.0.169/tool-call-invalid-json.ui.sse").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["get_weather", "list_dir"])
-async def test_a_call_that_the_backend_refused_never_disappears(name: str) -> None:
-    """Its loop can answer where the tool is the editor's; where it is the backend's, somebody must know."""
+async def test_a_call_rejected_by_the_backend_is_reported(name: str) -> None:
+    """A call to a tool of the editor is passed on; a call to a tool of the backend is an error."""
     parts: list[Part] = []
     request = ChatRequest(model="", messages=FIRST, tools=(Tool(name),))
     async with answering(http(200, REFUSED)) as server, UiStreamClient(server.url) as client:
@@ -88,6 +88,6 @@ async def test_a_call_that_the_backend_refused_never_disappears(name: str) -> No
 
 
 @pytest.mark.parametrize("url", ["", " ", "https://host/chat#part"])
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(RequestError):
         UiStreamClient(url)

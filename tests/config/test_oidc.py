@@ -133,5 +133,5 @@ async def test_a_refusal_is_told_without_the_keys(api: Api, home: Path) -> None:
 
 async def test_an_api_out_of_reach_is_told(home: Path) -> None:
     tokens = TokenRefresher("http://127.0.0.1:9", {"XDG_DATA_HOME": str(home)}, home / "project")
-    with pytest.raises(NotAuthenticated, match="no new one could be had: No connection"):
+    with pytest.raises(NotAuthenticated, match="no new one could be had: Could not connect"):
         await tokens.good(expired())

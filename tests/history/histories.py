@@ -1,4 +1,4 @@
-"""Random histories: any parts in any order, as bad as an editor, a server or a person can make them."""
+"""Random histories: any parts in any order, with every defect that an editor or a server can cause."""
 
 from __future__ import annotations
 
@@ -77,11 +77,17 @@ _MIMES = (
 
 
 class Maker:
-    """The same seed makes the same histories. No two texts are alike, so that each can be looked for."""
+    """Generates histories from a seed. All texts are distinct, so that each can be found in the request."""
 
     def __init__(self, seed: int, here: Origin = HERE, answer: Sequence[Part] = ()) -> None:
-        """`answer` holds reasoning that the reader, at `here`, really did and can prove: its parts and a pack
-        of them. Without one, reasoning is made up; with one, none is made up in the reader's name."""
+        """Create a generator.
+
+        Args:
+            seed: The seed of the random numbers.
+            here: The origin that will receive the histories.
+            answer: Parts of a real answer of `here` with reasoning and its pack. With them, no other
+                reasoning of `here` is generated.
+        """
         self._random = random.Random(seed)
         self._serial = 0
         self._here = here
@@ -150,7 +156,7 @@ class Maker:
         )
 
     def _genuine(self) -> ThinkingPart | DataPart:
-        """A whole thought of the answer: an editor keeps its streamed pieces as one."""
+        """Return a complete reasoning block of the answer, joined as by an editor, or the pack."""
         pack = next(part for part in self._thoughts if isinstance(part, DataPart))
         if self._random.random() < 0.3:
             return pack

@@ -1,4 +1,4 @@
-"""What must hold of any history and the request that was made of it. No two marks in a history are alike."""
+"""Checks on a history and the request made from it. All marks (generated texts) of a history are distinct."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tollbridge.history.content import Names, Receiver
-from tollbridge.history.tool_calls import MISSING_RESULT, valid_input
+from tollbridge.history.tool_calls import MISSING_RESULT, Names, valid_input
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     ChatRequest,
@@ -22,6 +21,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.types.quirks import Quirks
 from tollbridge.types.reasoning import PACK_MIME, Origin, is_marker, read_reasoning_pack, unbind
 from tollbridge.types.text import read_json, write_json
 
@@ -31,27 +31,29 @@ _DATA_URL = re.compile(r"data:[^;,]*;base64,(.*)", re.DOTALL)
 
 
 def check_order(request: ChatRequest, items: Sequence[Item]) -> None:
-    """What was said is said once, and in its order: the system prompt first, results with their calls."""
+    """Check that all content occurs once and in order: the system prompt first, results with their calls."""
     system = [
         mark
-        for message, part in _said(request)
-        if message.role is Role.SYSTEM and _is_words(part)
+        for message, part in _fixed_parts(request)
+        if message.role is Role.SYSTEM and _is_plain_text(part)
         for mark in _marks(part)
     ]
-    others = [mark for _, part in _said(request) for mark in _marks(part) if mark not in system]
+    others = [mark for _, part in _fixed_parts(request) for mark in _marks(part) if mark not in system]
     expected = system + others
     counted = Counter(mark for item in items for mark in marks_of(item) if not mark.startswith("thought"))
     assert set(counted.values()) <= {1}
-    told = [item for item in items if item["type"] != "function_call_output"]
-    found = [mark for item in told for mark in marks_of(item) if mark in set(expected)]
+    content = [item for item in items if item["type"] != "function_call_output"]
+    found = [mark for item in content for mark in marks_of(item) if mark in set(expected)]
     assert found == [mark for mark in expected if mark in set(found)]
 
 
 def check_results(request: ChatRequest, items: Sequence[Item], names: Names) -> None:
-    """Each call is the next of the history, and its result is one that was given for it. No result stands
-    alone while a call of its id has none."""
+    """Check that the calls are those of the history in order, and that each has a result with its id.
+
+    No result is without a call while a call with its id has no result.
+    """
     made = [item for item in items if item["type"] == "function_call"]
-    calls = [part for message in request.messages for part in _once(message)]
+    calls = [part for message in request.messages for part in _distinct_calls(message)]
     assert [item["name"] for item in made] == [names.out(call.name) for call in calls]
     outputs = {item["call_id"]: item for item in items if item["type"] == "function_call_output"}
     results = [part for message in request.messages for part in message.parts]
@@ -68,35 +70,37 @@ def check_results(request: ChatRequest, items: Sequence[Item], names: Names) -> 
         assert answered[call_id] == min(count, wanted[call_id])
 
 
-def check_reasoning(request: ChatRequest, target: Receiver, items: Sequence[Item], here: Origin) -> None:
-    """The reader's own reasoning, with its proof, goes back before what it led to; nobody else's does."""
+def check_reasoning(
+    request: ChatRequest, quirks: Quirks, origin: Origin | None, items: Sequence[Item], here: Origin
+) -> None:
+    """Check that only reasoning of the receiver is sent, with its proof, before the text or call after it."""
     sent = [item for item in items if item["type"] == "reasoning"]
-    if not target.reasoning:
+    if not quirks.reasoning:
         assert sent == []
         return
     proofs = {value for item in sent for value in _values(item)}
-    if target.origin is not None:
-        assert proofs <= {value for value, origin in _proofs(request) if origin == target.origin}
-    if target.calls:  # told as text, a call needs no reasoning before it
+    if origin is not None:
+        assert proofs <= {value for value, owner in _proofs(request) if owner == origin}
+    if quirks.calls:  # a call sent as text needs no reasoning before it
         for message in request.messages:
-            for proof, led_to in _led(message, here):
+            for proof, follower in _proofs_with_followers(message, here):
                 assert proof in proofs
-                _check_precedes(items, proof, led_to)
+                _check_precedes(items, proof, follower)
 
 
 def _check_precedes(items: Sequence[Item], proof: str, mark: str | None) -> None:
-    """Reasoning stands right before what it led to, but for other reasoning."""
+    """Check that only reasoning stands between a proof and the text or call that followed it."""
     places = [at for at, item in enumerate(items) if proof in set(_values(item))]
     after = [next(item for item in items[at:] if item["type"] != "reasoning") for at in places]
     assert any(mark in marks_of(item) if mark else item["type"] == "function_call" for item in after)
 
 
-def _led(message: Message, here: Origin) -> Iterable[tuple[str, str | None]]:
-    """The proofs that are the reader's, each with the mark of the words after it; a call has none."""
+def _proofs_with_followers(message: Message, here: Origin) -> Iterable[tuple[str, str | None]]:
+    """Yield the proofs of the receiver, each with the mark of the text after it; `None` for a call."""
     parts = list(message.parts)
     if message.role is not Role.ASSISTANT or any(map(is_marker, parts)):
-        return  # what is packed up takes the place of what the editor kept: it has a test of its own
-    calls = _once(message)
+        return  # packed reasoning replaces the thinking parts; it has its own tests
+    calls = _distinct_calls(message)
     for at, part in enumerate(parts):
         if not isinstance(part, ThinkingPart):
             continue
@@ -127,10 +131,10 @@ def _values(item: Item) -> Iterable[str]:
     return (item[name] for name in ("encrypted_content", "signature") if name in item)
 
 
-def _said(request: ChatRequest) -> Iterable[tuple[Message, Part]]:
-    """What stands in its own place: not results, which follow their calls, and not reasoning."""
+def _fixed_parts(request: ChatRequest) -> Iterable[tuple[Message, Part]]:
+    """Yield the parts that keep their position: not results, which follow their calls, and not reasoning."""
     for message in request.messages:
-        calls = _once(message)
+        calls = _distinct_calls(message)
         for part in message.parts:
             if isinstance(part, ToolCallPart) and not any(part is call for call in calls):
                 continue
@@ -138,8 +142,8 @@ def _said(request: ChatRequest) -> Iterable[tuple[Message, Part]]:
                 yield message, part
 
 
-def _once(message: Message) -> list[ToolCallPart]:
-    """The calls of a message; one that is told twice, word for word, is one."""
+def _distinct_calls(message: Message) -> list[ToolCallPart]:
+    """Return the calls of a message without duplicates."""
     found: dict[tuple[str, str, str], ToolCallPart] = {}
     for part in message.parts:
         if isinstance(part, ToolCallPart):
@@ -148,7 +152,7 @@ def _once(message: Message) -> list[ToolCallPart]:
     return list(found.values())
 
 
-def _is_words(part: Part) -> bool:
+def _is_plain_text(part: Part) -> bool:
     if isinstance(part, DataPart):
         mime = detect_mime(part.data, part.mime)
         return mime.startswith(("text/", "application/json")) and is_text(part.data)
@@ -178,7 +182,7 @@ def _marks(part: Part) -> list[str]:
 
 
 def marks_of(item: Item) -> list[str]:
-    """In the order in which a model reads them; those of files too."""
+    """Return the marks of an item, also those in files, in the order in which a model reads them."""
     content = item.get("content") or item.get("output") or item.get("arguments") or ""
     if isinstance(content, str):
         return _MARK.findall(content)
@@ -201,7 +205,7 @@ def _strings(value: Any) -> Iterable[str]:
 
 
 def texts(items: Sequence[Item]) -> Iterable[str]:
-    """Every text a model will read of the input, arguments with their JSON taken apart."""
+    """Yield every text of the input that a model reads, with the arguments of calls parsed."""
     for item in items:
         content = item.get("content") or item.get("output") or ""
         yield from [content] if isinstance(content, str) else [part.get("text") or "" for part in content]

@@ -1,4 +1,4 @@
-"""One answer as an editor gets it."""
+"""Broken and rejected tool calls of an answer, and the names of tools."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tollbridge.types.messages import DataPart, TextPart, ThinkingPart, ToolCall
 from tollbridge.types.reasoning import Origin, bind, read_reasoning_pack
 
 BROKEN = ToolCall("c1", "read_file", '{"path": "/x', offered=False)
-PROBLEM = BrokenCall("The model called read_file with arguments that make no sense.", calls=("c1",))
+PROBLEM = BrokenCall("The model called read_file with invalid arguments.", calls=("c1",))
 
 
-def test_a_call_whose_arguments_break_off_is_handed_on_for_the_tool_to_refuse() -> None:
+def test_a_call_with_truncated_arguments_is_passed_to_the_tool() -> None:
     answer = AnswerParts()
     assert answer.take([TextDelta("Hm."), BROKEN]) == [TextPart("Hm.")]
     parts, failure = answer.close(PROBLEM)
@@ -23,7 +23,7 @@ def test_a_call_whose_arguments_break_off_is_handed_on_for_the_tool_to_refuse() 
     assert len(answer.changes) == 1
 
 
-def test_a_call_that_is_handed_on_carries_what_the_model_needs_to_know_it_again() -> None:
+def test_a_broken_call_keeps_its_metadata() -> None:
     origin, signed = Origin.of("m", "http://here"), {"thought_signature": "s"}
     answer = AnswerParts(origin=origin)
     answer.take([ToolCall("c1", "read_file", '{"path": "/x', offered=False, metadata=signed)])
@@ -31,23 +31,23 @@ def test_a_call_that_is_handed_on_carries_what_the_model_needs_to_know_it_again(
     assert mark == ThinkingPart("", None, bind(origin, signed, call="c1"))
     assert isinstance(call, ToolCallPart)
     assert isinstance(pack, DataPart)
-    carried = read_reasoning_pack(pack.data)
-    assert carried is not None
-    assert carried.calls == {"c1": signed}
+    content = read_reasoning_pack(pack.data)
+    assert content is not None
+    assert content.calls == {"c1": signed}
 
 
 @pytest.mark.parametrize(
     "text",
     ['{"path": "/x",}', '"{\\"path\\": \\"/x\\"}"', '{}{"path": "/x"}', '```json\n{"path": "/x"}\n```'],
 )
-def test_arguments_with_one_possible_meaning_are_mended(text: str) -> None:
+def test_unambiguous_arguments_are_repaired(text: str) -> None:
     answer = AnswerParts()
     answer.take([ToolCall("c1", "read_file", text, offered=False)])
     assert answer.close(PROBLEM) == ([ToolCallPart("c1", "read_file", {"path": "/x"})], None)
 
 
-def test_arguments_that_were_cut_off_are_never_completed_and_run() -> None:
-    """A file written from half of its text would be worse than an error."""
+def test_truncated_arguments_are_not_completed() -> None:
+    """Writing half of a file would be worse than an error."""
     answer = AnswerParts()
     answer.take([ToolCall("c1", "write_file", '{"path": "/x", "text": "half of', offered=False)])
     [call], _ = answer.close(PROBLEM)
@@ -55,54 +55,53 @@ def test_arguments_that_were_cut_off_are_never_completed_and_run() -> None:
     assert set(call.input) == {"_invalid_arguments"}
 
 
-def test_a_call_that_the_stream_lost_is_not_handed_on() -> None:
+def test_a_broken_call_of_a_disconnected_stream_is_not_passed_on() -> None:
     answer = AnswerParts()
     answer.take([BROKEN])
     lost = Disconnected("The gateway closed the stream.")
     assert answer.close(lost) == ([], lost)
 
 
-def test_a_call_without_a_name_stays_a_failure() -> None:
+def test_a_broken_call_without_a_name_is_a_failure() -> None:
     answer = AnswerParts()
     answer.take([ToolCall("c1", "", "{}", offered=False)])
     assert answer.close(PROBLEM) == ([], PROBLEM)
 
 
-LEFT = Finished("tool-calls", invalid=("c1",))
+REJECTED = Finished("tool-calls", invalid=("c1",))
 
 
-def test_a_call_that_the_gateway_refused_and_left_there_is_handed_on_too() -> None:
+def test_a_call_rejected_by_the_gateway_is_passed_to_the_tool() -> None:
     answer = AnswerParts(tools={"read_file"})
-    assert answer.take([BROKEN, LEFT]) == []
+    assert answer.take([BROKEN, REJECTED]) == []
     assert answer.close() == ([ToolCallPart("c1", "read_file", {"_invalid_arguments": '{"path": "/x'})], None)
     assert answer.changes == [
-        "The arguments of a call of read_file were not JSON; they were handed on as text, for the tool to "
-        "refuse."
+        "Invalid JSON in the arguments of the call to read_file; passed to the tool as text."
     ]
 
 
-def test_arguments_that_the_gateway_could_read_and_refused_are_not_run_as_they_are() -> None:
+def test_rejected_arguments_are_wrapped() -> None:
     answer = AnswerParts()
-    answer.take([ToolCall("c1", "read_file", {"path": 7}, offered=False), LEFT])
+    answer.take([ToolCall("c1", "read_file", {"path": 7}, offered=False), REJECTED])
     assert answer.close() == ([ToolCallPart("c1", "read_file", {"_invalid_arguments": '{"path":7}'})], None)
     assert len(answer.changes) == 1
 
 
-def test_a_refused_call_of_a_tool_of_the_backends_own_is_a_failure_that_names_it() -> None:
+def test_a_rejected_call_of_a_backend_tool_is_a_failure_with_its_name() -> None:
     answer = AnswerParts(tools={"list_dir"})
-    answer.take([BROKEN, LEFT])
+    answer.take([BROKEN, REJECTED])
     parts, failure = answer.close()
     assert (parts, type(failure)) == ([], BrokenCall)
     assert "read_file" in str(failure)
 
 
-def test_a_refused_call_does_not_hide_what_else_went_wrong() -> None:
+def test_another_failure_has_priority_over_a_rejected_call() -> None:
     answer = AnswerParts()
-    answer.take([BROKEN, LEFT])
+    answer.take([BROKEN, REJECTED])
     lost = Disconnected("The gateway closed the stream.")
     assert answer.close(lost) == ([], lost)
 
 
-def test_tools_have_the_names_their_editor_gave_them() -> None:
+def test_the_original_names_of_tools_are_restored() -> None:
     answer = AnswerParts({"read_file_1": "read file"}.__getitem__)
     assert answer.take([ToolCall("c1", "read_file_1", {})]) == [ToolCallPart("c1", "read file", {})]

@@ -1,4 +1,4 @@
-"""What an editor shows of each event."""
+"""Converting events to parts, and joining the parts of a streamed answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tollbridge.history.answer import CITATION, LINK, parts_from_events
+from tollbridge.history.answer import CITATION, LINK, join_parts, parts_from_events
 from tollbridge.types.errors import StreamError
 from tollbridge.types.events import (
     Corrected,
@@ -28,7 +28,7 @@ from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, To
 PNG = draw_png()
 PROOF = {"encrypted_content": "abc"}
 
-SHOWN: list[tuple[Event, list[Part]]] = [
+EVENT_PARTS: list[tuple[Event, list[Part]]] = [
     (TextDelta("Hi"), [TextPart("Hi")]),
     (ReasoningDelta("Hm", "rs_1"), [ThinkingPart("Hm", "rs_1")]),
     (ReasoningEnded("rs_1", PROOF), [ThinkingPart("", "rs_1", PROOF)]),
@@ -49,12 +49,12 @@ SHOWN: list[tuple[Event, list[Part]]] = [
 ]
 
 
-@pytest.mark.parametrize(("event", "parts"), SHOWN)
-def test_an_event_is_shown_as_its_parts(event: Event, parts: list[Part]) -> None:
+@pytest.mark.parametrize(("event", "parts"), EVENT_PARTS)
+def test_each_event_becomes_its_parts(event: Event, parts: list[Part]) -> None:
     assert parts_from_events([event]) == parts
 
 
-def test_reasoning_can_be_left_out_with_all_that_belongs_to_it() -> None:
+def test_reasoning_can_be_excluded() -> None:
     events: list[Event] = [ReasoningDelta("Hm"), ReasoningEnded("rs_1", PROOF), TextDelta("Hi")]
     assert parts_from_events(events, reasoning=False) == [TextPart("Hi")]
 
@@ -76,7 +76,7 @@ def test_reasoning_can_be_left_out_with_all_that_belongs_to_it() -> None:
         (Data("plan", [None, "é"]), "application/vnd.vercel.plan+json", [None, "é"]),
     ],
 )
-def test_sources_and_data_travel_as_json(event: Event, mime: str, value: Any) -> None:
+def test_sources_and_data_become_json_parts(event: Event, mime: str, value: Any) -> None:
     (part,) = parts_from_events([event])
     assert isinstance(part, DataPart)
     assert (part.mime, json.loads(part.data)) == (mime, value)
@@ -85,3 +85,26 @@ def test_sources_and_data_travel_as_json(event: Event, mime: str, value: Any) ->
 def test_parts_keep_the_order_of_their_events() -> None:
     events: list[Event] = [TextDelta("a"), ToolCall("c", "now", {}), TextDelta("b"), Finished("stop")]
     assert parts_from_events(events) == [TextPart("a"), ToolCallPart("c", "now", {}), TextPart("b")]
+
+
+def test_adjacent_texts_are_joined() -> None:
+    call = ToolCallPart("c", "now", {})
+    parts: list[Part] = [TextPart("a"), TextPart("b"), call, TextPart("c")]
+    assert join_parts(parts) == (TextPart("ab"), call, TextPart("c"))
+
+
+def test_thinking_parts_with_one_id_are_joined_up_to_their_metadata() -> None:
+    parts = [ThinkingPart("H", "rs_1"), ThinkingPart("m", "rs_1"), ThinkingPart("", "rs_1", PROOF)]
+    assert join_parts([*parts, ThinkingPart("So", "rs_1")]) == (
+        ThinkingPart("Hm", "rs_1", PROOF),
+        ThinkingPart("So", "rs_1"),
+    )
+    assert join_parts([ThinkingPart("a", "rs_1"), ThinkingPart("b", "rs_2")]) == (
+        ThinkingPart("a", "rs_1"),
+        ThinkingPart("b", "rs_2"),
+    )
+
+
+def test_files_are_dropped_when_parts_are_joined() -> None:
+    assert join_parts([TextPart("a"), DataPart(PNG, "image/png"), TextPart("b")]) == (TextPart("ab"),)
+    assert join_parts([]) == ()

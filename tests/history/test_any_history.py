@@ -1,4 +1,4 @@
-"""Any history becomes a request that a server which forgives nothing accepts, and nothing is lost."""
+"""Any history becomes a request that a strict server accepts, and no content is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tests.history.laws import check_order, check_reasoning, check_results, is_t
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.frontends.vscode.provider import Bridge
-from tollbridge.history.content import Receiver
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.testing.server import Gateway
@@ -31,17 +30,18 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.reasoning import PACK_MIME, Origin
 from tollbridge.types.text import replace_surrogates, write_json
 
 HISTORIES = 5_000
 SENT = 300
-TARGETS = (
-    Receiver(origin=HERE),
-    Receiver(),
-    Receiver(images=False, files=False, origin=HERE),
-    Receiver(rich_results=False, reasoning=False),
-    Receiver(calls=False, origin=HERE),
+SERVERS: tuple[tuple[Quirks, Origin | None], ...] = (
+    (Quirks(), HERE),
+    (Quirks(), None),
+    (Quirks(images=False, files=False), HERE),
+    (Quirks(rich_results=False, reasoning=False), None),
+    (Quirks(calls=False), HERE),
 )
 
 
@@ -50,72 +50,74 @@ def requests(seed: int, count: int, maker: Maker | None = None) -> list[ChatRequ
     return [maker.request() for _ in range(count)]
 
 
-@pytest.mark.parametrize("seed", range(len(TARGETS)))
+@pytest.mark.parametrize("seed", range(len(SERVERS)))
 def test_any_history_becomes_a_request_that_a_strict_server_accepts(seed: int) -> None:
-    target = TARGETS[seed]
-    for request in requests(seed, HISTORIES // len(TARGETS)):
-        made = normalize_request(request, target)
-        body = as_read(encode_request(made.request))
+    quirks, origin = SERVERS[seed]
+    for request in requests(seed, HISTORIES // len(SERVERS)):
+        normalized = normalize_request(request, LearnedQuirks(quirks), origin)
+        body = as_read(encode_request(normalized.request))
         check_schema(body)
         check_rules(body["input"])
         read_create(body)
         read_tools(body.get("tools"))
         items = read_input(body["input"])
         check_conversation(items, [f"input[{n}]" for n in range(len(items))])
-        check_nothing_lost(request, target, made, body)
+        check_nothing_lost(request, quirks, normalized, body)
         check_order(request, body["input"])
-        check_reasoning(request, target, body["input"], HERE)
-        if target.calls:
-            check_results(request, body["input"], made.names)
+        check_reasoning(request, quirks, origin, body["input"], HERE)
+        if quirks.calls:
+            check_results(request, body["input"], normalized.names)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_legal_already_is_not_changed_again(seed: int) -> None:
+def test_a_normalized_request_is_not_changed_again(seed: int) -> None:
     for request in requests(100 + seed, 100):
-        once = normalize_request(request, Receiver(origin=HERE)).request
-        twice = normalize_request(once, Receiver(origin=HERE))
+        once = normalize_request(request, origin=HERE).request
+        twice = normalize_request(once, origin=HERE)
         assert twice.request == once
         assert twice.changes == ()
 
 
 def as_read(body: dict[str, Any]) -> Any:
-    """What a server reads that takes no half characters and no NaN."""
+    """Encode and decode as a strict server does, which rejects lone surrogates and NaN."""
     return msgspec.json.decode(write_json(body).encode())
 
 
 def check_nothing_lost(
-    request: ChatRequest, target: Receiver, made: NormalizedRequest, body: dict[str, Any]
+    request: ChatRequest, quirks: Quirks, normalized: NormalizedRequest, body: dict[str, Any]
 ) -> None:
-    said = "\n".join(texts(body["input"]))
+    text_sent = "\n".join(texts(body["input"]))
     sent_files = "\n".join(urls(body["input"]))
     for part in parts(request):
         match part:
             case TextPart(text):
-                assert replace_surrogates(text).strip() in said
+                assert replace_surrogates(text).strip() in text_sent
             case DataPart(data, mime) if mime != PACK_MIME:
-                check_file(data, mime, said, sent_files, target)
+                check_file(data, mime, text_sent, sent_files, quirks)
             case ToolCallPart(_, name, given):
-                assert made.names.out(name) in said
-                check_input(given, said)
+                assert normalized.names.out(name) in text_sent
+                check_input(given, text_sent)
 
 
-def check_file(data: bytes, label: str, said: str, sent_files: str, target: Receiver) -> None:
-    """Its words, its bytes, or a note that says how large it was and why it is not there."""
+def check_file(data: bytes, label: str, text_sent: str, sent_files: str, quirks: Quirks) -> None:
+    """Check that the text, the bytes, or a note with the size and the reason was sent."""
     mime = detect_mime(data, label)
     if mime.startswith(("text/", "application/json")) and is_text(data):
-        assert data.decode().strip() in said
-    elif not data or not (target.images if mime.startswith("image/") else target.files):
-        assert f"{len(data):,} bytes, left out: " in said
+        assert data.decode().strip() in text_sent
+    elif not data or not (quirks.images if mime.startswith("image/") else quirks.files):
+        assert f"{len(data):,} bytes, removed: " in text_sent
     else:
         assert b64encode(data).decode() in sent_files
 
 
-def check_input(given: Any, said: str) -> None:
+def check_input(given: Any, text_sent: str) -> None:
     if isinstance(given, dict) and "text" in given:
-        assert given["text"] in said
+        assert given["text"] in text_sent
     elif isinstance(given, str) and given.startswith("raw"):
-        # As it was, or inside JSON where the call itself is told as text.
-        assert replace_surrogates(given) in said or write_json(replace_surrogates(given))[1:-1] in said
+        # As it was, or within JSON if the call is sent as text.
+        assert (
+            replace_surrogates(given) in text_sent or write_json(replace_surrogates(given))[1:-1] in text_sent
+        )
 
 
 def parts(request: ChatRequest) -> Iterable[Part]:
@@ -126,8 +128,8 @@ def parts(request: ChatRequest) -> Iterable[Part]:
                 yield from part.parts
 
 
-async def test_hundreds_of_histories_cross_the_bridge_to_a_strict_gateway_over_a_socket() -> None:
-    """Some of the reasoning in them is the gateway's own, which it takes back as it gave it or not at all."""
+async def test_a_strict_gateway_accepts_hundreds_of_random_histories() -> None:
+    """Some of their reasoning was issued by the gateway, which accepts it only unchanged."""
     parts: list[Part] = []
     async with Gateway(strict=True) as gateway, OpenResponsesClient(gateway.url) as client:
         bridge = Bridge(client, lessons=CompatMemory())
@@ -137,14 +139,14 @@ async def test_hundreds_of_histories_cross_the_bridge_to_a_strict_gateway_over_a
         answer: list[Part] = []
         await bridge.answer(question, answer.extend)
         maker = Maker(7, Origin.of(MODEL, gateway.url), answer)
-        asked = len(gateway.requests)
+        before = len(gateway.requests)
         for request in requests(7, SENT, maker):
-            # A tool that must be called would be called; the rest is any request.
+            # Without tool_choice: the gateway would call the tool.
             plain = msgspec.structs.replace(request, tool_choice=None, max_output_tokens=16)
             await bridge.answer(plain, parts.extend)
-        arrived = list(gateway.requests)[asked:]
+        arrived = list(gateway.requests)[before:]
     assert len(arrived) == SENT
     assert [arrival.status for arrival in arrived] == [200] * SENT
     assert parts
-    sealed = [item for each in arrived for item in each.body["input"] if item.get("encrypted_content")]
+    sealed = [item for arrival in arrived for item in arrival.body["input"] if item.get("encrypted_content")]
     assert len(sealed) > 20

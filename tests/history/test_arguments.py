@@ -1,4 +1,4 @@
-"""Arguments that are not JSON."""
+"""Tool call arguments that are not valid JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OBJECTS = st.dictionaries(st.text(max_size=4), JSON, max_size=4)
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "arguments"),
     [
         ("", {}),
         (" \n", {}),
@@ -34,19 +34,19 @@ OBJECTS = st.dictionaries(st.text(max_size=4), JSON, max_size=4)
         ('{"a": "x,}"}', {"a": "x,}"}),
     ],
 )
-def test_what_can_be_read_in_one_way_is_mended(text: str, meant: Any) -> None:
-    assert repair_arguments(text) == meant
+def test_unambiguous_arguments_are_repaired(text: str, arguments: Any) -> None:
+    assert repair_arguments(text) == arguments
 
 
 @pytest.mark.parametrize(
     "text", ["no", "[1]", "3", "null", '{"a": 1}{"a": 2}', '{"a": 1', '{"a": "b', "{a: 1}", "{" * 9999]
 )
-def test_what_cannot_is_left_alone(text: str) -> None:
+def test_ambiguous_arguments_are_not_repaired(text: str) -> None:
     assert repair_arguments(text) is None
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "arguments"),
     [
         ('{"a": 1', {"a": 1}),
         ('{"a": "b', {"a": "b"}),
@@ -56,18 +56,18 @@ def test_what_cannot_is_left_alone(text: str) -> None:
         ('{"a":', {"a": None}),
     ],
 )
-def test_in_a_history_what_breaks_off_is_closed(text: str, meant: Any) -> None:
-    assert repair_arguments(text, complete=True) == meant
+def test_truncated_arguments_in_a_history_are_completed(text: str, arguments: Any) -> None:
+    assert repair_arguments(text, complete=True) == arguments
 
 
 @given(OBJECTS)
-def test_json_is_never_changed(value: dict[str, Any]) -> None:
+def test_valid_json_is_not_changed(value: dict[str, Any]) -> None:
     assert repair_arguments(write_json(value)) == value
     assert repair_arguments(write_json(value), complete=True) == value
 
 
 @given(OBJECTS, st.data())
-def test_any_cut_of_an_object_gives_an_object_or_its_text(value: dict[str, Any], data: st.DataObject) -> None:
+def test_any_truncated_object_becomes_an_object(value: dict[str, Any], data: st.DataObject) -> None:
     text = write_json(value)
     cut = text[: data.draw(st.integers(0, len(text)))]
     found, _ = valid_input(cut)
@@ -76,12 +76,12 @@ def test_any_cut_of_an_object_gives_an_object_or_its_text(value: dict[str, Any],
 
 
 @given(st.text() | st.integers() | st.floats() | st.lists(JSON) | OBJECTS | st.none())
-def test_anything_becomes_an_object_json_can_say(given_: Any) -> None:
+def test_any_input_becomes_a_json_object(given_: Any) -> None:
     found, _ = valid_input(given_)
     assert isinstance(read_json(write_json(found)), dict)
 
 
-def test_what_json_cannot_say_is_shown() -> None:
+def test_input_that_is_not_serializable_is_wrapped_as_its_repr() -> None:
     assert valid_input({"a": 1j}) == ({INVALID: "{'a': 1j}"}, True)
     nested: list[Any] = []
     for _ in range(100_000):
@@ -91,6 +91,6 @@ def test_what_json_cannot_say_is_shown() -> None:
     assert INVALID in found
 
 
-def test_a_text_that_is_too_long_to_mend_is_carried_as_it_is() -> None:
+def test_a_too_long_text_is_not_repaired() -> None:
     text = '{"a": "' + "x" * REPAIR_LIMIT
     assert valid_input(text) == ({INVALID: text}, True)

@@ -1,42 +1,42 @@
-"""Names and ids on the way out and back."""
+"""Tool names and call ids that every provider accepts."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.history.content import CallIds, Names, is_valid_name
+from tollbridge.history.tool_calls import CallIds, Names, is_valid_name
 
 NAMES = st.text(max_size=80) | st.sampled_from(["a b", "a_b", "a/b", "a" * 70, "a" * 71, ""])
 
 
 @given(st.lists(NAMES, max_size=12))
-def test_any_names_are_legal_on_the_way_different_and_find_back(names: list[str]) -> None:
-    made = Names(names)
-    sent = {name: made.out(name) for name in names}
+def test_any_names_are_mapped_to_distinct_valid_names_and_back(names: list[str]) -> None:
+    mapping = Names(names)
+    sent = {name: mapping.out(name) for name in names}
     assert all(map(is_valid_name, sent.values()))
     assert len(set(sent.values())) == len(set(names))
-    assert all(made.back(out) == name for name, out in sent.items())
+    assert all(mapping.back(out) == name for name, out in sent.items())
     assert all(sent[name] == name for name in names if is_valid_name(name))
 
 
-def test_the_same_name_is_always_made_the_same() -> None:
+def test_a_name_is_always_mapped_to_the_same_name() -> None:
     assert Names(["read file"]).out("read file") == Names(["x", "read file", "y"]).out("read file")
 
 
-def test_a_name_the_model_made_up_stays() -> None:
+def test_an_unknown_name_is_not_changed() -> None:
     assert Names(["read file"]).back("write_file") == "write_file"
 
 
 @given(st.lists(NAMES, max_size=12))
-def test_ids_are_given_out_once(ids: list[str]) -> None:
-    giving = CallIds(ids)
-    given_out = [giving.give(id_) for id_ in ids]
-    assert len(set(given_out)) == len(ids)
-    assert all(map(is_valid_name, given_out))
+def test_assigned_ids_are_unique_and_valid(ids: list[str]) -> None:
+    call_ids = CallIds(ids)
+    assigned = [call_ids.assign(id_) for id_ in ids]
+    assert len(set(assigned)) == len(ids)
+    assert all(map(is_valid_name, assigned))
 
 
-def test_the_first_owner_keeps_a_legal_id() -> None:
-    giving = CallIds(["call_0", "call_0"])
-    assert giving.give("call_0") == "call_0"
-    assert giving.give("call_0") != "call_0"
+def test_the_first_call_keeps_a_valid_id() -> None:
+    ids = CallIds(["call_0", "call_0"])
+    assert ids.assign("call_0") == "call_0"
+    assert ids.assign("call_0") != "call_0"

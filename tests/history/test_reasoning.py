@@ -1,11 +1,10 @@
-"""Which reasoning goes back."""
+"""Which reasoning is sent back to the model."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tollbridge.history.content import Receiver
-from tollbridge.history.normalize import LONE, NormalizedRequest, normalize_request
+from tollbridge.history.normalize import UNFOLLOWED, NormalizedRequest, normalize_request
 from tollbridge.history.reasoning import DUPLICATE, FOREIGN, REFUSED, STALE, UNPROVEN, UNWANTED
 from tollbridge.types.messages import (
     ChatRequest,
@@ -18,6 +17,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.reasoning import PACK_MIME, Origin, ReasoningBlock, ReasoningPack, bind, digest
 from tollbridge.types.text import write_json
 
@@ -31,95 +31,100 @@ def thought(proof: dict[str, Any] | None = None, origin: Origin = HERE, text: st
     return ThinkingPart(text, "rs_1", bind(origin, proof))
 
 
-def made(*parts: Part, **target: Any) -> NormalizedRequest:
-    """After a question, an answer of these parts, and the result of its call."""
+def normalize(
+    *parts: Part, refused: frozenset[str] = frozenset(), reasoning: bool = True
+) -> NormalizedRequest:
+    """Normalize a question, an answer of these parts, and the result of its call."""
     messages = (HI, Message(Role.ASSISTANT, parts), Message(Role.USER, (RESULT,)))
-    return normalize_request(
-        ChatRequest(model="m", messages=messages), Receiver(**{"origin": HERE, **target})
-    )
+    learned = LearnedQuirks(Quirks(reasoning=reasoning), refused)
+    return normalize_request(ChatRequest(model="m", messages=messages), learned, HERE)
 
 
-def thoughts(done: NormalizedRequest) -> list[ThinkingPart]:
-    return [p for message in done.request.messages for p in message.parts if isinstance(p, ThinkingPart)]
+def thoughts(normalized: NormalizedRequest) -> list[ThinkingPart]:
+    return [
+        p for message in normalized.request.messages for p in message.parts if isinstance(p, ThinkingPart)
+    ]
 
 
-def test_the_readers_own_reasoning_stays_with_what_proves_it() -> None:
+def test_reasoning_of_the_same_origin_is_kept_with_its_proof() -> None:
     for proof in (
         SEALED,
         SIGNED,
         {"anthropic": {"redactedData": "r"}},
         {"google": {"thoughtSignature": "t"}},
     ):
-        done = made(thought(proof), CALL)
-        assert thoughts(done) == [thought(proof)]
-        assert done.changes == ()
+        normalized = normalize(thought(proof), CALL)
+        assert thoughts(normalized) == [thought(proof)]
+        assert normalized.changes == ()
 
 
-def test_reasoning_of_another_model_or_gateway_is_left_out() -> None:
+def test_reasoning_of_another_model_or_gateway_is_dropped() -> None:
     for foreign in (thought(SEALED, AWAY), ThinkingPart("Hm.", None, SEALED), ThinkingPart("Hm.")):
-        done = made(foreign, CALL)
-        assert thoughts(done) == []
-        assert done.changes == (FOREIGN,)
+        normalized = normalize(foreign, CALL)
+        assert thoughts(normalized) == []
+        assert normalized.changes == (FOREIGN,)
 
 
-def test_reasoning_that_was_refused_is_left_out_and_other_stays() -> None:
-    done = made(thought(SEALED), thought(SIGNED), CALL, refused=frozenset({digest(SEALED)}))
-    assert thoughts(done) == [thought(SIGNED)]
-    assert done.changes == (REFUSED,)
+def test_only_refused_reasoning_is_dropped() -> None:
+    normalized = normalize(thought(SEALED), thought(SIGNED), CALL, refused=frozenset({digest(SEALED)}))
+    assert thoughts(normalized) == [thought(SIGNED)]
+    assert normalized.changes == (REFUSED,)
 
 
-def test_a_server_that_takes_none_gets_none() -> None:
-    assert made(thought(SEALED), CALL, reasoning=False).changes == (UNWANTED,)
+def test_reasoning_is_dropped_if_the_server_does_not_accept_it() -> None:
+    assert normalize(thought(SEALED), CALL, reasoning=False).changes == (UNWANTED,)
 
 
-def test_plain_reasoning_helps_through_one_question() -> None:
-    assert thoughts(made(thought(), CALL)) == [thought()]
+def test_unsigned_reasoning_is_kept_until_the_next_question() -> None:
+    assert thoughts(normalize(thought(), CALL)) == [thought()]
     messages = (HI, Message(Role.ASSISTANT, (thought(), TextPart("Hello."))), HI)
-    done = normalize_request(ChatRequest(model="m", messages=messages), Receiver(origin=HERE))
-    assert thoughts(done) == []
-    assert done.changes == (STALE,)
+    normalized = normalize_request(ChatRequest(model="m", messages=messages), origin=HERE)
+    assert thoughts(normalized) == []
+    assert normalized.changes == (STALE,)
 
 
-def test_a_thought_that_stands_there_twice_is_sent_once() -> None:
+def test_duplicate_reasoning_is_removed() -> None:
     answer = Message(Role.ASSISTANT, (thought(SEALED), TextPart("Hello.")))
-    done = normalize_request(ChatRequest(model="m", messages=(HI, answer, answer, HI)), Receiver(origin=HERE))
-    assert thoughts(done) == [thought(SEALED)]
-    assert done.changes == (DUPLICATE,)
-    assert thoughts(made(thought(SIGNED), TextPart("Hello."), thought(SIGNED), CALL)) == [thought(SIGNED)]
+    normalized = normalize_request(ChatRequest(model="m", messages=(HI, answer, answer, HI)), origin=HERE)
+    assert thoughts(normalized) == [thought(SEALED)]
+    assert normalized.changes == (DUPLICATE,)
+    assert thoughts(normalize(thought(SIGNED), TextPart("Hello."), thought(SIGNED), CALL)) == [
+        thought(SIGNED)
+    ]
 
 
-def test_thoughts_that_are_alike_and_not_named_stay_in_their_answers() -> None:
+def test_equal_reasoning_without_an_id_is_kept_in_different_answers() -> None:
     answer = Message(Role.ASSISTANT, (thought(SIGNED), TextPart("Hello.")))
     messages = (HI, answer, HI, answer, HI)
-    done = normalize_request(ChatRequest(model="m", messages=messages), Receiver(origin=HERE))
-    assert thoughts(done) == [thought(SIGNED)] * 2
-    assert done.changes == ()
+    normalized = normalize_request(ChatRequest(model="m", messages=messages), origin=HERE)
+    assert thoughts(normalized) == [thought(SIGNED)] * 2
+    assert normalized.changes == ()
 
 
-def test_a_thought_without_words_or_proof_is_nothing() -> None:
-    assert made(thought(text=" "), CALL).changes == (UNPROVEN,)
+def test_reasoning_without_text_and_proof_is_dropped() -> None:
+    assert normalize(thought(text=" "), CALL).changes == (UNPROVEN,)
 
 
-def test_reasoning_that_leads_to_nothing_is_left_out() -> None:
+def test_reasoning_at_the_end_of_a_message_is_dropped() -> None:
     messages = (HI, Message(Role.ASSISTANT, (thought(SEALED),)), HI)
-    done = normalize_request(ChatRequest(model="m", messages=messages), Receiver(origin=HERE))
-    assert thoughts(done) == []
-    assert done.changes == (LONE,)
+    normalized = normalize_request(ChatRequest(model="m", messages=messages), origin=HERE)
+    assert thoughts(normalized) == []
+    assert normalized.changes == (UNFOLLOWED,)
 
 
-def test_streamed_pieces_are_one_thought_with_the_proof_that_came_last() -> None:
+def test_streamed_pieces_of_reasoning_are_joined_with_their_proof() -> None:
     pieces = (
         ThinkingPart("H", "rs_1"),
         ThinkingPart("m.", "rs_1"),
         ThinkingPart("", "rs_1", bind(HERE, SEALED)),
     )
-    assert thoughts(made(*pieces, CALL)) == [thought(SEALED)]
+    assert thoughts(normalize(*pieces, CALL)) == [thought(SEALED)]
 
 
-def test_the_parts_of_a_summary_are_one_thought() -> None:
+def test_the_parts_of_a_summary_are_joined() -> None:
     pieces = ThinkingPart("One.", "rs_1"), ThinkingPart("Two.", "rs_1:1")
-    [found] = thoughts(made(*pieces, ThinkingPart("", "rs_1", bind(HERE, SEALED)), CALL))
-    assert found.text == "One.\n\nTwo."
+    [joined] = thoughts(normalize(*pieces, ThinkingPart("", "rs_1", bind(HERE, SEALED)), CALL))
+    assert joined.text == "One.\n\nTwo."
 
 
 def pack(*blocks: ReasoningBlock, origin: Origin = HERE, **calls: Any) -> DataPart:
@@ -128,7 +133,7 @@ def pack(*blocks: ReasoningBlock, origin: Origin = HERE, **calls: Any) -> DataPa
     )
 
 
-def test_what_the_marker_carries_stands_for_thoughts_an_editor_ran_together() -> None:
+def test_packed_reasoning_replaces_merged_thinking_parts() -> None:
     other = ToolCallPart("c2", "f", {})
     blocks = ReasoningBlock("One.", "rs_1", SEALED, "c1"), ReasoningBlock("Two.", "rs_2", SIGNED, "c2")
     messages = (
@@ -136,8 +141,8 @@ def test_what_the_marker_carries_stands_for_thoughts_an_editor_ran_together() ->
         Message(Role.ASSISTANT, (thought(SIGNED, text="One.Two."), CALL, other, pack(*blocks))),
         Message(Role.USER, (RESULT, ToolResultPart("c2", "ok"))),
     )
-    done = normalize_request(ChatRequest(model="m", messages=messages), Receiver(origin=HERE))
-    parts = [part for message in done.request.messages for part in message.parts]
+    normalized = normalize_request(ChatRequest(model="m", messages=messages), origin=HERE)
+    parts = [part for message in normalized.request.messages for part in message.parts]
     kinds = [part.text if isinstance(part, ThinkingPart) else type(part).__name__ for part in parts]
     assert kinds == [
         "TextPart",
@@ -150,16 +155,21 @@ def test_what_the_marker_carries_stands_for_thoughts_an_editor_ran_together() ->
     ]
 
 
-def test_a_marker_of_another_model_is_no_reasoning_of_ours_and_never_a_file() -> None:
-    done = made(pack(ReasoningBlock("One.", "rs_1", SEALED), origin=AWAY), CALL)
-    assert thoughts(done) == []
-    assert not any(isinstance(part, DataPart) for message in done.request.messages for part in message.parts)
+def test_a_pack_of_another_model_is_dropped() -> None:
+    normalized = normalize(pack(ReasoningBlock("One.", "rs_1", SEALED), origin=AWAY), CALL)
+    assert thoughts(normalized) == []
+    assert not any(
+        isinstance(part, DataPart) for message in normalized.request.messages for part in message.parts
+    )
 
 
-def test_the_signature_of_a_call_goes_back_on_the_call() -> None:
+def test_the_signature_of_a_call_is_restored() -> None:
     proof = {"thought_signature": "s"}
     for carrier in (ThinkingPart("", None, bind(HERE, proof, call="c1")), pack(c1=proof)):
         [call] = [
-            p for m in made(carrier, CALL).request.messages for p in m.parts if isinstance(p, ToolCallPart)
+            p
+            for m in normalize(carrier, CALL).request.messages
+            for p in m.parts
+            if isinstance(p, ToolCallPart)
         ]
         assert call.metadata == proof

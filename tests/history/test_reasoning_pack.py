@@ -1,4 +1,4 @@
-"""Reasoning packed up on its way through an editor."""
+"""Packing the reasoning of an answer."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ HERE = Origin.of("m", "http://here")
 SEALED = {"encrypted_content": "x"}
 
 
-def packed(carrying: ReasoningPacker) -> ReasoningPack:
-    [part] = carrying.close()
+def packed(packer: ReasoningPacker) -> ReasoningPack:
+    [part] = packer.close()
     assert isinstance(part, DataPart)
     assert part.mime == PACK_MIME
-    found = read_reasoning_pack(part.data)
-    assert found is not None
-    return found
+    pack = read_reasoning_pack(part.data)
+    assert pack is not None
+    return pack
 
 
-def test_each_thought_is_packed_with_what_it_led_to() -> None:
-    carrying = ReasoningPacker(HERE)
-    carrying.take([ReasoningDelta("On", "a"), ReasoningDelta("e.", "a"), ReasoningEnded("a", SEALED)])
-    carrying.take([TextDelta("I look.")])
-    carrying.take([ReasoningDelta("Two.", "b"), ReasoningEnded("b", None), ToolCall("c1", "f", {})])
-    pack = packed(carrying)
+def test_each_block_is_packed_with_its_position() -> None:
+    packer = ReasoningPacker(HERE)
+    packer.take([ReasoningDelta("On", "a"), ReasoningDelta("e.", "a"), ReasoningEnded("a", SEALED)])
+    packer.take([TextDelta("I look.")])
+    packer.take([ReasoningDelta("Two.", "b"), ReasoningEnded("b", None), ToolCall("c1", "f", {})])
+    pack = packed(packer)
     assert pack.blocks == (
         ReasoningBlock("One.", "a", SEALED, None, 0),
         ReasoningBlock("Two.", "b", None, "c1", 7),
@@ -41,20 +41,20 @@ def test_each_thought_is_packed_with_what_it_led_to() -> None:
     assert pack.said == 7
 
 
-def test_a_thought_that_ends_late_stands_where_it_began() -> None:
-    carrying = ReasoningPacker(HERE)
-    carrying.take([ReasoningDelta("One.", "a"), ToolCall("c1", "f", {}), TextDelta("Hi")])
-    carrying.take([ReasoningEnded("a", SEALED)])
-    assert packed(carrying).blocks == (ReasoningBlock("One.", "a", SEALED, "c1", 0),)
+def test_a_block_that_ends_late_has_the_position_of_its_start() -> None:
+    packer = ReasoningPacker(HERE)
+    packer.take([ReasoningDelta("One.", "a"), ToolCall("c1", "f", {}), TextDelta("Hi")])
+    packer.take([ReasoningEnded("a", SEALED)])
+    assert packed(packer).blocks == (ReasoningBlock("One.", "a", SEALED, "c1", 0),)
 
 
-def test_a_thought_stands_before_a_call_that_is_not_offered_yet() -> None:
-    carrying = ReasoningPacker(HERE)
-    carrying.take([TextDelta("Hi"), ReasoningEnded("a", SEALED), ToolCall("c1", "f", "{", offered=False)])
-    assert packed(carrying).blocks == (ReasoningBlock("", "a", SEALED, "c1", 2),)
+def test_a_block_can_precede_a_call_that_is_not_offered() -> None:
+    packer = ReasoningPacker(HERE)
+    packer.take([TextDelta("Hi"), ReasoningEnded("a", SEALED), ToolCall("c1", "f", "{", offered=False)])
+    assert packed(packer).blocks == (ReasoningBlock("", "a", SEALED, "c1", 2),)
 
 
-def test_the_end_of_a_thought_is_marked_with_whose_it_is() -> None:
+def test_the_end_of_a_block_is_marked_with_its_origin() -> None:
     [_, ended] = ReasoningPacker(HERE).take([ReasoningDelta("One.", "a"), ReasoningEnded("a", SEALED)])
     assert isinstance(ended, ReasoningEnded)
     bound, proof = unbind(ended.metadata)
@@ -62,47 +62,47 @@ def test_the_end_of_a_thought_is_marked_with_whose_it_is() -> None:
     assert (bound.origin, bound.plain, proof) == (HERE, False, SEALED)
 
 
-def test_a_thought_without_a_proof_is_marked_as_plain() -> None:
+def test_a_block_without_a_proof_is_marked_as_plain() -> None:
     [_, ended] = ReasoningPacker(HERE).take([ReasoningDelta("One.", "a"), ReasoningEnded("a")])
     assert isinstance(ended, ReasoningEnded)
     assert ended.metadata == bind(HERE, None)
 
 
-def test_what_a_call_carries_goes_before_it_and_into_the_pack() -> None:
-    carrying, signed = ReasoningPacker(HERE), {"google": {"thoughtSignature": "s"}}
+def test_the_metadata_of_a_call_is_marked_and_packed() -> None:
+    packer, signed = ReasoningPacker(HERE), {"google": {"thoughtSignature": "s"}}
     call = ToolCall("c1", "f", {}, metadata=signed)
-    assert carrying.take([call]) == [ReasoningEnded(None, bind(HERE, signed, call="c1")), call]
-    assert packed(carrying).calls == {"c1": signed}
+    assert packer.take([call]) == [ReasoningEnded(None, bind(HERE, signed, call="c1")), call]
+    assert packed(packer).calls == {"c1": signed}
 
 
-def test_redacted_thoughts_have_no_words_and_are_carried() -> None:
-    carrying, redacted = ReasoningPacker(HERE), {"anthropic": {"redactedData": "r"}}
-    carrying.take([ReasoningEnded("a", redacted), TextDelta("Hi")])
-    assert packed(carrying).blocks == (ReasoningBlock("", "a", redacted, None, 0),)
+def test_redacted_reasoning_without_text_is_packed() -> None:
+    packer, redacted = ReasoningPacker(HERE), {"anthropic": {"redactedData": "r"}}
+    packer.take([ReasoningEnded("a", redacted), TextDelta("Hi")])
+    assert packed(packer).blocks == (ReasoningBlock("", "a", redacted, None, 0),)
 
 
-def test_a_thought_is_carried_as_it_was_corrected() -> None:
-    carrying = ReasoningPacker(HERE)
-    carrying.take([ReasoningDelta("On", "a"), Corrected("One.", 2, "reasoning", "a"), Corrected("x", 1)])
-    carrying.take([ReasoningEnded("a", SEALED)])
-    assert packed(carrying).blocks == (ReasoningBlock("One.", "a", SEALED),)
+def test_corrected_reasoning_is_packed() -> None:
+    packer = ReasoningPacker(HERE)
+    packer.take([ReasoningDelta("On", "a"), Corrected("One.", 2, "reasoning", "a"), Corrected("x", 1)])
+    packer.take([ReasoningEnded("a", SEALED)])
+    assert packed(packer).blocks == (ReasoningBlock("One.", "a", SEALED),)
 
 
-def test_words_that_were_taken_back_are_not_carried() -> None:
-    carrying = ReasoningPacker(HERE)
-    carrying.take(
+def test_replaced_reasoning_is_not_packed() -> None:
+    packer = ReasoningPacker(HERE)
+    packer.take(
         [ReasoningDelta("Wrong.", "a"), ReasoningDelta("Right.", "a", 6), ReasoningEnded("a", SEALED)]
     )
-    assert packed(carrying).blocks[0].text == "Right."
+    assert packed(packer).blocks[0].text == "Right."
 
 
 def test_an_answer_without_reasoning_has_no_pack() -> None:
-    carrying = ReasoningPacker(HERE)
-    carrying.take([TextDelta("Hi"), ToolCall("c1", "f", {})])
-    assert carrying.close() == []
+    packer = ReasoningPacker(HERE)
+    packer.take([TextDelta("Hi"), ToolCall("c1", "f", {})])
+    assert packer.close() == []
 
 
-def test_a_pack_that_is_too_large_is_not_sent() -> None:
-    carrying = ReasoningPacker(HERE)
-    carrying.take([ReasoningDelta("x" * PACK_LIMIT, "a"), ReasoningEnded("a", SEALED)])
-    assert carrying.close() == []
+def test_a_too_large_pack_is_not_created() -> None:
+    packer = ReasoningPacker(HERE)
+    packer.take([ReasoningDelta("x" * PACK_LIMIT, "a"), ReasoningEnded("a", SEALED)])
+    assert packer.close() == []

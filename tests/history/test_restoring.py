@@ -1,4 +1,4 @@
-"""Carried thoughts come back to their places."""
+"""Restoring packed reasoning at its position."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ HERE = Origin.of("m", "http://here")
 
 
 def answer_of(shape: str) -> list[Event]:
-    """An answer: a letter is a thought, a digit a call, a dot some text."""
-    made: list[Event] = []
+    """Return the events of an answer: a letter is a reasoning block, a digit a call, a dot a text."""
+    events: list[Event] = []
     for at, sign in enumerate(shape):
         if sign == ".":
-            made.append(TextDelta(f"text {at}. "))
+            events.append(TextDelta(f"text {at}. "))
         elif sign.isdigit():
-            made.append(ToolCall(sign, "f", {}))
+            events.append(ToolCall(sign, "f", {}))
         else:
-            made.append(ReasoningEnded(sign, {"encrypted_content": sign}))
-    return made
+            events.append(ReasoningEnded(sign, {"encrypted_content": sign}))
+    return events
 
 
 def shape_of(parts: Sequence[Part]) -> str:
@@ -43,7 +43,7 @@ def shape_of(parts: Sequence[Part]) -> str:
     )
 
 
-def carried(shape: str) -> tuple[list[Part], ReasoningPack]:
+def pack_answer(shape: str) -> tuple[list[Part], ReasoningPack]:
     answer = AnswerParts(origin=HERE)
     parts = answer.take(answer_of(shape))
     [*more, pack], _ = answer.close()
@@ -53,46 +53,46 @@ def carried(shape: str) -> tuple[list[Part], ReasoningPack]:
     return [*parts, *more], found
 
 
-def run_together(parts: Sequence[Part]) -> list[Part]:
-    """Without its thoughts, and with every run of texts made one, as editors keep an answer."""
-    kept: list[Part] = []
+def merge_as_editor(parts: Sequence[Part]) -> list[Part]:
+    """Remove the thinking parts and join adjacent texts, as editors do."""
+    merged: list[Part] = []
     for part in parts:
-        last = kept[-1] if kept else None
+        last = merged[-1] if merged else None
         if isinstance(part, TextPart) and isinstance(last, TextPart):
-            kept[-1] = TextPart(last.text + part.text)
+            merged[-1] = TextPart(last.text + part.text)
         elif not isinstance(part, ThinkingPart):
-            kept.append(part)
-    return kept
+            merged.append(part)
+    return merged
 
 
 @pytest.mark.parametrize("shape", ["a.b.", "a1b.", ".a1", "a.b1c2", "ab.c1", "a1.b2.c.", ".a..b."])
-def test_thoughts_stand_where_they_stood(shape: str) -> None:
-    parts, pack = carried(shape)
+def test_reasoning_is_restored_at_its_position(shape: str) -> None:
+    parts, pack = pack_answer(shape)
     assert shape_of(restore_reasoning(parts, pack)) == shape
-    again = restore_reasoning(run_together(parts), pack)
+    again = restore_reasoning(merge_as_editor(parts), pack)
     assert shape_of(again) == re.sub(r"\.+", ".", shape)
 
 
 def named(kinds: str) -> str:
-    """Thoughts and calls numbered, between a thought and a text."""
+    """Give reasoning blocks and calls distinct names, between a block and a text."""
     letters, digits = iter("bcdefghij"), iter("123456789")
     middle = (next(letters) if kind == "a" else next(digits) if kind == "1" else kind for kind in kinds)
     return f"a{''.join(middle)}."
 
 
 @given(st.text("a.1", max_size=9).map(named))
-def test_any_answer_comes_back_in_its_order(shape: str) -> None:
-    parts, pack = carried(shape)
+def test_the_order_of_any_answer_is_restored(shape: str) -> None:
+    parts, pack = pack_answer(shape)
     assert shape_of(restore_reasoning(parts, pack)) == shape
-    together = run_together(parts)
+    together = merge_as_editor(parts)
     again = restore_reasoning(together, pack)
     assert shape_of(again) == re.sub(r"\.+", ".", shape)
-    assert run_together(again) == together
+    assert merge_as_editor(again) == together
 
 
-def test_a_text_that_is_not_as_it_was_told_is_not_cut() -> None:
-    parts, pack = carried("a.b.")
-    [text] = run_together(parts)
+def test_a_text_that_was_changed_is_not_split() -> None:
+    parts, pack = pack_answer("a.b.")
+    [text] = merge_as_editor(parts)
     assert isinstance(text, TextPart)
     shorter = TextPart(text.text[:-1])
     assert restore_reasoning([shorter], pack)[-1] == shorter
@@ -108,12 +108,12 @@ SEALED = {"encrypted_content": "x"}
 CALL = ToolCallPart("1", "f", {})
 
 
-def test_a_pack_without_places_is_read_as_before() -> None:
+def test_packs_without_positions_are_supported() -> None:
     pack = old(ReasoningBlock("One.", "a", SEALED), ReasoningBlock("Two.", "b", SEALED, "1"))
     assert shape_of(restore_reasoning([TextPart("Hi"), CALL], pack)) == "a.b1"
 
 
-def test_where_a_pack_has_no_places_thoughts_that_came_back_whole_have_theirs() -> None:
+def test_unchanged_thinking_parts_keep_their_position_if_a_pack_has_none() -> None:
     kept = ThinkingPart("One.", "a", bind(HERE, SEALED))
     pack = old(ReasoningBlock("One.", "a", SEALED))
     assert shape_of(restore_reasoning([TextPart("Hi"), kept, CALL], pack)) == ".a1"
@@ -121,7 +121,7 @@ def test_where_a_pack_has_no_places_thoughts_that_came_back_whole_have_theirs() 
     assert shape_of(restore_reasoning([TextPart("Hi"), changed, CALL], pack)) == "a.1"
 
 
-def test_the_same_thought_thought_twice_is_restored_twice() -> None:
+def test_equal_reasoning_blocks_are_both_restored() -> None:
     kept = ThinkingPart("One.", "a", bind(HERE, SEALED))
     pack = old(ReasoningBlock("One.", "a", SEALED), ReasoningBlock("One.", "a", SEALED))
     found = restore_reasoning([kept, CALL, kept, TextPart("Hi")], pack)

@@ -87,11 +87,11 @@ async def test_every_line_is_on_disk_before_the_next_bytes_come(tmp_path: Path) 
     recorder = Recorder(tmp_path)
     asked = ChatRequest(model="m", messages=(Message(Role.USER, "hello"),))
     async with recorder.tape(asked) as tape:
-        tape.asked("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
+        tape.request("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
         (path,) = tmp_path.iterdir()
         assert [type(line) for line in read_recording(path).lines] == [Begun, Sent]
         for number in range(5):
-            tape.received(b"%d" % number * 100)
+            tape.data(b"%d" % number * 100)
         kept = answer(read_recording(path))
     assert len(kept) == 300  # all but the last, and the one before that a key may have begun in
     assert answer(read_recording(path)) == b"".join(b"%d" % number * 100 for number in range(5))
@@ -103,12 +103,12 @@ async def test_a_key_that_only_the_server_spells_out_is_covered_meanwhile_too(tm
     recorder = Recorder(tmp_path)
     asked = ChatRequest(model="m", messages=(Message(Role.USER, "hello"),))
     async with recorder.tape(asked) as tape:
-        tape.asked("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
-        tape.answered(200, {"content-type": "text/event-stream"})
+        tape.request("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
+        tape.response(200, {"content-type": "text/event-stream"})
         hear = tape.heard(lambda parts: None)
         for piece in ["Your key: ", *(KEY[at : at + 4] for at in range(0, len(KEY), 4)), ", and so on" * 9]:
             delta = {"type": "response.output_text.delta", "item_id": "m", "output_index": 0, "delta": piece}
-            tape.received(b"data: %b\n\n" % json.dumps(delta).encode())
+            tape.data(b"data: %b\n\n" % json.dumps(delta).encode())
             hear([TextPart(piece)])
         (path,) = tmp_path.iterdir()
         recording = read_recording(path)
@@ -128,9 +128,9 @@ async def test_a_request_that_is_too_large_is_left_out_and_the_answer_is_not(
     asked = ChatRequest(model="m", messages=(Message(Role.USER, "x" * 60_000),))
     async with recorder.tape(asked, said={"text": "y" * 60_000}) as tape:
         tape.heard(report.extend)
-        tape.asked("openresponses", "http://h/v1/responses", {}, b"z" * 60_000)
-        tape.answered(200, {})
-        tape.received(b"data: {}\n\n")
+        tape.request("openresponses", "http://h/v1/responses", {}, b"z" * 60_000)
+        tape.response(200, {})
+        tape.data(b"data: {}\n\n")
     (path,) = tmp_path.iterdir()
     assert path.stat().st_size < 100_000
     recording = read_recording(path)

@@ -50,7 +50,7 @@ async def record(
     failure: BridgeError | None = None
     try:
         async with recorder.tape(asked, learned=LearnedQuirks()) as tape:
-            turn = await Bridge(client.watched(tape)).answer(asked, tape.heard(parts.extend), api_key=KEY)
+            turn = await Bridge(client.observed_by(tape)).answer(asked, tape.heard(parts.extend), api_key=KEY)
             tape.finished(turn.finish_reason, turn.usage)
     except BridgeError as error:
         failure = error
@@ -118,7 +118,7 @@ async def test_a_request_is_put_by_what_was_known_then(tmp_path: Path) -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         lessons.learn(client.base_url, asked.model, known)
         async with recorder.tape(asked, learned=known, abilities=abilities) as tape:
-            bridge = Bridge(client.watched(tape), lessons=lessons)
+            bridge = Bridge(client.observed_by(tape), lessons=lessons)
             await bridge.answer(asked, tape.heard(lambda parts: None), abilities=abilities)
         roles = [item["role"] for item in gateway.requests[-1].body["input"]]
     assert roles == ["system", "user"]
@@ -168,7 +168,7 @@ async def test_a_turn_that_was_stopped_is_recorded_as_far_as_it_came(tmp_path: P
 
     async def turn(client: OpenResponsesClient) -> None:
         async with recorder.tape(request()) as tape:
-            await Bridge(client.watched(tape)).answer(request(), tape.heard(report))
+            await Bridge(client.observed_by(tape)).answer(request(), tape.heard(report))
 
     async with (
         Gateway(scenario="slow", settings=FaultSettings(pace=0.05)) as gateway,
@@ -202,11 +202,11 @@ async def test_a_key_that_the_gateway_quotes_is_covered_where_it_stands(tmp_path
     """Read in small pieces, so that no read has the key whole."""
     recorder = Recorder(tmp_path)
     async with recorder.tape(request()) as tape:
-        tape.asked("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
-        tape.answered(401, {"content-type": "application/json"})
+        tape.request("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
+        tape.response(401, {"content-type": "application/json"})
         body = b'{"error":{"message":"No such key: %b","type":"x"}}' % KEY.encode()
         for start in range(0, len(body), 7):
-            tape.received(body[start : start + 7])
+            tape.data(body[start : start + 7])
     recording = read_recording(next(tmp_path.iterdir()))
     kept = b"".join(line.data for line in recording.lines if isinstance(line, Received))
     assert kept == body.replace(KEY.encode(), b"*" * len(KEY))
@@ -284,7 +284,7 @@ async def test_a_folder_that_cannot_be_written_does_not_stop_a_turn(
             OpenResponsesClient(gateway.url) as client,
             recorder.tape(request()) as tape,
         ):
-            await Bridge(client.watched(tape)).answer(request(), tape.heard(parts.extend))
+            await Bridge(client.observed_by(tape)).answer(request(), tape.heard(parts.extend))
     assert parts
     assert "could not be recorded" in caplog.text
 

@@ -309,7 +309,7 @@ def _result(output: dict[str, Any]) -> dict[str, Any]:
 async def test_a_custom_body_is_sent_unchanged() -> None:
     async with Gateway() as gateway, open_client("ai-sdk", gateway.url) as client:
         events = [event async for event in client.stream({"model": "tollbridge/demo", **prompt("Hello")})]
-        with pytest.raises(RequestError, match="names no model"):
+        with pytest.raises(RequestError, match="has no model"):
             [event async for event in client.stream(prompt("Hello"))]
         assert gateway.requests[0].body == prompt("Hello")
     assert events

@@ -1,4 +1,4 @@
-"""No test here meets the machine's own proxy."""
+"""Remove the proxies of the environment for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

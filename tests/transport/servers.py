@@ -1,4 +1,4 @@
-"""Little servers that misbehave in one way each, on loopback."""
+"""Small servers on loopback, each with one kind of misbehaviour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 @contextlib.asynccontextmanager
 async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """The port of a server that handles every connection so. Its connections end with it."""
+    """Serve every connection with this handler, and yield the port. All connections end with the block."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,7 +42,7 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncI
 
 
 def saying(answer: bytes) -> Handler:
-    """Answers every request with these bytes, and hangs up."""
+    """Return a handler that sends these bytes and closes the connection."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -53,13 +53,13 @@ def saying(answer: bytes) -> Handler:
 
 
 async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Takes everything and says nothing."""
+    """Read everything and send nothing."""
     while await reader.read(1000):
         pass
 
 
 async def dripping(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A byte now and then, for ever."""
+    """Send one byte every 20 ms, without end."""
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
     while not writer.is_closing():
@@ -69,16 +69,16 @@ async def dripping(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 @contextlib.contextmanager
-def deaf() -> Iterator[int]:
-    """The port of a listener whose queue is full and that accepts nobody."""
+def not_accepting() -> Iterator[int]:
+    """Yield the port of a listener whose queue is full and that accepts no connection."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
         for _ in range(3):
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(listener.getsockname())
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
         yield listener.getsockname()[1]
 
 
@@ -89,7 +89,7 @@ def unused_port() -> int:
 
 
 class Proxy:
-    """A forward proxy: answers plain requests itself, and carries CONNECT to one place whatever was asked."""
+    """A forward proxy: answers plain requests itself, and connects every CONNECT request to one port."""
 
     def __init__(self, target: int | None = None) -> None:
         self.heads: list[str] = []
@@ -108,12 +108,12 @@ class Proxy:
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             there, back = await asyncio.open_connection("127.0.0.1", self._target)
             try:
-                await asyncio.gather(_carry(reader, back), _carry(there, writer))
+                await asyncio.gather(_copy(reader, back), _copy(there, writer))
             finally:
                 back.close()
 
 
-async def _carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
     while data := await source.read(65536):
         sink.write(data)
         await sink.drain()

@@ -1,4 +1,4 @@
-"""The wire of a protocol, over real pipes."""
+"""Standard input and output, over real pipes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Wire:
 def wire() -> Iterator[Wire]:
     wire = Wire()
     yield wire
-    wire.close(wire.editor_end)  # which ends the writing, whatever is still in line
+    wire.close(wire.editor_end)  # ends the writer thread, also if the queue is not empty
     wire.stdio.close(SOON)
     wire.close()
 
@@ -45,7 +45,7 @@ def read(fd: int, count: int) -> bytes:
     return data
 
 
-def test_what_several_threads_write_does_not_mix_and_keeps_its_order(wire: Wire) -> None:
+def test_writes_of_several_threads_do_not_interleave_and_keep_their_order(wire: Wire) -> None:
     frames = [[b"%d-%05d;" % (name, number) * 500 for number in range(20)] for name in range(4)]
 
     def write(mine: list[bytes]) -> None:
@@ -59,38 +59,38 @@ def test_what_several_threads_write_does_not_mix_and_keeps_its_order(wire: Wire)
     for thread in threads:
         thread.join(SOON)
     length = len(frames[0][0])
-    found = [data[start : start + length] for start in range(0, len(data), length)]
+    chunks = [data[start : start + length] for start in range(0, len(data), length)]
     for mine in frames:
-        assert [frame for frame in found if frame[:2] == mine[0][:2]] == mine
+        assert [frame for frame in chunks if frame[:2] == mine[0][:2]] == mine
 
 
-def test_who_writes_waits_while_the_line_is_long_and_who_reads_does_not(
+def test_writers_wait_for_a_long_queue_unless_they_must_not(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stdio, "LONG_BYTES", 100_000)
+    monkeypatch.setattr(stdio, "QUEUE_WAIT_BYTES", 100_000)
     wire.stdio.write(bytes(200_000))  # more than a pipe holds
-    through = Event()
+    written = Event()
 
     def write() -> None:
         wire.stdio.write(b"patient")
-        through.set()
+        written.set()
 
     Thread(target=write, daemon=True).start()
     wire.stdio.write(b"at once", wait=False)
-    assert not through.wait(0.2)
+    assert not written.wait(0.2)
     assert read(wire.editor_end, 200_000) == bytes(200_000)
-    assert through.wait(SOON)
+    assert written.wait(SOON)
     assert read(wire.editor_end, 14) == b"at oncepatient"
 
 
-def test_an_editor_that_never_reads_is_given_up(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdio, "MOST_BYTES", 100_000)
+def test_a_client_that_never_reads_is_given_up(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stdio, "QUEUE_LIMIT_BYTES", 100_000)
     wire.stdio.write(bytes(200_000), wait=False)
     with pytest.raises(BrokenPipeError):
         wire.stdio.write(b"one more", wait=False)
 
 
-def test_an_editor_that_is_gone_is_noticed_and_said(wire: Wire) -> None:
+def test_a_closed_client_is_noticed_and_reported(wire: Wire) -> None:
     wire.close(wire.editor_end)
     wire.stdio.write(b"hello?")
     assert wire.lost.wait(SOON)
@@ -100,7 +100,7 @@ def test_an_editor_that_is_gone_is_noticed_and_said(wire: Wire) -> None:
     wire._fds.append(wire.editor_end)
 
 
-def test_what_is_in_line_is_written_before_the_end(wire: Wire) -> None:
+def test_the_queue_is_written_before_closing(wire: Wire) -> None:
     wire.stdio.write(b"goodbye")
     wire.stdio.close(SOON)
     assert read(wire.editor_end, 7) == b"goodbye"

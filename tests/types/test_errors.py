@@ -1,4 +1,4 @@
-"""The error tree: every kind has its class, and every class can be told, compared and copied."""
+"""The exception classes: every kind has a class, and errors can be compared and copied."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_every_kind_has_a_class() -> None:
     assert {cls.kind for cls in CLASSES} == set(get_args(Kind))
 
 
-def test_the_drawing_of_the_tree_shows_every_class() -> None:
+def test_the_module_docstring_lists_every_class() -> None:
     assert errors.__doc__ is not None
     assert [cls.__name__ for cls in CLASSES if cls.__name__ not in errors.__doc__] == []
 
 
-def test_only_what_may_succeed_later_is_transient() -> None:
+def test_only_errors_that_can_pass_are_transient() -> None:
     assert {cls.__name__ for cls in CLASSES if cls.transient} == {
         *("RateLimited", "Overloaded", "ServerFailed"),
         *("ConnectionBroken", "NetworkFailed", "TimedOut", "Disconnected"),
@@ -39,7 +39,7 @@ def test_only_what_may_succeed_later_is_transient() -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
-def test_an_error_keeps_what_was_said_of_it_also_when_copied(cls: type[BridgeError]) -> None:
+def test_an_error_keeps_its_fields_when_copied_or_pickled(cls: type[BridgeError]) -> None:
     error = cls("No.", status=400, code="c", request_id="r", retry_after=1.5)
     for twin in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert type(twin) is cls
@@ -49,13 +49,13 @@ def test_an_error_keeps_what_was_said_of_it_also_when_copied(cls: type[BridgeErr
         assert hash(twin) == hash(error)
 
 
-def test_errors_are_equal_only_if_all_that_they_say_is() -> None:
+def test_errors_are_equal_only_if_all_fields_are() -> None:
     assert RateLimited("No.", retry_after=1) != RateLimited("No.", retry_after=2)
     assert NetworkFailed("No.") != TimedOut("No.")
     assert BridgeError("No.") != Exception("No.")
 
 
-def test_numbers_are_part_of_what_an_error_says() -> None:
+def test_the_token_numbers_are_part_of_the_comparison() -> None:
     error = ContextTooLong("Too long.", tokens=9031, limit=2048)
     assert error == pickle.loads(pickle.dumps(error))
     assert error != ContextTooLong("Too long.", tokens=1, limit=2048)

@@ -1,4 +1,4 @@
-"""Events: a closed union whose members can be told apart and cannot be changed."""
+"""Events: a closed union of immutable types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EVENTS: tuple[Event, ...] = (
 )
 
 
-def test_every_event_is_tried_here() -> None:
+def test_the_examples_cover_every_event() -> None:
     assert {type(event) for event in EVENTS} | {Failed} == set(get_args(Event))
 
 
@@ -48,16 +48,16 @@ def test_an_event_cannot_be_changed(event: Any) -> None:
         setattr(event, event.__struct_fields__[0], "changed")
 
 
-def test_events_written_as_json_are_told_apart_by_their_tags() -> None:
-    told = tuple(type(event) for event in EVENTS)
+def test_encoded_events_are_distinguished_by_their_tags() -> None:
+    types = tuple(type(event) for event in EVENTS)
     union: Any = (
         TextDelta | ReasoningDelta | Corrected | ReasoningEnded | ToolCall | File | Source | Data | Finished
     )
-    read = msgspec.json.decode(msgspec.json.encode(EVENTS), type=tuple[union, ...])
-    assert (tuple(map(type, read)), read) == (told, EVENTS)
+    decoded = msgspec.json.decode(msgspec.json.encode(EVENTS), type=tuple[union, ...])
+    assert (tuple(map(type, decoded)), decoded) == (types, EVENTS)
 
 
-def test_two_failures_of_the_same_kind_are_the_same_event() -> None:
+def test_failures_with_equal_errors_are_equal() -> None:
     assert Failed(StreamError("No.")) == Failed(StreamError("No."))
     assert Failed(StreamError("No.")) != Failed(StreamError("Yes."))
     billed = StreamError("No.")
@@ -65,5 +65,5 @@ def test_two_failures_of_the_same_kind_are_the_same_event() -> None:
     assert Failed(StreamError("No.")) != Failed(billed)
 
 
-def test_a_call_is_for_the_editor_unless_said_otherwise() -> None:
+def test_a_call_is_offered_by_default() -> None:
     assert ToolCall("call_1", "weather", {}).offered

@@ -1,4 +1,4 @@
-"""Reading a model's id."""
+"""Parsing model ids."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def test_creator_family_version_and_date_are_read_from_an_id(model_id: str, iden
     assert identify(model_id) == identity
 
 
-def test_a_colon_after_anything_but_a_maker_belongs_to_the_name() -> None:
+def test_a_colon_that_does_not_follow_a_creator_belongs_to_the_name() -> None:
     assert identify("llama3.2:3b").creator is None
     assert identify("llama3.2:3b").name == "llama3.2:3b"
 
 
 @given(st.text())
 def test_any_id_has_an_identity(model_id: str) -> None:
-    found = identify(model_id)
-    assert found.name in model_id
-    assert bool(found.family) == bool(model_id)
+    identity = identify(model_id)
+    assert identity.name in model_id
+    assert bool(identity.family) == bool(model_id)

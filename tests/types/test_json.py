@@ -1,4 +1,4 @@
-"""JSON as the world writes it."""
+"""Reading and writing JSON, also invalid JSON."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_is_written_is_read_back(value: Any) -> None:
+def test_written_json_is_read_back_unchanged(value: Any) -> None:
     assert read_json(write_json(value)) == value
     assert read_json(write_json(value).encode()) == value
 
 
 @given(VALUES)
-def test_what_others_write_is_read(value: Any) -> None:
+def test_json_of_the_standard_library_is_read(value: Any) -> None:
     assert read_json(json.dumps(value)) == value
 
 
 @given(st.binary())
-def test_any_bytes_are_a_value_or_a_value_error(data: bytes) -> None:
+def test_any_bytes_give_a_value_or_raise_value_error(data: bytes) -> None:
     try:
         read_json(data)
     except ValueError:
         return
 
 
-def test_bad_utf8_costs_a_character_and_not_the_message() -> None:
+def test_invalid_utf8_is_replaced_and_the_rest_is_read() -> None:
     assert read_json(b'{"a": "b\xffc"}') == {"a": "b\ufffdc"}
 
 
-def test_half_a_surrogate_pair_survives_both_ways() -> None:
+def test_lone_surrogates_can_be_read_and_written() -> None:
     assert read_json(rb'{"a": "\ud83d"}') == {"a": "\ud83d"}
     assert write_json({"a": "\ud83d"}).encode() == rb'{"a": "\ud83d"}'
 
 
-def test_what_is_nested_too_deeply_is_an_error_and_no_crash() -> None:
+def test_too_deep_nesting_raises_value_error() -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         read_json(b"[" * 1_000_000)
     deep: list[Any] = []
@@ -58,24 +58,24 @@ def test_what_is_nested_too_deeply_is_an_error_and_no_crash() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b" ", b"{", b'{"a": 1} x', b"9" * 5000, b"\xff"])
-def test_what_is_no_json_is_a_value_error(data: bytes) -> None:
+def test_invalid_json_raises_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_json(data)
 
 
-def test_read_only_mappings_are_objects_also_deep_inside() -> None:
+def test_read_only_mappings_are_encoded_at_any_depth() -> None:
     value = MappingProxyType({"a": [MappingProxyType({"b": 1})]})
     assert json.loads(write_json(value)) == {"a": [{"b": 1}]}
     assert json.loads(write_json({"odd": "\ud800", "a": value})) == {"odd": "\ud800", "a": {"a": [{"b": 1}]}}
 
 
 @pytest.mark.parametrize("value", [object(), {"a": object()}, {"odd": "\ud800", "a": object()}, {(1, 2): 3}])
-def test_what_json_cannot_say_is_a_value_error_that_names_it(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"(object|tuple) is nothing JSON can say"):
+def test_a_value_that_is_not_serializable_raises_value_error_with_its_type(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"(object|tuple) is not JSON serializable"):
         write_json(value)
 
 
 @given(st.text(st.characters(codec=None) | st.sampled_from('\ud83d\ude00\\u"')))
-def test_halves_of_pairs_are_replaced_and_nothing_else_is(text: str) -> None:
-    mended = join_escaped_surrogates(json.dumps(text).encode())
-    assert read_json(mended) == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def test_only_lone_escaped_surrogates_are_replaced(text: str) -> None:
+    replaced = join_escaped_surrogates(json.dumps(text).encode())
+    assert read_json(replaced) == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,4 +1,4 @@
-"""Which result answers which call."""
+"""Matching tool results to their calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALL, RESULT = ToolCallPart("c", "look", {}), ToolResultPart("c", "seen")
 
 
 @pytest.mark.parametrize(
-    ("told", "answers"),
+    ("messages", "matches"),
     [
         ([[CALL], [RESULT]], {(0, 0): (1, 0)}),
         ([[CALL], [RESULT], [CALL], [RESULT]], {(0, 0): (1, 0), (2, 0): (3, 0)}),
@@ -30,7 +30,7 @@ CALL, RESULT = ToolCallPart("c", "look", {}), ToolResultPart("c", "seen")
         ([[RESULT]], {}),
     ],
 )
-def test_a_result_answers_the_call_that_it_follows(
-    told: list[list[Part]], answers: dict[PartIndex, PartIndex]
+def test_a_result_is_matched_to_the_call_that_it_follows(
+    messages: list[list[Part]], matches: dict[PartIndex, PartIndex]
 ) -> None:
-    assert match_results([Message(Role.USER, parts) for parts in told]) == answers
+    assert match_results([Message(Role.USER, parts) for parts in messages]) == matches

@@ -1,4 +1,4 @@
-"""What bytes are, whatever they are called."""
+"""Detecting the mime type of a file."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ HEADS = {
 
 
 @pytest.mark.parametrize("mime", HEADS)
-def test_a_wrong_label_is_not_believed(mime: str) -> None:
+def test_the_bytes_override_a_wrong_label(mime: str) -> None:
     assert detect_mime(HEADS[mime], "image/x-something") == mime
 
 
-def test_the_other_tiff_and_the_older_gif_are_known_too() -> None:
+def test_big_endian_tiff_and_gif87a_are_recognised() -> None:
     assert sniff(b"MM\x00*\x00\x00\x00\x08") == "image/tiff"
     assert sniff(b"GIF87a\x01\x00\x01\x00") == "image/gif"
 
@@ -37,16 +37,16 @@ def test_the_other_tiff_and_the_older_gif_are_known_too() -> None:
     "text",
     [b"BMW makes cars.", b"GIF89a is a format.", b"RIFFRAFFWEBP", b"Wordy: a WEBP", b"%PDF-1.7 begins so"],
 )
-def test_a_text_about_pictures_stays_a_text(text: bytes) -> None:
+def test_a_text_that_begins_like_an_image_stays_a_text(text: bytes) -> None:
     assert detect_mime(text, "text/plain") == "text/plain"
 
 
-def test_two_letters_do_not_make_a_picture() -> None:
+def test_a_partial_signature_is_not_enough() -> None:
     assert sniff(b"BMW makes cars.") is None
     assert sniff(b"01234567WEBP") is None
 
 
-def test_a_picture_called_text_is_still_a_picture() -> None:
+def test_an_image_labelled_as_text_is_recognised() -> None:
     assert detect_mime(draw_png(), "text/plain") == "image/png"
 
 
@@ -59,12 +59,12 @@ def test_a_picture_called_text_is_still_a_picture() -> None:
         (";charset=utf-8", "application/octet-stream"),
     ],
 )
-def test_a_label_is_read_bare_and_in_small_letters(label: str, mime: str) -> None:
+def test_a_label_is_lower_cased_and_its_parameters_are_removed(label: str, mime: str) -> None:
     assert detect_mime(b"{}", label) == mime
 
 
 @given(st.binary(max_size=64), st.text(max_size=20))
-def test_any_bytes_and_any_label_give_some_mime(data: bytes, label: str) -> None:
+def test_any_bytes_with_any_label_have_a_mime_type(data: bytes, label: str) -> None:
     assert detect_mime(data, label)
 
 
@@ -85,5 +85,5 @@ def test_any_bytes_and_any_label_give_some_mime(data: bytes, label: str) -> None
         (PACK_MIME, False),
     ],
 )
-def test_what_a_model_reads_as_text(mime: str, text: bool) -> None:
+def test_text_mime_types_are_recognised(mime: str, text: bool) -> None:
     assert is_text(mime) is text

@@ -1,4 +1,4 @@
-"""Messages, as callers write them."""
+"""Creating messages and requests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_any_iterable_of_parts_becomes_a_tuple_that_can_be_read_twice(given: Any
     assert message.parts == message.parts == (TextPart("a"), TextPart("b"))
 
 
-def test_any_of_the_parts_may_be_a_string() -> None:
+def test_strings_among_the_parts_become_text_parts() -> None:
     assert Message(Role.USER, ("Hello", DataPart(b"x", "image/png"))).parts == (
         TextPart("Hello"),
         DataPart(b"x", "image/png"),
@@ -62,28 +62,28 @@ def test_any_of_the_parts_may_be_a_string() -> None:
         ((Message("user", "a"),), "Message"),
     ],
 )
-def test_what_is_no_part_is_refused_by_name(given: Any, named: str) -> None:
-    with pytest.raises(RequestError, match=f"Message.* no {named}"):
+def test_an_object_that_is_not_a_part_is_rejected_with_its_type(given: Any, named: str) -> None:
+    with pytest.raises(RequestError, match=f"Message.* not {named}"):
         Message(Role.USER, given)
-    with pytest.raises(RequestError, match=f"ToolResultPart.* no {named}"):
+    with pytest.raises(RequestError, match=f"ToolResultPart.* not {named}"):
         ToolResultPart("c", given)
 
 
-def test_a_tool_s_result_holds_no_calls() -> None:
-    with pytest.raises(RequestError, match="no ToolCallPart"):
+def test_a_tool_result_cannot_contain_calls() -> None:
+    with pytest.raises(RequestError, match="not ToolCallPart"):
         ToolResultPart("c", cast(Any, (ToolCallPart("d", "f", {}),)))
 
 
-def test_a_role_may_be_given_by_its_name() -> None:
+def test_a_role_can_be_a_string() -> None:
     assert Message(cast(Any, "system"), ()).role is Role.SYSTEM
 
 
-def test_a_role_that_does_not_exist_is_refused_by_name() -> None:
+def test_an_unknown_role_is_rejected_with_its_name() -> None:
     with pytest.raises(ValueError, match="'tool'"):
         Message(cast(Any, "tool"), ())
 
 
-def test_messages_can_be_written_and_read_back_whole() -> None:
+def test_messages_can_be_encoded_and_decoded() -> None:
     message = Message(Role.ASSISTANT, PARTS, "Ada")
     assert msgspec.json.decode(msgspec.json.encode(message), type=Message) == message
 
@@ -94,15 +94,48 @@ def test_parts_cannot_be_changed() -> None:
             setattr(part, part.__struct_fields__[0], "changed")
 
 
-def test_a_request_takes_lists_and_keeps_tuples() -> None:
-    request = ChatRequest(
-        model="m", messages=cast(Any, [Message(Role.USER, ())]), tools=cast(Any, [Tool("weather")])
-    )
+def test_a_request_accepts_lists_and_stores_tuples() -> None:
+    request = ChatRequest(model="m", messages=[Message(Role.USER, ())], tools=[Tool("weather")])
     assert request.messages == (Message(Role.USER, ()),)
     assert request.tools == (Tool("weather"),)
 
 
-def test_a_request_sets_nothing_by_itself() -> None:
+def test_a_request_made_of_lists_equals_one_made_of_tuples() -> None:
+    message, tool = Message(Role.USER, ["Hi"]), Tool("weather")
+    from_lists = ChatRequest(model="m", messages=[message], tools=[tool])
+    assert from_lists == ChatRequest(model="m", messages=(message,), tools=(tool,))
+    assert msgspec.json.decode(msgspec.json.encode(from_lists), type=ChatRequest) == from_lists
+
+
+def test_replacing_the_messages_of_a_request_accepts_a_list() -> None:
+    request = ChatRequest(model="m", messages=())
+    changed = msgspec.structs.replace(request, messages=[Message(Role.USER, "Hi")])
+    assert changed.messages == (Message(Role.USER, "Hi"),)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (Message("user", "a"), "Message"),
+        ("Hi", "str"),
+        (["Hi"], "str"),
+        (None, "NoneType"),
+        ([None], "NoneType"),
+        ({"role": "user"}, "dict"),
+        ([{"role": "user"}], "dict"),
+    ],
+)
+def test_a_request_rejects_other_messages_with_their_type(value: Any, named: str) -> None:
+    with pytest.raises(RequestError, match=f"ChatRequest.messages .* Message objects, not {named}"):
+        ChatRequest(model="m", messages=value)
+
+
+def test_a_request_rejects_other_tools_with_their_type() -> None:
+    with pytest.raises(RequestError, match=r"ChatRequest\.tools .* Tool objects, not dict"):
+        ChatRequest(model="m", messages=(), tools=cast(Any, [{"name": "weather"}]))
+
+
+def test_a_request_has_no_default_settings() -> None:
     request = ChatRequest(model="m", messages=())
     assert not any(
         getattr(request, field) for field in request.__struct_fields__ if field not in ("model", "messages")

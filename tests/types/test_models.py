@@ -1,4 +1,4 @@
-"""What follows from what a gateway says of a model."""
+"""Limits, capabilities and prices of models."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def test_the_output_is_reserved_inside_the_window() -> None:
     assert model.limits == Limits(window=200_000, input=136_000, output=64_000)
 
 
-def test_a_model_of_which_only_the_name_is_known_gets_careful_limits() -> None:
+def test_a_model_without_reported_limits_gets_the_defaults() -> None:
     expected = Limits(window=DEFAULT_WINDOW, input=DEFAULT_WINDOW - DEFAULT_OUTPUT, output=DEFAULT_OUTPUT)
     assert Model(id="m").limits == expected
 
 
-def test_an_output_as_large_as_the_window_leaves_room_for_the_question() -> None:
+def test_half_of_the_window_is_reserved_for_the_input() -> None:
     assert Model(id="m", context_window=128_000, max_output_tokens=128_000).limits.input == 64_000
 
 
@@ -33,12 +33,12 @@ def test_input_and_output_fill_the_window(window: int, output: int | None) -> No
     assert limits.input + limits.output == max(window, 2)
 
 
-def test_where_the_gateway_is_silent_tools_are_tried_and_images_are_not() -> None:
+def test_without_reported_capabilities_tools_are_assumed_and_images_are_not() -> None:
     can = Model(id="m").capabilities
     assert (can.tools, can.images, can.files, can.reasoning) == (True, False, True, False)
 
 
-def test_where_the_gateway_speaks_it_is_believed() -> None:
+def test_reported_capabilities_are_used() -> None:
     can = Model(id="m", tags=frozenset({"vision", "reasoning"})).capabilities
     assert (can.tools, can.images, can.files, can.reasoning) == (False, True, False, True)
 
@@ -55,13 +55,13 @@ def test_efforts_are_offered_for_models_that_reason(model: Model, efforts: tuple
     assert model.efforts == efforts
 
 
-def test_only_models_one_can_talk_to_are_chat_models() -> None:
+def test_the_type_decides_whether_a_model_is_a_chat_model() -> None:
     assert Model(id="m").is_chat_model
     assert Model(id="m", type="language").is_chat_model
     assert not Model(id="m", type="embedding").is_chat_model
 
 
-def test_what_a_person_says_outranks_the_gateway() -> None:
+def test_capabilities_set_by_the_user_override_the_gateway() -> None:
     model = Model(id="m", tags=frozenset({"vision"}), told={"tools": True, "images": False})
     can = model.capabilities
     assert (can.tools, can.images, can.files) == (True, False, False)
@@ -82,6 +82,6 @@ def test_prices_fall_into_categories(input: str, output: str, category: str) -> 
     assert Prices(Decimal(input), Decimal(output)).category == category
 
 
-def test_a_price_that_is_half_known_has_no_category() -> None:
+def test_a_model_with_only_one_known_price_has_no_category() -> None:
     assert Prices(Decimal(1)).category is None
     assert Prices(output=Decimal(1)).category is None

@@ -5,20 +5,20 @@ from tollbridge.types.errors import GatewayError, hide_key
 KEY = "sk-abcdefgh-0123456789"
 
 
-def test_a_key_is_hidden_wherever_an_error_quotes_it() -> None:
+def test_a_key_is_redacted_in_all_texts_of_an_error() -> None:
     error = GatewayError(f"{KEY} is wrong", code=f"bad_{KEY}", request_id=f"for {KEY}")
     hide_key(error, KEY)
     assert KEY not in f"{error.message}{error.args}{error.code}{error.request_id}"
     assert error.message == "[key] is wrong"
 
 
-def test_half_a_key_at_the_end_of_a_cut_message_is_hidden_too() -> None:
+def test_a_truncated_key_at_the_end_of_a_message_is_redacted() -> None:
     error = GatewayError(f"You sent {KEY[:12]}…")
     hide_key(error, KEY)
     assert error.message == "You sent [key]…"
 
 
-def test_without_a_key_nothing_is_changed() -> None:
+def test_without_a_key_nothing_is_redacted() -> None:
     error = GatewayError("The key is wrong")
     hide_key(error, None)
     assert error.message == "The key is wrong"

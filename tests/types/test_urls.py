@@ -1,4 +1,4 @@
-"""Which hosts are this very machine: one answer for plain http, for keys and for profiles."""
+"""Loopback hosts: the same rule for plain http, for keys and for profiles."""
 
 from __future__ import annotations
 
@@ -10,22 +10,31 @@ from tollbridge.config.keys import variables_for
 from tollbridge.transport.http import check_url
 from tollbridge.types.urls import is_loopback
 
-HERE = ["localhost", "api.localhost", "127.0.0.1", "127.0.0.2", "::1", "0:0:0:0:0:0:0:1"]
-ELSEWHERE = ["localhost.example", "127.0.0.1.example", "128.0.0.1", "10.0.0.1", "0.0.0.0", "::2", "127.x", ""]
+LOOPBACK_HOSTS = ["localhost", "api.localhost", "127.0.0.1", "127.0.0.2", "::1", "0:0:0:0:0:0:0:1"]
+OTHER_HOSTS = [
+    "localhost.example",
+    "127.0.0.1.example",
+    "128.0.0.1",
+    "10.0.0.1",
+    "0.0.0.0",
+    "::2",
+    "127.x",
+    "",
+]
 
 
-@pytest.mark.parametrize("host", HERE)
-def test_a_host_that_is_this_machine(host: str) -> None:
+@pytest.mark.parametrize("host", LOOPBACK_HOSTS)
+def test_loopback_hosts_are_recognised(host: str) -> None:
     assert is_loopback(host)
 
 
-@pytest.mark.parametrize("host", ELSEWHERE)
-def test_a_host_that_is_not(host: str) -> None:
+@pytest.mark.parametrize("host", OTHER_HOSTS)
+def test_other_hosts_are_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["api.localhost", "127.0.0.2"])
-def test_everyone_agrees_on_it(host: str) -> None:
+def test_url_checks_profiles_and_keys_agree_on_loopback_hosts(host: str) -> None:
     url = f"http://{host}:11434/v1"
     check_url(url, allow_http=False)
     found = known_server(url)

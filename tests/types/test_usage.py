@@ -1,4 +1,4 @@
-"""Usage: unknown is not zero, and nothing is counted twice."""
+"""Token usage: unknown is not zero, and nothing is counted twice."""
 
 from __future__ import annotations
 
@@ -23,23 +23,33 @@ USAGES = st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS)
         (Usage(total_tokens=7), True),
     ],
 )
-def test_zeros_all_over_are_a_server_that_does_not_count(usage: Usage, known: bool) -> None:
+def test_usage_of_only_zeros_is_unknown(usage: Usage, known: bool) -> None:
     assert usage.known is known
 
 
-def test_unknown_and_known_add_up_to_known() -> None:
+def test_adding_an_unknown_count_keeps_the_known_one() -> None:
     assert Usage(3, None, None, 1) + Usage(4, 5, 9) == Usage(7, 5, 9, 1, None)
+
+
+def test_usage_converts_to_a_dict_with_all_counts() -> None:
+    assert Usage(7, 0, None, 1).to_dict() == {
+        "input_tokens": 7,
+        "output_tokens": 0,
+        "total_tokens": None,
+        "cached_tokens": 1,
+        "reasoning_tokens": None,
+    }
 
 
 def test_unknown_stays_unknown() -> None:
     assert Usage() + Usage() == Usage()
 
 
-def test_a_total_that_was_not_reported_is_not_missing_from_the_sum() -> None:
+def test_a_missing_total_is_computed_before_adding() -> None:
     assert (Usage(3, 4) + Usage(10, 10, 20)).total_tokens == 27
 
 
-def test_cached_and_reasoning_tokens_are_no_more_than_a_part_of_the_total() -> None:
+def test_cached_and_reasoning_tokens_are_not_added_to_the_total() -> None:
     assert (Usage(10, 5, 15, 8, 4) + Usage(1, 1, None, 1, 1)).total_tokens == 17
 
 

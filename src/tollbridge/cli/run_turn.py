@@ -137,7 +137,7 @@ class _Notices(Observer):
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
-    def waiting(self, error: BridgeError, seconds: float) -> None:
+    def retry(self, error: BridgeError, seconds: float) -> None:
         if seconds < LONG_WAIT:
             return
         problem = f"The gateway returned {error.status}" if error.status else error.message.rstrip(".")

@@ -1,1 +1,1 @@
-"""Clients: one per protocol. Each sends a request and returns the answer as events."""
+"""Clients, one per protocol: each sends a request and returns the answer as events."""

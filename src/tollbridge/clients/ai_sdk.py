@@ -1,4 +1,4 @@
-"""Clients for backends that speak the AI SDK: the gateway's own protocol, and anyone's chat endpoint."""
+"""Clients for the AI SDK protocols: that of Vercel AI Gateway, and that of chat endpoints."""
 
 from __future__ import annotations
 
@@ -21,12 +21,22 @@ from tollbridge.types.messages import ChatRequest, Message, Role
 from tollbridge.types.models import Model
 from tollbridge.types.urls import VERCEL_HOST
 
-# Where each version of the specification is served.
+# The path of each version of the protocol.
 PATHS: dict[Spec, str] = {2: "/v1/ai", 3: "/v3/ai", 4: "/v4/ai"}
 
 
 class AiSdkClient(GatewayClient):
-    """Talks to one base URL (`…/v4/ai`) as the SDK's own gateway client does."""
+    """A client for the protocol of the AI SDK's gateway provider, at one base URL (`…/v4/ai`).
+
+    Args:
+        base_url: The URL of the gateway; Vercel AI Gateway if omitted.
+        api_key: The key for all calls.
+        spec: The version of the language model specification: 2, 3 or 4.
+        **options: See `GatewayClient`.
+
+    Raises:
+        RequestError: The base URL or the version is invalid.
+    """
 
     protocol = "ai-sdk-model"
     home = f"https://{VERCEL_HOST}{PATHS[4]}"
@@ -40,57 +50,57 @@ class AiSdkClient(GatewayClient):
         **options: Unpack[ClientOptions],
     ) -> None:
         if spec not in TARGETS:
-            raise RequestError(f"There is no specification {spec!r} of the protocol. Known are: 2, 3, 4.")
+            raise RequestError(f"Unsupported protocol version {spec!r}. Supported: 2, 3, 4.")
         super().__init__(base_url or self.home.replace(PATHS[4], PATHS[spec]), api_key, **options)
         self._spec = spec
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:
-        """The models the gateway offers, of every type."""
+        """Return the gateway's models of every type."""
         return await self._call("GET", "/config", None, api_key, read_models)
 
     def _request_headers(self, key: str | None) -> dict[str, str]:
         method = {"ai-gateway-auth-method": auth_method(key)} if key else {}
         return {**method, **super()._request_headers(key)}
 
-    def _question(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
-        """A request that is no `ChatRequest` is the body as it is, with the model's name under `model`."""
+    def _encode(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
+        """Encode a `ChatRequest`. A mapping is used as the body; its `model` is sent as a header."""
         if isinstance(request, ChatRequest):
             model, body = request.model, encode_call(request, self._spec)
         else:
             body = dict(request)
             model = body.pop("model", None)
             if not isinstance(model, str):
-                raise RequestError("The request names no model.")
+                raise RequestError('The request has no model. Set its field "model".')
         headers = encode_headers(model, self._spec)
         return EncodedRequest(f"{self.base_url}/language-model", encode_body(body), headers)
 
 
 class UiStreamClient(GatewayClient):
-    """Posts a conversation to one URL, as the SDK's chat client does, and reads its UI message stream.
+    """A client for a chat endpoint of the AI SDK, which responds with a UI message stream.
 
-    The endpoint has a model and tools of its own; of a request only the messages are sent, and `extra`. A
-    conversation keeps its id for as long as it begins with the same words; `extra` may have another.
+    The endpoint chooses the model and the tools; only the messages and `extra` of a request are sent. The
+    chat id depends on the first user message, so that a conversation keeps its id; `extra` can override it.
     """
 
-    protocol = "auto"  # older backends answer with the data stream
+    protocol = "auto"  # older backends respond with the data stream protocol
     home = ""
     forbidden = "#"
 
-    def _take_address(self, url: str) -> None:
-        # What stands after the path may be a key; it is sent, and no part of what others see and keep.
-        self.base_url, self._mark, self._query = url.partition("?")
-        self._chats = uuid.uuid4()
+    def _set_url(self, url: str) -> None:
+        # The query can contain a key. It is sent, but is not part of `base_url`.
+        self.base_url, self._separator, self._query = url.partition("?")
+        self._chat_namespace = uuid.uuid4()
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:  # noqa: ARG002
-        """None to choose from: the endpoint has its own."""
+        """Return an empty list: the endpoint chooses the model."""
         return []
 
-    def _question(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
+    def _encode(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
         if isinstance(request, ChatRequest):
-            chat = encode_chat(request.messages, self._chat(request.messages))
+            chat = encode_chat(request.messages, self._chat_id(request.messages))
             request = {**chat, **(request.extra or {})}
-        return EncodedRequest(self.base_url + self._mark + self._query, encode_body(request))
+        return EncodedRequest(self.base_url + self._separator + self._query, encode_body(request))
 
-    def _chat(self, messages: Sequence[Message]) -> str:
+    def _chat_id(self, messages: Sequence[Message]) -> str:
         first = next((message for message in messages if message.role is Role.USER), None)
-        return uuid.uuid5(self._chats, repr(first)).hex
+        return uuid.uuid5(self._chat_namespace, repr(first)).hex

@@ -1,4 +1,4 @@
-"""What every client does, whatever its protocol: ask, stream, try again, and keep the key to itself."""
+"""The base class of the clients: sending, streaming, retries, and redaction of the key in errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tollbridge.protocols.detect import Decoder, decoder_for
-from tollbridge.protocols.errors import ERROR_BODY_LIMIT as REFUSAL_LIMIT
-from tollbridge.protocols.errors import read_error_response
+from tollbridge.protocols.errors import ERROR_BODY_LIMIT, read_error_response
 from tollbridge.protocols.model_list import Endpoints
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import BridgeError, RequestError, hide_key
@@ -32,39 +31,38 @@ if TYPE_CHECKING:
     from tollbridge.transport.http import HttpClient, HttpResponse, Timeouts
 
 
-# SECTION One who sees what travels: every request, every answer, every byte as it came, and every failed attempt.
-
-
-class Observer:
-    """Looks away. One that records looks; it must not raise, and must not keep the key in the headers."""
-
-    def asked(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
-        """A request is about to be sent; once for each attempt."""
-
-    def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """The answer has begun."""
-
-    def received(self, chunk: bytes) -> None:
-        """A piece of the answer's body, unpacked, as one read gave it."""
-
-    def waiting(self, error: BridgeError, seconds: float) -> None:
-        """An attempt failed, and after so long the next one is made."""
-
-    def events(self, batch: list[Event]) -> None:
-        """The events of one network read, as the caller of the turn gets them."""
-
-    async def end(self, result: object | None, error: BaseException | None) -> None:
-        """The end of the turn: its result, or the exception that ended it."""
-
-
-# SECTION What every client does, whatever its protocol: ask, stream, try again, and keep the key to itself.
-
-Read = TypeVar("Read")
+Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 
+class Observer:
+    """Is called with everything that happens in a request or a turn. The methods of this class do nothing.
+
+    A subclass overrides the methods it needs. They must not raise, and must not store the key that is in the
+    request headers.
+    """
+
+    def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Called before a request is sent, once per attempt."""
+
+    def response(self, status: int, headers: Mapping[str, str]) -> None:
+        """Called when the headers of a response have arrived."""
+
+    def data(self, chunk: bytes) -> None:
+        """Called with each chunk of the response body, decompressed, one per network read."""
+
+    def retry(self, error: BridgeError, seconds: float) -> None:
+        """Called when an attempt has failed and the next one starts after this many seconds."""
+
+    def events(self, batch: list[Event]) -> None:
+        """Called with the events of each network read of a turn."""
+
+    async def end(self, result: object | None, error: BaseException | None) -> None:
+        """Called at the end of a turn, with its result or with the exception that ended it."""
+
+
 class EncodedRequest(msgspec.Struct, frozen=True):
-    """What is sent to a gateway for one turn; `headers` besides those of every request."""
+    """A request in the format of a protocol. `headers` are added to those of every request."""
 
     url: str
     body: bytes
@@ -72,7 +70,7 @@ class EncodedRequest(msgspec.Struct, frozen=True):
 
 
 class ClientOptions(TypedDict, total=False):
-    """What every client takes besides an address and a key."""
+    """The keyword arguments that every client accepts besides the URL and the key."""
 
     timeouts: Timeouts | None
     retries: RetryPolicy | None
@@ -82,12 +80,25 @@ class ClientOptions(TypedDict, total=False):
 
 
 class GatewayClient(ABC):
-    """Talks to one base URL. A key is given for all calls or for one, and is kept nowhere else."""
+    """A client for one base URL. The base class of the clients for each protocol.
+
+    Args:
+        base_url: The URL of the gateway; `home` if omitted.
+        api_key: The key for all calls. Each call can pass another one.
+        timeouts: The timeouts of every request.
+        retries: The retry policy.
+        proxy: The URL of a proxy. By default the environment's proxies are used.
+        allow_http: Whether to allow plain http to other machines.
+        headers: Headers to add to every request.
+
+    Raises:
+        RequestError: The base URL is invalid.
+    """
 
     protocol: ClassVar[str]
-    # Where it talks to unless told otherwise.
+    # The default base URL.
     home: ClassVar[str]
-    # What its address must not hold, because paths are added to it.
+    # Characters that the base URL must not contain, because paths are appended to it.
     forbidden: ClassVar[str] = "?#"
 
     def __init__(
@@ -102,29 +113,31 @@ class GatewayClient(ABC):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         if base_url is not None and (not base_url.strip() or set(self.forbidden) & set(base_url)):
-            raise RequestError("A base URL is an address like https://host/v1, with nothing after the path.")
+            raise RequestError(
+                "Invalid base URL. Expected something like https://host/v1, without a query or fragment."
+            )
         if base_url is not None and has_userinfo(base_url):
-            raise RequestError(USERINFO_ERROR)  # here, before it is written down anywhere
-        self._take_address(base_url or self.home)
+            raise RequestError(USERINFO_ERROR)  # here, before the URL is logged or stored
+        self._set_url(base_url or self.home)
         self._api_key = api_key
         self._timeouts = timeouts
         self._retries = retries or RetryPolicy()
         self._proxy = proxy
         self._allow_http = allow_http
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
-        self._chance = random.Random()  # noqa: S311 - only spreads retries
+        self._random = random.Random()  # noqa: S311 - only for the jitter of retries
         self._http: HttpClient | None = None
-        self._watches: tuple[Observer, ...] = ()
+        self._observers: tuple[Observer, ...] = ()
 
-    def _take_address(self, url: str) -> None:
-        """Takes an address. `base_url` is what others see and keep of it."""
+    def _set_url(self, url: str) -> None:
+        """Set `base_url`, which is displayed, logged and stored."""
         self.base_url = url.rstrip("/")
 
     def __repr__(self) -> str:
-        # What stands in the place of a URL may be a key, and a URL may hold a password.
-        place = urlsplit(self.base_url)
-        known = place.scheme in ("http", "https") and "@" not in place.netloc
-        return f"{type(self).__name__}({self.base_url if known else 'no URL'})"
+        # The value may be a key that was entered as the URL, or a URL with a password.
+        url = urlsplit(self.base_url)
+        is_safe = url.scheme in ("http", "https") and "@" not in url.netloc
+        return f"{type(self).__name__}({self.base_url if is_safe else 'no URL'})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -134,24 +147,35 @@ class GatewayClient(ABC):
     ) -> None:
         await self.aclose()
 
-    def watched(self, watch: Observer) -> Self:
-        """The same client under one more pair of eyes, for one turn. It shares the connections and is not
-        closed."""
-        self._opened()
-        twin = copy(self)
-        twin._watches = (*self._watches, watch)
-        return twin
+    def observed_by(self, observer: Observer) -> Self:
+        """Return a copy of this client with one more observer, for one turn.
+
+        The copy shares the connections of this client and must not be closed.
+        """
+        self._get_http()
+        client = copy(self)
+        client._observers = (*self._observers, observer)
+        return client
 
     async def aclose(self) -> None:
+        """Close all connections. The client cannot be used afterwards."""
         if self._http is not None:
             await self._http.aclose()
 
     async def stream(
         self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
     ) -> AsyncGenerator[Event]:
-        """The events of the answer as they come. A failure is raised after everything that came before it.
+        """Send a request and yield the events of the answer as they arrive.
 
-        Leaving the loop early hangs up; wrap the call in `contextlib.aclosing` to have it done at once.
+        Leaving the loop early closes the connection. Wrap the call in `contextlib.aclosing` to close it at
+        once.
+
+        Args:
+            request: The request, or its body in the format of the protocol.
+            api_key: The key for this call; the empty string is no key.
+
+        Raises:
+            BridgeError: The request failed. All events received before the failure have been yielded.
         """
         async with aclosing(self.batches(request, api_key=api_key)) as batches:
             async for batch in batches:
@@ -161,25 +185,25 @@ class GatewayClient(ABC):
     async def batches(
         self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
     ) -> AsyncGenerator[list[Event]]:
-        """The same, one list a network read: what arrived together is handed on together."""
-        question = self._question(request)
-        key, until = self._key(api_key), self._opened().deadline()
-        failed = 0
+        """Like `stream`, but yield one list of events per network read."""
+        encoded = self._encode(request)
+        key, deadline = self._choose_key(api_key), self._get_http().deadline()
+        failed_attempts = 0
         while True:
-            told = False
+            has_yielded = False
             try:
-                async with aclosing(self._attempt(question, key, until)) as batches:
+                async with aclosing(self._attempt(encoded, key, deadline)) as batches:
                     async for batch in batches:
-                        told = True
+                        has_yielded = True
                         yield batch
                 return
             except BridgeError as error:
                 hide_key(error, key)
-                failed += 1
-                wait = None if told else self._wait(error, failed, until)
-                if wait is None:
+                failed_attempts += 1
+                delay = None if has_yielded else self._retry_delay(error, failed_attempts, deadline)
+                if delay is None:
                     raise
-            await asyncio.sleep(wait)
+            await asyncio.sleep(delay)
 
     def send(
         self,
@@ -190,18 +214,22 @@ class GatewayClient(ABC):
         api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> AbstractAsyncContextManager[HttpResponse]:
-        """One request as it is, and its reply: not read, not tried again, whatever its status."""
-        sent = {**self._request_headers(self._key(api_key)), **(headers or {})}
-        return self._opened().send(method, self.base_url + path, sent, body)
+        """Send one request as it is. The response is not decoded and the request not retried.
 
-    def worded(self, request: ChatRequest) -> bytes:
-        """The body in which a request would be sent."""
-        return self._question(request).body
+        Returns:
+            A context manager for the response, whatever its status.
+        """
+        all_headers = {**self._request_headers(self._choose_key(api_key)), **(headers or {})}
+        return self._get_http().send(method, self.base_url + path, all_headers, body)
 
-    def told(self, error: BridgeError, reply: HttpResponse | None = None) -> BridgeError:
-        """The error with what its reply says of it, and without the key."""
-        if reply is not None:
-            _told(error, reply)
+    def encode_request(self, request: ChatRequest) -> bytes:
+        """Return the body that would be sent for a request."""
+        return self._encode(request).body
+
+    def complete_error(self, error: BridgeError, response: HttpResponse | None = None) -> BridgeError:
+        """Add the status and request id of the response to an error, and redact the key in it."""
+        if response is not None:
+            _complete_error(error, response)
         hide_key(error, self._api_key)
         return error
 
@@ -210,99 +238,107 @@ class GatewayClient(ABC):
         return bool(self._api_key)
 
     def proxy(self) -> str | None:
-        """The proxy on the way, by its host and port alone: an address may hold a password."""
-        return self._opened().proxy_host(self.base_url)
+        """Return host and port of the proxy in use, without its user name and password."""
+        return self._get_http().proxy_host(self.base_url)
 
     @abstractmethod
     async def models(self, *, api_key: str | None = None) -> list[Model]:
-        """The models the gateway offers, of every type."""
+        """Return the gateway's models of every type."""
 
     async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:  # noqa: ARG002
-        """What the gateway says of the providers behind a model; `None` where the protocol cannot ask."""
+        """Return the gateway's data about the providers of a model; `None` if the protocol has none."""
         return None
 
     @abstractmethod
-    def _question(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
-        """The request in the words of this client's protocol."""
+    def _encode(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
+        """Encode a request in the format of this client's protocol."""
 
     async def _attempt(
-        self, question: EncodedRequest, key: str | None, until: float | None
+        self, encoded: EncodedRequest, key: str | None, deadline: float | None
     ) -> AsyncGenerator[list[Event]]:
-        headers = {**self._request_headers(key), **question.headers}
-        for watch in self._watches:
-            watch.asked(self.protocol, question.url.partition("?")[0], headers, question.body)
-        async with self._opened().send("POST", question.url, headers, question.body, until=until) as reply:
-            for watch in self._watches:
-                watch.answered(reply.status, reply.headers)
-            with _logged(decoder_for(self.protocol, reply.status, reply.headers)) as decoder:
-                async with aclosing(reply.chunks()) as chunks:
+        headers = {**self._request_headers(key), **encoded.headers}
+        for observer in self._observers:
+            observer.request(self.protocol, encoded.url.partition("?")[0], headers, encoded.body)
+        async with self._get_http().send(
+            "POST", encoded.url, headers, encoded.body, deadline=deadline
+        ) as response:
+            for observer in self._observers:
+                observer.response(response.status, response.headers)
+            with _log_unknown(decoder_for(self.protocol, response.status, response.headers)) as decoder:
+                async with aclosing(response.chunks()) as chunks:
                     async for chunk in chunks:
-                        for watch in self._watches:
-                            watch.received(chunk)
+                        for observer in self._observers:
+                            observer.data(chunk)
                         batch, failure = split_failure(decoder.feed(chunk))
                         if batch:
                             yield batch
                         if failure is not None:
-                            raise _told(failure, reply)
+                            raise _complete_error(failure, response)
                         if decoder.over:
                             return
                 batch, failure = split_failure(decoder.close())
             if batch:
                 yield batch
             if failure is not None:
-                raise _told(failure, reply)
+                raise _complete_error(failure, response)
 
-    def _wait(self, error: BridgeError, failed: int, until: float | None) -> float | None:
-        """Seconds until the next attempt, which is then announced; `None` where there is none."""
-        wait = self._retries.wait(error, failed, self._chance)
-        if wait is None or (until is not None and time.monotonic() + wait >= until):
+    def _retry_delay(self, error: BridgeError, failed_attempts: int, deadline: float | None) -> float | None:
+        """Return the delay before the next attempt, and log it; `None` if there is no other attempt."""
+        delay = self._retries.wait(error, failed_attempts, self._random)
+        if delay is None or (deadline is not None and time.monotonic() + delay >= deadline):
             return None
         log.info(
-            "Attempt %d failed (%s, status %s); the next is in %.1f s.",
-            *(failed, error.kind, error.status, wait),
+            "Attempt %d failed (%s, status %s); retrying in %.1f s.",
+            *(failed_attempts, error.kind, error.status, delay),
         )
-        for watch in self._watches:
-            watch.waiting(error, wait)
-        return wait
+        for observer in self._observers:
+            observer.retry(error, delay)
+        return delay
 
     async def _call(
-        self, method: str, path: str, body: bytes | None, api_key: str | None, read: Callable[[bytes], Read]
-    ) -> Read:
-        """What `read` makes of the whole answer."""
-        key, until = self._key(api_key), self._opened().deadline()
-        failed = 0
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        api_key: str | None,
+        decode: Callable[[bytes], Result],
+    ) -> Result:
+        """Send a request that is not streamed, with retries, and decode its response."""
+        key, deadline = self._choose_key(api_key), self._get_http().deadline()
+        failed_attempts = 0
         while True:
             try:
-                async with self._opened().send(
-                    method, self.base_url + path, self._request_headers(key), body, until=until
-                ) as reply:
-                    if reply.status >= 400:
-                        page = await reply.start(REFUSAL_LIMIT)
-                        raise _told(read_error_response(reply.status, reply.headers, page), reply)
-                    data = await reply.read()
+                async with self._get_http().send(
+                    method, self.base_url + path, self._request_headers(key), body, deadline=deadline
+                ) as response:
+                    if response.status >= 400:
+                        data = await response.read_start(ERROR_BODY_LIMIT)
+                        refusal = read_error_response(response.status, response.headers, data)
+                        raise _complete_error(refusal, response)
+                    data = await response.read()
                     try:
-                        return read(data)
+                        return decode(data)
                     except BridgeError as error:
-                        raise _told(error, reply) from None
+                        raise _complete_error(error, response) from None
             except BridgeError as error:
                 hide_key(error, key)
-                failed += 1
-                wait = self._wait(error, failed, until)
-                if wait is None:
+                failed_attempts += 1
+                delay = self._retry_delay(error, failed_attempts, deadline)
+                if delay is None:
                     raise
-            await asyncio.sleep(wait)
+            await asyncio.sleep(delay)
 
-    def _opened(self) -> HttpClient:
+    def _get_http(self) -> HttpClient:
         if self._http is None:
-            # Not at the top: loading it costs more than everything an editor asks for first.
+            # Not at the top: importing aiohttp takes longer than everything an editor needs at its start.
             from tollbridge.transport.http import HttpClient
 
             self._http = HttpClient(self._timeouts, proxy=self._proxy, allow_http=self._allow_http)
         return self._http
 
-    def _key(self, given: str | None) -> str | None:
-        """The key of one call. An empty one is none, and not the client's own."""
-        return self._api_key if given is None else given
+    def _choose_key(self, api_key: str | None) -> str | None:
+        """Return the key for one call. An empty string means no key, not the client's own."""
+        return self._api_key if api_key is None else api_key
 
     def _request_headers(self, key: str | None) -> dict[str, str]:
         headers = {
@@ -313,31 +349,37 @@ class GatewayClient(ABC):
         }
         if key:
             if not is_valid_key(key):
-                raise RequestError("The API key contains characters that no key has. Was it pasted whole?")
+                raise RequestError(
+                    "The API key contains invalid characters. Check that it was copied correctly."
+                )
             headers["authorization"] = f"Bearer {key}"
         return headers
 
 
 def encode_body(body: Mapping[str, Any]) -> bytes:
-    """A body as it is sent."""
+    """Encode a request body as JSON.
+
+    Raises:
+        RequestError: The body is not JSON serializable.
+    """
     try:
         return write_valid_json(body).encode()
     except ValueError as error:
-        raise RequestError(f"The request cannot be sent: {error}.") from None
+        raise RequestError(f"The request cannot be encoded as JSON: {error}.") from None
 
 
-def _told(error: BridgeError, reply: HttpResponse) -> BridgeError:
-    error.status = error.status or (reply.status if reply.status >= 400 else None)
-    error.request_id = error.request_id or reply.headers.get("x-request-id")
+def _complete_error(error: BridgeError, response: HttpResponse) -> BridgeError:
+    error.status = error.status or (response.status if response.status >= 400 else None)
+    error.request_id = error.request_id or response.headers.get("x-request-id")
     return error
 
 
 @contextmanager
-def _logged(decoder: Decoder) -> Iterator[Decoder]:
-    """Says at the end what was not understood; one line, for whoever looks into a gateway's novelties."""
+def _log_unknown(decoder: Decoder) -> Iterator[Decoder]:
+    """Log the unrecognised events of a response in one line at its end."""
     try:
         yield decoder
     finally:
         if decoder.unknown:
             counts = ", ".join(f"{name[:80]!r} {count}" for name, count in decoder.unknown.items())
-            log.debug("Not understood, and left out of the answer: %s.", counts)
+            log.debug("Ignored unrecognised content: %s.", counts)

@@ -1,4 +1,4 @@
-"""A client for servers that speak OpenResponses: Vercel AI Gateway, OpenAI, llama.cpp, vLLM, litellm…"""
+"""The client for OpenResponses servers: Vercel AI Gateway, OpenAI, llama.cpp, vLLM, LiteLLM…"""
 
 from __future__ import annotations
 
@@ -9,24 +9,37 @@ from urllib.parse import quote
 import msgspec
 
 from tollbridge.clients.base import EncodedRequest, GatewayClient, encode_body
+from tollbridge.history.answer import join_parts, parts_from_events
 from tollbridge.protocols.model_list import Endpoints, read_endpoints, read_models
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.types.errors import NotFound, StreamError
 from tollbridge.types.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, split_failure
-from tollbridge.types.messages import ChatRequest
+from tollbridge.types.messages import ChatRequest, Message, Part, Role
 from tollbridge.types.models import Model
 from tollbridge.types.text import read_json
 from tollbridge.types.urls import VERCEL_URL
 from tollbridge.types.usage import Usage
 
-# The fields of a request that its count depends on.
-COUNTED = frozenset({"model", "input", "tools", "tool_choice", "reasoning", "text", "instructions"})
+# The request fields that determine the number of input tokens.
+COUNTED_FIELDS = frozenset({"model", "input", "tools", "tool_choice", "reasoning", "text", "instructions"})
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A whole answer. `events` has everything, in order; the rest is what is mostly wanted of it."""
+    """A complete answer.
+
+    To run a tool loop, append `message` and a user message with the results of `tool_calls` to the request.
+
+    Attributes:
+        text: The text of the answer.
+        reasoning: The text of the reasoning.
+        tool_calls: The tool calls. Run those that are `offered`.
+        usage: The tokens used, if the gateway reported them.
+        finish_reason: Why the answer ended; `"unknown"` if the gateway did not report it.
+        response_id: The gateway's id of the response.
+        events: All events of the answer in their order.
+    """
 
     text: str
     reasoning: str
@@ -36,19 +49,56 @@ class Answer(msgspec.Struct, frozen=True):
     response_id: str | None
     events: tuple[Event, ...]
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The text, reasoning and offered tool calls as message parts, without generated files."""
+        return join_parts(parts_from_events(self.events))
+
+    @property
+    def message(self) -> Message:
+        """The answer as an assistant message, to append to the messages of the next request."""
+        return Message(Role.ASSISTANT, self.parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the events, ready for JSON."""
+        return {
+            "text": self.text,
+            "reasoning": self.reasoning,
+            "tool_calls": [
+                {"call_id": call.call_id, "name": call.name, "input": call.input, "offered": call.offered}
+                for call in self.tool_calls
+            ],
+            "parts": msgspec.to_builtins(list(self.parts)),
+            "usage": None if self.usage is None else self.usage.to_dict(),
+            "finish_reason": self.finish_reason,
+            "response_id": self.response_id,
+        }
+
 
 class OpenResponsesClient(GatewayClient):
-    """Talks to one base URL (`…/v1`) of a server that speaks OpenResponses."""
+    """A client for an OpenResponses server at one base URL (`…/v1`).
+
+    The arguments are those of `GatewayClient`.
+    """
 
     protocol = "openresponses"
     home = VERCEL_URL
 
     async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
-        """The whole answer at once, without streaming."""
-        return await self._call("POST", "/responses", response_body(request, stream=False), api_key, _answer)
+        """Send a request and return the complete answer, without streaming.
+
+        Args:
+            request: The request, or its body in the format of the protocol.
+            api_key: The key for this call; the empty string is no key.
+
+        Raises:
+            BridgeError: The request failed.
+        """
+        body = response_body(request, stream=False)
+        return await self._call("POST", "/responses", body, api_key, _decode_answer)
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:
-        """The models the gateway offers, of every type."""
+        """Return the gateway's models of every type."""
         return await self._call("GET", "/models", None, api_key, read_models)
 
     async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:
@@ -58,51 +108,57 @@ class OpenResponsesClient(GatewayClient):
     async def input_tokens(
         self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
     ) -> int:
-        """How many tokens the request would come to, counted by the gateway. Not every gateway can."""
-        if isinstance(request, ChatRequest) and request.quirks and not request.quirks.input_tokens:
-            raise NotFound("This gateway does not count tokens, as its profile says.")
-        return await self._call("POST", "/responses/input_tokens", count_body(request), api_key, _count)
+        """Let the gateway count the input tokens of a request.
 
-    def _question(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
+        Raises:
+            NotFound: The gateway does not count tokens.
+            BridgeError: The request failed.
+        """
+        if isinstance(request, ChatRequest) and request.quirks and not request.quirks.input_tokens:
+            raise NotFound("This gateway does not count tokens (according to its profile).")
+        body = count_body(request)
+        return await self._call("POST", "/responses/input_tokens", body, api_key, _decode_count)
+
+    def _encode(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
         return EncodedRequest(f"{self.base_url}/responses", response_body(request))
 
 
 def response_body(request: ChatRequest | Mapping[str, Any], *, stream: bool = True) -> bytes:
-    """Of `POST /responses`. Whether it streams is always said: some servers do unless told not to."""
-    return encode_body({**_parsed(request), "stream": stream})
+    """Return the body of `POST /responses`. `stream` is always set: some servers stream by default."""
+    return encode_body({**_to_body(request), "stream": stream})
 
 
 def count_body(request: ChatRequest | Mapping[str, Any]) -> bytes:
-    """Of `POST /responses/input_tokens`: what is counted, and nothing of how it is answered."""
-    return encode_body({name: value for name, value in _parsed(request).items() if name in COUNTED})
+    """Return the body of `POST /responses/input_tokens`: only the fields that determine the count."""
+    return encode_body({name: value for name, value in _to_body(request).items() if name in COUNTED_FIELDS})
 
 
-def _parsed(request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
+def _to_body(request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
     return encode_request(request) if isinstance(request, ChatRequest) else request
 
 
-def _count(data: bytes) -> int:
+def _decode_count(data: bytes) -> int:
     try:
         tokens = Fields(read_json(data)).number("input_tokens")
     except ValueError:
-        raise StreamError("The gateway answered with something that is not JSON.") from None
+        raise StreamError("The gateway returned invalid JSON.") from None
     if tokens is None:
-        raise StreamError("The gateway did not say how many tokens the request would come to.")
+        raise StreamError("The gateway returned no token count.")
     return tokens
 
 
-def _answer(data: bytes) -> Answer:
+def _decode_answer(data: bytes) -> Answer:
     decoder = StreamDecoder()
-    said, failure = split_failure(decoder.feed(data) + decoder.close())
+    events, failure = split_failure(decoder.feed(data) + decoder.close())
     if failure is not None:
         raise failure
-    finished = next((event for event in said if isinstance(event, Finished)), None)
+    finished = next((event for event in events if isinstance(event, Finished)), None)
     return Answer(
-        text="".join(event.text for event in said if isinstance(event, TextDelta)),
-        reasoning="".join(event.text for event in said if isinstance(event, ReasoningDelta)),
-        tool_calls=tuple(event for event in said if isinstance(event, ToolCall)),
+        text="".join(event.text for event in events if isinstance(event, TextDelta)),
+        reasoning="".join(event.text for event in events if isinstance(event, ReasoningDelta)),
+        tool_calls=tuple(event for event in events if isinstance(event, ToolCall)),
         usage=finished.usage if finished else None,
         finish_reason=(finished.reason if finished else None) or "unknown",
         response_id=finished.response_id if finished else None,
-        events=tuple(said),
+        events=tuple(events),
     )

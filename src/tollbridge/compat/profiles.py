@@ -19,6 +19,7 @@ import msgspec
 
 from tollbridge.config.paths import data_folder
 from tollbridge.types.errors import RequestError
+from tollbridge.types.quirks import LearnedQuirks as LearnedQuirks
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.urls import is_loopback
 
@@ -238,15 +239,6 @@ def find_quirks(
 # Models remembered, and refused proofs and calls remembered for each; the oldest are forgotten.
 MODEL_LIMIT = 256
 REFUSED_LIMIT = 4_096
-
-
-class LearnedQuirks(msgspec.Struct, frozen=True):
-    """`quirks` hold for every request. `refused` are proofs of reasoning, and files, and `spoken` ids of
-    calls, of which only those very ones were turned down: what comes from now on is tried again."""
-
-    quirks: Quirks = Quirks()
-    refused: frozenset[str] = frozenset()
-    spoken: frozenset[str] = frozenset()
 
 
 class CompatStore(Protocol):

@@ -250,7 +250,7 @@ class ProbeSession:
         except TimeoutError:
             return Reply(error=TimedOut(f"No whole answer came within {seconds:.0f} s."), seconds=seconds)
         except BridgeError as error:
-            return Reply(error=self.client.told(error), seconds=time.monotonic() - began)
+            return Reply(error=self.client.complete_error(error), seconds=time.monotonic() - began)
 
     async def _heard(self, method: str, path: str, body: bytes | None, began: float) -> Reply:
         async with self.client.send(method, path, body, headers=ALONE) as reply:
@@ -258,7 +258,7 @@ class ProbeSession:
             events = _events(path, reply.status, reply.headers, data)
             error = next((event.error for event in events if isinstance(event, Failed)), None)
             if error is not None:
-                error = self.client.told(error, reply)
+                error = self.client.complete_error(error, reply)
             return Reply(reply.status, reply.headers, data, events, error, time.monotonic() - began)
 
 

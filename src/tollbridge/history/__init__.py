@@ -1,1 +1,1 @@
-"""Message histories: make any history valid for its receiver, and turn an answer into a message."""
+"""Message histories: make any history valid for its server, and convert an answer to a message."""

@@ -1,4 +1,4 @@
-"""One answer as an editor gets it: its own names, calls it can answer, reasoning it can bring back."""
+"""Convert the events of an answer to message parts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,19 @@ from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, To
 from tollbridge.types.reasoning import Origin
 from tollbridge.types.text import replace_surrogates, write_json
 
-# SECTION Events to the parts an editor shows.
-
 CITATION = "application/vnd.vscode.citation+json"
 LINK = "text/uri-list"
 
 
 def parts_from_events(events: Iterable[Event], *, reasoning: bool = True) -> list[Part]:
-    """What an editor shows of these events. Calls it may not run, and endings, are not shown."""
+    """Convert events to the parts that an editor displays.
+
+    Tool calls that are not offered, corrections of displayed text, and endings have no part.
+
+    Args:
+        events: The events of an answer, or of a piece of it.
+        reasoning: Whether to include thinking parts.
+    """
     parts: list[Part] = []
     for event in events:
         match event:
@@ -52,43 +57,24 @@ def parts_from_events(events: Iterable[Event], *, reasoning: bool = True) -> lis
                         ToolCallPart(event.call_id, event.name, _arguments(event.input), event.metadata)
                     )
             case File():
-                parts.append(_file(event))
+                parts.append(_file_part(event))
             case Source():
-                parts.append(DataPart(write_json(_cited(event)).encode(), CITATION))
+                parts.append(DataPart(write_json(_citation(event)).encode(), CITATION))
             case Data():
                 mime = f"application/vnd.vercel.{event.name.removeprefix('data-')}+json"
                 parts.append(DataPart(write_json(event.value).encode(), mime, event.id))
-            case Corrected() | Finished() | Failed():  # an editor cannot unsay
+            case Corrected() | Finished() | Failed():
                 pass
             case _:
                 assert_never(event)
     return parts
 
 
-def _arguments(given: Any) -> dict[str, Any]:
-    """An editor's tools take an object. A custom tool's input is free text, and may be empty."""
-    if given is None:
-        return {}
-    return given if isinstance(given, dict) else {"input": given}
-
-
-def _file(file: File) -> DataPart:
-    if file.data is not None:
-        return DataPart(file.data, display_mime(file.data, file.mime), file.name)
-    return DataPart(replace_surrogates(file.url or "").encode(), LINK, file.name)
-
-
-def _cited(source: Source) -> dict[str, object]:
-    names = {"sourceId": source.id, "url": source.url, "title": source.title}
-    names |= {"mediaType": source.mime, "filename": source.filename}
-    return {"type": "citation", **{name: value for name, value in names.items() if value is not None}}
-
-
 def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Join the pieces of a streamed answer to the parts of one message.
+    """Join the pieces of a streamed answer to the parts of one assistant message.
 
-    Consecutive text is joined, and so is consecutive thinking with the same id. Data parts are dropped:
-    files that a model created are not sent back.
+    Adjacent texts are joined, and so are thinking parts with the same id, up to the one that has metadata.
+    Data parts are dropped: files that a model generated are not sent back.
     """
     joined: list[Part] = []
     for part in parts:
@@ -100,9 +86,28 @@ def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
                 joined[-1] = ThinkingPart(before + part.text, id_, part.metadata)
             case ((TextPart() | ThinkingPart() | ToolCallPart()), _):
                 joined.append(part)
-            case _:
+            case DataPart(), _:
                 pass
     return tuple(joined)
+
+
+def _arguments(value: Any) -> dict[str, Any]:
+    """Convert a call's input to an object, which editors require. The input of a custom tool is text."""
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else {"input": value}
+
+
+def _file_part(file: File) -> DataPart:
+    if file.data is not None:
+        return DataPart(file.data, display_mime(file.data, file.mime), file.name)
+    return DataPart(replace_surrogates(file.url or "").encode(), LINK, file.name)
+
+
+def _citation(source: Source) -> dict[str, object]:
+    fields = {"sourceId": source.id, "url": source.url, "title": source.title}
+    fields |= {"mediaType": source.mime, "filename": source.filename}
+    return {"type": "citation", **{name: value for name, value in fields.items() if value is not None}}
 
 
 class AnswerEvents:
@@ -157,7 +162,7 @@ class AnswerEvents:
         if not names:
             return None
         return BrokenCall(
-            f"The gateway rejected the model's {names[0]} call as invalid. Ask the model to try again.",
+            f"The gateway rejected the model's call to {names[0]}. Ask the model to try again.",
             calls=tuple(self._invalid),
         )
 
@@ -169,13 +174,21 @@ class AnswerEvents:
         return call_id not in self._invalid or self._tools is None or call.name in self._tools
 
     def _pass_on(self, call: ToolCall) -> ToolCall:
-        """Repair arguments that are text. Arguments that the gateway rejected are never run as they are."""
-        text = call.input if isinstance(call.input, str) else write_json(call.input)
-        arguments = repair_arguments(text) if isinstance(call.input, str) else None
-        problem = "were not valid JSON" if isinstance(call.input, str) else "were rejected by the gateway"
-        action = "repaired" if arguments is not None else "passed on as text for the tool to reject"
-        self.changes.append(f"The arguments of a {call.name} call {problem}; they were {action}.")
-        arguments = wrap_arguments(text) if arguments is None else arguments
+        """Return a call that the caller can run, with its arguments repaired or wrapped.
+
+        Only text is repaired. Arguments that the gateway could parse and rejected are never run as they are.
+        """
+        if isinstance(call.input, str):
+            text, arguments = call.input, repair_arguments(call.input)
+            problem = f"Invalid JSON in the arguments of the call to {call.name}"
+        else:
+            text, arguments = write_json(call.input), None
+            problem = f"The gateway rejected the arguments of the call to {call.name}"
+        if arguments is None:
+            arguments, action = wrap_arguments(text), "passed to the tool as text"
+        else:
+            action = "repaired"
+        self.changes.append(f"{problem}; {action}.")
         return ToolCall(call.call_id, call.name, arguments, metadata=call.metadata)
 
 

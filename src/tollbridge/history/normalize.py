@@ -1,4 +1,4 @@
-"""Any request made one that a gateway takes: every law of the wire kept, nothing lost that could be sent."""
+"""Normalize a request: make any history valid for the server, without losing content that can be sent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.history.content import Changes, Names, Receiver, valid_content
-from tollbridge.history.reasoning import current_reasoning, is_question, own_reasoning
+from tollbridge.history.content import Changes, valid_content
+from tollbridge.history.reasoning import drop_stale_reasoning, is_question, select_reasoning
 from tollbridge.history.tool_calls import (
+    Names,
     calls_as_text,
     pair_results,
     results_as_text,
@@ -30,89 +31,28 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.types.quirks import LearnedQuirks
+from tollbridge.types.reasoning import Origin
 
-# SECTION The outer form of a conversation: no empty messages, no side twice in a row, at least one question.
-
-CONTINUE = "Continue."
-LONE = "Reasoning was left out: nothing the model said follows it."
-# Between two texts of one side that were messages of their own.
-_BREAK = "\n\n"
-
-
-def normalize_shape(messages: Iterable[Message], changes: Changes) -> list[Message]:
-    found = without_empty_messages(messages, changes)
-    if not any(is_question(message) for message in found):
-        changes.say("question", "The conversation had no question; “Continue.” was asked.")
-        found.append(Message(Role.USER, CONTINUE))
-    found = merge_messages(current_reasoning(found, changes), changes)
-    followed = [_followed(message, changes) for message in found]
-    return merge_messages([message for message in followed if message.parts], changes)
-
-
-def without_empty_messages(messages: Iterable[Message], changes: Changes) -> list[Message]:
-    """Without texts that say nothing: providers refuse a message of blanks alone."""
-    found: list[Message] = []
-    for message in messages:
-        parts = _without_blanks(message.parts)
-        if parts:
-            found.append(Message(message.role, parts))
-        if len(parts) < len(message.parts) or not parts:
-            changes.count("empty")
-    return found
-
-
-def merge_messages(messages: Sequence[Message], changes: Changes) -> list[Message]:
-    """Messages of one side in a row made one. Providers that alternate strictly would do it, or refuse."""
-    found: list[Message] = []
-    for message in messages:
-        last = found[-1] if found else None
-        # System messages are one already, wherever they stand: the wire has one place for them.
-        if last is None or last.role is not message.role or message.role is Role.SYSTEM:
-            found.append(message)
-            continue
-        changes.count("joined")
-        found[-1] = Message(message.role, (*last.parts, *_apart(last, message), *message.parts))
-    return found
-
-
-def _without_blanks(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Blanks between words stay. A run of texts is what becomes one message on a wire."""
-    found: list[Part] = []
-    for is_content, run in groupby(parts, lambda part: isinstance(part, TextPart | DataPart)):
-        content = list(run)
-        if not is_content or not all(map(_is_blank, content)):
-            found += content
-    return tuple(found)
-
-
-def _is_blank(part: Part) -> bool:
-    return isinstance(part, TextPart) and not part.text.strip()
-
-
-def _apart(last: Message, message: Message) -> tuple[Part, ...]:
-    """Parts of a user's message are lines already; those of an answer are pieces of one text."""
-    texts = isinstance(last.parts[-1], TextPart) and isinstance(message.parts[0], TextPart)
-    return (TextPart(_BREAK),) if texts and message.role is Role.ASSISTANT else ()
-
-
-def _followed(message: Message, changes: Changes) -> Message:
-    """Reasoning leads to something the model said or called; alone it is refused."""
-    parts = list(message.parts)
-    while parts and isinstance(parts[-1], ThinkingPart):
-        changes.say("reasoning", LONE)
-        parts.pop()
-    return Message(message.role, tuple(parts))
-
-
-# SECTION Any request made one that a gateway takes: every law of the wire kept, nothing lost that could be sent.
-
-# As the protocol limits them.
+# Limits of the OpenResponses protocol.
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
 MIN_OUTPUT_TOKENS = 16
 
+CONTINUE = "Continue."
+UNFOLLOWED = "Dropped reasoning: no assistant output follows it."
+# Separates the texts of merged assistant messages.
+_SEPARATOR = "\n\n"
+
 
 class NormalizedRequest(msgspec.Struct, frozen=True):
-    """A request that can be sent, what was changed to make it so, and the way back for tools' names."""
+    """A request that can be sent, and the changes that were made to it.
+
+    Attributes:
+        request: The normalized request.
+        changes: Sentences that describe the changes.
+        counts: The number of changes by kind.
+        names: The mapping between the caller's tool names and the names that are sent.
+    """
 
     request: ChatRequest
     changes: tuple[str, ...]
@@ -120,103 +60,188 @@ class NormalizedRequest(msgspec.Struct, frozen=True):
     names: Names
 
 
-def normalize_request(request: ChatRequest, target: Receiver | None = None) -> NormalizedRequest:
-    """Pure: the same request for the same target is always made the same."""
-    target = target or Receiver()
+def normalize_request(
+    request: ChatRequest, learned: LearnedQuirks | None = None, origin: Origin | None = None
+) -> NormalizedRequest:
+    """Make a request valid for its server. The result depends only on the arguments.
+
+    Args:
+        request: Any request.
+        learned: What the server and the model accept, and what the server has refused. A caller that knows
+            the model's capabilities clears `quirks.images` and `quirks.files` accordingly. The default is a
+            server that accepts everything the protocol has.
+        origin: The model and gateway that will receive the request. Reasoning of others is dropped. If
+            `None`, all reasoning with a proof is kept.
+    """
+    learned = learned or LearnedQuirks()
+    quirks = learned.quirks
     changes = Changes()
-    names = _names(request, changes)
-    messages = own_reasoning(request.messages, target, changes)
-    messages = [_legal_parts(message, names, target, changes) for message in messages]
+    names = _tool_names(request, changes)
+    messages = select_reasoning(request.messages, learned, origin, changes)
+    messages = [_normalize_parts(message, names, learned, changes) for message in messages]
     messages = pair_results(messages, changes)
-    if not target.rich_results:
+    if not quirks.rich_results:
         messages = results_as_text(messages, changes)
-    if not target.calls:
+    if not quirks.calls:
         messages = calls_as_text(messages, changes)
-    elif target.spoken:
-        messages = calls_as_text(messages, changes, target.spoken)
-    if not target.system:
+    elif learned.spoken:
+        messages = calls_as_text(messages, changes, learned.spoken)
+    if quirks.system == "user":
         messages = system_as_user(messages)
-    made = msgspec.structs.replace(
+    normalized = msgspec.structs.replace(
         request,
         messages=tuple(normalize_shape(messages, changes)),
-        tools=_tools(request.tools, names, changes),
-        tool_choice=_choice(request, names),
-        metadata=_metadata(request.metadata, changes),
-        max_output_tokens=_output_tokens(request.max_output_tokens, changes),
+        tools=_normalize_tools(request.tools, names, changes),
+        tool_choice=_normalize_choice(request, names),
+        metadata=_normalize_metadata(request.metadata, changes),
+        max_output_tokens=_normalize_output_tokens(request.max_output_tokens, changes),
     )
-    return NormalizedRequest(made, changes.sentences, dict(changes.counts), names)
+    return NormalizedRequest(normalized, changes.sentences, dict(changes.counts), names)
 
 
-def _names(request: ChatRequest, changes: Changes) -> Names:
+def _tool_names(request: ChatRequest, changes: Changes) -> Names:
     calls = (part for message in request.messages for part in message.parts if isinstance(part, ToolCallPart))
     chosen = [request.tool_choice.name] if isinstance(request.tool_choice, NamedTool) else []
     names = Names([*(tool.name for tool in request.tools), *chosen, *(call.name for call in calls)])
     for name, sent in names.changed.items():
-        changes.say("name", f"The tool “{name[:80]}” is called {sent} on the way.")
+        changes.add("name", f'Tool name "{name[:80]}" is not allowed by the API; it was sent as "{sent}".')
     return names
 
 
-def _legal_parts(message: Message, names: Names, target: Receiver, changes: Changes) -> Message:
+def _normalize_parts(message: Message, names: Names, learned: LearnedQuirks, changes: Changes) -> Message:
     parts: list[Part] = []
     for part in message.parts:
         match part:
             case TextPart() | DataPart():
-                parts += valid_content(part, target, changes)
-            case ToolResultPart(call_id, given, is_error):
-                content = [each for one in given for each in valid_content(one, target, changes)]
-                parts.append(ToolResultPart(call_id, content, is_error))
+                parts += valid_content(part, learned, changes)
+            case ToolResultPart(call_id, content, is_error):
+                valid = [piece for item in content for piece in valid_content(item, learned, changes)]
+                parts.append(ToolResultPart(call_id, valid, is_error))
             case ToolCallPart():
-                parts.append(_legal_call(part, names, changes))
+                parts.append(_normalize_call(part, names, changes))
             case _:
                 parts.append(part)
     return Message(message.role, tuple(parts), message.name)
 
 
-def _legal_call(call: ToolCallPart, names: Names, changes: Changes) -> ToolCallPart:
-    given, changed = valid_input(call.input)
-    if changed:
-        changes.say(
-            "arguments", f"Arguments of a call of {call.name[:80]} were not a JSON object; they are now."
-        )
-    return ToolCallPart(call.call_id, names.out(call.name), given, call.metadata)
+def _normalize_call(call: ToolCallPart, names: Names, changes: Changes) -> ToolCallPart:
+    arguments, is_changed = valid_input(call.input)
+    if is_changed:
+        changes.add("arguments", f"Converted the arguments of a call to {call.name[:80]} to a JSON object.")
+    return ToolCallPart(call.call_id, names.out(call.name), arguments, call.metadata)
 
 
-def _tools(tools: Sequence[Tool], names: Names, changes: Changes) -> tuple[Tool, ...]:
-    found: dict[str, Tool] = {}
+def _normalize_tools(tools: Sequence[Tool], names: Names, changes: Changes) -> tuple[Tool, ...]:
+    by_name: dict[str, Tool] = {}
     for tool in tools:
-        if tool.name in found:
-            changes.say("tool", f"The tool “{tool.name[:80]}” was offered twice; the first is meant.")
+        if tool.name in by_name:
+            changes.add("tool", f'Duplicate tool "{tool.name[:80]}"; using the first definition.')
         else:
-            found[tool.name] = Tool(names.out(tool.name), tool.description, _schema(tool.parameters))
-    return tuple(found.values())
+            parameters = _normalize_schema(tool.parameters)
+            by_name[tool.name] = Tool(names.out(tool.name), tool.description, parameters)
+    return tuple(by_name.values())
 
 
-def _schema(parameters: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Arguments are an object; servers refuse a schema that does not say so."""
+def _normalize_schema(parameters: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Add the type: servers reject a schema of arguments that does not say that they are an object."""
     return parameters if not parameters or "type" in parameters else {"type": "object", **parameters}
 
 
-def _choice(request: ChatRequest, names: Names) -> Any:
+def _normalize_choice(request: ChatRequest, names: Names) -> Any:
     choice = request.tool_choice
     return NamedTool(names.out(choice.name)) if isinstance(choice, NamedTool) else choice
 
 
-def _metadata(given: Mapping[str, str] | None, changes: Changes) -> Mapping[str, str] | None:
-    if not given:
-        return given
-    kept = {
+def _normalize_metadata(metadata: Mapping[str, str] | None, changes: Changes) -> Mapping[str, str] | None:
+    if not metadata:
+        return metadata
+    truncated = {
         str(name)[:MAX_METADATA_KEY]: str(value)[:MAX_METADATA_VALUE]
-        for name, value in list(given.items())[:MAX_METADATA]
+        for name, value in list(metadata.items())[:MAX_METADATA]
     }
-    if kept != given:
-        changes.say("metadata", "Metadata was cut to the 16 entries of 512 characters that can be sent.")
-    return kept
+    if truncated != metadata:
+        changes.add(
+            "metadata",
+            f"Truncated metadata to {MAX_METADATA} entries with keys of {MAX_METADATA_KEY} and values of "
+            f"{MAX_METADATA_VALUE} characters.",
+        )
+    return truncated
 
 
-def _output_tokens(given: int | None, changes: Changes) -> int | None:
-    if given is None or given >= MIN_OUTPUT_TOKENS:
-        return given
-    changes.say(
-        "output", f"An answer of {given} tokens cannot be asked for; {MIN_OUTPUT_TOKENS} is the least."
-    )
+def _normalize_output_tokens(limit: int | None, changes: Changes) -> int | None:
+    if limit is None or limit >= MIN_OUTPUT_TOKENS:
+        return limit
+    changes.add("output", f"max_output_tokens was raised from {limit} to the minimum of {MIN_OUTPUT_TOKENS}.")
     return MIN_OUTPUT_TOKENS
+
+
+# --- The shape of a conversation: no empty messages, alternating roles, at least one user message ---
+
+
+def normalize_shape(messages: Iterable[Message], changes: Changes) -> list[Message]:
+    """Remove empty messages, merge adjacent messages of one role, and add a user message if there is none."""
+    shaped = remove_empty_messages(messages, changes)
+    if not any(is_question(message) for message in shaped):
+        changes.add("question", f'Added a user message ("{CONTINUE}").')
+        shaped.append(Message(Role.USER, CONTINUE))
+    shaped = merge_messages(drop_stale_reasoning(shaped, changes), changes)
+    shaped = [_drop_trailing_reasoning(message, changes) for message in shaped]
+    return merge_messages([message for message in shaped if message.parts], changes)
+
+
+def remove_empty_messages(messages: Iterable[Message], changes: Changes) -> list[Message]:
+    """Remove blank texts and empty messages. Providers reject a message of only whitespace."""
+    remaining: list[Message] = []
+    for message in messages:
+        parts = _remove_blank_texts(message.parts)
+        if parts:
+            remaining.append(Message(message.role, parts))
+        if len(parts) < len(message.parts) or not parts:
+            changes.count("empty")
+    return remaining
+
+
+def merge_messages(messages: Sequence[Message], changes: Changes) -> list[Message]:
+    """Merge adjacent messages of one role. Providers that require alternating roles merge or reject them."""
+    merged: list[Message] = []
+    for message in messages:
+        last = merged[-1] if merged else None
+        # System messages need no merge: the encoder puts them together.
+        if last is None or last.role is not message.role or message.role is Role.SYSTEM:
+            merged.append(message)
+            continue
+        changes.count("joined")
+        merged[-1] = Message(message.role, (*last.parts, *_separator(last, message), *message.parts))
+    return merged
+
+
+def _remove_blank_texts(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Remove runs of texts and files that are only blank texts. A run becomes one message when encoded."""
+    remaining: list[Part] = []
+    for is_content, group in groupby(parts, lambda part: isinstance(part, TextPart | DataPart)):
+        run = list(group)
+        if not is_content or not all(map(_is_blank, run)):
+            remaining += run
+    return tuple(remaining)
+
+
+def _is_blank(part: Part) -> bool:
+    return isinstance(part, TextPart) and not part.text.strip()
+
+
+def _separator(last: Message, message: Message) -> tuple[Part, ...]:
+    """Return the separator of two merged messages.
+
+    The parts of a user message are encoded as separate lines; those of an answer are pieces of one text.
+    """
+    are_texts = isinstance(last.parts[-1], TextPart) and isinstance(message.parts[0], TextPart)
+    return (TextPart(_SEPARATOR),) if are_texts and message.role is Role.ASSISTANT else ()
+
+
+def _drop_trailing_reasoning(message: Message, changes: Changes) -> Message:
+    """Drop reasoning at the end of a message. Servers reject reasoning without a text or call after it."""
+    parts = list(message.parts)
+    while parts and isinstance(parts[-1], ThinkingPart):
+        changes.add("reasoning", UNFOLLOWED)
+        parts.pop()
+    return Message(message.role, tuple(parts))

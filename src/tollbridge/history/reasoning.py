@@ -1,7 +1,10 @@
-"""Reasoning on its way through an editor and back: marked with whose it is, and packed up at the end.
+"""Reasoning on its way through an editor and back to the model.
 
-Editors give back a thought's metadata, but run the thoughts of one answer together, and have no place on a
-call. So each thought is marked, and the whole of them travels once more in a data part.
+Editors return the metadata of a thinking part, but merge the thinking parts of one answer, and cannot attach
+metadata to a tool call. Therefore each thinking part is marked with its origin (`ReasoningPacker`), and all
+reasoning of an answer is also stored in one data part, the reasoning pack. Before the next request,
+`select_reasoning` restores the packed reasoning at its position and drops what the server must not get:
+proofs are valid only for the model and the gateway that issued them.
 """
 
 from __future__ import annotations
@@ -9,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tollbridge.history.content import Changes, Receiver
+from tollbridge.history.content import Changes
 from tollbridge.types.events import Corrected, Event, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
 from tollbridge.types.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.reasoning import (
     PACK_MIME,
     Origin,
@@ -25,290 +29,325 @@ from tollbridge.types.reasoning import (
 )
 from tollbridge.types.text import MAX_TEXT, replace_surrogates, write_json
 
-# SECTION Carried thoughts back in their places: before the call or the words they led to.
+# A larger pack is not stored; the marks on the thinking parts must suffice.
+PACK_LIMIT = 1024 * 1024
 
-# Thoughts and how many characters of the answer stood before each, in that order.
-Waiting = list[tuple[int, ThinkingPart]]
+FOREIGN = "Dropped reasoning from another model."
+STALE = "Dropped unsigned reasoning from an earlier turn."
+REFUSED = "Dropped reasoning that the gateway refused before."
+UNPROVEN = "Dropped unsigned reasoning."
+UNWANTED = "Dropped reasoning: not accepted by this server."
+DUPLICATE = "Removed duplicate reasoning."
+
+# The position of a reasoning block: the id of the call after it, and the number of characters of text before
+# it.
+ReasoningPlace = tuple[str | None, int]
+# Reasoning to insert into text: the number of characters before each, in ascending order.
+Insertions = list[tuple[int, ThinkingPart]]
 
 
-def restore_reasoning(parts: Sequence[Part], carried: ReasoningPack) -> list[Part]:
-    """The carried thoughts in place of those an editor may have run together."""
-    calls = {part.call_id for part in parts if isinstance(part, ToolCallPart)}
-    before: dict[str | None, list[Part]] = {}
-    waiting: Waiting = []
-    homeless: list[ThinkingPart] = []
-    for block in carried.blocks:
-        thought = ThinkingPart(block.text, block.id, bind(carried.origin, block.proof))
-        if block.before in calls:
-            before.setdefault(block.before, []).append(thought)
-        elif block.after is not None:
-            waiting.append((block.after, thought))
+# --- From the model to the editor ---
+
+
+class ReasoningPacker:
+    """Marks the reasoning of one answer with its origin, and collects it in a pack."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._text_length = 0
+        # The open blocks: their texts, the parts of their summaries, and the positions of those that a text
+        # or a call has followed.
+        self._open_texts: dict[str, str] = {}
+        self._open_parts: set[tuple[str, str]] = set()
+        self._open_places: dict[str, ReasoningPlace] = {}
+        self._blocks: list[ReasoningBlock] = []
+        self._unplaced: list[ReasoningBlock] = []  # complete, but not yet followed by a text or a call
+        self._calls: dict[str, Mapping[str, Any]] = {}
+
+    def take(self, events: Iterable[Event]) -> list[Event]:
+        """Return the events with the reasoning marked.
+
+        The metadata of a tool call is marked as well, in a `ReasoningEnded` of its own before the call.
+        """
+        marked: list[Event] = []
+        for event in events:
+            match event:
+                case ReasoningDelta():
+                    self._add_text(event)
+                case Corrected(of="reasoning"):
+                    self._add_text(event)
+                case ReasoningEnded():
+                    event = self._end_block(event)
+                case TextDelta(text):
+                    self._place_blocks(None)
+                    self._text_length += len(text)
+                case ToolCall():
+                    self._place_blocks(event.call_id)
+                    if event.offered and event.metadata:
+                        self._calls[event.call_id] = event.metadata
+                        marked.append(
+                            ReasoningEnded(None, bind(self._origin, event.metadata, call=event.call_id))
+                        )
+            marked.append(event)
+        return marked
+
+    def close(self) -> list[Part]:
+        """Return the pack as a data part; empty if there is no reasoning or too much.
+
+        A block that nothing followed has no position: it may have arrived late, in the final response object.
+        """
+        self._blocks += self._unplaced
+        if not self._blocks and not self._calls:
+            return []
+        model, gateway = self._origin.model, self._origin.gateway
+        pack = ReasoningPack(model, gateway, tuple(self._blocks), self._calls, self._text_length)
+        data = write_json(pack).encode()
+        return [DataPart(data, PACK_MIME)] if len(data) <= PACK_LIMIT else []
+
+    def _add_text(self, delta: ReasoningDelta | Corrected) -> None:
+        """Add to an open block. A summary of several parts (ids `id`, `id:1`…) is one block."""
+        block, _, part = (delta.id or "").partition(":")
+        before = self._open_texts.get(block, "")
+        before = before[: -delta.replaces] if delta.replaces else before
+        separator = "\n\n" if part and before and (block, part) not in self._open_parts else ""
+        self._open_texts[block] = before + separator + delta.text
+        self._open_parts.add((block, part))
+
+    def _end_block(self, event: ReasoningEnded) -> ReasoningEnded:
+        name = (event.id or "").partition(":")[0]
+        text, place = self._open_texts.pop(name, ""), self._open_places.pop(name, None)
+        if not text and not event.metadata:
+            return event
+        block = ReasoningBlock(text, event.id, event.metadata)
+        if place is None:
+            self._unplaced.append(block)
         else:
-            homeless.append(thought)
-    waiting.sort(key=lambda each: each[0])
-    # An older pack knows no places in the text; where an editor kept a thought as it was, it stands there.
-    stayed = _stayed(parts, homeless) if carried.said is None else {}
-    whole = carried.said == sum(len(part.text) for part in parts if isinstance(part, TextPart))
-    found: list[Part] = [thought for thought in homeless if thought not in stayed.values()]
-    told = 0
-    for at, part in enumerate(parts):
-        match part:
-            case ThinkingPart():
-                found += [stayed[at]] if at in stayed else []
-            case TextPart(text):
-                found += _text(part, told, waiting, whole=whole)
-                told += len(text)
-            case ToolCallPart(call_id):
-                found += [*before.pop(call_id, []), with_metadata(part, carried.calls)]
-            case _:
-                found.append(part)
-    left = [thought for _, thought in waiting]
-    return [*found, *left] if whole else [*left, *found]
+            self._blocks.append(_with_place(block, place))
+        return ReasoningEnded(event.id, bind(self._origin, event.metadata))
+
+    def _place_blocks(self, call: str | None) -> None:
+        """Give all blocks before a call, or before a text, their position."""
+        if not self._unplaced and not self._open_texts:
+            return
+        place = call, self._text_length
+        self._blocks += [_with_place(block, place) for block in self._unplaced]
+        self._unplaced.clear()
+        for name in self._open_texts:
+            self._open_places.setdefault(name, place)
 
 
-def with_metadata(part: Part, calls: Mapping[str, Mapping[str, Any]]) -> Part:
-    if not isinstance(part, ToolCallPart) or part.call_id not in calls:
-        return part
-    return ToolCallPart(part.call_id, part.name, part.input, calls[part.call_id])
+def _with_place(block: ReasoningBlock, place: ReasoningPlace) -> ReasoningBlock:
+    before, after = place
+    return ReasoningBlock(block.text, block.id, block.proof, before, after)
 
 
-def _stayed(parts: Sequence[Part], thoughts: Sequence[ThinkingPart]) -> dict[int, ThinkingPart]:
-    """Which of these thoughts came back as they were told, and where."""
-    alike = {at: part for at, part in enumerate(parts) if isinstance(part, ThinkingPart)}
-    found: dict[int, ThinkingPart] = {}
-    for thought in thoughts:
-        signs = thought.text, unbind(thought.metadata)
-        place = next((at for at, part in alike.items() if (part.text, unbind(part.metadata)) == signs), None)
-        if place is not None:
-            found[place] = thought
-            del alike[place]
-    return found
+# --- From the editor back to the model ---
 
 
-def _text(part: TextPart, told: int, waiting: Waiting, *, whole: bool) -> list[Part]:
-    """A text with the thoughts that led to it, or to pieces of it where it is as it was told."""
-    found: list[Part] = []
-    text = part.text
-    while waiting and waiting[0][0] < told + len(text):
-        after, thought = waiting.pop(0)
-        cut = max(0, after - told) if whole else 0
-        if cut:
-            found.append(TextPart(text[:cut]))
-            text, told = text[cut:], told + cut
-        found.append(thought)
-    return [*found, TextPart(text)]
+def select_reasoning(
+    messages: Sequence[Message], learned: LearnedQuirks, origin: Origin | None, changes: Changes
+) -> list[Message]:
+    """Restore packed reasoning, and drop reasoning that the server must not get, and duplicates.
+
+    Args:
+        messages: The messages as the editor returns them.
+        learned: Whether the server accepts reasoning, and which reasoning it has refused.
+        origin: The model and gateway that will receive the messages; `None` if unknown.
+        changes: Where the changes are recorded.
+    """
+    seen: set[str] = set()
+    return [
+        _drop_duplicates(_select(message, learned, origin, changes), seen, changes) for message in messages
+    ]
 
 
-# SECTION Which reasoning goes back: the reader's own, with what proves it, in its place; nobody else's.
+def drop_stale_reasoning(messages: Sequence[Message], changes: Changes) -> list[Message]:
+    """Drop reasoning without a proof before the last user message.
 
-FOREIGN = "Reasoning of another model was left out."
-STALE = "Reasoning of an earlier question was left out: it has no proof, and the model has answered."
-REFUSED = "Reasoning that the gateway refused before was left out."
-UNPROVEN = "Reasoning without a proof was left out."
-UNWANTED = "Reasoning was left out: the server takes none back."
-DUPLICATE = "Reasoning that stood there twice was sent once."
-
-
-def own_reasoning(messages: Sequence[Message], target: Receiver, changes: Changes) -> list[Message]:
-    """The messages with the thoughts that may be sent. An editor that kept them twice sends them once."""
-    known: set[str] = set()
-    return [_once(_own(message, target, changes), known, changes) for message in messages]
-
-
-def current_reasoning(messages: Sequence[Message], changes: Changes) -> list[Message]:
-    """Thoughts without a proof help a model through the calls of one question, and only then."""
-    asked = max((at for at, message in enumerate(messages) if is_question(message)), default=-1)
-    found: list[Message] = []
+    It helps a model through the tool calls of one question, and is useless afterwards.
+    """
+    last_question = max((at for at, message in enumerate(messages) if is_question(message)), default=-1)
+    remaining: list[Message] = []
     for at, message in enumerate(messages):
-        parts = tuple(part for part in message.parts if at > asked or not _is_plain(part))
+        parts = tuple(part for part in message.parts if at > last_question or not _is_unsigned(part))
         for _ in range(len(message.parts) - len(parts)):
-            changes.say("reasoning", STALE)
+            changes.add("reasoning", STALE)
         if parts:
-            found.append(Message(message.role, parts))
-    return found
+            remaining.append(Message(message.role, parts))
+    return remaining
 
 
 def is_question(message: Message) -> bool:
-    """Whether the user speaks, and not only the tools."""
+    """Return whether a message is from the user, and not only tool results."""
     return message.role is Role.USER and any(isinstance(part, TextPart | DataPart) for part in message.parts)
 
 
-def _is_plain(part: Part) -> bool:
+def _is_unsigned(part: Part) -> bool:
     return isinstance(part, ThinkingPart) and not unbind(part.metadata)[1]
 
 
-def _own(message: Message, target: Receiver, changes: Changes) -> Message:
-    kept = _joined([part for part in message.parts if not is_marker(part)])
-    data = (part.data for part in message.parts if isinstance(part, DataPart) and part.mime == PACK_MIME)
-    markers = filter(None, map(read_reasoning_pack, data))
-    carried = next((one for one in markers if one.origin == target.origin), None)
-    if carried is not None and message.role is Role.ASSISTANT:
-        kept = restore_reasoning(kept, carried)
-    calls: dict[str, Mapping[str, Any]] = {}
+def _select(message: Message, learned: LearnedQuirks, origin: Origin | None, changes: Changes) -> Message:
+    joined = _join_thinking([part for part in message.parts if not is_marker(part)])
+    pack = _find_pack(message, origin)
+    if pack is not None and message.role is Role.ASSISTANT:
+        joined = restore_reasoning(joined, pack)
+    call_metadata: dict[str, Mapping[str, Any]] = {}
     parts: list[Part] = []
-    for part in kept:
+    for part in joined:
         if not isinstance(part, ThinkingPart):
             parts.append(part)
             continue
-        problem = _problem(part, message.role, target)
+        problem = _find_problem(part, message.role, learned, origin)
         bound, proof = unbind(part.metadata)
         if problem is not None:
-            changes.say("reasoning", problem)
+            changes.add("reasoning", problem)
         elif bound is not None and bound.call is not None:
-            calls[bound.call] = proof
+            call_metadata[bound.call] = proof
         else:
             parts.append(part)
-    found = tuple(with_metadata(part, calls) for part in parts)
-    return Message(message.role, found, message.name)
+    return Message(
+        message.role, tuple(add_call_metadata(part, call_metadata) for part in parts), message.name
+    )
 
 
-def _once(message: Message, known: set[str], changes: Changes) -> Message:
-    """Without the thoughts that were told before. No two items may have one id; where a proof names no item,
-    only one answer's own thoughts can be told to be one."""
-    here: set[str] = set()
-    parts: list[Part] = []
-    for part in message.parts:
-        proof = unbind(part.metadata)[1] if isinstance(part, ThinkingPart) else None
-        if proof:
-            sign, seen = digest(proof), known if proof.get("id") else here
-            if sign in seen:
-                changes.say("reasoning", DUPLICATE)
-                continue
-            seen.add(sign)
-        parts.append(part)
-    return Message(message.role, tuple(parts), message.name)
+def _find_pack(message: Message, origin: Origin | None) -> ReasoningPack | None:
+    data = (part.data for part in message.parts if isinstance(part, DataPart) and part.mime == PACK_MIME)
+    packs = filter(None, map(read_reasoning_pack, data))
+    return next((pack for pack in packs if pack.origin == origin), None)
 
 
-def _problem(part: ThinkingPart, role: Role, target: Receiver) -> str | None:
+def _find_problem(
+    part: ThinkingPart, role: Role, learned: LearnedQuirks, origin: Origin | None
+) -> str | None:
+    """Return why reasoning must be dropped, or `None`."""
     bound, proof = unbind(part.metadata)
-    if not target.reasoning:
+    if not learned.quirks.reasoning:
         return UNWANTED
-    if role is not Role.ASSISTANT or (target.origin and (bound is None or bound.origin != target.origin)):
+    if role is not Role.ASSISTANT or (origin and (bound is None or bound.origin != origin)):
         return FOREIGN
     if proof:
-        return REFUSED if digest(proof) in target.refused else None
+        return REFUSED if digest(proof) in learned.refused else None
     if bound is None or not part.text.strip() or len(part.text) > MAX_TEXT:
         return UNPROVEN
     return None
 
 
-def _joined(parts: Sequence[Part]) -> list[Part]:
-    """Streamed pieces of one thought put together; its proof comes last, in a piece without text."""
-    whole: list[Part] = []
+def _drop_duplicates(message: Message, seen: set[str], changes: Changes) -> Message:
+    """Drop reasoning that occurred before.
+
+    Two items with one id are duplicates anywhere in the conversation. Proofs without an id are compared only
+    within one message.
+    """
+    seen_here: set[str] = set()
+    parts: list[Part] = []
+    for part in message.parts:
+        proof = unbind(part.metadata)[1] if isinstance(part, ThinkingPart) else None
+        if proof:
+            key, known = digest(proof), seen if proof.get("id") else seen_here
+            if key in known:
+                changes.add("reasoning", DUPLICATE)
+                continue
+            known.add(key)
+        parts.append(part)
+    return Message(message.role, tuple(parts), message.name)
+
+
+def _join_thinking(parts: Sequence[Part]) -> list[Part]:
+    """Join the streamed pieces of each reasoning block. Its proof is in the last piece, which has no text."""
+    joined: list[Part] = []
     for part in parts:
-        last = whole[-1] if whole else None
-        if isinstance(part, ThinkingPart) and isinstance(last, ThinkingPart) and _are_one(last, part):
-            glue = "\n\n" if part.id != last.id and last.text and part.text else ""
+        last = joined[-1] if joined else None
+        if isinstance(part, ThinkingPart) and isinstance(last, ThinkingPart) and _is_same_block(last, part):
+            separator = "\n\n" if part.id != last.id and last.text and part.text else ""
             metadata = {**(last.metadata or {}), **(part.metadata or {})}
-            whole[-1] = ThinkingPart(
-                replace_surrogates(last.text + glue + part.text), last.id, metadata or None
+            joined[-1] = ThinkingPart(
+                replace_surrogates(last.text + separator + part.text), last.id, metadata or None
             )
         elif isinstance(part, ThinkingPart):
-            whole.append(ThinkingPart(replace_surrogates(part.text), part.id, part.metadata))
+            joined.append(ThinkingPart(replace_surrogates(part.text), part.id, part.metadata))
         else:
-            whole.append(part)
-    return whole
+            joined.append(part)
+    return joined
 
 
-def _are_one(last: ThinkingPart, part: ThinkingPart) -> bool:
-    """A summary's parts are named `id:1`, `id:2`. Two proofs are two thoughts."""
-    same = (last.id or "").partition(":")[0] == (part.id or "").partition(":")[0]
-    return same and not (last.metadata and (part.metadata or part.text))
+def _is_same_block(last: ThinkingPart, part: ThinkingPart) -> bool:
+    """Return whether two pieces belong to one block. The parts of a summary have the ids `id`, `id:1`…"""
+    same_id = (last.id or "").partition(":")[0] == (part.id or "").partition(":")[0]
+    return same_id and not (last.metadata and (part.metadata or part.text))
 
 
-# SECTION Reasoning on its way through an editor and back: marked with whose it is, and packed up at the end.
-#
-# Editors give back a thought's metadata, but run the thoughts of one answer together, and have no place on a
-# call. So each thought is marked, and the whole of them travels once more in a data part.
-
-# A larger pack is not sent; the marks on the thoughts must do.
-PACK_LIMIT = 1024 * 1024
+# --- Restoring packed reasoning at its position ---
 
 
-# What a thought led to: the call after it, and how many characters of text stood before it.
-ReasoningPlace = tuple[str | None, int]
+def restore_reasoning(parts: Sequence[Part], pack: ReasoningPack) -> list[Part]:
+    """Replace the thinking parts of an answer, which an editor may have merged, by those of its pack.
 
-
-class ReasoningPacker:
-    """Belongs to one answer."""
-
-    def __init__(self, origin: Origin) -> None:
-        self._origin = origin
-        self._said = 0  # characters of text
-        self._texts: dict[str, str] = {}  # of the blocks that are open
-        self._begun: set[tuple[str, str]] = set()  # parts of them
-        self._places: dict[str, ReasoningPlace] = {}  # of those of them that something has followed
-        self._blocks: list[ReasoningBlock] = []
-        self._waiting: list[ReasoningBlock] = []  # complete, and nothing has followed them yet
-        self._calls: dict[str, Mapping[str, Any]] = {}
-
-    def take(self, events: Iterable[Event]) -> list[Event]:
-        found: list[Event] = []
-        for event in events:
-            match event:
-                case ReasoningDelta():
-                    self._think(event)
-                case Corrected(of="reasoning"):
-                    self._think(event)
-                case ReasoningEnded():
-                    event = self._ended(event)
-                case TextDelta(text):
-                    self._settle(None)
-                    self._said += len(text)
-                case ToolCall():
-                    self._settle(event.call_id)
-                    if event.offered and event.metadata:
-                        self._calls[event.call_id] = event.metadata
-                        found.append(
-                            ReasoningEnded(None, bind(self._origin, event.metadata, call=event.call_id))
-                        )
-            found.append(event)
-        return found
-
-    def close(self) -> list[Part]:
-        """The pack, where there is anything to carry. A thought that nothing followed may have come late, in
-        the final answer: where it stood is not known."""
-        self._blocks += self._waiting
-        if not self._blocks and not self._calls:
-            return []
-        model, gateway = self._origin.model, self._origin.gateway
-        data = write_json(
-            ReasoningPack(model, gateway, tuple(self._blocks), self._calls, self._said)
-        ).encode()
-        return [DataPart(data, PACK_MIME)] if len(data) <= PACK_LIMIT else []
-
-    def _think(self, delta: ReasoningDelta | Corrected) -> None:
-        """A summary of several parts (`id`, `id:1`…) is one block."""
-        block, _, part = (delta.id or "").partition(":")
-        before = self._texts.get(block, "")
-        before = before[: -delta.replaces] if delta.replaces else before
-        gap = "\n\n" if part and before and (block, part) not in self._begun else ""
-        self._texts[block] = before + gap + delta.text
-        self._begun.add((block, part))
-
-    def _ended(self, event: ReasoningEnded) -> ReasoningEnded:
-        name = (event.id or "").partition(":")[0]
-        text, place = self._texts.pop(name, ""), self._places.pop(name, None)
-        if not text and not event.metadata:
-            return event
-        block = ReasoningBlock(text, event.id, event.metadata)
-        if place is None:
-            self._waiting.append(block)
+    Each block is inserted before the call or the text that followed it.
+    """
+    call_ids = {part.call_id for part in parts if isinstance(part, ToolCallPart)}
+    before_call: dict[str | None, list[Part]] = {}
+    insertions: Insertions = []
+    unplaced: list[ThinkingPart] = []
+    for block in pack.blocks:
+        thinking = ThinkingPart(block.text, block.id, bind(pack.origin, block.proof))
+        if block.before in call_ids:
+            before_call.setdefault(block.before, []).append(thinking)
+        elif block.after is not None:
+            insertions.append((block.after, thinking))
         else:
-            self._blocks.append(_placed(block, place))
-        return ReasoningEnded(event.id, bind(self._origin, event.metadata))
+            unplaced.append(thinking)
+    insertions.sort(key=lambda insertion: insertion[0])
+    # Packs of older versions have no positions in the text. Blocks that the editor kept stay where they are.
+    unchanged = _find_unchanged(parts, unplaced) if pack.said is None else {}
+    is_same_text = pack.said == sum(len(part.text) for part in parts if isinstance(part, TextPart))
+    restored: list[Part] = [thinking for thinking in unplaced if thinking not in unchanged.values()]
+    offset = 0
+    for at, part in enumerate(parts):
+        match part:
+            case ThinkingPart():
+                restored += [unchanged[at]] if at in unchanged else []
+            case TextPart(text):
+                restored += _insert(part, offset, insertions, split=is_same_text)
+                offset += len(text)
+            case ToolCallPart(call_id):
+                restored += [*before_call.pop(call_id, []), add_call_metadata(part, pack.calls)]
+            case _:
+                restored.append(part)
+    remaining = [thinking for _, thinking in insertions]
+    return [*restored, *remaining] if is_same_text else [*remaining, *restored]
 
-    def _settle(self, call: str | None) -> None:
-        """What the thoughts before it led to: a call, or words."""
-        if not self._waiting and not self._texts:
-            return
-        place = call, self._said
-        self._blocks += [_placed(block, place) for block in self._waiting]
-        self._waiting.clear()
-        for name in self._texts:
-            self._places.setdefault(name, place)
+
+def add_call_metadata(part: Part, metadata: Mapping[str, Mapping[str, Any]]) -> Part:
+    """Return a tool call with its metadata, which is given by call id; other parts are returned unchanged."""
+    if not isinstance(part, ToolCallPart) or part.call_id not in metadata:
+        return part
+    return ToolCallPart(part.call_id, part.name, part.input, metadata[part.call_id])
 
 
-def _placed(block: ReasoningBlock, place: ReasoningPlace) -> ReasoningBlock:
-    before, after = place
-    return ReasoningBlock(block.text, block.id, block.proof, before, after)
+def _find_unchanged(parts: Sequence[Part], thinking: Sequence[ThinkingPart]) -> dict[int, ThinkingPart]:
+    """Find the thinking parts that the editor returned unchanged, by their index."""
+    candidates = {at: part for at, part in enumerate(parts) if isinstance(part, ThinkingPart)}
+    unchanged: dict[int, ThinkingPart] = {}
+    for original in thinking:
+        content = original.text, unbind(original.metadata)
+        index = next(
+            (at for at, part in candidates.items() if (part.text, unbind(part.metadata)) == content), None
+        )
+        if index is not None:
+            unchanged[index] = original
+            del candidates[index]
+    return unchanged
+
+
+def _insert(part: TextPart, offset: int, insertions: Insertions, *, split: bool) -> list[Part]:
+    """Insert reasoning into a text, or before it if the text may not be split because it has changed."""
+    inserted: list[Part] = []
+    text = part.text
+    while insertions and insertions[0][0] < offset + len(text):
+        after, thinking = insertions.pop(0)
+        cut = max(0, after - offset) if split else 0
+        if cut:
+            inserted.append(TextPart(text[:cut]))
+            text, offset = text[cut:], offset + cut
+        inserted.append(thinking)
+    return [*inserted, TextPart(text)]

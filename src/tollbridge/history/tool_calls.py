@@ -1,4 +1,8 @@
-"""Histories for servers that take less than the protocol has: the same words, in plainer forms."""
+"""Tool calls and their results in a history.
+
+Makes names, call ids and arguments valid, pairs each call with its result, and converts calls and results to
+text for servers that do not accept them.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from hashlib import blake2s
 from typing import Any
 
-from tollbridge.history.content import CallIds, Changes
+from tollbridge.history.content import Changes
 from tollbridge.types.messages import (
     DataPart,
     Message,
@@ -23,15 +28,82 @@ from tollbridge.types.messages import (
 )
 from tollbridge.types.text import read_json, replace_surrogates, replace_surrogates_deep, write_json
 
-# SECTION Arguments of tool calls that are not JSON: mended where there is one way to read them, else kept as text.
-#
-# Two strengths. What a model has just said is mended only where nothing can be lost by it, because a tool will
-# run with the result: arguments that break off are not completed. What stands in a history is only read again,
-# so there a text that breaks off is closed.
+# --- Names and ids that every provider accepts ---
 
-# The one key of an object that carries arguments which make no sense (docs/decisions/invalid-tool-arguments.md).
+MAX_NAME = 64
+VALID_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]+")
+_DIGEST_LENGTH = 8
+
+
+def is_valid_name(name: str) -> bool:
+    """Return whether every provider accepts a tool name or a call id."""
+    return VALID_NAME.match(name) is not None
+
+
+class Names:
+    """A one-to-one mapping of the tool names of one request to valid names. Valid names do not change."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        distinct = dict.fromkeys(names)
+        self._sent = {name: name for name in distinct if is_valid_name(name)}
+        used = set(self._sent)
+        for name in distinct:
+            if name not in self._sent:
+                self._sent[name] = _unused_name(name, used)
+                used.add(self._sent[name])
+        self._original = {sent: name for name, sent in self._sent.items()}
+
+    def out(self, name: str) -> str:
+        """Return the name to send for a name of the caller."""
+        return self._sent[name]
+
+    def back(self, name: str) -> str:
+        """Return the caller's name for a sent name. A name that the model made up is returned unchanged."""
+        return self._original.get(name, name)
+
+    @property
+    def changed(self) -> dict[str, str]:
+        """The sent names by the caller's names, for those that differ."""
+        return {name: sent for name, sent in self._sent.items() if name != sent}
+
+
+class CallIds:
+    """Assigns unique, valid call ids. Some servers count from `call_0` in every answer."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        # Reserved for their first call, so that a longer history does not change earlier ids.
+        self._reserved = {id_ for id_ in ids if is_valid_name(id_)}
+        self._used: set[str] = set()
+
+    def assign(self, id_: str) -> str:
+        """Return the id itself if it is valid and unused, else a new one."""
+        is_free = is_valid_name(id_) and id_ not in self._used
+        assigned = id_ if is_free else _unused_name(id_, self._used | self._reserved)
+        self._used.add(assigned)
+        return assigned
+
+
+def _unused_name(name: str, used: set[str]) -> str:
+    """Return an unused valid name: the valid characters of the name, and a digest of all of it."""
+    stem = _INVALID_CHARACTERS.sub("_", name).strip("_")[: MAX_NAME - _DIGEST_LENGTH - 1] or "unnamed"
+    for attempt in range(len(used) + 1):
+        seed = f"{attempt}:{name}".encode("utf-8", "surrogatepass")
+        candidate = f"{stem}_{blake2s(seed).hexdigest()[:_DIGEST_LENGTH]}"
+        if candidate not in used:
+            return candidate
+    raise AssertionError("there are more candidates than used names")
+
+
+# --- Arguments that are not JSON ---
+#
+# They are repaired if there is only one way to read them, and kept as text otherwise. A new call of a model
+# is repaired only if nothing can be lost, because a tool runs with the result: truncated arguments are not
+# completed. In a history, where arguments are only read, truncated arguments are completed.
+
+# The key of an object that holds invalid arguments as text (docs/decisions/invalid-tool-arguments.md).
 INVALID = "_invalid_arguments"
-# Longer texts are carried as they are: mending reads them several times.
+# Longer texts are not repaired, because that parses them several times.
 REPAIR_LIMIT = 1024 * 1024
 
 _FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
@@ -39,298 +111,330 @@ _CLOSERS = {"{": "}", "[": "]"}
 
 
 def wrap_arguments(text: str) -> dict[str, Any]:
-    """Arguments that no tool can run with, as an object that says so to whoever validates it."""
+    """Return invalid arguments as an object, which the tool's validation will reject."""
     return {INVALID: text}
 
 
 def repair_arguments(text: str, *, complete: bool = False) -> dict[str, Any] | None:
-    """The object a text means, or `None`. With `complete`, one that breaks off is closed where it ends."""
+    """Parse arguments that may not be valid JSON.
+
+    Args:
+        text: The arguments.
+        complete: Whether to complete truncated arguments by closing their strings and brackets.
+
+    Returns:
+        The object, or `None` if the text cannot be read as one object.
+    """
     if not text.strip():
         return {}
     if len(text) > REPAIR_LIMIT:
-        return _object(text)
-    readings = [text, _unfenced(text), _without_trailing_commas(text)]
+        return _parse_object(text)
+    candidates = [text, _remove_fence(text), _remove_trailing_commas(text)]
     if complete:
-        readings.append(_without_trailing_commas(_closed(text)))
-    for reading in readings:
-        found = _object(reading)
-        if found is not None:
-            return found
+        candidates.append(_remove_trailing_commas(_complete(text)))
+    for candidate in candidates:
+        arguments = _parse_object(candidate)
+        if arguments is not None:
+            return arguments
     return None
 
 
-def valid_input(given: Any) -> tuple[dict[str, Any], bool]:
-    """What a call in a history was made with, as an object JSON can say; and whether it had to be changed."""
-    if given is None:
+def valid_input(value: Any) -> tuple[dict[str, Any], bool]:
+    """Convert the input of a call in a history to a JSON object.
+
+    Returns:
+        The object, and whether it differs from the input.
+    """
+    if value is None:
         return {}, False
-    if isinstance(given, Mapping):
-        return _plain(given)
-    if isinstance(given, str):
-        text = replace_surrogates(given)
-        found = repair_arguments(text, complete=True)
-        return (wrap_arguments(text) if found is None else replace_surrogates_deep(found)), True
+    if isinstance(value, Mapping):
+        return _to_json_object(value)
+    if isinstance(value, str):
+        text = replace_surrogates(value)
+        arguments = repair_arguments(text, complete=True)
+        return (wrap_arguments(text) if arguments is None else replace_surrogates_deep(arguments)), True
     try:
-        return replace_surrogates_deep(wrap_arguments(write_json(given))), True
+        return replace_surrogates_deep(wrap_arguments(write_json(value))), True
     except (ValueError, OverflowError):
-        return replace_surrogates_deep(wrap_arguments(_shown(given))), True
+        return replace_surrogates_deep(wrap_arguments(_describe(value))), True
 
 
-def _plain(given: Mapping[Any, Any]) -> tuple[dict[str, Any], bool]:
-    """JSON's own idea of the object: what it cannot say is shown in Python's words for it."""
+def _to_json_object(value: Mapping[Any, Any]) -> tuple[dict[str, Any], bool]:
+    """Convert a mapping to JSON types. If it is not JSON serializable, its `repr` is wrapped."""
     try:
-        text = write_json(given)
-        found = read_json(text)
+        text = write_json(value)
+        arguments = read_json(text)
     except (ValueError, OverflowError):
-        return replace_surrogates_deep(wrap_arguments(_shown(given))), True
-    if "\\ud" in text:  # only what holds half a character is written with escapes
-        return replace_surrogates_deep(found), True
-    return found, False
+        return replace_surrogates_deep(wrap_arguments(_describe(value))), True
+    if "\\ud" in text:  # only texts with lone surrogates are written with escapes
+        return replace_surrogates_deep(arguments), True
+    return arguments, False
 
 
-def _shown(given: object) -> str:
+def _describe(value: object) -> str:
     try:
-        return repr(given)
+        return repr(value)
     except RecursionError:
         return "[nested too deeply to be shown]"
 
 
-def _object(text: str) -> dict[str, Any] | None:
-    """The object, also where it is JSON inside a JSON string, holds raw line breaks, or is said twice."""
+def _parse_object(text: str) -> dict[str, Any] | None:
+    """Parse an object, also if it is JSON within a JSON string, contains raw line breaks, or is repeated."""
     value: Any = text
-    for _ in range(3):  # a string in a string in a string: deeper than any server nests
+    for _ in range(3):  # no known server nests strings deeper
         if not isinstance(value, str):
             break
-        value = _one_value(value)
+        value = _parse_single_value(value)
     return value if isinstance(value, dict) else None
 
 
-def _one_value(text: str) -> Any:
-    """The one value in a text. An empty object before the real one is how some adapters begin."""
+def _parse_single_value(text: str) -> Any:
+    """Parse the only value of a text. Some adapters send an empty object before the real one."""
     decoder = json.JSONDecoder(strict=False)
-    found: Any = None
+    parsed: Any = None
     rest = text.strip()
     while rest:
         try:
             value, end = decoder.raw_decode(rest)
         except (ValueError, RecursionError):
             return None
-        if found is not None and found not in ({}, value):
+        if parsed is not None and parsed not in ({}, value):
             return None
-        found, rest = value, rest[end:].strip()
-    return found
+        parsed, rest = value, rest[end:].strip()
+    return parsed
 
 
-def _unfenced(text: str) -> str:
-    fenced = _FENCE.match(text)
-    return fenced[1] if fenced else text
+def _remove_fence(text: str) -> str:
+    """Remove the Markdown code fence around a text."""
+    match = _FENCE.match(text)
+    return match[1] if match else text
 
 
-def _without_trailing_commas(text: str) -> str:
-    """Commas outside strings that stand before a closing bracket."""
-    kept: list[str] = []
-    for piece, is_string in _pieces(text):
-        kept.append(piece if is_string else re.sub(r",(\s*[}\]])", r"\1", piece))
-    return "".join(kept)
+def _remove_trailing_commas(text: str) -> str:
+    """Remove commas before a closing bracket, except in strings."""
+    return "".join(
+        piece if is_string else re.sub(r",(\s*[}\]])", r"\1", piece) for piece, is_string in _tokenize(text)
+    )
 
 
-def _closed(text: str) -> str:
-    """The text with its string and brackets closed in the order they were opened."""
-    pieces = list(_pieces(text))
-    open_: list[str] = []
+def _complete(text: str) -> str:
+    """Close the open string and the open brackets of a truncated text."""
+    pieces = _tokenize(text)
+    closers: list[str] = []
     for piece, is_string in pieces:
-        for mark in "" if is_string else piece:
-            if mark in _CLOSERS:
-                open_.append(_CLOSERS[mark])
-            elif open_ and mark == open_[-1]:
-                open_.pop()
+        for character in "" if is_string else piece:
+            if character in _CLOSERS:
+                closers.append(_CLOSERS[character])
+            elif closers and character == closers[-1]:
+                closers.pop()
     last, is_string = pieces[-1] if pieces else ("", False)
-    if is_string and not _ends(last):
+    if is_string and not _is_closed(last):
         text = re.sub(r"\\(?:u[0-9a-fA-F]{0,3})?\Z", "", text) + '"'
     text = text.rstrip().removesuffix(",")
     if text.endswith(":"):
         text += " null"
-    return text + "".join(reversed(open_))
+    return text + "".join(reversed(closers))
 
 
-def _pieces(text: str) -> list[tuple[str, bool]]:
-    """The text cut into strings, quotes included, and what is between them. The last string may be open."""
-    found: list[tuple[str, bool]] = []
-    at = 0
+def _tokenize(text: str) -> list[tuple[str, bool]]:
+    """Split a text into strings (with their quotes; `True`) and the pieces between them (`False`).
+
+    The last string may be open.
+    """
+    pieces: list[tuple[str, bool]] = []
+    end = 0
     for match in re.finditer(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', text, re.DOTALL):
-        found += [(text[at : match.start()], False), (match[0], True)]
-        at = match.end()
-    return [*found, (text[at:], False)] if text[at:] else found
+        pieces += [(text[end : match.start()], False), (match[0], True)]
+        end = match.end()
+    return [*pieces, (text[end:], False)] if text[end:] else pieces
 
 
-def _ends(string: str) -> bool:
-    """Whether the last quote of a string closes it."""
+def _is_closed(string: str) -> bool:
+    """Return whether the last quote of a string closes it, and is not escaped."""
     if len(string) < 2 or not string.endswith('"'):
         return False
-    slashes = len(string[:-1]) - len(string[:-1].rstrip("\\"))
-    return slashes % 2 == 0
+    backslashes = len(string[:-1]) - len(string[:-1].rstrip("\\"))
+    return backslashes % 2 == 0
 
 
-# SECTION Calls and results: each call answered once, right after the calls made with it, in their order.
+# --- Pairing calls and results ---
 #
-# An editor puts results where the user speaks, forgets some, and keeps some whose call it has forgotten;
-# servers use the same id for a call in every turn. Nothing of it may reach a provider, and nothing of it is
-# lost: a call without a result gets a stand-in, a result without a call becomes text.
+# Providers require one result per call, after the calls of the same answer and in their order. Editors put
+# results into user messages, lose some, and keep some whose call they have lost. Servers reuse call ids.
 
-MISSING_RESULT = "The tool did not give a result."
+MISSING_RESULT = "The tool did not return a result."
 ORPHAN_RESULT = "[The result of a tool call that is not part of this conversation:]"
-# Images and files stand in a user's message: the wire has no other place for them.
-MADE = {Role.ASSISTANT: "[From the assistant's answer:]", Role.SYSTEM: "[From the system prompt:]"}
+# Precedes images and files of other roles: the protocol allows them only in user messages.
+SOURCE_NOTES = {Role.ASSISTANT: "[From the assistant's answer:]", Role.SYSTEM: "[From the system prompt:]"}
 
 
-def pair_results(given: Sequence[Message], changes: Changes) -> list[Message]:
-    messages = [_once(message, changes) for message in given]
-    answers = match_results(messages)
-    matched = set(answers.values())
-    parts = (part for message in messages for part in message.parts)
+def pair_results(messages: Sequence[Message], changes: Changes) -> list[Message]:
+    """Put each result after its call. No content is lost.
+
+    A call without a result gets a placeholder, and a result without a call becomes text. Duplicate calls are
+    removed, and duplicate ids replaced.
+    """
+    distinct = [_remove_duplicate_calls(message, changes) for message in messages]
+    matches = match_results(distinct)
+    matched_results = set(matches.values())
+    parts = (part for message in distinct for part in message.parts)
     ids = CallIds(part.call_id for part in parts if isinstance(part, ToolCallPart))
-    writing = _Writing(changes)
-    for at, message in enumerate(messages):
-        writing.begin()
-        for number, part in enumerate(message.parts):
+    builder = _ConversationBuilder(changes)
+    for message_index, message in enumerate(distinct):
+        builder.start_message()
+        for part_index, part in enumerate(message.parts):
+            position = message_index, part_index
             match part:
                 case ToolCallPart():
-                    answer = answers.get((at, number))
-                    result = _result_at(messages, answer)
-                    writing.call(part, ids.give(part.call_id), result)
-                    if result is not None and answer is not None and answer < (at, number):
-                        changes.say("order", f"A result of {part.name} stood before its call.")
+                    result_position = matches.get(position)
+                    result = _result_at(distinct, result_position)
+                    builder.add_call(part, ids.assign(part.call_id), result)
+                    if result is not None and result_position is not None and result_position < position:
+                        changes.add("order", f"Moved the result of {part.name} after its call.")
                 case ToolResultPart():
-                    writing.close()
-                    if (at, number) not in matched:
-                        writing.orphan(part)
+                    builder.flush_results()
+                    if position not in matched_results:
+                        builder.add_orphan(part)
                 case ThinkingPart():
-                    writing.say(Role.ASSISTANT, part)
+                    builder.add_content(Role.ASSISTANT, part)
                 case DataPart() if message.role is not Role.USER:
                     changes.count("moved")
-                    writing.say(Role.USER, TextPart(MADE[message.role]), part)
+                    builder.add_content(Role.USER, TextPart(SOURCE_NOTES[message.role]), part)
                 case _:
-                    writing.say(message.role, part)
-    writing.close()
-    return writing.messages
+                    builder.add_content(message.role, part)
+    builder.flush_results()
+    return builder.messages
 
 
-def _once(message: Message, changes: Changes) -> Message:
-    """A call that is told twice, word for word, is one."""
+def _remove_duplicate_calls(message: Message, changes: Changes) -> Message:
+    """Remove calls that are equal to an earlier call of the same message, including the id."""
     parts: list[Part] = []
     for part in message.parts:
         if isinstance(part, ToolCallPart) and part in parts:
-            changes.say("twice", f"A call of {part.name} that stood there twice was sent once.")
+            changes.add("twice", f"Removed a duplicate call to {part.name}.")
         else:
             parts.append(part)
     return Message(message.role, tuple(parts))
 
 
-def _result_at(messages: Sequence[Message], place: PartIndex | None) -> ToolResultPart | None:
-    part = messages[place[0]].parts[place[1]] if place is not None else None
+def _result_at(messages: Sequence[Message], position: PartIndex | None) -> ToolResultPart | None:
+    part = messages[position[0]].parts[position[1]] if position is not None else None
     return part if isinstance(part, ToolResultPart) else None
 
 
-class _Writing:
-    """The conversation as it is written anew: calls gather until something else is said."""
+class _ConversationBuilder:
+    """Builds a conversation in which the results of adjacent calls follow these calls."""
 
     def __init__(self, changes: Changes) -> None:
         self.messages: list[Message] = []
         self._changes = changes
         self._results: list[ToolResultPart] = []
-        self._begun = False
+        self._is_new_message = False
 
-    def begin(self) -> None:
-        """Another message begins: what is said now is not a part of the one before."""
-        self._begun = True
+    def start_message(self) -> None:
+        """Start a new message with the next part."""
+        self._is_new_message = True
 
-    def say(self, role: Role, *parts: Part) -> None:
-        self.close()
+    def add_content(self, role: Role, *parts: Part) -> None:
+        """Add parts other than calls and results, after the results of the calls before them."""
+        self.flush_results()
         self._append(role, *parts)
 
-    def call(self, call: ToolCallPart, sent_id: str, result: ToolResultPart | None) -> None:
+    def add_call(self, call: ToolCallPart, sent_id: str, result: ToolResultPart | None) -> None:
         self._append(Role.ASSISTANT, ToolCallPart(sent_id, call.name, call.input, call.metadata))
         if sent_id != call.call_id:
-            self._changes.say(
-                "id", f"The id of a call of {call.name} was replaced: it was used, or not legal."
-            )
+            self._changes.add("id", f"Replaced an invalid or duplicate call ID ({call.name}).")
         if result is None:
-            self._changes.say("missing", f"A call of {call.name} had no result; a stand-in says so.")
+            self._changes.add("missing", f"Added a placeholder result for a call to {call.name}.")
             result = ToolResultPart(sent_id, (TextPart(MISSING_RESULT),), is_error=True)
         self._results.append(ToolResultPart(sent_id, result.parts, result.is_error))
 
-    def orphan(self, result: ToolResultPart) -> None:
-        self._changes.say("orphan", "A tool result without its call was kept as text.")
+    def add_orphan(self, result: ToolResultPart) -> None:
+        """Add a result without a call as text."""
+        self._changes.add("orphan", "Converted a tool result without a call to text.")
         self._append(Role.USER, TextPart(ORPHAN_RESULT), *result.parts)
 
-    def close(self) -> None:
-        """The calls are made: their results come now."""
+    def flush_results(self) -> None:
+        """Add the results of the calls so far."""
         if self._results:
             self._append(Role.USER, *self._results)
             self._results = []
 
     def _append(self, role: Role, *parts: Part) -> None:
         last = self.messages[-1] if self.messages else None
-        if last is None or last.role is not role or self._begun:
+        if last is None or last.role is not role or self._is_new_message:
             self.messages.append(Message(role, parts))
         else:
             self.messages[-1] = Message(role, (*last.parts, *parts))
-        self._begun = False
+        self._is_new_message = False
 
 
-# SECTION Histories for servers that take less than the protocol has: the same words, in plainer forms.
+# --- Servers that do not accept calls, rich results or a system prompt ---
 
-FROM_TOOL = "[From the result of a tool:]"
+FROM_TOOL = "[From a tool result:]"
 
 
 def results_as_text(messages: Iterable[Message], changes: Changes) -> list[Message]:
-    """Results of text alone; their images and files stand after them, in the same message."""
-    return [_with_text_results(message, changes) for message in messages]
+    """Reduce results to text, and put their images and files after them in the same message."""
+    return [_move_result_files(message, changes) for message in messages]
 
 
 def calls_as_text(
     messages: Sequence[Message], changes: Changes, only: frozenset[str] | None = None
 ) -> list[Message]:
-    """Calls and results told as text, for servers that take none back; `only` those ids, where they are
-    given, and those that were made with them."""
-    ids = {part.call_id for message in messages for part in _calls(message)}
+    """Convert calls and results to text.
+
+    Args:
+        messages: The messages, with paired calls and results.
+        changes: Where the changes are recorded.
+        only: The ids of the calls to convert, together with the other calls of the same messages. By default
+            all calls are converted.
+    """
+    ids = {part.call_id for message in messages for part in _calls_and_results(message)}
     if only is not None:
-        ids = {call.call_id for message in messages if _holds(message, only) for call in _calls(message)}
+        ids = {
+            part.call_id
+            for message in messages
+            if _contains(message, only)
+            for part in _calls_and_results(message)
+        }
     if ids:
-        changes.say("spoken", "Tool calls and their results were sent as text.")
-    return [_with_spoken(message, ids) if _holds(message, ids) else message for message in messages]
+        changes.add("spoken", "Sent tool calls and their results as text.")
+    return [_convert_calls(message, ids) if _contains(message, ids) else message for message in messages]
 
 
-def _calls(message: Message) -> list[ToolCallPart | ToolResultPart]:
+def _calls_and_results(message: Message) -> list[ToolCallPart | ToolResultPart]:
     return [part for part in message.parts if isinstance(part, ToolCallPart | ToolResultPart)]
 
 
-def _holds(message: Message, ids: AbstractSet[str]) -> bool:
-    return any(call.call_id in ids for call in _calls(message))
+def _contains(message: Message, ids: AbstractSet[str]) -> bool:
+    return any(part.call_id in ids for part in _calls_and_results(message))
 
 
-def _with_spoken(message: Message, ids: AbstractSet[str]) -> Message:
-    parts = [said for part in message.parts for said in _spoken(part, ids)]
-    # A result that stays one must stand first, right after its call.
+def _convert_calls(message: Message, ids: AbstractSet[str]) -> Message:
+    parts = [converted for part in message.parts for converted in _to_text(part, ids)]
+    # Results that are not converted come first, directly after their calls.
     return Message(message.role, tuple(sorted(parts, key=lambda part: not isinstance(part, ToolResultPart))))
 
 
-def _with_text_results(message: Message, changes: Changes) -> Message:
+def _move_result_files(message: Message, changes: Changes) -> Message:
     files = [
-        each
+        item
         for part in message.parts
         if isinstance(part, ToolResultPart)
-        for each in part.parts
-        if isinstance(each, DataPart)
+        for item in part.parts
+        if isinstance(item, DataPart)
     ]
     if not files:
         return message
-    changes.say("results", "Images and files of tool results were sent in a message after them.")
-    results: list[Part] = [_text_alone(part) for part in message.parts if isinstance(part, ToolResultPart)]
+    changes.add("results", "Sent the images and files of tool results in a message after them.")
+    results: list[Part] = [_text_result(part) for part in message.parts if isinstance(part, ToolResultPart)]
     others = [part for part in message.parts if not isinstance(part, ToolResultPart)]
     return Message(message.role, (*results, TextPart(FROM_TOOL), *files, *others))
 
 
-def _text_alone(result: ToolResultPart) -> ToolResultPart:
+def _text_result(result: ToolResultPart) -> ToolResultPart:
+    """Replace the files of a result by notes."""
     parts = [
         part if isinstance(part, TextPart) else TextPart(f"[{part.mime}, {len(part.data):,} bytes: below]")
         for part in result.parts
@@ -338,24 +442,25 @@ def _text_alone(result: ToolResultPart) -> ToolResultPart:
     return ToolResultPart(result.call_id, parts, result.is_error)
 
 
-def _spoken(part: Part, ids: AbstractSet[str]) -> list[Part]:
+def _to_text(part: Part, ids: AbstractSet[str]) -> list[Part]:
+    """Convert a call or a result with one of these ids to text."""
     match part:
         case ToolCallPart(call_id) | ToolResultPart(call_id) if call_id not in ids:
             return [part]
-        case ToolCallPart(call_id, name, given):
-            return [TextPart(f"[Called the tool {name} ({call_id}) with {write_json(given)}]\n")]
+        case ToolCallPart(call_id, name, arguments):
+            return [TextPart(f"[Called the tool {name} ({call_id}) with {write_json(arguments)}]\n")]
         case ToolResultPart(call_id, parts, is_error):
-            what = "The error" if is_error else "The result"
-            return [TextPart(f"[{what} of the tool call {call_id}:]"), *parts]
+            kind = "The error" if is_error else "The result"
+            return [TextPart(f"[{kind} of the tool call {call_id}:]"), *parts]
         case ThinkingPart():
-            return []  # a proof holds for calls that are calls
+            return []  # the proof of reasoning is valid only before an actual call
         case _:
             return [part]
 
 
 def system_as_user(messages: Iterable[Message]) -> list[Message]:
-    """The system prompt as the first words of the user, for servers that know no other role."""
-    found = list(messages)
-    system = [part for message in found if message.role is Role.SYSTEM for part in message.parts]
-    rest = [message for message in found if message.role is not Role.SYSTEM]
+    """Move the system prompt into a first user message."""
+    all_messages = list(messages)
+    system = [part for message in all_messages if message.role is Role.SYSTEM for part in message.parts]
+    rest = [message for message in all_messages if message.role is not Role.SYSTEM]
     return [Message(Role.USER, tuple(system)), *rest] if system else rest

@@ -262,7 +262,7 @@ class RecordingWriter(Observer):
 
     # What the client shows
 
-    def asked(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+    def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
         for name, value in headers.items():
             if name.lower() == "authorization":
                 self._keys.add(value.removeprefix("Bearer ").strip())
@@ -275,10 +275,10 @@ class RecordingWriter(Observer):
         self._add(Sent(self._now(), protocol, url, redact.safe_headers(headers), text, left_out))
         self._draft.flush()
 
-    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+    def response(self, status: int, headers: Mapping[str, str]) -> None:
         self._add(Answered(self._now(), status, redact.safe_headers(headers)))
 
-    def received(self, chunk: bytes) -> None:
+    def data(self, chunk: bytes) -> None:
         if self._kept + len(chunk) > RECORDING_LIMIT:
             if not self._full:
                 self._add(Cut(self._now(), self._kept))

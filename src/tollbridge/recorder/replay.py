@@ -49,7 +49,7 @@ def body_of(sent: Sent) -> dict[str, Any]:
 
 def diff_request(sent: Sent, request: ChatRequest) -> list[Difference]:
     """Of a body that was kept. Secrets are blotted out of both."""
-    now = redact.hide_secrets(_client(sent).worded(request))
+    now = redact.hide_secrets(_client(sent).encode_request(request))
     before, after = body_of(sent), read_json(now)
     for name in _BY_CHANCE.get(sent.protocol, ()):
         before.pop(name, None)

@@ -1,1 +1,1 @@
-"""Sockets and pipes: the HTTP client, its retry policy, and standard input and output."""
+"""I/O: the HTTP client, its retry policy, and standard input and output."""

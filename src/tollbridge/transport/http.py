@@ -1,4 +1,8 @@
-"""One streaming HTTP client on aiohttp."""
+"""A streaming HTTP client on aiohttp.
+
+It sends keys only over https or to this machine, follows redirects only within one origin, uses proxies, and
+raises the errors of `tollbridge.types.errors` for everything that aiohttp and the operating system raise.
+"""
 
 from __future__ import annotations
 
@@ -28,22 +32,52 @@ from tollbridge.types.errors import (
 )
 from tollbridge.types.urls import is_loopback
 
-# SECTION What aiohttp and the operating system raise, as errors of ours: made here, and nowhere else.
+REDIRECT_LIMIT = 3
+# The size of one read from the socket. Large reads make fast streams cheap.
+READ_SIZE = 256 * 1024
+# If two reads are less than BURST_INTERVAL seconds apart, the next read waits BURST_PAUSE seconds, so that it
+# returns more data. No model generates and no person reads that fast.
+BURST_INTERVAL = 0.0005
+BURST_PAUSE = 0.001
+BODY_LIMIT = 64 * 1024 * 1024
+# The limit of a streamed response: millions of tokens, and images. The arguments of a tool call are held in
+# memory until the call is complete.
+STREAM_LIMIT = 512 * 1024 * 1024
+CONNECTION_LIMIT = 200
 
 Error = TypeVar("Error", bound=BridgeError)
 
 
-def is_permanent(error: Error) -> Error:
-    """One that asking again would only repeat, or that has used up all of a person's patience."""
+class Timeouts(msgspec.Struct, frozen=True):
+    """Timeouts in seconds.
+
+    Attributes:
+        connect: The limit for establishing a connection.
+        idle: The limit for a pause before the first byte or between two reads; `None` is no limit. Reasoning
+            models can pause for minutes.
+        total: The limit for the complete response including all attempts; `None` is no limit.
+    """
+
+    connect: float = 15.0
+    idle: float | None = 300.0
+    total: float | None = None
+
+
+# --- Errors ---
+
+
+def _mark_permanent(error: Error) -> Error:
+    """Mark an error as not worth a retry: it would repeat, or the user has waited long enough."""
     error.transient = False
     return error
 
 
-class translate_error:
-    """Turns what aiohttp and the operating system raise into errors of ours."""
+class _translate_errors:
+    """Context manager that raises a `BridgeError` for every error of aiohttp and the operating system."""
 
-    def __init__(self, host: str) -> None:
-        self._host = host
+    def __init__(self, url: URL, timeouts: Timeouts) -> None:
+        self._url = url
+        self._timeouts = timeouts
 
     def __enter__(self) -> None:
         return None
@@ -52,50 +86,54 @@ class translate_error:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, aiohttp.ClientResponseError):
-            # It holds the request's headers, and so the key.
+            # The error holds the request headers and with them the key.
             error.args, error.request_info = (), _without_headers(error.request_info)
         if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError, UnicodeError)):
-            raise self._named(error) from error
+            raise self._translate(error) from error
 
-    def _named(self, error: Exception) -> BridgeError:
-        host = self._host
+    def _translate(self, error: Exception) -> BridgeError:
+        host, timeouts = self._url.host or "", self._timeouts
         match error:
             case aiohttp.ConnectionTimeoutError():
-                return TimedOut(f"{host} did not accept a connection in time.")
+                return TimedOut(f"{host} did not accept a connection within {timeouts.connect:g} s.")
             case aiohttp.SocketTimeoutError():
-                return is_permanent(TimedOut(f"{host} went silent: nothing came for the whole idle time."))
+                return _mark_permanent(
+                    TimedOut(f"No data from {host} for {timeouts.idle:g} s (idle timeout).")
+                )
             case TimeoutError():
-                return is_permanent(TimedOut(f"The answer of {host} took longer than the time it was given."))
+                total = "" if timeouts.total is None else f" ({timeouts.total:g} s)"
+                message = f"The response from {host} exceeded the total timeout{total}."
+                return _mark_permanent(TimedOut(message))
             case aiohttp.ClientConnectorCertificateError():
-                why = getattr(error.certificate_error, "verify_message", "") or "it does not match"
-                said = f"{host} could not prove who it is: its TLS certificate is not trusted ({why})."
-                return is_permanent(NetworkFailed(said))
+                reason = getattr(error.certificate_error, "verify_message", "") or "it does not match"
+                message = f"TLS certificate verification failed for {host} ({reason})."
+                return _mark_permanent(NetworkFailed(message))
             case aiohttp.ClientSSLError():
-                said = f"{host} does not speak TLS as it should. Is it an http:// address?"
-                return is_permanent(NetworkFailed(said))
+                message = f"TLS handshake with {host} failed. Did you mean http://?"
+                return _mark_permanent(NetworkFailed(message))
             case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-                return NetworkFailed(f"The proxy on the way to {host} could not be used.")
-            case aiohttp.ClientConnectorDNSError() | UnicodeError():  # a name too long, or with two dots
-                return NetworkFailed(f"The name {host} could not be found.")
+                return NetworkFailed(f"Could not connect to {host} through the proxy.")
+            case aiohttp.ClientConnectorDNSError() | UnicodeError():  # UnicodeError: an invalid host name
+                return NetworkFailed(f"Could not resolve host {host}.")
             case aiohttp.ClientConnectorError():
-                return NetworkFailed(f"No connection to {host} could be made: {_reason(error)}.")
+                return NetworkFailed(f"Could not connect to {_host_and_port(self._url)}: {_reason(error)}.")
             case aiohttp.ClientPayloadError() if "content-encoding" in str(error):
-                return StreamError(f"{host} sent a compressed answer that cannot be unpacked.")
+                return StreamError(f"{host} sent a response that could not be decompressed.")
             case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError() | ConnectionError():
-                return Disconnected(f"{host} closed the connection before the answer was complete.")
+                return Disconnected(f"{host} closed the connection before the response was complete.")
             case aiohttp.ClientResponseError():
-                return StreamError(f"{host} did not answer in HTTP.")
+                return StreamError(f"{host} sent an invalid HTTP response.")
             case _:
                 return NetworkFailed(f"The connection to {host} failed: {_reason(error)}.")
 
 
 def _without_headers(request: aiohttp.RequestInfo) -> aiohttp.RequestInfo:
-    nothing: CIMultiDict[str] = CIMultiDict()
-    return aiohttp.RequestInfo(request.url, request.method, CIMultiDictProxy(nothing), request.real_url)
+    headers: CIMultiDict[str] = CIMultiDict()
+    return aiohttp.RequestInfo(request.url, request.method, CIMultiDictProxy(headers), request.real_url)
 
 
 def _reason(error: Exception) -> str:
-    """The system's own word for it ("connection refused"); asyncio's says which call failed."""
+    """Return the system's description of an error ("connection refused"); asyncio's names the failed call."""
     cause = getattr(error, "os_error", error)
     number = getattr(cause, "errno", None)
     if isinstance(number, int) and number > 0:
@@ -103,78 +141,66 @@ def _reason(error: Exception) -> str:
     return (getattr(cause, "strerror", None) or type(cause).__name__).lower()
 
 
-# SECTION One streaming HTTP client on aiohttp.
-
-REDIRECT_LIMIT = 3
-# Read from the socket at once; large reads are what makes a fast stream cheap.
-READ_SIZE = 256 * 1024
-# Two reads closer together than this (seconds) are a flood, which no model and no eye keeps up with. Then the
-# next read waits a moment, so that it finds more.
-FLOOD = 0.0005
-GATHER = 0.001
-BODY_LIMIT = 64 * 1024 * 1024
-# A streamed answer: millions of tokens, and pictures. The arguments of a call are held until it is whole.
-STREAM_LIMIT = 512 * 1024 * 1024
-CONNECTION_LIMIT = 200
+def _host_and_port(url: URL) -> str:
+    host = url.host or ""
+    return f"[{host}]:{url.port}" if ":" in host else f"{host}:{url.port}"
 
 
-class Timeouts(msgspec.Struct, frozen=True):
-    """Seconds. `idle` is how long a gateway may be silent, before its first byte or between two; models that
-    reason may be silent for minutes. `total` bounds the whole answer, with every attempt at it; `None` is no
-    bound."""
-
-    connect: float = 15.0
-    idle: float | None = 300.0
-    total: float | None = None
+# --- The client ---
 
 
 class HttpResponse:
-    """An answer whose headers have come. Its body is read once, by `chunks` or by `read`."""
+    """A response whose headers have arrived. Its body can be read once."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, timeouts: Timeouts) -> None:
         self._response = response
+        self._timeouts = timeouts
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.headers.items()}
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """The body as it arrives, one piece a network read."""
-        last, room = 0.0, STREAM_LIMIT
-        with translate_error(str(self._response.url.host)):
+        """Yield the body as it arrives, one chunk per network read."""
+        last, remaining = 0.0, STREAM_LIMIT
+        with _translate_errors(self._response.url, self._timeouts):
             async for chunk in self._response.content.iter_any():
-                room -= len(chunk)
-                if room < 0:
+                remaining -= len(chunk)
+                if remaining < 0:
                     raise self._too_large(STREAM_LIMIT)
                 yield chunk
                 now = time.monotonic()
-                if now - last < FLOOD:
-                    await self._gather()
+                if now - last < BURST_INTERVAL:
+                    await self._pause_reading()
                 last = time.monotonic()
 
-    async def _gather(self) -> None:
-        """Let a flood run up for a moment: a thousand small reads cost ten times what one large read does."""
+    async def _pause_reading(self) -> None:
+        """Let data accumulate for a moment: a thousand small reads cost ten times as much as a large one."""
         connection = self._response.connection
         transport = cast(asyncio.ReadTransport | None, connection and connection.transport)
         if transport is None or transport.is_closing():
             return
         transport.pause_reading()
         try:
-            await asyncio.sleep(GATHER)
+            await asyncio.sleep(BURST_PAUSE)
         finally:
             if not transport.is_closing():
                 transport.resume_reading()
 
     async def read(self, limit: int = BODY_LIMIT) -> bytes:
-        """The whole body; one that is larger than the limit is an error."""
-        body = await self.start(limit + 1)
+        """Return the complete body.
+
+        Raises:
+            StreamError: The body is larger than the limit.
+        """
+        body = await self.read_start(limit + 1)
         if len(body) > limit:
             raise self._too_large(limit)
         return body
 
     def _too_large(self, limit: int) -> StreamError:
-        return StreamError(f"The answer of {self._response.url.host} is larger than {limit:,} bytes.")
+        return StreamError(f"The response from {self._response.url.host} is larger than {limit:,} bytes.")
 
-    async def start(self, limit: int) -> bytes:
-        """The first bytes of the body: all that anyone wants of an error page."""
+    async def read_start(self, limit: int) -> bytes:
+        """Return at most the first `limit` bytes of the body."""
         body = bytearray()
         async with aclosing(self.chunks()) as chunks:
             async for chunk in chunks:
@@ -185,7 +211,13 @@ class HttpResponse:
 
 
 class HttpClient:
-    """Sends requests and hangs up when the block around a reply is left. Holds no key."""
+    """Sends requests. Leaving the `async with` block of a response closes its connection.
+
+    Args:
+        timeouts: The timeouts of every request.
+        proxy: The URL of a proxy. By default the environment's proxies are used.
+        allow_http: Whether to allow plain http to other machines.
+    """
 
     def __init__(
         self, timeouts: Timeouts | None = None, *, proxy: str | None = None, allow_http: bool = False
@@ -205,13 +237,14 @@ class HttpClient:
         await self.aclose()
 
     async def aclose(self) -> None:
+        """Close all connections. The client cannot be used afterwards."""
         session, self._session = self._session, None
         self._closed = True
         if session is not None:
             await session.close()
 
     def deadline(self) -> float | None:
-        """When an answer that is asked for now must have ended, by `time.monotonic()`."""
+        """Return when the total timeout of a request sent now expires, as a time of `time.monotonic()`."""
         total = self._timeouts.total
         return None if total is None else time.monotonic() + total
 
@@ -223,61 +256,74 @@ class HttpClient:
         headers: Mapping[str, str],
         body: bytes | None = None,
         *,
-        until: float | None = None,
+        deadline: float | None = None,
     ) -> AsyncIterator[HttpResponse]:
-        """The reply to one request. Redirects are followed within one origin only, so no key leaves it.
+        """Send one request and yield its response, whatever its status.
 
-        `until` is the deadline where this is not the first attempt."""
+        Redirects are followed only within one origin, so that the key is not sent anywhere else.
+
+        Args:
+            method: The HTTP method.
+            url: The URL, checked by `check_url`.
+            headers: The request headers.
+            body: The request body.
+            deadline: The deadline of the first attempt, if this is a retry.
+
+        Raises:
+            RequestError: The URL, the proxy or a header is invalid.
+            BridgeError: The request failed.
+        """
         target = check_url(url, allow_http=self._allow_http)
-        until = self.deadline() if until is None else until
+        deadline = self.deadline() if deadline is None else deadline
         for _ in range(REDIRECT_LIMIT + 1):
-            async with self._one(method, target, headers, body, self._left(until)) as response:
-                moved = _moved(response, method, target)
-                if moved is None:
-                    yield HttpResponse(response)
+            async with self._request(method, target, headers, body, self._timeout(deadline)) as response:
+                redirect = _redirect_target(response, method, target)
+                if redirect is None:
+                    yield HttpResponse(response, self._timeouts)
                     return
-                target = moved
-        raise is_permanent(
+                target = redirect
+        raise _mark_permanent(
             NetworkFailed(f"{target.host} redirected the request more than {REDIRECT_LIMIT} times.")
         )
 
-    def _left(self, until: float | None) -> aiohttp.ClientTimeout:
-        times = self._timeouts
-        left = None if until is None else max(0.001, until - time.monotonic())  # 0 would be no bound
-        return aiohttp.ClientTimeout(total=left, connect=times.connect, sock_read=times.idle)
+    def _timeout(self, deadline: float | None) -> aiohttp.ClientTimeout:
+        timeouts = self._timeouts
+        # At least 1 ms: 0 would be no limit.
+        remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
+        return aiohttp.ClientTimeout(total=remaining, connect=timeouts.connect, sock_read=timeouts.idle)
 
     @asynccontextmanager
-    async def _one(
+    async def _request(
         self,
         method: str,
         url: URL,
         headers: Mapping[str, str],
         body: bytes | None,
-        times: aiohttp.ClientTimeout,
+        limits: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         _check_headers(headers)
-        with translate_error(url.host or ""):
-            response = await self._opened().request(
+        with _translate_errors(url, self._timeouts):
+            response = await self._get_session().request(
                 method,
                 url,
                 headers=headers,
                 data=body,
                 allow_redirects=False,
-                timeout=times,
+                timeout=limits,
                 proxy=self._proxy_for(url),
             )
         try:
             yield response
         finally:
-            # Only a connection whose answer was read to its end is used again; any other is closed now.
+            # A connection is reused only if its response was read to the end; otherwise it is closed now.
             if response.content.at_eof():
                 response.release()
             else:
                 response.close()
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _get_session(self) -> aiohttp.ClientSession:
         if self._closed:
-            raise RequestError("This client is closed. Make a new one for new requests.")
+            raise RequestError("This client is closed. Create a new one.")
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
@@ -290,37 +336,41 @@ class HttpClient:
         return self._session
 
     def proxy_host(self, url: str) -> str | None:
-        """The proxy for a URL, without what else its address may hold."""
+        """Return host and port of the proxy for a URL, without the user name and password."""
         proxy = self._proxy_for(check_url(url, allow_http=self._allow_http))
         return None if proxy is None else URL(proxy).authority.rpartition("@")[2]
 
     def _proxy_for(self, url: URL) -> str | None:
-        """The proxy of the caller or of the environment; never one for this very machine."""
+        """Return the proxy of the caller or of the environment; `None` for requests to this machine."""
         host = url.host or ""
         if is_loopback(host) or proxy_bypass(f"[{host}]" if ":" in host else f"{host}:{url.port}"):
             return None
         proxy = self._proxy or getproxies().get(url.scheme) or getproxies().get("all")
         if not proxy:
             return None
-        scheme, found, _ = proxy.rpartition("://")
-        if found and scheme.lower() not in ("http", "https"):
-            raise RequestError(f"The proxy's address must begin with http:// or https://, not {scheme}://.")
-        return proxy if found else f"http://{proxy}"  # as most programs read it
+        scheme, separator, _ = proxy.rpartition("://")
+        if separator and scheme.lower() not in ("http", "https"):
+            raise RequestError(f"The proxy URL must start with http:// or https://, not {scheme}://.")
+        return proxy if separator else f"http://{proxy}"  # as most programs do
 
 
 def check_url(url: str, *, allow_http: bool = False) -> URL:
-    """The URL, if a key may travel there: https, or plain http to this very machine."""
+    """Parse a URL and check that a key may be sent there: https, or plain http to this machine.
+
+    Raises:
+        RequestError: The URL is invalid, uses plain http to another machine, or contains a password.
+    """
     try:
         target = URL(url)
     except (ValueError, TypeError):
         target = URL()
     if target.scheme not in ("http", "https") or not target.host:
-        # Not quoted: what stands in the place of a URL may be a key.
-        raise RequestError("The gateway's URL is none: it must look like https://host/v1.")
+        # The value is not quoted: it may be a key that was entered as the URL.
+        raise RequestError("Invalid gateway URL. Expected something like https://host/v1.")
     if target.scheme == "http" and not allow_http and not is_loopback(target.host):
         raise RequestError(
-            f"{target.host} is addressed by plain http, where anyone on the way could read the key. "
-            "Use https, or allow plain http if you must."
+            f"Refusing to send the API key to {target.host} over unencrypted HTTP. "
+            "Use https, or allow plain HTTP in the settings (command line: --allow-http)."
         )
     if target.user or target.password:
         raise RequestError("A gateway's URL must not contain a user name or a password.")
@@ -330,34 +380,37 @@ def check_url(url: str, *, allow_http: bool = False) -> URL:
 def _check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not name.isascii() or not f"{name}{value}".isprintable():
-            # Neither is quoted: the value may be a key.
-            raise RequestError("A header holds a line break or another character that cannot be sent.")
+            # Neither name nor value is quoted: the value may be a key.
+            raise RequestError("A header contains a line break or another invalid character.")
 
 
-def _moved(response: aiohttp.ClientResponse, method: str, asked: URL) -> URL | None:
-    """Where a redirect leads. Anywhere but to the same origin is an error: the key stays at home."""
+def _redirect_target(response: aiohttp.ClientResponse, method: str, url: URL) -> URL | None:
+    """Return the URL to which a response redirects, or `None` if it is no redirect.
+
+    Raises:
+        NetworkFailed: The target has another origin, to which the key must not be sent, or the redirect
+            would drop the body of the request.
+    """
     status = response.status
     if status not in (301, 302, 303, 307, 308):
         return None
-    target = _joined(asked, response.headers.get("location", ""))
-    if target is None or target.origin() != asked.origin():
-        where = target.host if target is not None else "nowhere that can be reached"
-        why = f"to {where}, and the key does not travel there"
+    target = _resolve_location(url, response.headers.get("location", ""))
+    if target is None:
+        problem = "to an invalid URL"
+    elif target.origin() != url.origin():
+        problem = f"to another origin ({target.origin()}), to which the API key is not sent"
     elif status in (307, 308) or method == "GET":
         return target
-    else:  # by these, a question would lose its body
-        why = f"to {target.path} with HTTP {status}, by which the question would be lost"
-    raise is_permanent(
-        NetworkFailed(
-            f"{asked.host} redirected the request {why}. Set the base URL to where the gateway really is.",
-            status=status,
-        )
+    else:
+        problem = f"to {target.path} with HTTP {status}; the request body would be dropped"
+    raise _mark_permanent(
+        NetworkFailed(f"{url.host} redirected {problem}. Update the base URL.", status=status)
     )
 
 
-def _joined(asked: URL, location: str) -> URL | None:
+def _resolve_location(url: URL, location: str) -> URL | None:
     try:
-        target = asked.join(URL(location))
+        target = url.join(URL(location))
         return target if location and target.origin() else None
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""When to try again, and how long to wait first."""
+"""The retry policy: which errors are retried, how often, and after which delay."""
 
 from __future__ import annotations
 
@@ -10,19 +10,31 @@ from tollbridge.types.errors import BridgeError
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """`attempts` counts the first one. A wait the gateway asks for is honoured up to `longest`; beyond that
-    the error is told at once, with the wait in it."""
+    """When and how often to retry a failed request.
+
+    Attributes:
+        attempts: The number of attempts, including the first one.
+        first: The delay before the first retry, in seconds. It doubles with every retry.
+        longest: The longest delay, in seconds. If the gateway requires a longer one (`Retry-After`), the
+            error is raised at once.
+    """
 
     attempts: int = 3
     first: float = 0.5
     longest: float = 60.0
 
     def wait(self, error: BridgeError, attempt: int, chance: random.Random) -> float | None:
-        """Seconds until the next attempt, or `None` to give up. `attempt` is how many have failed."""
+        """Return the delay before the next attempt in seconds, or `None` to give up.
+
+        Args:
+            error: The error of the last attempt.
+            attempt: The number of attempts that have failed.
+            chance: The source of the random jitter.
+        """
         if attempt >= self.attempts or not error.transient or error.code == "insufficient_quota":
             return None
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= self.longest else None
-        # Between half and the whole of a wait that doubles: many clients must not come back together.
-        full: float = min(self.longest, self.first * 2 ** (attempt - 1))
-        return full * chance.uniform(0.5, 1.0)
+        # Exponential backoff with jitter, so that many clients do not retry at the same time.
+        delay: float = min(self.longest, self.first * 2 ** (attempt - 1))
+        return delay * chance.uniform(0.5, 1.0)

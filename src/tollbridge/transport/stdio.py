@@ -1,4 +1,7 @@
-"""Standard input and output as the wire of a protocol, which nothing else can write to."""
+"""Standard input and output as the transport of a protocol.
+
+`claim_stdio` redirects file descriptor 1 to standard error, so that nothing but `Stdio` writes to the client.
+"""
 
 from __future__ import annotations
 
@@ -8,57 +11,68 @@ from collections.abc import Callable
 from threading import Condition, Thread
 
 READ_BYTES = 64 * 1024
-# What may stand in line before a writer waits; and, for those who do not, before the editor is given up.
-LONG_BYTES = 1 << 20
-MOST_BYTES = 64 << 20
+# The size of the write queue at which writers wait, and the size at which the client is considered lost.
+QUEUE_WAIT_BYTES = 1 << 20
+QUEUE_LIMIT_BYTES = 64 << 20
 
 
 class Stdio:
-    """Reads what the editor sends, and writes what it gets in a thread of its own, in order: an editor that
-    does not read for a while keeps nobody from hearing that it leaves."""
+    """Reads from the client, and writes to it in order from a separate thread.
+
+    A client that does not read for a while therefore does not block reading, and its end of file is noticed.
+    """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._thread = Thread(target=self._run, name="stdout", daemon=True)
         self._changed = Condition()
-        self._line: list[bytes] = []
-        self._waiting = 0  # bytes in line, and those being written
-        self._ending = False
+        self._queue: list[bytes] = []
+        self._pending = 0  # bytes in the queue and bytes being written
+        self._closing = False
         self._lost = False
         self._when_lost: Callable[[], object] = bool
 
     def start(self, when_lost: Callable[[], object]) -> None:
-        """`when_lost` is called, from another thread, when nobody reads any more."""
+        """Start the writer thread.
+
+        Args:
+            when_lost: Called from that thread when the client has closed its end.
+        """
         self._when_lost = when_lost
         self._thread.start()
 
     def read(self) -> bytes:
-        """The next bytes, as soon as there are any; empty when the other end has closed."""
+        """Wait for data and return it; empty at end of file."""
         return os.read(self._read_fd, READ_BYTES)
 
     def write(self, data: bytes, *, wait: bool = True) -> None:
-        """Puts it in line, and waits while that is long; the thread that reads may not.
+        """Add data to the write queue.
 
-        Raises BrokenPipeError when nobody reads any more.
+        Args:
+            data: The bytes to write.
+            wait: Whether to wait while the queue is long. The thread that reads must not wait.
+
+        Raises:
+            BrokenPipeError: The client has closed its end, or the queue has reached its limit.
         """
         with self._changed:
-            while wait and self._waiting > LONG_BYTES and not (self._ending or self._lost):
+            while wait and self._pending > QUEUE_WAIT_BYTES and not (self._closing or self._lost):
                 self._changed.wait()
-            if self._lost or self._waiting > MOST_BYTES:
+            if self._lost or self._pending > QUEUE_LIMIT_BYTES:
                 raise BrokenPipeError
-            self._line.append(data)
-            self._waiting += len(data)
+            self._queue.append(data)
+            self._pending += len(data)
             self._changed.notify_all()
 
     def hurry(self) -> None:
-        """The end is near: nobody waits for the line to become shorter."""
+        """Stop waiting for the queue to become shorter, because the program is about to exit."""
         with self._changed:
-            self._ending = True
+            self._closing = True
             self._changed.notify_all()
 
     def close(self, within: float) -> None:
-        """When everything has been written; though not for ever."""
+        """Wait until everything has been written, at most `within` seconds."""
         self.hurry()
         self._thread.join(within)
 
@@ -73,16 +87,16 @@ class Stdio:
                 self._when_lost()
                 return
             with self._changed:
-                self._waiting -= len(data)
+                self._pending -= len(data)
                 self._changed.notify_all()
 
     def _next(self) -> bytes:
-        """All that is in line; nothing, at the end."""
+        """Wait for the queue to fill and return its content; empty when closing."""
         with self._changed:
-            while not (self._line or self._ending):
+            while not (self._queue or self._closing):
                 self._changed.wait()
-            data = b"".join(self._line)
-            self._line.clear()
+            data = b"".join(self._queue)
+            self._queue.clear()
             return data
 
 
@@ -93,28 +107,31 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def _fill_stderr() -> None:
-    """Where standard error is closed, the next file opened would take its place, and its words."""
+    """Open the null device as standard error if that is closed.
+
+    Otherwise the next opened file would get descriptor 2 and receive everything written to standard error.
+    """
     try:
         os.fstat(2)
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        if nowhere != 2:
-            os.dup2(nowhere, 2)
-            os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        if null != 2:
+            os.dup2(null, 2)
+            os.close(null)
 
 
 def claim_stdio() -> Stdio:
-    """Takes standard input and output for the protocol.
+    """Reserve standard input and output for the protocol.
 
-    From here on a stray `print`, here or in a library, goes to standard error, and a child process
-    inherits neither end.
+    Afterwards a `print`, also in a library, writes to standard error, and child processes inherit neither
+    end of the connection.
     """
     sys.stdout.flush()
     _fill_stderr()
     read_fd, write_fd = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     os.dup2(2, 1)
     if sys.platform == "win32":
         import msvcrt

@@ -1,1 +1,1 @@
-"""Shared types: messages, events, models, usage, errors, quirks. Imports nothing else of Tollbridge."""
+"""Shared types: messages, events, models, usage, errors, quirks. Imports no other package of ours."""

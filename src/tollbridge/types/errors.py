@@ -1,26 +1,26 @@
-"""What can go wrong, sorted by who can do something about it.
+"""The exceptions of Tollbridge, sorted by who can act on them: the caller, the gateway, the network.
 
     BridgeError
-    ├── RequestError          the caller asked for something that cannot be sent
-    ├── GatewayError          the gateway said no
+    ├── RequestError          the request is invalid and was not sent
+    ├── GatewayError          the gateway refused the request or failed
     │   ├── NotAuthenticated      401
     │   ├── NotPermitted          403
     │   ├── NotFound              404
     │   ├── RateLimited           429
-    │   ├── ContextTooLong        the prompt does not fit (with the numbers, where given)
-    │   ├── ContentFiltered
-    │   ├── InvalidRequest        400 and its kin
+    │   ├── ContextTooLong        the prompt does not fit into the context window
+    │   ├── ContentFiltered       a content filter refused the prompt or stopped the answer
+    │   ├── InvalidRequest        400 and other client errors
     │   ├── Overloaded            503, 529
     │   └── ServerFailed          every other 5xx
-    ├── ConnectionBroken      the way there is broken
-    │   ├── NetworkFailed         no connection could be made
-    │   ├── TimedOut
-    │   └── Disconnected          the stream stopped before its end
-    └── StreamError           the bytes made no sense
-        └── BrokenCall            only those of a tool call's arguments did not
+    ├── ConnectionBroken      the connection to the gateway failed
+    │   ├── NetworkFailed         no connection could be established
+    │   ├── TimedOut              a timeout expired
+    │   └── Disconnected          the stream ended before its terminal event
+    └── StreamError           the response could not be decoded
+        └── BrokenCall            only the arguments of tool calls could not be decoded
 
-A caller who stops a turn cancels its task, and gets asyncio's own `CancelledError`.
-An error keeps its message, kind, status, code, request id and how long to wait; never a key or a prompt.
+Cancelling a turn raises asyncio's own `CancelledError`, not one of these.
+An error holds its message, kind, status, code, request id and retry delay; never a key or a prompt.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ Kind = Literal[
 ]
 
 
-class Facts(TypedDict, total=False):
-    """What an error of any kind may be given besides its message."""
+class ErrorDetails(TypedDict, total=False):
+    """The keyword arguments that every error accepts."""
 
     status: int | None
     code: str | None
@@ -60,14 +60,26 @@ class Facts(TypedDict, total=False):
 
 
 class BridgeError(Exception):
-    """The root: everything Tollbridge raises on purpose."""
+    """Base class of every error that Tollbridge raises.
+
+    Args:
+        message: A sentence for the user.
+        status: The HTTP status of the response, if there was one.
+        code: The gateway's error code, in lower case.
+        request_id: The id under which the gateway logged the request.
+        retry_after: The number of seconds after which the gateway allows another attempt.
+        param: The request field that the gateway named as the cause.
+
+    Attributes:
+        kind: The category of the error, for programs.
+        transient: Whether the same request may succeed later. An instance can override its class.
+        usage: The tokens used before the failure, if the gateway reported them.
+        advice: What the user can do, if the error knows more than its kind tells.
+    """
 
     kind: ClassVar[Kind] = "protocol"
-    # Whether the same request may succeed later, unchanged. One error may know better than its kind.
     transient: bool = False
-    # What the turn cost until then, where the gateway said.
     usage: Usage | None = None
-    # What the person can do about it, where the error knows better than its kind.
     advice: str | None = None
 
     def __init__(
@@ -86,12 +98,12 @@ class BridgeError(Exception):
         self.code = code
         self.request_id = request_id
         self.retry_after = retry_after
-        self.param = param  # the field of the request it is about, where the gateway named one
+        self.param = param
 
     def _identity(self) -> tuple[object, ...]:
         return type(self), self.message, self.status, self.code, self.request_id, self.retry_after, self.usage
 
-    # Compared by value, so that two decodings of the same bytes can be compared.
+    # Errors compare by value, so that the events of two decodings can be compared.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BridgeError) and self._identity() == other._identity()
 
@@ -100,10 +112,14 @@ class BridgeError(Exception):
 
 
 class RequestError(BridgeError):
+    """Raised before anything is sent, when a request, a setting or an argument is invalid."""
+
     kind = "invalid_request"
 
 
 class GatewayError(BridgeError):
+    """Raised when the gateway refuses a request or reports a failure."""
+
     kind: ClassVar[Kind] = "server"
 
 
@@ -125,9 +141,13 @@ class RateLimited(GatewayError):
 
 
 class ContextTooLong(GatewayError):
-    """`tokens` is what the prompt came to, `limit` what the model takes; `None` where nobody said.
+    """Raised when the prompt does not fit into the model's context window.
 
-    `shared`: the limit was passed together with the answer that was asked for; the prompt may be short."""
+    Attributes:
+        tokens: The size of the prompt, or `None` if the gateway did not report it.
+        limit: The largest size the model accepts, or `None` if the gateway did not report it.
+        shared: Whether the prompt exceeds the limit only together with the requested output tokens.
+    """
 
     kind = "context_too_long"
 
@@ -138,9 +158,9 @@ class ContextTooLong(GatewayError):
         tokens: int | None = None,
         limit: int | None = None,
         shared: bool = False,
-        **facts: Unpack[Facts],
+        **details: Unpack[ErrorDetails],
     ) -> None:
-        super().__init__(message, **facts)
+        super().__init__(message, **details)
         self.tokens = tokens
         self.limit = limit
         self.shared = shared
@@ -168,6 +188,8 @@ class ServerFailed(GatewayError):
 
 
 class ConnectionBroken(BridgeError):
+    """Raised when the connection to the gateway fails or times out."""
+
     kind: ClassVar[Kind] = "network"
     transient = True
 
@@ -185,17 +207,22 @@ class Disconnected(ConnectionBroken):
 
 
 class StreamError(BridgeError):
+    """Raised when a response cannot be decoded."""
+
     kind = "protocol"
 
 
 class BrokenCall(StreamError):
-    """The model called tools with arguments that make no sense; everything else it said is whole.
+    """Raised when the arguments of tool calls are invalid; the rest of the answer is complete.
 
-    `calls` are their ids. Whoever runs tools can hand such a call on and let the tool refuse it.
+    A caller that runs tools can pass such a call to its tool and let the tool reject it.
+
+    Attributes:
+        calls: The ids of the invalid calls.
     """
 
-    def __init__(self, message: str, *, calls: tuple[str, ...] = (), **facts: Unpack[Facts]) -> None:
-        super().__init__(message, **facts)
+    def __init__(self, message: str, *, calls: tuple[str, ...] = (), **details: Unpack[ErrorDetails]) -> None:
+        super().__init__(message, **details)
         self.calls = calls
 
     def _identity(self) -> tuple[object, ...]:
@@ -203,34 +230,37 @@ class BrokenCall(StreamError):
 
 
 def most_severe(errors: Sequence[BridgeError]) -> BridgeError | None:
-    """The error to tell of several: broken calls are the least of it, and told together."""
-    broken = [error for error in errors if isinstance(error, BrokenCall)]
-    if len(broken) < len(errors):
+    """Return the error to raise for a response that failed in several ways.
+
+    It is the first error other than `BrokenCall`. If there is none, the broken calls are merged into one.
+    """
+    broken_calls = [error for error in errors if isinstance(error, BrokenCall)]
+    if len(broken_calls) < len(errors):
         return next(error for error in errors if not isinstance(error, BrokenCall))
-    ids = tuple(id_ for error in broken for id_ in error.calls)
-    return BrokenCall(broken[0].message, calls=ids) if broken else None
-
-
-# SECTION Errors without the key that they may quote.
+    ids = tuple(id_ for error in broken_calls for id_ in error.calls)
+    return BrokenCall(broken_calls[0].message, calls=ids) if broken_calls else None
 
 
 def hide_key(error: BridgeError, key: str | None) -> None:
-    """Some gateways quote the key they were given, and a long message may be cut in the middle of it."""
+    """Replace an API key in the texts of an error with `[key]`.
+
+    Some gateways quote the key that was sent. A truncated message may end within the key.
+    """
     if not key:
         return
-    # What lies below quotes the server's bytes and holds the request's headers. Its reason is in the message.
+    # The cause quotes the response and holds the request headers. Its reason is part of the message.
     if error.__cause__ is not None:
         error.__cause__ = error.__context__ = None
-    error.message = _hidden(error.message, key)
+    error.message = _redact(error.message, key)
     error.args = (error.message,)
-    error.code = error.code and _hidden(error.code, key.lower())  # codes are kept in small letters
-    error.request_id = error.request_id and _hidden(error.request_id, key)
+    error.code = error.code and _redact(error.code, key.lower())  # codes are stored in lower case
+    error.request_id = error.request_id and _redact(error.request_id, key)
 
 
-def _hidden(text: str, key: str) -> str:
+def _redact(text: str, key: str) -> str:
     text = text.replace(key, "[key]")
-    cut = text.removesuffix("…")
+    truncated = text.removesuffix("…")
     for length in range(len(key) - 1, 7, -1):
-        if cut.endswith(key[:length]):
-            return f"{cut[:-length]}[key]…"
+        if truncated.endswith(key[:length]):
+            return f"{truncated[:-length]}[key]…"
     return text

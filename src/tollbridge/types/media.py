@@ -1,4 +1,7 @@
-"""The width and height of a picture, from its first bytes, and a small picture of our own."""
+"""File contents: the mime type and the image size, read from the first bytes.
+
+The label of a file is often wrong (VS Code labels PNG bytes `image/jpeg`), so the bytes decide.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,7 @@ import zlib
 from collections.abc import Callable
 from hashlib import blake2s
 
-# SECTION What kind of file some bytes are. Labels lie; the first bytes do not.
-
-# Signatures at their offsets, and what they mean together. Two letters alone (BM) open many a text.
+# The bytes at certain offsets that identify a format. BMP needs a second test: many texts begin with "BM".
 _SIGNATURES: tuple[tuple[tuple[tuple[int, bytes], ...], str], ...] = (
     (((0, b"\x89PNG\r\n\x1a\n"),), "image/png"),
     (((0, b"\xff\xd8\xff"),), "image/jpeg"),
@@ -24,24 +25,24 @@ _SIGNATURES: tuple[tuple[tuple[tuple[int, bytes], ...], str], ...] = (
     (((0, b"MM\x00*"),), "image/tiff"),
     (((0, b"%PDF-"),), "application/pdf"),
 )
-# Every image has a zero byte this early, no text has one at all.
+# Every image has a zero byte within its first 64 bytes; a text has none.
 _HEAD = 64
 UNKNOWN = "application/octet-stream"
-# Text under another name, and what is written in text whatever it is about: no gateway sees an SVG, every
-# model reads one.
-_TEXTS = frozenset({"application/javascript", "application/json", "application/xml", "application/yaml"})
-_WRITTEN = ("+json", "+xml", "+yaml")
-# What belongs to one vendor is for its own programs, our reasoning among it: no model is to read that.
-_PRIVATE = "application/vnd."
+# Mime types outside `text/` that are text. SVG is among them: gateways do not accept it as an image, but
+# models can read it as text.
+_TEXT_TYPES = frozenset({"application/javascript", "application/json", "application/xml", "application/yaml"})
+_TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
+# Vendor types (among them the reasoning packs of Tollbridge) are for programs, not for models.
+_VENDOR_PREFIX = "application/vnd."
 
 
 def fingerprint(data: bytes) -> str:
-    """A name for some bytes, short enough to remember thousands."""
+    """Return a short digest that identifies some bytes."""
     return blake2s(data, digest_size=12).hexdigest()
 
 
 def sniff(data: bytes) -> str | None:
-    """The mime type the bytes themselves show, or `None` where they show none."""
+    """Return the mime type that the first bytes identify, or `None`."""
     for signatures, mime in _SIGNATURES:
         if all(data.startswith(signature, offset) for offset, signature in signatures):
             return mime
@@ -49,16 +50,17 @@ def sniff(data: bytes) -> str | None:
 
 
 def display_mime(data: bytes, label: str) -> str:
-    """The mime type to show a file as: an image, JSON, text, or what it is called where it is none of them.
+    """Return the mime type under which an editor should display a file.
 
-    The label is believed where the bytes bear it out: text that is called a picture is shown as text.
+    It is the type that the bytes identify. If they identify none, it is the label, unless the content
+    contradicts it: text that is labelled as an image is `text/plain` or JSON.
     """
     label = label.partition(";")[0].strip().lower()
     is_json = label == "application/json" or label.endswith("+json")
     is_image = label.startswith("image/") and label != "image/svg+xml"
-    found = sniff(data)
-    if found is not None or not (is_json or is_image or label in ("", UNKNOWN)):
-        return found or label
+    detected = sniff(data)
+    if detected is not None or not (is_json or is_image or label in ("", UNKNOWN)):
+        return detected or label
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -75,54 +77,61 @@ def display_mime(data: bytes, label: str) -> str:
 
 
 def is_text(mime: str) -> bool:
-    """Whether a model reads it as text. The mime type is bare and in small letters, as `true_mime` has it."""
-    written = mime.endswith(_WRITTEN) and not mime.startswith(_PRIVATE)
-    return mime.startswith("text/") or mime in _TEXTS or written
+    """Return whether models can read a file as text.
+
+    Args:
+        mime: A mime type in lower case and without parameters, as `detect_mime` returns it.
+    """
+    has_text_suffix = mime.endswith(_TEXT_SUFFIXES) and not mime.startswith(_VENDOR_PREFIX)
+    return mime.startswith("text/") or mime in _TEXT_TYPES or has_text_suffix
 
 
 def detect_mime(data: bytes, label: str) -> str:
-    """The mime type to believe, bare and in small letters: that of the bytes, or the label where they are
-    silent. A text about pictures ("GIF89a is…") stays a text."""
+    """Return the mime type of a file in lower case and without parameters.
+
+    It is the type that the bytes identify, or the label if they identify none. A text that begins with an
+    image signature ("GIF89a is…") stays a text.
+    """
     bare = label.partition(";")[0].strip().lower() or UNKNOWN
     if bare.startswith("text/") and b"\0" not in data[:_HEAD]:
         return bare
     return sniff(data) or bare
 
 
-# SECTION The width and height of a picture, from its first bytes, and a small picture of our own.
+# --- Image sizes ---
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height as PNG, JPEG, GIF, WebP or BMP bytes state them, or `None`."""
+    """Return the width and height of a PNG, JPEG, GIF, WebP or BMP image, or `None` if it cannot be read."""
     try:
         for signature, read in _READERS:
             if data.startswith(signature):
                 size = read(data)
                 return size if size and min(size) > 0 else None
-    except (struct.error, IndexError):  # cut short
+    except (struct.error, IndexError):  # truncated file
         return None
     return None
 
 
-def _png(data: bytes) -> tuple[int, int]:
+def _png_size(data: bytes) -> tuple[int, int]:
     width, height = struct.unpack_from(">II", data, 16)
     return width, height
 
 
-def _gif(data: bytes) -> tuple[int, int]:
+def _gif_size(data: bytes) -> tuple[int, int]:
     width, height = struct.unpack_from("<HH", data, 6)
     return width, height
 
 
-def _bmp(data: bytes) -> tuple[int, int]:
-    if struct.unpack_from("<I", data, 14)[0] == 12:  # the header of OS/2
+def _bmp_size(data: bytes) -> tuple[int, int]:
+    if struct.unpack_from("<I", data, 14)[0] == 12:  # the OS/2 header
         width, height = struct.unpack_from("<HH", data, 18)
     else:
         width, height = struct.unpack_from("<ii", data, 18)
-    return width, abs(height)  # negative: stored from the top
+    return width, abs(height)  # negative: the rows are stored from the top down
 
 
-def _webp(data: bytes) -> tuple[int, int] | None:
+def _webp_size(data: bytes) -> tuple[int, int] | None:
     kind = data[8:16]
     if kind == b"WEBPVP8X" and len(data) >= 30:
         return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
@@ -135,45 +144,45 @@ def _webp(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-# Markers that stand alone: TEM, and RST0 to EOI.
-_LONE = frozenset({0x01, *range(0xD0, 0xDA)})
-# Start of frame, all kinds of it; the three gaps are tables, not frames.
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# JPEG markers without a length: TEM, and RST0 to EOI.
+_MARKERS_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xDA)})
+# JPEG start-of-frame markers. The three gaps are tables.
+_FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
-def _jpeg(data: bytes) -> tuple[int, int] | None:
-    at = 2
-    while at + 9 <= len(data):
-        marker = data[at + 1]
-        if data[at] != 0xFF or marker == 0xFF:  # padding
-            at += 1
-        elif marker in _FRAMES:
-            height, width = struct.unpack_from(">HH", data, at + 5)
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    offset = 2
+    while offset + 9 <= len(data):
+        marker = data[offset + 1]
+        if data[offset] != 0xFF or marker == 0xFF:  # padding
+            offset += 1
+        elif marker in _FRAME_MARKERS:
+            height, width = struct.unpack_from(">HH", data, offset + 5)
             return width, height
-        elif marker in _LONE:
-            at += 2
+        elif marker in _MARKERS_WITHOUT_LENGTH:
+            offset += 2
         else:
-            at += 2 + max(2, struct.unpack_from(">H", data, at + 2)[0])
+            offset += 2 + max(2, struct.unpack_from(">H", data, offset + 2)[0])
     return None
 
 
 _READERS: tuple[tuple[bytes, Callable[[bytes], tuple[int, int] | None]], ...] = (
-    (b"\x89PNG\r\n\x1a\n", _png),
-    (b"\xff\xd8", _jpeg),
-    (b"GIF87a", _gif),
-    (b"GIF89a", _gif),
-    (b"RIFF", _webp),
-    (b"BM", _bmp),
+    (b"\x89PNG\r\n\x1a\n", _png_size),
+    (b"\xff\xd8", _jpeg_size),
+    (b"GIF87a", _gif_size),
+    (b"GIF89a", _gif_size),
+    (b"RIFF", _webp_size),
+    (b"BM", _bmp_size),
 )
 
 
 def draw_png(width: int = 2, height: int = 2, colour: tuple[int, int, int] = (210, 105, 30)) -> bytes:
-    """A real PNG of one colour."""
+    """Return a valid PNG image of one colour."""
     rows = (b"\x00" + bytes(colour) * width) * height
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, body) for name, body in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_png_chunk(name, body) for name, body in chunks)
 
 
-def _chunk(name: bytes, body: bytes) -> bytes:
+def _png_chunk(name: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))

@@ -1,4 +1,4 @@
-"""Which result answers which call: ids come again, results come late, early, or not at all."""
+"""Messages made of parts, and the request that contains them. The same for every protocol."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import msgspec
 
 from tollbridge.types.errors import RequestError
 from tollbridge.types.quirks import Quirks
-
-# SECTION What an editor says to a model: messages made of parts, and the request they travel in.
 
 
 class Role(StrEnum):
@@ -25,7 +23,7 @@ class TextPart(msgspec.Struct, frozen=True, tag="text"):
 
 
 class ThinkingPart(msgspec.Struct, frozen=True, tag="thinking"):
-    """A model's reasoning. `metadata` is opaque: it goes back to the model that made it, untouched."""
+    """A model's reasoning. `metadata` is opaque and is sent back to that model unchanged."""
 
     text: str
     id: str | None = None
@@ -33,9 +31,10 @@ class ThinkingPart(msgspec.Struct, frozen=True, tag="thinking"):
 
 
 class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call", repr_omit_defaults=True):
-    """`input` is the JSON value of the arguments; an editor's tools take an object.
+    """A model's tool call.
 
-    `metadata` is opaque, as for thinking: what the model needs to know its own call again.
+    `input` is the JSON value of the arguments, usually an object. `metadata` is opaque, as in `ThinkingPart`:
+    the model needs it to recognise its own call.
     """
 
     call_id: str
@@ -45,13 +44,15 @@ class ToolCallPart(msgspec.Struct, frozen=True, tag="tool_call", repr_omit_defau
 
 
 class DataPart(msgspec.Struct, frozen=True, tag="data"):
+    """An image or another file."""
+
     data: bytes
     mime: str
     name: str | None = None
 
 
 class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
-    """What a tool answered. A plain string may be given for `parts`, and for any of them."""
+    """The result of a tool call. `parts` can be a string or an iterable of strings, texts and files."""
 
     call_id: str
     parts: tuple[TextPart | DataPart, ...] = ()
@@ -64,14 +65,24 @@ class ToolResultPart(msgspec.Struct, frozen=True, tag="tool_result"):
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        _make_tuple(self, (TextPart, DataPart))
+        _convert_parts(self, (TextPart, DataPart))
 
 
 Part = TextPart | ThinkingPart | ToolCallPart | ToolResultPart | DataPart
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One turn of one side. A plain string may be given for `parts`, for any of them, and for `role`."""
+    """One message of the system, the user or the assistant.
+
+    Args:
+        role: A `Role` or its name.
+        parts: A string, or any iterable (list, tuple) of strings and parts. It is stored as a tuple.
+        name: The name of the participant, if there are several.
+
+    Raises:
+        RequestError: `parts` contains something else.
+        ValueError: The role is unknown.
+    """
 
     role: Role
     parts: tuple[Part, ...] = ()
@@ -86,33 +97,34 @@ class Message(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not isinstance(self.role, Role):
             msgspec.structs.force_setattr(self, "role", Role(self.role))
-        _make_tuple(self, get_args(Part))
+        _convert_parts(self, get_args(Part))
 
 
-def _make_tuple(owner: Message | ToolResultPart, kinds: tuple[type, ...]) -> None:
-    given: Any = owner.parts
-    if type(given) is tuple and all(isinstance(part, kinds) for part in given):
+def _convert_parts(owner: Message | ToolResultPart, types: tuple[type, ...]) -> None:
+    """Store the parts of a message or a tool result as a tuple of parts, with strings as `TextPart`."""
+    value: Any = owner.parts
+    if type(value) is tuple and all(isinstance(part, types) for part in value):
         return
-    if isinstance(given, str):
-        given = (given,)
-    if not isinstance(given, Iterable) or isinstance(given, (bytes, Mapping)):
-        raise _no_part(owner, given)
-    parts = tuple(TextPart(part) if isinstance(part, str) else part for part in given)
-    for part in parts:
-        if not isinstance(part, kinds):
-            raise _no_part(owner, part)
-    msgspec.structs.force_setattr(owner, "parts", parts)
+    if isinstance(value, str):
+        value = (value,)
+    if isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping)):
+        value = tuple(TextPart(part) if isinstance(part, str) else part for part in value)
+    _check_items(owner, "parts", value, types, "strings and Part objects")
+    msgspec.structs.force_setattr(owner, "parts", value)
 
 
-def _no_part(owner: Message | ToolResultPart, given: object) -> RequestError:
-    name = type(owner).__name__
-    return RequestError(
-        f"The parts of a {name} are texts and parts it may hold, and no {type(given).__name__}."
-    )
+def _check_items(owner: object, field: str, value: object, types: tuple[type, ...], accepted: str) -> None:
+    """Raise `RequestError` unless `value` is a tuple of these types."""
+    wrong = [value]
+    if isinstance(value, tuple):
+        wrong = [item for item in value if not isinstance(item, types)]
+    if wrong:
+        name = f"{type(owner).__name__}.{field}"
+        raise RequestError(f"{name} accepts {accepted}, not {type(wrong[0]).__name__}.")
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A tool the editor offers; `parameters` is a JSON Schema."""
+    """A tool that the model may call. `parameters` is the JSON Schema of its arguments."""
 
     name: str
     description: str = ""
@@ -120,7 +132,7 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 class NamedTool(msgspec.Struct, frozen=True):
-    """The one tool the model must call."""
+    """The name of the tool that the model must call."""
 
     name: str
 
@@ -129,7 +141,7 @@ ToolChoice = Literal["auto", "required", "none"] | NamedTool
 
 
 class OutputFormat(msgspec.Struct, frozen=True):
-    """A JSON Schema the answer's text must follow."""
+    """A JSON Schema that the text of the answer must match."""
 
     name: str
     schema: Mapping[str, Any]
@@ -138,7 +150,20 @@ class OutputFormat(msgspec.Struct, frozen=True):
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one turn asks for. What is `None` or empty is not sent."""
+    """A request for one answer. Fields that are `None` or empty are not sent.
+
+    `messages` and `tools` can be any iterable (list, tuple); they are stored as tuples.
+
+    Attributes:
+        extra: Protocol fields that this type does not name (`providerOptions`, `service_tier`…), sent as they
+            are.
+        reasons: Whether the model is known to reason. If so, the request asks for the signatures of its
+            reasoning.
+        quirks: The protocol features that the server does not support. The request is encoded without them.
+
+    Raises:
+        RequestError: `messages` or `tools` contains something else.
+    """
 
     model: str
     messages: tuple[Message, ...]
@@ -152,44 +177,71 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float | None = None
     output_format: OutputFormat | None = None
     metadata: Mapping[str, str] | None = None
-    # Fields of the wire that this type does not name (`providerOptions`, `service_tier`…), sent as given.
     extra: Mapping[str, Any] | None = None
-    # Whether the model is known to reason: then what proves its reasoning is asked for.
     reasons: bool = False
-    # What the server does not take: the request is put into words that it does.
     quirks: Quirks | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            model: str,
+            messages: Iterable[Message],
+            tools: Iterable[Tool] = (),
+            tool_choice: ToolChoice | None = None,
+            parallel_tool_calls: bool | None = None,
+            reasoning_effort: str | None = None,
+            reasoning_summary: str | None = None,
+            max_output_tokens: int | None = None,
+            temperature: float | None = None,
+            top_p: float | None = None,
+            output_format: OutputFormat | None = None,
+            metadata: Mapping[str, str] | None = None,
+            extra: Mapping[str, Any] | None = None,
+            reasons: bool = False,
+            quirks: Quirks | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
-        for field in ("messages", "tools"):
-            given = getattr(self, field)
-            if not isinstance(given, tuple):
-                msgspec.structs.force_setattr(self, field, tuple(given))
+        for field, type_ in (("messages", Message), ("tools", Tool)):
+            value: Any = getattr(self, field)
+            if not isinstance(value, tuple | str | bytes | Mapping) and isinstance(value, Iterable):
+                value = tuple(value)
+                msgspec.structs.force_setattr(self, field, value)
+            _check_items(self, field, value, (type_,), f"a sequence of {type_.__name__} objects")
 
 
-# SECTION Which result answers which call: ids come again, results come late, early, or not at all.
-
-# Where a part stands: which message, and which part of it.
+# The position of a part: the index of its message, and its index in that message.
 PartIndex = tuple[int, int]
 
 
 def match_results(messages: Sequence[Message]) -> dict[PartIndex, PartIndex]:
-    """Which result answers which call. Of calls with one id the latest message's are meant, first to last;
-    a result that stands before its call is taken when no later one is there."""
-    open_: dict[str, list[PartIndex]] = {}
-    early: dict[str, list[PartIndex]] = {}
-    answers: dict[PartIndex, PartIndex] = {}
-    for at, message in enumerate(messages):
-        for number, part in enumerate(message.parts):
+    """Match tool results to their calls.
+
+    Ids can repeat (some servers count from `call_0` in every answer), and results can be missing or precede
+    their calls. A result belongs to the unanswered calls with its id in the latest message, first to last.
+    A result without an earlier call belongs to a later call that has no other result.
+
+    Returns:
+        The position of the result, by the position of the call. Calls without a result are absent.
+    """
+    unanswered: dict[str, list[PartIndex]] = {}
+    early_results: dict[str, list[PartIndex]] = {}
+    matches: dict[PartIndex, PartIndex] = {}
+    for message_index, message in enumerate(messages):
+        for part_index, part in enumerate(message.parts):
+            position = message_index, part_index
             if isinstance(part, ToolCallPart):
-                open_.setdefault(part.call_id, []).append((at, number))
+                unanswered.setdefault(part.call_id, []).append(position)
             elif isinstance(part, ToolResultPart):
-                waiting = open_.get(part.call_id)
-                if waiting:
-                    meant = min(waiting, key=lambda place: (-place[0], place[1]))
-                    waiting.remove(meant)
-                    answers[meant] = (at, number)
+                candidates = unanswered.get(part.call_id)
+                if candidates:
+                    call = min(candidates, key=lambda candidate: (-candidate[0], candidate[1]))
+                    candidates.remove(call)
+                    matches[call] = position
                 else:
-                    early.setdefault(part.call_id, []).append((at, number))
-    for call_id, waiting in open_.items():
-        answers.update(zip(waiting, early.get(call_id, ()), strict=False))
-    return answers
+                    early_results.setdefault(part.call_id, []).append(position)
+    for call_id, candidates in unanswered.items():
+        matches.update(zip(candidates, early_results.get(call_id, ()), strict=False))
+    return matches

@@ -1,4 +1,4 @@
-"""What is known of a model: its window, what it can do, what it costs."""
+"""A model of a gateway: its identity, context window, capabilities and prices."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import msgspec
 
 from tollbridge.types.usage import Usage
 
-# SECTION Who made a model, what it is called and which version it is, read from its id alone.
-
-# Makers that may stand before a colon. A colon also sets off a variant, as in `llama3.2:3b`.
+# Creators that can precede a colon in a model id. A colon also separates a variant, as in `llama3.2:3b`.
 CREATORS = frozenset(
     {
         "alibaba",
@@ -36,14 +34,18 @@ CREATORS = frozenset(
         "zai",
     }
 )
-# What may stand at the end of a name, and says nothing of the family.
+# Suffixes that are not part of the family name.
 _STAGE = re.compile(r"[-@](?:latest|preview)$")
 _DATE = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?(0[1-9]|[12]\d|3[01])$")
 _VERSION = re.compile(r"(?:^|(?<=[-_a-z]))v?(\d+(?:\.\d+|-\d(?=$|[-_]))*)(?=$|[-_:])", re.IGNORECASE)
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """`anthropic/claude-opus-4-5-20251101` is `claude-opus` of `anthropic`, version `4.5`, of 2025-11-01."""
+    """The parts of a model id.
+
+    `anthropic/claude-opus-4-5-20251101` has the creator `anthropic`, the family `claude-opus`, the version
+    `4.5` and the date `2025-11-01`.
+    """
 
     name: str
     family: str
@@ -53,16 +55,16 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def identify(model_id: str) -> Identity:
-    """Reads `creator/family-version`, `creator:family` and bare names; never fails."""
+    """Parse a model id: `creator/family-version`, `creator:family`, or a bare name. Never fails."""
     creator, name = _split_creator(model_id)
     stem = _STAGE.sub("", name)
-    dated = _DATE.search(stem)
+    date_match = _DATE.search(stem)
     stem = _DATE.sub("", stem)
     version = _VERSION.search(stem)
     family = stem[: version.start()] + stem[version.end() :] if version else stem
-    number = version[1].replace("-", ".") if version else None  # Claude was once `claude-3-5-sonnet`
+    number = version[1].replace("-", ".") if version else None  # `claude-3-5-sonnet`
     family = re.sub(r"[-_]{2,}", "-", family).strip("-_") or stem
-    date = "-".join(dated.groups()) if dated else None
+    date = "-".join(date_match.groups()) if date_match else None
     return Identity(name=name, family=family, creator=creator, version=number, date=date)
 
 
@@ -76,20 +78,21 @@ def _split_creator(model_id: str) -> tuple[str | None, str]:
     return None, model_id
 
 
-# SECTION What is known of a model: its window, what it can do, what it costs.
+# --- Models ---
 
-# For servers that name a model and say nothing more. Small enough to be true of what people run today.
+# Used if a server reports only the name of a model. Small enough for the models that people run locally.
 DEFAULT_WINDOW = 32_768
 DEFAULT_OUTPUT = 4_096
-# A gateway may promise an output as large as the window; at least this share is kept for the question.
+# Some gateways report a maximum output as large as the window. At least this share is reserved for the input.
 MIN_INPUT_SHARE = 0.5
-# Efforts to offer for a model that reasons but whose gateway lists none.
+# The efforts of a reasoning model whose gateway lists none.
 DEFAULT_EFFORTS = ("low", "medium", "high")
-# What gateways call a model that one can talk to.
+# The types that gateways report for chat models.
 CHAT_TYPES = frozenset({None, "language", "model", "llm", "vlm", "chat"})
 
-# What a million tokens cost, of a conversation with three tokens in for each one out; up to these it is…
 PriceCategory = Literal["low", "medium", "high"]
+# The upper bounds of the categories, in US dollars per million tokens of a mix of three input tokens and one
+# output token.
 PRICE_CATEGORIES: tuple[tuple[Decimal, PriceCategory], ...] = (
     (Decimal(1), "low"),
     (Decimal(6), "medium"),
@@ -99,7 +102,7 @@ _MILLION = 1_000_000
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """US dollars for one token. Decimal, because gateways give decimal strings."""
+    """Prices in US dollars per token. `Decimal`, because gateways report decimal strings."""
 
     input: Decimal | None = None
     output: Decimal | None = None
@@ -107,8 +110,10 @@ class Prices(msgspec.Struct, frozen=True):
     cache_write: Decimal | None = None
 
     def cost(self, usage: Usage) -> Decimal | None:
-        """US dollars for what was used; `None` where a price or a number is missing. A cached token costs as
-        any other where the gateway names no price for it."""
+        """Return the cost in US dollars, or `None` if a price or a token count is missing.
+
+        Cached tokens cost as much as other input tokens if the gateway reports no price for them.
+        """
         if self.input is None or self.output is None:
             return None
         if usage.input_tokens is None or usage.output_tokens is None:
@@ -119,15 +124,15 @@ class Prices(msgspec.Struct, frozen=True):
 
     @property
     def category(self) -> PriceCategory | None:
-        """How dear it is; `None` where it is not known what goes in and comes out costs."""
+        """The price category, or `None` if the input or the output price is unknown."""
         if self.input is None or self.output is None:
             return None
         blend = (3 * self.input + self.output) / 4 * _MILLION
-        return next(name for most, name in PRICE_CATEGORIES if blend <= most)
+        return next(name for upper_bound, name in PRICE_CATEGORIES if blend <= upper_bound)
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How a window is shared: what may go in, and what is kept free for the answer."""
+    """The context window in tokens, and its division into input and reserved output."""
 
     window: int
     input: int
@@ -135,6 +140,8 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True):
+    """Whether a model supports tool calls, image input, file input and reasoning."""
+
     tools: bool
     images: bool
     files: bool
@@ -142,7 +149,16 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """`id` is the name the gateway answers to. `None` and empty mean that the gateway did not say."""
+    """A model as a gateway lists it. `None` and empty mean that the gateway did not report the field.
+
+    Attributes:
+        id: The name to use in requests.
+        tags: The gateway's names for capabilities: `tool-use`, `vision`, `file-input`, `reasoning`…
+        parameters: The request parameters the model accepts: `tools`, `reasoning`, `temperature`…
+        reasoning_efforts: The reasoning efforts the model accepts, weakest first.
+        told: The capabilities set by the user (`tools`, `images`, `files`, `reasoning`); they override the
+            gateway's.
+    """
 
     id: str
     name: str | None = None
@@ -152,14 +168,10 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     created: int | None = None
     context_window: int | None = None
     max_output_tokens: int | None = None
-    # What it can do, in the gateway's words: `tool-use`, `vision`, `file-input`, `reasoning`…
     tags: frozenset[str] = frozenset()
-    # The parameters its requests may carry, likewise: `tools`, `reasoning`, `temperature`…
     parameters: frozenset[str] = frozenset()
-    # The efforts it can be asked for, weakest first.
     reasoning_efforts: tuple[str, ...] = ()
     prices: Prices | None = None
-    # What a person says it can do (`tools`, `images`, `files`, `reasoning`), whatever the gateway says.
     told: Mapping[str, bool] = {}
 
     @property
@@ -172,7 +184,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> Limits:
-        """The output is reserved: input and output together fill the window and never pass it."""
+        """The token limits. The output is reserved: input and output together equal the window."""
         window = self.context_window or DEFAULT_WINDOW
         output = self.max_output_tokens or min(DEFAULT_OUTPUT, window // 4)
         output = max(1, min(output, int(window * (1 - MIN_INPUT_SHARE))))
@@ -180,15 +192,18 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Where the gateway is silent, tools and files are tried (a refusal can be read), images are not."""
-        said = self.tags | self.parameters
-        found = {
-            "tools": not said or bool(said & {"tool-use", "tools"}),
-            "images": "vision" in said,
-            "files": not said or "file-input" in said,
-            "reasoning": "reasoning" in said or bool(self.reasoning_efforts),
+        """The capabilities. If the gateway reports none, tools and files are assumed and images are not.
+
+        Sending tools or files to a model that does not support them causes an error that can be repaired.
+        """
+        reported = self.tags | self.parameters
+        capabilities = {
+            "tools": not reported or bool(reported & {"tool-use", "tools"}),
+            "images": "vision" in reported,
+            "files": not reported or "file-input" in reported,
+            "reasoning": "reasoning" in reported or bool(self.reasoning_efforts),
         }
-        return Capabilities(**{**found, **self.told})
+        return Capabilities(**{**capabilities, **self.told})
 
     @property
     def efforts(self) -> tuple[str, ...]:

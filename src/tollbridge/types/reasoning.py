@@ -1,4 +1,8 @@
-"""Reasoning that must go back to the model that did it: what proves it, and for whom it holds."""
+"""Reasoning metadata: the proof of a reasoning block, and the model and gateway for which it is valid.
+
+A proof is what a provider returns with reasoning and requires back unchanged: a signature or encrypted
+content. It is valid only for the model at the gateway that issued it.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,16 @@ import msgspec
 from tollbridge.types.messages import DataPart
 from tollbridge.types.text import write_json
 
-# The key of a thinking part's metadata that is ours; the others are the gateway's own and go back untouched.
+# The key that Tollbridge adds to the metadata of a thinking part. All other keys belong to the gateway and
+# are sent back unchanged.
 BOUND_KEY = "_tollbridge"
-# The data part that carries all reasoning of an answer, for editors that keep data better than thoughts.
+# The mime type of the data part that holds all reasoning of an answer. Editors preserve data parts better
+# than thinking parts.
 PACK_MIME = "application/vnd.tollbridge.reasoning+json"
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who reasoned. Proofs hold for one model at one gateway; `gateway` is a digest of its address."""
+    """The model and the gateway that produced reasoning. `gateway` is a digest of the base URL."""
 
     model: str
     gateway: str
@@ -29,7 +35,12 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BoundProof(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What we add to metadata: the origin, and whether it belongs to a call or is text without a proof."""
+    """The value under `BOUND_KEY` in metadata: the origin of the reasoning.
+
+    Attributes:
+        call: The id of the tool call that the proof belongs to, if it does not belong to reasoning.
+        plain: Whether the reasoning is text without a proof.
+    """
 
     model: str
     gateway: str
@@ -42,8 +53,15 @@ class BoundProof(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReasoningBlock(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One block of reasoning: its text, its proof, and its place: the call it stood before, if there was one,
-    and how many characters of the answer stood before it, where that is known."""
+    """One block of reasoning and its position in the answer.
+
+    Attributes:
+        text: The text of the reasoning.
+        id: The gateway's id of the block.
+        proof: The metadata to send back.
+        before: The id of the tool call that follows the block, if one does.
+        after: The number of characters of the answer that precede the block, if known.
+    """
 
     text: str = ""
     id: str | None = None
@@ -53,8 +71,15 @@ class ReasoningBlock(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReasoningPack(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The reasoning of one answer, and what its calls carry. `said` is how many characters its text had;
-    older packs do not know."""
+    """All reasoning of one answer.
+
+    Attributes:
+        model: The model that produced it.
+        gateway: The digest of the gateway's base URL.
+        blocks: The reasoning blocks in their order.
+        calls: The metadata of tool calls, by call id.
+        said: The number of characters of the answer's text; `None` in packs of older versions.
+    """
 
     model: str
     gateway: str
@@ -68,7 +93,7 @@ class ReasoningPack(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def bind(origin: Origin, proof: Mapping[str, Any] | None, *, call: str | None = None) -> dict[str, Any]:
-    """Metadata that says whose it is. Without a proof, the text itself is what goes back."""
+    """Return metadata with the origin added. Without a proof, only the text of the reasoning is sent back."""
     plain = not proof and call is None
     return {
         **(proof or {}),
@@ -77,25 +102,26 @@ def bind(origin: Origin, proof: Mapping[str, Any] | None, *, call: str | None = 
 
 
 def unbind(metadata: Mapping[str, Any] | None) -> tuple[BoundProof | None, dict[str, Any]]:
-    """What we added, and what is the gateway's own."""
-    own = dict(metadata or {})
+    """Split metadata into the origin that `bind` added and the gateway's own proof."""
+    proof = dict(metadata or {})
     try:
-        return msgspec.convert(own.pop(BOUND_KEY, None), BoundProof), own
+        return msgspec.convert(proof.pop(BOUND_KEY, None), BoundProof), proof
     except msgspec.ValidationError:
-        return None, own
+        return None, proof
 
 
 def digest(proof: Mapping[str, Any]) -> str:
-    """A name for a proof, short enough to remember thousands."""
+    """Return a short digest that identifies a proof."""
     return blake2s(write_json(proof).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def is_marker(part: object) -> bool:
-    """Whether a part is the pack of an answer's reasoning, which nobody reads but us."""
+    """Return whether a part is a reasoning pack, which only Tollbridge reads."""
     return isinstance(part, DataPart) and part.mime == PACK_MIME
 
 
 def read_reasoning_pack(data: bytes) -> ReasoningPack | None:
+    """Decode a reasoning pack. Return `None` if the data is invalid."""
     try:
         return msgspec.json.decode(data, type=ReasoningPack)
     except msgspec.MsgspecError:

@@ -1,4 +1,7 @@
-"""JSON as the world writes it: fast where it is right, forgiving where it is not."""
+"""Text and JSON that can be sent: surrogates, size limits, and a tolerant JSON reader.
+
+The JSON reader is fast for valid input and falls back to a tolerant parser for bad UTF-8 and lone surrogates.
+"""
 
 from __future__ import annotations
 
@@ -9,53 +12,53 @@ from typing import Any
 
 import msgspec
 
-# SECTION Texts that a wire can carry: whole characters, and no longer than it takes.
-
-# As the protocol limits one text, the data URL of an image and the data of a file, in characters.
+# The limits of the OpenResponses protocol for one text, the data URL of an image and the data of a file, in
+# characters.
 MAX_TEXT = 10_485_760
 MAX_IMAGE_URL = 20_971_520
 MAX_FILE_DATA = 33_554_432
 
 
 def replace_surrogates(text: str) -> str:
-    """Halves of a character are joined where they meet; one that is alone is shown as what it is, unknown."""
+    """Join adjacent surrogate halves to one character; replace lone surrogates with U+FFFD."""
     if text.isascii():
         return text
     try:
-        text.encode()  # much faster than looking for them
+        text.encode()  # much faster than a search for surrogates
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
 
 
 def replace_surrogates_deep(value: Any) -> Any:
-    """A JSON value with all of its texts mended."""
+    """Apply `replace_surrogates` to all strings in a JSON value."""
     match value:
         case str():
             return replace_surrogates(value)
         case list():
-            return [replace_surrogates_deep(each) for each in value]
+            return [replace_surrogates_deep(item) for item in value]
         case dict():
-            return {replace_surrogates(name): replace_surrogates_deep(each) for name, each in value.items()}
+            return {replace_surrogates(name): replace_surrogates_deep(item) for name, item in value.items()}
     return value
 
 
 def is_valid_key(text: str) -> bool:
-    """Whether a header can carry it, and so a key be it."""
+    """Return whether a text can be an API key: printable ASCII without spaces, as a header requires."""
     return text.isascii() and text.isprintable() and " " not in text
 
 
 def split_text(text: str, limit: int = MAX_TEXT) -> list[str]:
-    """The text in pieces of at most `limit` characters; most texts are one."""
+    """Split a text into pieces of at most `limit` characters."""
     if len(text) <= limit:
         return [text]
-    return [text[at : at + limit] for at in range(0, len(text), limit)]
+    return [text[start : start + limit] for start in range(0, len(text), limit)]
 
 
-# SECTION JSON as the world writes it: fast where it is right, forgiving where it is not.
+# --- JSON ---
 
 _read = msgspec.json.Decoder().decode
-# Every escape, so that one which is itself escaped is not taken for one: a whole pair, half of one, another.
+# Matches every escape, so that an escaped backslash is not read as the start of one: a surrogate pair, a lone
+# surrogate (group 1), or any other escape.
 _ESCAPES = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
@@ -63,15 +66,20 @@ _ESCAPES = re.compile(
 
 
 def join_escaped_surrogates(data: bytes) -> bytes:
-    """JSON whose halves of surrogate pairs, which JavaScript writes of an emoji it has cut, are replaced.
+    r"""Replace escaped lone surrogates in JSON text with `\ufffd`; keep escaped pairs.
 
-    A strict reader refuses all of a text for one of them.
+    JavaScript writes a lone surrogate when it cuts a string within an emoji. Strict parsers reject the whole
+    text because of it.
     """
-    return _ESCAPES.sub(lambda found: found[0] if found[1] is None else rb"\ufffd", data)
+    return _ESCAPES.sub(lambda match: match[0] if match[1] is None else rb"\ufffd", data)
 
 
 def read_json(data: bytes | str) -> Any:
-    """A JSON value. Raises `ValueError` for what is none; lone surrogates and bad UTF-8 are let through."""
+    """Parse a JSON value. Lone surrogates and invalid UTF-8 are accepted.
+
+    Raises:
+        ValueError: The text is not JSON, or is nested too deeply.
+    """
     try:
         return _read(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -80,35 +88,36 @@ def read_json(data: bytes | str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        why = "nested too deeply"
+        reason = "nested too deeply"
     except ValueError as error:
-        why = str(error)
-    # Not from within: that error holds the whole text, which may be anyone's secret.
-    raise ValueError(why)
+        reason = str(error)
+    # Not chained to the original error, which holds the whole text: it may contain a secret.
+    raise ValueError(reason)
 
 
 def write_json(value: object) -> str:
-    """The value as JSON text. A lone surrogate, which UTF-8 cannot hold, is written as its escape.
+    """Encode a value as JSON text. A lone surrogate, which UTF-8 cannot encode, is written as its escape.
 
-    Raises `ValueError` for what JSON cannot say.
+    Raises:
+        ValueError: The value is not JSON serializable.
     """
     try:
         try:
-            return msgspec.json.encode(value, enc_hook=_plain).decode()
+            return msgspec.json.encode(value, enc_hook=_encode_mapping).decode()
         except UnicodeEncodeError:
-            return json.dumps(msgspec.to_builtins(value, enc_hook=_plain))
+            return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_mapping))
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 
 def write_valid_json(value: object) -> str:
-    """The same without halves: what is sent to servers, some of which are strict readers."""
+    """Encode a value as JSON text without lone surrogates, which some servers reject."""
     text = write_json(value)
     return join_escaped_surrogates(text.encode()).decode() if "\\ud" in text else text
 
 
-def _plain(value: object) -> object:
-    """Mappings of every make: read-only ones travel too."""
+def _encode_mapping(value: object) -> object:
+    """Convert any mapping (for example a `MappingProxyType`) to a dict."""
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is nothing JSON can say")
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")

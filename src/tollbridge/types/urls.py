@@ -1,11 +1,11 @@
-"""Addresses of gateways, and what none of them may hold."""
+"""Gateway URLs: the known protocols and hosts, and the checks on a URL."""
 
 from __future__ import annotations
 
 import re
 from typing import Literal
 
-# How a gateway is asked.
+# The protocols of a gateway.
 Backend = Literal["openresponses", "ai-sdk"]
 BACKENDS: tuple[Backend, ...] = ("openresponses", "ai-sdk")
 
@@ -14,22 +14,22 @@ VERCEL_URL = f"https://{VERCEL_HOST}/v1"
 
 USERINFO_ERROR = (
     "A gateway's URL must not contain a user name or a password. "
-    "Leave it out: a key is set in the environment or with `tollbridge login`."
+    "Remove it; set the key with TOLLBRIDGE_API_KEY or `tollbridge login`."
 )
-# A scheme and a host, and not a word more before the path.
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\\]+(?:[/?#]|$)")
+# A scheme and a host, without user name and password.
+_WITHOUT_USERINFO = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\\]+(?:[/?#]|$)")
 
 
 def has_userinfo(url: str) -> bool:
-    """Whether someone's name, and so a password, may stand before the host. What is odd is not trusted."""
-    return "@" in url and not _PLAIN.match(url)
+    """Return whether a URL contains a user name or password. A malformed URL with an `@` counts as one."""
+    return "@" in url and not _WITHOUT_USERINFO.match(url)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this very machine, by its name or its address."""
+    """Return whether a host name or IP address is a loopback address of this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
-    import ipaddress  # not at the top: an editor's start needs none of it
+    import ipaddress  # not at the top: the start of the sidecar does not need it
 
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -1,4 +1,4 @@
-"""What a turn cost, as the gateway reported it. Unknown is `None`; zero is a measurement."""
+"""Token usage as the gateway reports it. Unknown is `None`; zero is a measurement."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import msgspec
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Cached tokens are part of the input, reasoning tokens of the output; no total counts them twice."""
+    """The tokens of one or more requests.
+
+    Cached tokens are part of the input tokens, and reasoning tokens are part of the output tokens.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -16,12 +19,16 @@ class Usage(msgspec.Struct, frozen=True):
 
     @property
     def known(self) -> bool:
-        """Whether anything was measured. Servers that do not count report 0 in and 0 out."""
+        """Whether any tokens were counted. Servers that do not count report 0 for everything."""
         return bool(self.input_tokens or self.output_tokens or self.total_tokens)
 
+    def to_dict(self) -> dict[str, int | None]:
+        """Return the counts by name, ready for JSON. Unknown counts are `None`."""
+        return msgspec.structs.asdict(self)
+
     @property
-    def _whole(self) -> int | None:
-        """The total, also where only its two halves were reported."""
+    def _total(self) -> int | None:
+        """The total, computed if only input and output were reported."""
         if self.total_tokens is not None or self.input_tokens is None or self.output_tokens is None:
             return self.total_tokens
         return self.input_tokens + self.output_tokens
@@ -30,24 +37,24 @@ class Usage(msgspec.Struct, frozen=True):
         return Usage(
             _sum(self.input_tokens, other.input_tokens),
             _sum(self.output_tokens, other.output_tokens),
-            _sum(self._whole, other._whole),
+            _sum(self._total, other._total),
             _sum(self.cached_tokens, other.cached_tokens),
             _sum(self.reasoning_tokens, other.reasoning_tokens),
         )
 
 
-# More tokens than any model will ever count, and the most that every JSON reader and database can hold.
-_MOST = 2**53
+# The largest integer that every JSON parser and database represents exactly.
+_MAX_COUNT = 2**53
 
 
 def token_count(value: object) -> int | None:
-    """A count as servers report it; `None` for what cannot be one: less than nothing, beyond all bounds."""
+    """Convert a reported count to `int`. Return `None` if it is no number, negative or too large."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value) if 0 <= value < _MOST else None
+    return int(value) if 0 <= value < _MAX_COUNT else None
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    if one is None:
-        return other
-    return one if other is None else one + other
+def _sum(left: int | None, right: int | None) -> int | None:
+    if left is None:
+        return right
+    return left if right is None else left + right

@@ -116,7 +116,7 @@ async def test_what_was_mended_is_counted_for_the_editor(env: dict[str, str]) ->
         asked["messages"].append({"role": 1, "content": [orphan]})
         result = await editor.ask("chat", asked)[1]
     assert result["counts"]["orphan"] == 1
-    assert result["changes"] == ["A tool result without its call was kept as text."]
+    assert result["changes"] == ["Converted a tool result without a call to text."]
 
 
 async def test_a_profile_that_doctor_writes_counts_from_the_next_request_on(env: dict[str, str]) -> None:

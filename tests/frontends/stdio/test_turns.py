@@ -75,7 +75,7 @@ async def test_an_editor_is_told_that_an_answer_was_cut(editor: Editor, gateway:
     assert said(parts)
     assert (result["finishReason"], result["warning"]) == (
         "length",
-        "The answer was cut at the limit of its length.",
+        "The answer was truncated (output limit reached).",
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from tollbridge.clients.base import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, CompatStore, LearnedQuirks
+from tollbridge.compat.profiles import CompatMemory, CompatStore
 from tollbridge.config.schema import Settings
 from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator
@@ -18,6 +18,7 @@ from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.turn import StreamClient, TokenAccounting, Turn, TurnResult
 from tollbridge.types.messages import ChatRequest, Message, Part, Tool
 from tollbridge.types.models import Capabilities, Model
+from tollbridge.types.quirks import LearnedQuirks
 
 
 class ChatModelProvider:
