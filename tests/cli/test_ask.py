@@ -126,8 +126,8 @@ async def test_a_failure_in_the_middle_keeps_what_was_said_and_ends_with_1() -> 
 @pytest.mark.parametrize(
     ("scenario", "words"),
     [
-        ("unauthorized", "Set TOLLBRIDGE_API_KEY"),
-        ("forbidden", "Ask for access"),
+        ("unauthorized", "set TOLLBRIDGE_API_KEY"),
+        ("forbidden", "Request access"),
         ("not-found", "tollbridge models"),
         ("context-too-long", "131072"),
         ("html-error", "Bad Gateway"),
@@ -175,12 +175,15 @@ async def test_the_only_model_there_is_is_used_and_otherwise_it_asks() -> None:
         (("",), "The question is empty"),
         ((" \n",), "The question is empty"),
         (("hi", "--base-url", "gateway"), "'gateway' is not an http or https URL"),
-        (("hi", "--base-url", "http://[oops/v1"), "is not a URL"),
+        (("hi", "--base-url", "http://[oops/v1"), "is not a valid URL"),
         (("hi", "--base-url", "ftp://example.com/"), "is not an http or https URL"),
         (("hi", "--reasoning", "enormous"), "'enormous' is not one of"),
         (("hi", "--image", "none.png"), "File 'none.png' does not exist"),
         (("hi", "--image", __file__), "is not an image"),
-        (("hi", "--local", "--base-url", "http://127.0.0.1:9/v1"), "name two gateways"),
+        (
+            ("hi", "--local", "--base-url", "http://127.0.0.1:9/v1"),
+            "--local and --base-url are mutually exclusive",
+        ),
         (("hi", "--api-key", "k"), "No such option"),
     ],
 )
@@ -197,7 +200,7 @@ async def test_an_image_that_is_too_large_is_refused(tmp_path: Path) -> None:
         file.truncate(20 * 1024 * 1024 + 1)
     result = await tollbridge("ask", "hi", "--image", str(large))
     assert result.code == 2
-    assert "is larger than 20 MiB" in " ".join(result.err.split())
+    assert "exceeds the 20 MiB limit" in " ".join(result.err.split())
 
 
 async def test_standard_input_that_is_not_text_is_refused() -> None:

@@ -38,7 +38,7 @@ from tollbridge.types.messages import ChatRequest, Message
         (ReasoningEnded(), "", ""),
         (Corrected("Hi", 2), "", ""),
         (ToolCall("c", "f", {"a": 1}), "", '→ f {"a": 1}\n'),
-        (ToolCall("c", "f", "x", offered=False), "", '→ f "x" (not for us to run)\n'),
+        (ToolCall("c", "f", "x", offered=False), "", '→ f "x" (run by the provider)\n'),
         (File("image/png", b"1234"), "", "[image/png, 4 bytes]\n"),
         (File("image/png", url="https://a/b"), "", "[image/png, https://a/b]\n"),
         (Source("url", url="https://a/", title="A"), "", "[source: A, https://a/]\n"),
