@@ -64,7 +64,7 @@ def test_how_each_event_is_shown(event: Event, out: str, side: str) -> None:
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-async def test_what_is_known_of_a_model_is_read_once_a_turn(
+async def test_model_facts_are_read_once_per_turn(
     recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path / "lists"))
@@ -97,7 +97,7 @@ async def test_what_is_known_of_a_model_is_read_once_a_turn(
     ("where_all", "last"),
     [("", "[and 2 changes more]"), ("; --json has them all", "[and 2 changes more; --json has them all]")],
 )
-def test_of_many_changes_the_first_are_told(where_all: str, last: str) -> None:
+def test_only_the_first_changes_are_printed(where_all: str, last: str) -> None:
     beside = io.StringIO()
     changes = [f"change {number}" for number in range(MOST_CHANGES + 2)]
     show_changes(changes, Screen(io.StringIO(), beside), where_all)
