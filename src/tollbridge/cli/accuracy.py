@@ -44,7 +44,7 @@ def accuracy(as_json: bool) -> None:
 def _show(models: list[Accuracy]) -> None:
     for model in models:
         click.echo(f"{one_line(model.model)}: {counted(model.requests, 'request')}, {model.exact:,} exact")
-        worst = f"worst undercount {model.worst_under:.1%}"
+        worst = f"worst undercount {abs(model.worst_under):.1%}"
         _show_line("error", f"median {model.median:.1%}, 95th percentile {model.p95:.1%}, {worst}")
         _show_line("uncalibrated", f"median {model.plain_median:.1%}, 95th percentile {model.plain_p95:.1%}")
         _show_line("recent", plot(model.recent[-max(8, terminal_width(sys.stdout) - _LABEL_WIDTH) :]))

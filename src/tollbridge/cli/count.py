@@ -61,7 +61,7 @@ class TextCount(msgspec.Struct, frozen=True):
     "-m",
     required=True,
     metavar="NAME",
-    help="Model whose tokenizer to use, e.g. openai/gpt-5.  [required]",
+    help="Model whose tokenizer to use, e.g. openai/gpt-5.",
 )
 @click.option(
     "--messages",

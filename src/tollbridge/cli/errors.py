@@ -29,7 +29,7 @@ ADVICE: dict[Kind, str] = {
     "server": "Try again. If it keeps failing, contact the gateway's operator.",
     "network": "Check --base-url, the network connection and the proxy settings.",
     "timeout": "Try again. If it keeps failing, the gateway may be slow or unreachable.",
-    "disconnected": "Try again. The answer is incomplete.",
+    "disconnected": "Try again. Any output above is incomplete.",
     "protocol": "Check that --base-url is an OpenResponses server; the URL usually ends in /v1.",
 }
 _RUN_LOCAL_MODEL = "Try again. If it keeps failing, run `tollbridge local` to see the error."

@@ -66,8 +66,8 @@ def connection_options(command: Command) -> Command:
         "--base-url",
         metavar="URL",
         callback=_check_url,
-        help="Gateway base URL, usually ending in /v1. By default the settings file decides; without one, "
-        "Vercel AI Gateway if there is an API key, else the local model.  [env: TOLLBRIDGE_BASE_URL]",
+        help="Gateway base URL, usually ending in /v1. Default: the one in the settings file; without "
+        "it, Vercel AI Gateway if there is an API key, else the local model.  [env: TOLLBRIDGE_BASE_URL]",
     )
     @click.option(
         "--account",
@@ -170,14 +170,14 @@ def prompt_options(command: Command) -> Command:
         multiple=True,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         callback=lambda _context, _option, paths: tuple(read_image(path) for path in paths),
-        help="Attach an image to the first message (repeatable).",
+        help="Attach an image to the (first) prompt; repeatable.",
     )
     @click.option(
         "--reasoning",
         "effort",
         type=click.Choice(EFFORTS),
         metavar="EFFORT",
-        help=f"Reasoning effort: {', '.join(EFFORTS)}. Default: the model's own.",
+        help=f"Reasoning effort: {', '.join(EFFORTS)}. By default the model decides.",
     )
     @functools.wraps(command)
     def with_prompt(

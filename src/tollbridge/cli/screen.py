@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from tollbridge.cli.terminal import Paint, folded, one_line, replace_controls, terminal_width
+from tollbridge.cli.terminal import Paint, folded, format_seconds, one_line, replace_controls, terminal_width
 from tollbridge.types.usage import Usage
 
 # --- Wrapping streamed text ---
@@ -126,9 +126,9 @@ def usage_line(usage: Usage | None, timing: Timing) -> str:
         if not parts and usage.total_tokens is not None:
             parts.append(f"{usage.total_tokens:,} tokens")
     if timing.first_token is not None:
-        parts.append(f"first token {_seconds(timing.first_token)}")
+        parts.append(f"first token {format_seconds(timing.first_token)}")
     speed = timing.tokens_per_second(usage)
-    parts.append(f"total {_seconds(timing.total)}" if speed is None else f"{speed:,.0f} tokens/s")
+    parts.append(f"total {format_seconds(timing.total)}" if speed is None else f"{speed:,.0f} tokens/s")
     return " · ".join(parts)
 
 
@@ -136,10 +136,6 @@ def _tokens(total: int | None, name: str, part: int | None, part_name: str) -> l
     if total is None:
         return [] if part is None else [f"{part:,} {part_name}"]
     return [f"{total:,} {name}" if part is None else f"{total:,} {name} ({part:,} {part_name})"]
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 # --- Printing an answer ---

@@ -99,7 +99,7 @@ def gateway(port: int, scenario: str, api_key: str | None, strict: bool) -> None
         suggestion = f" Did you mean {matches[0]!r}?" if matches else ""
         raise click.BadParameter(
             f"unknown scenario {scenario!r}.{suggestion} Run `tollbridge gateway --help` to list scenarios.",
-            param_hint="--scenario",
+            param_hint="'--scenario'",
         )
     try:
         run(port=port, scenario=scenario, api_key=api_key, on_ready=_print_url, strict=strict)

@@ -52,6 +52,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def format_seconds(seconds: float) -> str:
+    """Return a duration: `210 ms`, `2.5 s`."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
 def terminal_width(stream: TextIO) -> int:
     """Return the width of a line: COLUMNS if it is set, else the width of the stream's terminal, else 80."""
     columns = os.environ.get("COLUMNS", "")

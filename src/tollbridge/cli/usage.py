@@ -14,7 +14,7 @@ import msgspec
 from tollbridge.catalog.cache import CatalogCache
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
-from tollbridge.cli.terminal import counted, folded
+from tollbridge.cli.terminal import counted, folded, format_seconds
 from tollbridge.config.paths import catalog_folder, database_file
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
@@ -159,7 +159,7 @@ def _show(entries: list[DailyUsage]) -> None:
             f"{entry.requests:,}",
             _not_completed([entry]),
             *(_count(n) for n in (tokens.input_tokens, tokens.cached_tokens, tokens.output_tokens)),
-            "" if entry.first_seconds is None else f"{entry.first_seconds:.1f} s",
+            "" if entry.first_seconds is None else format_seconds(entry.first_seconds),
             "" if entry.cost is None else f"{entry.cost:.4f}",
             _bar(_total_tokens(tokens), highest),
         )
