@@ -56,7 +56,7 @@ async def test_the_prompt_options_are_sent_to_the_gateway(tmp_path: Path) -> Non
     assert sent["reasoning"]["effort"] == "low"
     assert [item["role"] for item in sent["input"]] == ["developer", "user"]
     assert sent["input"][1]["content"][1]["image_url"].startswith("data:image/png;base64,")
-    assert "The user said “hello”." in result.err  # thinking is shown beside the answer
+    assert "The user said “hello”." in result.err  # reasoning goes to standard error
 
 
 async def test_unsupported_content_is_removed_as_set_and_reported(tmp_path: Path) -> None:
@@ -66,14 +66,14 @@ async def test_unsupported_content_is_removed_as_set_and_reported(tmp_path: Path
     image = ("--image", str(tmp_path / "picture.png"))
     async with Gateway() as gateway:
         result = await ask(gateway, "hello", *image, TOLLBRIDGE_CONFIG=config)
-        said = json.loads((await ask(gateway, "hello", *image, "--json", TOLLBRIDGE_CONFIG=config)).out)
-        bodies = [json.dumps(each.body) for each in gateway.requests]
-    told = "was left out: the model takes no images."
+        output = json.loads((await ask(gateway, "hello", *image, "--json", TOLLBRIDGE_CONFIG=config)).out)
+        bodies = [json.dumps(request.body) for request in gateway.requests]
+    note = "was left out: the model takes no images."
     assert [("data:image" in body, "left out" in body) for body in bodies] == [(False, True)] * 2
-    assert f"{told}]\n" in result.err
-    assert told not in result.out
-    assert [change.endswith(told) for change in said["changes"]] == [True]
-    assert said["counts"] == {"image": 1}
+    assert f"{note}]\n" in result.err
+    assert note not in result.out
+    assert [change.endswith(note) for change in output["changes"]] == [True]
+    assert output["counts"] == {"image": 1}
 
 
 async def test_changes_of_a_rejected_request_are_reported() -> None:
@@ -88,16 +88,16 @@ async def test_json_is_one_object_with_the_full_result() -> None:
         result = await ask(gateway, "think and cite", "--json")
         drawn = json.loads((await ask(gateway, "draw", "--json")).out)
     assert (result.code, result.err) == (0, "")
-    said = json.loads(result.out)
-    assert said["model"] == "tollbridge/demo"
-    assert said["reasoning"].startswith("The user said")
-    assert [source["url"] for source in said["sources"]] == [
+    output = json.loads(result.out)
+    assert output["model"] == "tollbridge/demo"
+    assert output["reasoning"].startswith("The user said")
+    assert [source["url"] for source in output["sources"]] == [
         "https://example.com/first",
         "https://example.org/second",
     ]
     assert [file["mime"] for file in drawn["files"]] == ["image/png"]
-    assert (said["finish_reason"], said["ended"], said["errors"]) == ("stop", "finish", [])
-    assert 0 < said["timing"]["first_token_seconds"] <= said["timing"]["total_seconds"]
+    assert (output["finish_reason"], output["ended"], output["errors"]) == ("stop", "finish", [])
+    assert 0 < output["timing"]["first_token_seconds"] <= output["timing"]["total_seconds"]
 
 
 async def test_waiting_for_a_retry_is_reported_on_stderr() -> None:
@@ -115,11 +115,11 @@ async def test_text_before_a_failure_is_kept_and_the_exit_code_is_1() -> None:
         plain = await ask(gateway, "hello")
         as_json = await ask(gateway, "hello", "--json")
     assert plain.code == as_json.code == 1
-    said = json.loads(as_json.out)
-    assert plain.out == said["text"] + "\n"
-    assert said["text"].startswith("You said")
-    assert [error["kind"] for error in said["errors"]] == ["disconnected"]
-    assert said["ended"] == "cut"
+    output = json.loads(as_json.out)
+    assert plain.out == output["text"] + "\n"
+    assert output["text"].startswith("You said")
+    assert [error["kind"] for error in output["errors"]] == ["disconnected"]
+    assert output["ended"] == "cut"
     assert plain.err.startswith("Error: ")
 
 

@@ -62,7 +62,7 @@ async def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:
         await gateway.hung_up()
         await screen.expect(PROMPT)
         screen.type("hello\n")
-        assert "I was given 3 items" in await screen.expect(PROMPT)  # what was said before the stop is kept
+        assert "I was given 3 items" in await screen.expect(PROMPT)  # text before the stop is kept
         screen.type("\x04")
         assert await screen.ended() == 0
 

@@ -20,16 +20,16 @@ async def test_the_checklist_has_a_line_per_step_and_a_profile_is_saved(tmp_path
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_API_KEY": KEY}
     async with Gateway(scenario="picky", api_key=KEY) as gateway:
         result = await tollbridge("doctor", "--base-url", gateway.url, env=env)
-        kept = load_profile(gateway.url, tmp_path / "profiles")
+        profile = load_profile(gateway.url, tmp_path / "profiles")
     assert result.code == 0
     assert result.err == f"Examining {gateway.url} with about 20 small requests, which may cost a little.\n"
     *lines, last = result.out.splitlines()
     assert [line[2:].partition(":")[0] for line in lines] == [title for title, _ in STEPS.values()]
     assert {line[0] for line in lines} == {"✓", "✗"}
     assert last.startswith("A chat is possible (")
-    assert kept is not None
-    assert kept.of("tollbridge/demo").files is False
-    assert kept.quirks.system == "system"
+    assert profile is not None
+    assert profile.of("tollbridge/demo").files is False
+    assert profile.quirks.system == "system"
     assert KEY not in result.out + result.err + "".join(path.read_text() for path in tmp_path.rglob("*.toml"))
 
 
@@ -48,12 +48,12 @@ async def test_json_is_one_object(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
     async with Gateway(scenario="no-developer") as gateway:
         result = await tollbridge("doctor", "--json", "--base-url", gateway.url, env=env)
-    told = json.loads(result.out)
-    assert told["can_chat"] is True
-    assert told["model"] == "tollbridge/demo"
-    assert told["quirks"]["system"] == "system"
-    assert [step["name"] for step in told["steps"]] == list(STEPS)
-    assert Path(told["path"]).is_file()
+    output = json.loads(result.out)
+    assert output["can_chat"] is True
+    assert output["model"] == "tollbridge/demo"
+    assert output["quirks"]["system"] == "system"
+    assert [step["name"] for step in output["steps"]] == list(STEPS)
+    assert Path(output["path"]).is_file()
 
 
 async def test_if_chat_does_not_work_the_exit_code_is_1_and_no_profile_is_saved(tmp_path: Path) -> None:

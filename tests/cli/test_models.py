@@ -127,7 +127,7 @@ async def test_two_accounts_at_one_gateway_see_their_own_models(tmp_path: Path) 
         found = [await tollbridge("models", "--json", "--account", name, env=env) for name in (*names, "one")]
     finally:
         await runner.cleanup()
-    assert [json.loads(each.out)["id"] for each in found] == ["only/tk-1", "only/tk-2", "only/tk-1"]
+    assert [json.loads(result.out)["id"] for result in found] == ["only/tk-1", "only/tk-2", "only/tk-1"]
 
 
 async def test_the_cached_list_is_shown_if_the_gateway_is_unreachable(tmp_path: Path) -> None:

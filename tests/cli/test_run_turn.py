@@ -56,11 +56,11 @@ from tollbridge.types.messages import ChatRequest, Message
     ],
 )
 def test_how_each_event_is_shown(event: Event, out: str, side: str) -> None:
-    text, beside = io.StringIO(), io.StringIO()
-    screen = Screen(text, beside)
+    text, side_output = io.StringIO(), io.StringIO()
+    screen = Screen(text, side_output)
     show(event, screen)
     screen.end()
-    assert (text.getvalue(), beside.getvalue()) == (out, side)
+    assert (text.getvalue(), side_output.getvalue()) == (out, side)
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -80,7 +80,7 @@ async def test_model_facts_are_read_once_per_turn(
         return load_profile(base_url, *rest)
 
     async with Gateway() as gateway:
-        where = ConnectionOptions(gateway.url, record=str(tmp_path / "tapes") if recorded else None)
+        where = ConnectionOptions(gateway.url, record=str(tmp_path / "recordings") if recorded else None)
         async with connect(where) as before:
             await before.list_models()
         monkeypatch.setattr("tollbridge.catalog.models.CatalogCache", Watched)
@@ -89,7 +89,7 @@ async def test_model_facts_are_read_once_per_turn(
             listener = TurnRunner(connection)
             await listener.listen(ChatRequest(model="tollbridge/plain", messages=(Message("user", "Hi"),)))
     assert listener.error is None
-    assert len(list((tmp_path / "tapes").glob("*"))) == recorded
+    assert len(list((tmp_path / "recordings").glob("*"))) == recorded
     assert (lists, profiles) == ([gateway.url], [gateway.url])
 
 
@@ -98,7 +98,10 @@ async def test_model_facts_are_read_once_per_turn(
     [("", "[and 2 changes more]"), ("; --json has them all", "[and 2 changes more; --json has them all]")],
 )
 def test_only_the_first_changes_are_printed(where_all: str, last: str) -> None:
-    beside = io.StringIO()
+    side_output = io.StringIO()
     changes = [f"change {number}" for number in range(MOST_CHANGES + 2)]
-    show_changes(changes, Screen(io.StringIO(), beside), where_all)
-    assert beside.getvalue().splitlines() == [*(f"[{each}]" for each in changes[:MOST_CHANGES]), last]
+    show_changes(changes, Screen(io.StringIO(), side_output), where_all)
+    assert side_output.getvalue().splitlines() == [
+        *(f"[{change}]" for change in changes[:MOST_CHANGES]),
+        last,
+    ]

@@ -79,7 +79,7 @@ async def test_the_usage_before_a_failure_is_reported(tmp_path: Path) -> None:
     async with answering(http(200, first_step, {"content-type": "text/plain"})) as endpoint:
         env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
         result = await tollbridge("ask", "hi", "--json", "--ui-stream", endpoint.url, env=env)
-    told = json.loads(result.out)
-    assert (result.code, told["ended"]) == (1, "cut")
-    assert told["usage"]["input"] == counted["promptTokens"] > 0
-    assert told["usage"]["output"] == counted["completionTokens"]
+    output = json.loads(result.out)
+    assert (result.code, output["ended"]) == (1, "cut")
+    assert output["usage"]["input"] == counted["promptTokens"] > 0
+    assert output["usage"]["output"] == counted["completionTokens"]

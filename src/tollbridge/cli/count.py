@@ -32,7 +32,7 @@ from tollbridge.types.messages import (
 from tollbridge.types.text import read_json
 
 FILE_LIMIT = 256 * 1024 * 1024
-# How a conversation was counted, as the output says it.
+# The names of the methods in the output for a conversation.
 _METHODS: dict[Method, str] = {
     "actual": "reported by the gateway",
     "hybrid": "partly reported by the gateway",

@@ -100,9 +100,9 @@ def show_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
         for column, cells in zip(columns, zip(*texts, strict=True), strict=True)
     ]
     width = table_width() or sum(widths) + _GAP * len(widths)
-    shown = fit_columns(columns, widths, width)
+    column_widths = fit_columns(columns, widths, width)
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
-    for index, column_width in shown.items():
+    for index, column_width in column_widths.items():
         column = columns[index]
         table.add_column(
             column.name,
@@ -112,7 +112,7 @@ def show_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
             width=column_width,
         )
     for row, cells in zip(rows, texts, strict=True):
-        table.add_row(*(Text(cells[index]) for index in shown), style=row.style)
+        table.add_row(*(Text(cells[index]) for index in column_widths), style=row.style)
     print_table(table, width)
 
 
