@@ -1,4 +1,4 @@
-"""Turn a response body you got by other means into editor parts: here, a recording of a real server.
+"""Convert a response body to editor parts. The body is a recording of a real server.
 
 python examples/adapt_a_stream.py [FILE]
 """

@@ -1,4 +1,4 @@
-"""The embedded gateway as a server for tests of your own client: every fault, on demand, on a free port.
+"""Use the embedded gateway to test a client: it simulates each fault, on a free port.
 
 python examples/faults_on_demand.py
 """
@@ -24,15 +24,15 @@ async def main() -> None:
             Gateway(scenario=name) as gateway,
             OpenResponsesClient(gateway.url, retries=RetryPolicy(attempts=1)) as client,
         ):
-            said = ""
-            outcome = "fine"
+            text = ""
+            outcome = "ok"
             try:
                 async for event in client.stream(request):
                     if isinstance(event, TextDelta):
-                        said += event.text
+                        text += event.text
             except BridgeError as error:
                 outcome = error.kind
-            print(f"{name:13} {outcome:15} {said[:40]!r} after {len(gateway.requests)} request(s)")
+            print(f"{name:13} {outcome:15} {text[:40]!r} after {len(gateway.requests)} request(s)")
 
 
 asyncio.run(main())

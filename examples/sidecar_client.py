@@ -1,6 +1,6 @@
-"""A client for the sidecar, and one conversation with it: what another editor would have to write.
+"""A client for the sidecar and one conversation with it: the code that another editor needs.
 
-It runs against the embedded gateway, so it needs neither a key nor a network:
+It uses the embedded gateway, so it needs no key and no network:
 
     python examples/sidecar_client.py
 """
@@ -19,13 +19,13 @@ Report = Callable[[dict[str, Any]], None]
 
 
 class Sidecar:
-    """Starts the program, numbers the requests, and hands out answers and progress as they come."""
+    """Starts the sidecar process, sends numbered requests, and dispatches responses and progress."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._responses: dict[int, asyncio.Future[Any]] = {}
         self._reports: dict[int, Report] = {}
-        self._reading = asyncio.ensure_future(self._read())
+        self._reader = asyncio.ensure_future(self._read())
 
     @classmethod
     async def start(cls) -> Sidecar:
@@ -34,18 +34,18 @@ class Sidecar:
         return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
 
     async def request(self, method: str, params: dict[str, Any], report: Report | None = None) -> Any:
-        number = len(self._answers) + 1
-        self._answers[number] = asyncio.get_running_loop().create_future()
+        number = len(self._responses) + 1
+        self._responses[number] = asyncio.get_running_loop().create_future()
         if report:
             self._reports[number] = report
         self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-        return await self._answers[number]
+        return await self._responses[number]
 
     async def close(self) -> None:
         await self.request("shutdown", {})
         self._send({"jsonrpc": "2.0", "method": "exit"})
         await self._process.wait()
-        await self._reading
+        await self._reader
 
     def _send(self, message: dict[str, Any]) -> None:
         body = json.dumps(message).encode()
@@ -57,17 +57,17 @@ class Sidecar:
         while out and (header := await out.readline()):
             await out.readline()
             body = await out.readexactly(int(header.split(b":")[1]))
-            self._take(json.loads(body))
+            self._dispatch(json.loads(body))
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _dispatch(self, message: dict[str, Any]) -> None:
         if message.get("method") == "$/progress":
             progress = message["params"]
             for part in progress["value"]["parts"]:
                 self._reports[progress["token"]](part)
         elif "error" in message:
-            self._answers[message["id"]].set_exception(RuntimeError(message["error"]["message"]))
+            self._responses[message["id"]].set_exception(RuntimeError(message["error"]["message"]))
         elif "result" in message:
-            self._answers[message["id"]].set_result(message["result"])
+            self._responses[message["id"]].set_result(message["result"])
 
 
 def show(part: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Stream an answer and know its toll. Runs against the embedded gateway: no key, no network.
+"""Stream an answer and print its token usage. Uses the embedded gateway: no key, no network.
 
 python examples/stream_an_answer.py
 """

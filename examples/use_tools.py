@@ -1,4 +1,4 @@
-"""Let a model use a tool: offer it, run the call, give the result back. Runs against the embedded gateway.
+"""Let a model use a tool: offer it, run the call, send the result. Uses the embedded gateway.
 
 python examples/use_tools.py
 """
@@ -46,7 +46,7 @@ async def main() -> None:
             if not calls:
                 break
             messages += [Message(Role.ASSISTANT, parts), Message(Role.USER, [run(call) for call in calls])]
-        print("In all:", bridge.tracker.total())
+        print("Total:", bridge.tracker.total())
 
 
 def run(call: ToolCallPart) -> ToolResultPart:

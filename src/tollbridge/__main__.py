@@ -1,10 +1,11 @@
-"""`python -m tollbridge` is `tollbridge`."""
+"""Run the command line with `python -m tollbridge`."""
 
 from __future__ import annotations
 
 import signal
 
-# Until the program stands, Ctrl-C ends it without a word: the interpreter would show where its imports were.
+# During the imports, Ctrl-C ends the process silently; the interpreter's own handler would print a traceback
+# of the import that was interrupted.
 _interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 if _interruptible:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -13,6 +14,7 @@ from tollbridge.cli import main as run  # noqa: E402
 
 
 def main() -> None:
+    """Restore the Ctrl-C handler and run the command line."""
     if _interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     run()

@@ -1,4 +1,4 @@
-"""Drives the real program: as a subprocess, and at a terminal of its own."""
+"""Run the real program: as a subprocess, and on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import IO, NamedTuple
 from tests.apart import PLACES
 
 PROGRAM = (sys.executable, "-m", "tollbridge")
-# Takes the pseudo-terminal as its own, so that Ctrl-C becomes a signal, and becomes the program.
+# Makes the pseudo-terminal its controlling terminal, so that Ctrl-C becomes a signal, then runs the program.
 AT_TERMINAL = (
     sys.executable,
     "-c",
@@ -25,21 +25,21 @@ AT_TERMINAL = (
     "fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
     "os.execv(sys.argv[1], sys.argv[1:])",
 )
-# Becomes the program on a disk that takes no file longer than so many bytes.
+# Runs the program with a limit on the size of files, which simulates a full disk.
 NEARLY_FULL = (
     "import os, resource, signal, sys\n"
     "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)\n"
-    # Nor is there room for what is measured of the program while it runs.
-    "kept = {name: value for name, value in os.environ.items() if not name.startswith('COV')}\n"
-    "os.execve(sys.argv[2], sys.argv[2:], kept)"
+    # Coverage is not measured: its data file would exceed the limit too.
+    "variables = {name: value for name, value in os.environ.items() if not name.startswith('COV')}\n"
+    "os.execve(sys.argv[2], sys.argv[2:], variables)"
 )
 _OURS = re.compile(r"TOLLBRIDGE_|AI_GATEWAY_|VERCEL_|NO_COLOR|.*_proxy", re.IGNORECASE)
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
 
 
 def with_room(room: int) -> tuple[str, ...]:
-    """The program on a disk that is full but for so many bytes of each file."""
+    """Return the command that runs the program with this limit on the size of files."""
     return (sys.executable, "-c", NEARLY_FULL, str(room), *PROGRAM)
 
 
@@ -50,11 +50,11 @@ class Result(NamedTuple):
 
 
 def environment(extra: Mapping[str, str] = {}) -> dict[str, str]:
-    """That of the machine, without what would steer the program; the model stays where it is kept."""
-    kept = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
+    """Return the environment without variables that affect the program; the model cache stays."""
+    variables = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
     if "TOLLBRIDGE_CACHE_DIR" in os.environ:
-        kept["TOLLBRIDGE_CACHE_DIR"] = os.environ["TOLLBRIDGE_CACHE_DIR"]
-    return {**kept, **PLACES, "COLUMNS": "100", "TERM": "xterm", **extra}
+        variables["TOLLBRIDGE_CACHE_DIR"] = os.environ["TOLLBRIDGE_CACHE_DIR"]
+    return {**variables, **PLACES, "COLUMNS": "100", "TERM": "xterm", **extra}
 
 
 async def tollbridge(
@@ -64,7 +64,7 @@ async def tollbridge(
     within: float = 60.0,
     program: tuple[str, ...] = PROGRAM,
 ) -> Result:
-    """Run the program to its end. Nothing it says may be a traceback."""
+    """Run the program until it exits. A traceback on standard error is a failure."""
     process = await asyncio.create_subprocess_exec(
         *(*program, *arguments),
         env=environment(env),
@@ -85,7 +85,7 @@ async def tollbridge(
 
 
 class Terminal:
-    """A terminal with the program in it."""
+    """A terminal in which the program runs."""
 
     def __init__(self, master: int, process: asyncio.subprocess.Process) -> None:
         self._master = master
@@ -99,7 +99,7 @@ class Terminal:
         os.write(self._master, text.encode())
 
     async def expect(self, text: str, within: float = 40.0) -> str:
-        """Everything up to the next appearance of the text, which is then behind us."""
+        """Wait for the text. Return the output before it, and continue after it."""
         try:
             async with asyncio.timeout(within):
                 while text not in self.seen:
@@ -132,7 +132,7 @@ class Terminal:
 async def terminal(
     *arguments: str, env: Mapping[str, str] = {}, out: IO[bytes] | None = None
 ) -> AsyncIterator[Terminal]:
-    """Answers go to the terminal too, unless `out` is given."""
+    """Run the program on a terminal. Its standard output goes there too, unless `out` is given."""
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     variables = environment(env)

@@ -1,4 +1,4 @@
-"""A keyring that keeps its entries in a file, for tests: `keyring` loads it by name."""
+"""A keyring that stores its entries in a file, for tests: `keyring` loads it by name."""
 
 from __future__ import annotations
 

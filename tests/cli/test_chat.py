@@ -1,4 +1,4 @@
-"""The chat at a real terminal, and with questions piped in."""
+"""The chat on a real terminal, and with piped prompts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def chat(gateway: Gateway, *arguments: str) -> AsyncIterator[Terminal]:
         yield screen
 
 
-async def test_a_conversation_remembers_and_shows_its_toll() -> None:
+async def test_a_conversation_has_its_history_and_shows_usage() -> None:
     async with Gateway() as gateway, chat(gateway) as screen:
         screen.type("hello\n")
         answer = await screen.expect(PROMPT)
@@ -44,7 +44,7 @@ async def test_a_conversation_remembers_and_shows_its_toll() -> None:
         assert await screen.ended() == 0
 
 
-async def test_text_is_folded_between_words_also_after_a_resize() -> None:
+async def test_text_is_wrapped_between_words_also_after_a_resize() -> None:
     async with Gateway() as gateway, chat(gateway) as screen:
         screen.resize(24, 30)
         screen.type("hello\n")
@@ -62,13 +62,13 @@ async def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:
         await gateway.hung_up()
         await screen.expect(PROMPT)
         screen.type("hello\n")
-        assert "I was given 3 items" in await screen.expect(PROMPT)  # what was said before the stop is kept
+        assert "I was given 3 items" in await screen.expect(PROMPT)  # text before the stop is kept
         screen.type("\x04")
         assert await screen.ended() == 0
 
 
 @pytest.mark.timed
-async def test_ctrl_c_at_the_prompt_says_how_to_leave() -> None:
+async def test_ctrl_c_at_the_prompt_explains_how_to_exit() -> None:
     async with Gateway() as gateway, chat(gateway) as screen:
         screen.type("half a quest")
         await screen.expect("half a quest")
@@ -91,7 +91,7 @@ async def test_an_error_ends_the_answer_and_not_the_chat() -> None:
         assert await screen.ended() == 0
 
 
-async def test_commands_are_told_apart_from_questions() -> None:
+async def test_commands_are_distinguished_from_prompts() -> None:
     async with Gateway() as gateway, chat(gateway) as screen:
         screen.type("/help\n")
         assert "/model NAME" in await screen.expect(PROMPT)
@@ -117,7 +117,7 @@ async def test_answers_can_go_to_a_file_without_the_prompt(tmp_path: Path) -> No
     assert (tmp_path / "answers.txt").read_text().startswith("You said “hello”.")
 
 
-async def test_images_go_with_the_first_question_that_is_answered(tmp_path: Path) -> None:
+async def test_images_are_sent_until_the_first_answer(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(draw_png())
     async with Gateway() as gateway, chat(gateway, "--image", str(tmp_path / "a.png")) as screen:
         for question, images in (("fault:forbidden", 1), ("hello", 1), ("and now?", 0)):
@@ -126,7 +126,7 @@ async def test_images_go_with_the_first_question_that_is_answered(tmp_path: Path
             assert json.dumps(gateway.requests[-1].body["input"][-1]).count("image_url") == images
 
 
-async def test_thinking_and_files_are_shown() -> None:
+async def test_reasoning_and_files_are_shown() -> None:
     async with Gateway() as gateway, chat(gateway, "--reasoning", "low") as screen:
         screen.type("draw\n")
         answer = await screen.expect(PROMPT)
@@ -134,7 +134,7 @@ async def test_thinking_and_files_are_shown() -> None:
         assert "[image/png, " in answer
 
 
-async def test_piped_questions_are_answered_one_a_line() -> None:
+async def test_piped_prompts_are_read_one_per_line() -> None:
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
         result = await tollbridge("chat", *where, stdin=b"hello\n\nag\xffain")
@@ -145,7 +145,7 @@ async def test_piped_questions_are_answered_one_a_line() -> None:
     assert result.err.count("first token") == 2
 
 
-async def test_a_piped_question_that_failed_is_told_by_the_exit_code() -> None:
+async def test_a_failed_piped_prompt_sets_the_exit_code() -> None:
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
         result = await tollbridge("chat", *where, stdin=b"fault:unauthorized\nhello\n")

@@ -27,7 +27,7 @@ async def rows(*arguments: str, **env: str) -> dict[str, tuple[object, str]]:
     return {row["setting"]: (row["value"], row["origin"]) for row in found}
 
 
-async def test_every_value_is_shown_with_where_it_came_from(tmp_path: Path) -> None:
+async def test_every_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(FILE)
     shown = await rows(
@@ -45,10 +45,10 @@ async def test_every_value_is_shown_with_where_it_came_from(tmp_path: Path) -> N
         ["bedrock"],
         f"the file {path}, line 8",
     )
-    assert shown["key of work"] == ("set (environment WORK_KEY)", "https://ai-gateway.vercel.sh/v1")
+    assert shown["key (work)"] == ("set (environment WORK_KEY)", "https://ai-gateway.vercel.sh/v1")
 
 
-async def test_the_table_for_people_shows_no_secret(tmp_path: Path) -> None:
+async def test_the_table_shows_no_secrets(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(FILE)
     env = {"TOLLBRIDGE_CONFIG": str(path), "WORK_KEY": KEY, "COLUMNS": "200"}
@@ -61,7 +61,7 @@ async def test_the_table_for_people_shows_no_secret(tmp_path: Path) -> None:
     assert KEY not in result.out
 
 
-async def test_what_is_wrong_with_the_settings_is_not_blamed_on_the_options(tmp_path: Path) -> None:
+async def test_advice_for_settings_errors_does_not_mention_options(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("model = ")
     env = {"TOLLBRIDGE_CONFIG": str(path)}
@@ -72,7 +72,7 @@ async def test_what_is_wrong_with_the_settings_is_not_blamed_on_the_options(tmp_
     assert result.err == f"Error: There is no account “nobody” in {path}. None is set up.\n"
 
 
-async def test_a_mistake_in_the_file_is_one_line_that_names_it(tmp_path: Path) -> None:
+async def test_an_error_in_the_file_is_one_line_that_names_the_setting(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("\n[timeouts]\nidel = 3\n")
     for command in (("config",), ("models",), ("ask", "hi"), ("login",)):
@@ -80,5 +80,5 @@ async def test_a_mistake_in_the_file_is_one_line_that_names_it(tmp_path: Path) -
         assert (result.code, result.out) == (1, "")
         assert result.err == (
             "Error: timeouts.idel: there is no such setting. Did you mean idle? "
-            f"(the file {path}, line 3). Correct it there; `tollbridge config` shows what is in force.\n"
+            f"(the file {path}, line 3). Correct this setting.\n"
         )

@@ -24,14 +24,14 @@ URL = "http://127.0.0.1:8080/v1"
         (ConnectionOptions(), False, False, "embedded", ""),
     ],
 )
-def test_which_gateway_is_used(
+def test_the_gateway_is_chosen_by_options_and_key(
     where: ConnectionOptions, has_key: bool, can_serve: bool, kind: str, base_url: str
 ) -> None:
     choice = choose_gateway(where, has_key, can_serve)
     assert (choice.kind, choice.base_url) == (kind, base_url)
 
 
-def test_a_choice_that_was_not_the_persons_is_told() -> None:
+def test_a_default_gateway_is_announced() -> None:
     assert choose_gateway(ConnectionOptions(URL), False, True) == GatewayChoice("remote", URL)
     assert "on this machine" in choose_gateway(ConnectionOptions(), False, True).reason
     assert "embedded demo" in choose_gateway(ConnectionOptions(), False, False).reason
@@ -40,7 +40,7 @@ def test_a_choice_that_was_not_the_persons_is_told() -> None:
 RECORDED = Path(__file__).parents[1] / "recordings" / "openresponses" / "litellm.text-stream.sse"
 
 
-async def test_a_server_that_names_itself_in_its_list_is_known_by_it(tmp_path: Path) -> None:
+async def test_a_server_is_recognised_by_its_model_list(tmp_path: Path) -> None:
     roles: list[str] = []
 
     async def respond(request: web.Request) -> web.Response:

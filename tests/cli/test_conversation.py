@@ -8,7 +8,7 @@ HELLO = Message(Role.USER, (TextPart("Hello"),))
 AGAIN = Message(Role.USER, (TextPart("Again"),))
 
 
-def test_a_question_goes_out_with_all_that_was_said() -> None:
+def test_a_request_contains_the_whole_conversation() -> None:
     conversation = Conversation("m", system="Be brief.", effort="low")
     assert conversation.add(HELLO, [TextPart("H"), TextPart("i.")])
     request = conversation.request(AGAIN)
@@ -22,21 +22,21 @@ def test_a_question_goes_out_with_all_that_was_said() -> None:
     )
 
 
-def test_a_question_that_was_not_answered_is_forgotten() -> None:
+def test_a_prompt_without_an_answer_is_not_kept() -> None:
     conversation = Conversation("m")
     assert not conversation.add(HELLO, [])
     assert not conversation.add(HELLO, [ThinkingPart("Well")])
     assert conversation.request(AGAIN).messages == (AGAIN,)
 
 
-def test_forgetting_keeps_the_system_prompt() -> None:
+def test_a_new_conversation_keeps_the_system_prompt() -> None:
     conversation = Conversation("m", system="Be brief.")
     conversation.add(HELLO, [TextPart("Hi.")])
     conversation.clear()
     assert [message.role for message in conversation.request(AGAIN).messages] == [Role.SYSTEM, Role.USER]
 
 
-def test_pieces_are_put_together_and_proofs_of_thought_kept() -> None:
+def test_deltas_are_joined_and_reasoning_signatures_kept() -> None:
     parts: list[Part] = [
         ThinkingPart("Let ", "r1"),
         ThinkingPart("me", "r1"),

@@ -1,4 +1,4 @@
-"""`tollbridge count` and `tollbridge accuracy`, as a person runs them."""
+"""`tollbridge count` and `tollbridge accuracy`."""
 
 from __future__ import annotations
 
@@ -41,56 +41,57 @@ TALK = {
 async def test_a_text_is_counted_from_a_file_and_from_standard_input(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello world")
     result = await tollbridge("count", str(tmp_path / "text"), "--model", GPT)
-    said = f"2 tokens for {GPT} (exact, vocabulary o200k_base)\n"
-    assert (result.code, result.out, result.err) == (0, said, "")
+    line = f"2 tokens for {GPT} (exact, vocabulary o200k_base)\n"
+    assert (result.code, result.out, result.err) == (0, line, "")
     result = await tollbridge("count", "-", "--model", GPT, "--json", stdin=b"hello world")
     assert json.loads(result.out) == {
         "model": GPT,
         "tokens": 2,
         "method": "exact",
         "vocabulary": "o200k_base",
-        "parts": [{"label": "tokens of o200k_base", "tokens": 2}],
+        "parts": [{"label": "o200k_base tokens", "tokens": 2}],
     }
 
 
-async def test_a_text_without_a_vocabulary_of_its_own_is_weighted_and_says_so(tmp_path: Path) -> None:
+async def test_without_the_models_own_vocabulary_the_count_is_approximate(tmp_path: Path) -> None:
     new = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
     asked = ("count", "-", "-m", "anthropic/claude-sonnet-4.5")
     found = json.loads((await tollbridge(*asked, "--json", env=new, stdin=PROSE.encode())).out)
     assert (found["method"], found["vocabulary"]) == ("weighted", "o200k_base")
     plain, weighted = (part["tokens"] for part in found["parts"])
     assert plain + weighted == found["tokens"]
-    told = await tollbridge(*asked, env=new, stdin=PROSE.encode())
-    assert told.out.splitlines()[1].split() == [str(plain), "tokens", "of", "o200k_base"]
+    shown = await tollbridge(*asked, env=new, stdin=PROSE.encode())
+    assert "(approximate, based on o200k_base)" in shown.out
+    assert shown.out.splitlines()[1].split() == [str(plain), "o200k_base", "tokens"]
 
 
-def test_a_text_too_long_to_read_whole_is_not_called_exact() -> None:
+def test_a_text_that_is_counted_by_samples_is_not_called_exact() -> None:
     found = count_text(HybridTokenEstimator(), GPT, "word and\n" * 500_000)
     assert found.method == "weighted"
     assert found.tokens == pytest.approx(1_500_000, rel=0.01)
 
 
-def test_without_a_vocabulary_characters_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_vocabulary_characters_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tollbridge.tokens.tokenizers._loaded", {"o200k_base": None})
     found = count_text(HybridTokenEstimator(), GPT, "hello world")
     assert (found.method, found.vocabulary) == ("characters", None)
     assert found.tokens > 0
 
 
-async def test_bytes_that_are_no_text_are_counted_all_the_same() -> None:
+async def test_bytes_that_are_not_utf8_are_counted() -> None:
     result = await tollbridge("count", "-", "--model", GPT, stdin=b"\xff\xfe\x00hello")
     assert (result.code, result.err) == (0, "")
 
 
-async def test_half_an_emoji_in_a_conversation_is_counted_as_a_character(tmp_path: Path) -> None:
+async def test_a_lone_surrogate_in_a_conversation_is_counted(tmp_path: Path) -> None:
     (tmp_path / "talk.json").write_text(json.dumps([{"role": "user", "content": "cut \ud83d"}]))
     result = await tollbridge("count", "--messages", str(tmp_path / "talk.json"), "-m", GPT)
     assert (result.code, result.err) == (0, "")
 
 
-async def test_a_conversation_is_counted_in_its_parts(tmp_path: Path) -> None:
+async def test_the_count_of_a_conversation_shows_its_parts(tmp_path: Path) -> None:
     (tmp_path / "talk.json").write_text(json.dumps(TALK))
-    new = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}  # where nothing was learned yet
+    new = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}  # without calibration data
     asked = ("count", "--messages", str(tmp_path / "talk.json"), "-m", GPT)
     result = await tollbridge(*asked, "--json", env=new)
     counted = json.loads(result.out)
@@ -101,7 +102,7 @@ async def test_a_conversation_is_counted_in_its_parts(tmp_path: Path) -> None:
     assert "tools\n" in result.out
 
 
-async def test_what_was_learned_is_used_and_shown(tmp_path: Path) -> None:
+async def test_the_accuracy_of_earlier_estimates_is_shown(tmp_path: Path) -> None:
     estimator = HybridTokenEstimator(tmp_path / "tollbridge.db")
     messages = [system(PROSE * 3)]
     for turn in range(4):
@@ -120,7 +121,7 @@ async def test_what_was_learned_is_used_and_shown(tmp_path: Path) -> None:
     assert len(measured["recent"]) == 4
 
 
-async def test_answers_in_the_terminal_are_learned_from(tmp_path: Path) -> None:
+async def test_answers_of_ask_and_chat_calibrate_the_estimator(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
@@ -130,27 +131,27 @@ async def test_answers_in_the_terminal_are_learned_from(tmp_path: Path) -> None:
     measured = json.loads((await tollbridge("accuracy", "--json", env=env)).out)
     assert (measured["model"], measured["requests"]) == ("tollbridge/demo", 3)
     assert measured["exact"] >= 1  # the same question, the second time
-    told = (await tollbridge("accuracy", env=env)).out.splitlines()
-    assert told[0] == f"tollbridge/demo: 3 requests, {measured['exact']} exact"
-    assert [line.split()[0] for line in told[1:4]] == ["error", "unlearned", "latest"]
-    assert f"median {measured['plain_median']:.1%}" in told[2]
-    assert len(told[3].split()[1]) == 3
+    lines = (await tollbridge("accuracy", env=env)).out.splitlines()
+    assert lines[0] == f"tollbridge/demo: 3 requests, {measured['exact']} exact"
+    assert [line.split()[0] for line in lines[1:4]] == ["error", "uncalibrated", "recent"]
+    assert f"median {measured['plain_median']:.1%}" in lines[2]
+    assert len(lines[3].split()[1]) == 3
 
 
-async def test_nothing_measured_is_said_so(tmp_path: Path) -> None:
+async def test_accuracy_without_data_is_reported(tmp_path: Path) -> None:
     result = await tollbridge("accuracy", env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)})
     assert (result.code, result.out) == (0, "")
-    assert "Nothing was measured yet" in result.err
+    assert result.err.startswith("No data yet. Send a request first")
 
 
 @pytest.mark.parametrize("arguments", [("-m", GPT), ("-", "--messages", "-", "-m", GPT), ("-",)])
-async def test_one_thing_is_counted_for_one_model(arguments: tuple[str, ...]) -> None:
+async def test_count_needs_a_model_and_one_input(arguments: tuple[str, ...]) -> None:
     result = await tollbridge("count", *arguments)
     assert result.code == 2
     assert "Error: " in result.err
 
 
-def test_conversations_are_read_as_people_write_them() -> None:
+def test_chat_completions_messages_are_read() -> None:
     read = read_request(GPT, json.dumps(TALK).encode())
     assert [message.role for message in read.messages] == [Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.USER]
     assert read.messages[1].parts == (TextPart("Read a.py"),)
@@ -165,7 +166,7 @@ def test_a_byte_order_mark_and_a_name_are_read() -> None:
     assert (message.parts, message.name) == ((TextPart("Hi"),), "ada")
 
 
-def test_images_files_and_sound_are_read_as_apis_spell_them() -> None:
+def test_images_files_and_audio_are_read() -> None:
     bytes_ = base64.b64encode(PIXEL).decode()
     content = [
         {"type": "text", "text": "Look:"},
@@ -180,13 +181,13 @@ def test_images_files_and_sound_are_read_as_apis_spell_them() -> None:
         TextPart("Look:"),
         DataPart(PIXEL, "image/png"),
         DataPart(PIXEL, "image/png"),
-        DataPart(b"", "image/png"),  # what is elsewhere is counted, and not fetched
+        DataPart(b"", "image/png"),  # a remote image is counted but not downloaded
         DataPart(b"%PDF", "application/pdf"),
         DataPart(b"RIFF", "audio/wav"),
     )
 
 
-def test_our_own_shape_is_read_whole() -> None:
+def test_our_own_message_shape_is_read() -> None:
     own = [
         {"role": "user", "parts": [{"type": "tool_result", "call_id": "c", "parts": [], "is_error": True}]}
     ]
@@ -195,9 +196,9 @@ def test_our_own_shape_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("data", "message"),
     [
-        ("{", "not JSON"),
+        ("{", "not valid JSON"),
         ("3", "no list of messages"),
         ('{"messages": 1}', "no list of messages"),
         ("[1]", r"messages\[0\].role"),
@@ -210,7 +211,7 @@ def test_our_own_shape_is_read_whole() -> None:
         ('[{"role": "user", "content": "a", "name": 5}]', r"messages\[0\].name"),
         ('[{"role": "assistant", "content": "a", "tool_calls": 5}]', r"messages\[0\].tool_calls is not"),
         ('{"messages": [], "tools": 5}', "tools is not a list"),
-        ('[{"role": "user", "content": [{"image_url": {"url": "file:///etc/passwd"}}]}]', "not fetched"),
+        ('[{"role": "user", "content": [{"image_url": {"url": "file:///etc/passwd"}}]}]', "not downloaded"),
         ('[{"role": "user", "content": [{"image_url": {"url": "data:image/png;base64,***"}}]}]', "base64"),
         ('[{"role": "user", "content": [{"input_audio": 5}]}]', "base64"),
         ('[{"role": "user", "parts": [{"type": "smell"}]}]', r"messages\[0\]"),
@@ -218,17 +219,17 @@ def test_our_own_shape_is_read_whole() -> None:
         ('{"messages": [], "tools": [{}]}', r"tools\[0\]"),
     ],
 )
-def test_what_does_not_fit_is_named(given: str, named: str) -> None:
-    with pytest.raises(RequestError, match=named):
-        read_request(GPT, given.encode())
+def test_an_error_names_the_invalid_field(data: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        read_request(GPT, data.encode())
 
 
-def test_errors_are_drawn_by_their_size() -> None:
+def test_the_height_of_a_bar_is_the_size_of_the_error() -> None:
     assert plot((0.0, 0.001, -0.05, 0.10, -3.0)) == "▁▂▅██"
     assert plot(()) == ""
 
 
-async def test_what_has_no_end_is_not_counted_replayed_or_asked() -> None:
+async def test_endless_input_is_rejected() -> None:
     endless = Path("/dev/zero")
     if not endless.exists():
         pytest.skip("this system has no /dev/zero")
@@ -240,6 +241,6 @@ async def test_what_has_no_end_is_not_counted_replayed_or_asked() -> None:
         chatted = await tollbridge("chat", *where, stdin=b"a" * (PROMPT_LIMIT + 1))
     assert (counted.code, replayed.code, asked.code, chatted.code) == (1, 1, 2, 2)
     assert "Error: A line of standard input is longer than 16 MiB" in chatted.err
-    assert counted.err == "Error: /dev/zero is longer than 256 MiB, the most that is counted.\n"
-    assert replayed.err == "Error: /dev/zero is longer than 512 MiB, the most that is replayed.\n"
+    assert counted.err == "Error: /dev/zero exceeds the 256 MiB limit.\n"
+    assert replayed.err == "Error: /dev/zero exceeds the 512 MiB limit.\n"
     assert "Error: Standard input is longer than 16 MiB, the most that is asked at once." in asked.err

@@ -1,4 +1,4 @@
-"""`tollbridge doctor` as a person runs it: lines, JSON, a terminal, exit codes, and the profile it leaves."""
+"""`tollbridge doctor`: lines, JSON, a terminal, exit codes and the saved profile."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tollbridge.testing.server import Gateway
 KEY = "tb-secret-key-0123456789"
 
 
-async def test_the_checklist_has_a_line_for_every_step_and_the_profile_is_written(tmp_path: Path) -> None:
+async def test_the_checklist_has_a_line_per_step_and_a_profile_is_saved(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_API_KEY": KEY}
     async with Gateway(scenario="picky", api_key=KEY) as gateway:
         result = await tollbridge("doctor", "--base-url", gateway.url, env=env)
-        kept = load_profile(gateway.url, tmp_path / "profiles")
+        profile = load_profile(gateway.url, tmp_path / "profiles")
     assert result.code == 0
     assert result.err == f"Examining {gateway.url} with about 20 small requests, which may cost a little.\n"
     *lines, last = result.out.splitlines()
     assert [line[2:].partition(":")[0] for line in lines] == [title for title, _ in STEPS.values()]
     assert {line[0] for line in lines} == {"✓", "✗"}
     assert last.startswith("A chat is possible (")
-    assert kept is not None
-    assert kept.of("tollbridge/demo").files is False
-    assert kept.quirks.system == "system"
+    assert profile is not None
+    assert profile.of("tollbridge/demo").files is False
+    assert profile.quirks.system == "system"
     assert KEY not in result.out + result.err + "".join(path.read_text() for path in tmp_path.rglob("*.toml"))
 
 
-async def test_what_was_written_is_used_by_the_next_command(tmp_path: Path) -> None:
+async def test_the_saved_profile_is_used_by_the_next_command(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
     async with Gateway(scenario="picky") as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
@@ -44,19 +44,19 @@ async def test_what_was_written_is_used_by_the_next_command(tmp_path: Path) -> N
     assert "Hello" in answered.out
 
 
-async def test_a_program_gets_one_json_object(tmp_path: Path) -> None:
+async def test_json_is_one_object(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
     async with Gateway(scenario="no-developer") as gateway:
         result = await tollbridge("doctor", "--json", "--base-url", gateway.url, env=env)
-    told = json.loads(result.out)
-    assert told["can_chat"] is True
-    assert told["model"] == "tollbridge/demo"
-    assert told["quirks"]["system"] == "system"
-    assert [step["name"] for step in told["steps"]] == list(STEPS)
-    assert Path(told["path"]).is_file()
+    output = json.loads(result.out)
+    assert output["can_chat"] is True
+    assert output["model"] == "tollbridge/demo"
+    assert output["quirks"]["system"] == "system"
+    assert [step["name"] for step in output["steps"]] == list(STEPS)
+    assert Path(output["path"]).is_file()
 
 
-async def test_without_a_chat_the_exit_code_is_1_and_nothing_is_written(tmp_path: Path) -> None:
+async def test_if_chat_does_not_work_the_exit_code_is_1_and_no_profile_is_saved(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_API_KEY": "tb-wrong-key-999999"}
     async with Gateway(api_key=KEY) as gateway:
         result = await tollbridge("doctor", "--base-url", gateway.url, "--model", "m", env=env)
@@ -67,7 +67,7 @@ async def test_without_a_chat_the_exit_code_is_1_and_nothing_is_written(tmp_path
     assert not list(tmp_path.rglob("*.toml"))
 
 
-async def test_at_a_terminal_a_spinner_says_what_is_under_way(tmp_path: Path) -> None:
+async def test_on_a_terminal_a_spinner_shows_the_current_step(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
     async with (
         Gateway(scenario="no-developer") as gateway,
@@ -80,7 +80,7 @@ async def test_at_a_terminal_a_spinner_says_what_is_under_way(tmp_path: Path) ->
     assert any(f"{title}…" in seen for title, _ in STEPS.values())
 
 
-async def test_a_profile_that_cannot_be_written_is_an_error_of_one_sentence(tmp_path: Path) -> None:
+async def test_a_profile_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("in the way")
     async with Gateway() as gateway:
         result = await tollbridge(
@@ -90,7 +90,7 @@ async def test_a_profile_that_cannot_be_written_is_an_error_of_one_sentence(tmp_
     assert "The profile cannot be written" in result.err
 
 
-async def test_a_disk_that_is_full_is_told_with_the_name_of_the_profile(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_with_the_path_of_the_profile(tmp_path: Path) -> None:
     async with Gateway() as gateway:
         env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
         result = await tollbridge("doctor", "--base-url", gateway.url, env=env, program=with_room(100))
@@ -100,7 +100,7 @@ async def test_a_disk_that_is_full_is_told_with_the_name_of_the_profile(tmp_path
     assert [path for path in tmp_path.rglob("*") if path.name.startswith("tmp")] == []
 
 
-async def test_the_model_of_the_settings_is_examined_and_what_it_cost_is_in_the_ledger(
+async def test_the_model_of_the_settings_is_tested_and_its_usage_recorded(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "config.toml").write_text('model = "tollbridge/plain"')
@@ -112,8 +112,8 @@ async def test_the_model_of_the_settings_is_examined_and_what_it_cost_is_in_the_
     assert '"tollbridge/plain"' in used.out
 
 
-def test_a_server_that_ends_with_the_command_gets_no_profile(tmp_path: Path) -> None:
-    """The embedded demo, which is used where there is no key and no local model, has a port by chance."""
+def test_no_profile_is_saved_for_a_temporary_server(tmp_path: Path) -> None:
+    """The embedded demo, used without a key and a local model, listens on a random port."""
     hidden = "import sys; sys.modules['xllamacpp'] = None; from tollbridge.cli import main; main()"
     run = [sys.executable, "-c", hidden, "doctor"]
     env = environment({"TOLLBRIDGE_DATA_DIR": str(tmp_path)})
@@ -122,14 +122,14 @@ def test_a_server_that_ends_with_the_command_gets_no_profile(tmp_path: Path) -> 
     assert not list(tmp_path.rglob("*.toml"))
 
 
-async def test_doctor_is_for_openresponses_alone() -> None:
+async def test_doctor_supports_only_openresponses() -> None:
     async with Gateway() as gateway:
         result = await tollbridge("doctor", "--backend", "ai-sdk", "--base-url", gateway.url)
     assert result.code == 2
     assert "Leave out --backend" in result.err
 
 
-async def test_a_profile_that_makes_no_sense_is_named_and_doctor_mends_it(tmp_path: Path) -> None:
+async def test_an_invalid_profile_is_named_and_doctor_replaces_it(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from tollbridge.cli.errors import ADVICE, DEFAULT_ADVICE, ConnectionKind, explain
+from tollbridge.cli.errors import ADVICE, CONNECTION_ADVICE, ConnectionKind, explain
 from tollbridge.config.keys import KeyringUnusable
 from tollbridge.config.loading import SettingsUnusable
 from tollbridge.local.fetch import LocalModelFailed
@@ -21,30 +21,30 @@ from tollbridge.types.errors import (
 )
 
 
-def test_every_kind_of_error_says_what_to_do() -> None:
+def test_there_is_advice_for_every_kind_of_error() -> None:
     assert set(ADVICE) == set(get_args(Kind))
-    assert set(DEFAULT_ADVICE) == set(get_args(ConnectionKind))
+    assert set(CONNECTION_ADVICE) == set(get_args(ConnectionKind))
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "text"),
     [
         (
             NotAuthenticated("Bad key", status=401),
             "Bad key. [HTTP 401] "
-            "Set TOLLBRIDGE_API_KEY (or AI_GATEWAY_API_KEY) to a key that this gateway accepts.",
+            "Check the API key: run `tollbridge login`, or set TOLLBRIDGE_API_KEY or AI_GATEWAY_API_KEY.",
         ),
         (
             NotFound("404 no such page", status=404, request_id="r-1"),
             "404 no such page. [request r-1] "
-            "Check --base-url and --model; this lists what there is: tollbridge models.",
+            "Check --base-url and --model. Run `tollbridge models` to list models.",
         ),
         (RateLimited("Slow down!", retry_after=12.4), "Slow down! Try again in 12 s."),
         (RateLimited("Slow down"), "Slow down. Try again later, or choose another model."),
         (LocalModelFailed("Port 1 is taken.", "Choose another."), "Port 1 is taken. Choose another."),
         (
             RequestError("There is no name"),
-            "There is no name. Check what was given: --help says what each option takes.",
+            "There is no name. See --help for the options.",
         ),
         (
             SettingsUnusable("There is no account “x”. None is set up."),
@@ -63,22 +63,22 @@ def test_every_kind_of_error_says_what_to_do() -> None:
         ),
         (
             ServerFailed(""),
-            "The gateway failed (server). Try again; if it goes on, the gateway's operator must look at it.",
+            "The gateway failed (server). Try again. If it keeps failing, contact the gateway's operator.",
         ),
     ],
 )
-def test_an_error_is_a_sentence_and_what_to_do(error: BridgeError, told: str) -> None:
-    assert explain(error) == told
+def test_an_error_is_explained_with_its_message_and_advice(error: BridgeError, text: str) -> None:
+    assert explain(error) == text
 
 
-def test_what_helps_depends_on_whom_was_asked() -> None:
+def test_the_advice_depends_on_the_kind_of_connection() -> None:
     error = NotAuthenticated("Bad key", status=401)
     assert "AI_GATEWAY_API_KEY" in explain(error, "ai-sdk")
     assert "AI_GATEWAY_API_KEY" not in explain(error, "ui-stream")
     assert "/v1" not in explain(StreamError("Odd"), "ai-sdk")
 
 
-def test_a_servers_words_do_not_drive_the_terminal() -> None:
-    told = explain(ServerFailed("\x1b]0;owned\x07 two\nlines\x9b31m", request_id="a\x1bb"))
-    assert told.isprintable()
-    assert "two lines" in told
+def test_control_characters_in_a_servers_message_are_replaced() -> None:
+    text = explain(ServerFailed("\x1b]0;owned\x07 two\nlines\x9b31m", request_id="a\x1bb"))
+    assert text.isprintable()
+    assert "two lines" in text

@@ -1,4 +1,4 @@
-"""The examples run as a reader would run them: without a key, and without a word of complaint."""
+"""Every example runs without a key and without warnings."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from tests.cli.driving import environment
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-# What each must show, so that an example that does nothing fails.
-SHOWS = {
+# Part of the output of each, so that an example that prints nothing fails.
+OUTPUTS = {
     "adapt_a_stream.py": "ToolCallPart(call_id='call_1abc', name='get_weather', input={'location': 'Paris'})",
     "faults_on_demand.py": "disconnect    disconnected    'You said",
     "sidecar_client.py": "You said “Say something, slowly.”.",
@@ -21,10 +21,10 @@ SHOWS = {
 
 
 def test_every_example_is_run() -> None:
-    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(SHOWS)
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(OUTPUTS)
 
 
-@pytest.mark.parametrize("name", SHOWS)
+@pytest.mark.parametrize("name", OUTPUTS)
 def test_an_example_works(name: str, tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name)],
@@ -35,4 +35,4 @@ def test_an_example_works(name: str, tmp_path: Path) -> None:
         check=False,
     )
     assert (result.returncode, result.stderr) == (0, "")
-    assert SHOWS[name] in result.stdout
+    assert OUTPUTS[name] in result.stdout

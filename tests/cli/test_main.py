@@ -1,4 +1,4 @@
-"""The edge of the program: whatever happens is a sentence and an exit code."""
+"""The command line as a whole: help, errors, exit codes and warnings."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ async def test_every_command_has_its_own_help(name: str) -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    seen = "import sys; from tollbridge.cli import tollbridge; print(*sys.modules)"
+    code = "import sys; from tollbridge.cli import tollbridge; print(*sys.modules)"
     loaded = subprocess.run(
-        [sys.executable, "-c", seen], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"rich", "aiohttp", "msgspec", "xllamacpp"} & set(loaded)
 
 
 async def test_shells_can_complete_commands() -> None:
-    asked = {"_TOLLBRIDGE_COMPLETE": "bash_complete", "COMP_WORDS": "tollbridge re", "COMP_CWORD": "1"}
-    assert (await tollbridge(env=asked)).out == "plain,replay\n"
+    env = {"_TOLLBRIDGE_COMPLETE": "bash_complete", "COMP_WORDS": "tollbridge re", "COMP_CWORD": "1"}
+    assert (await tollbridge(env=env)).out == "plain,replay\n"
 
 
-async def test_the_version_is_told() -> None:
+async def test_the_version_is_printed() -> None:
     assert (await tollbridge("--version")).out == f"tollbridge {version('tollbridge')}\n"
 
 
@@ -57,14 +57,14 @@ async def test_without_a_command_it_shows_help() -> None:
     assert "Usage: tollbridge" in result.err
 
 
-async def test_an_unknown_command_is_told_with_exit_code_2() -> None:
+async def test_an_unknown_command_is_reported_with_exit_code_2() -> None:
     result = await tollbridge("chta")
     assert result.code == 2
-    assert "Error: There is no command 'chta'. Did you mean chat?" in result.err
+    assert "Error: Unknown command 'chta'. Did you mean 'chat'?" in result.err
     assert "Did you mean" not in (await tollbridge("xyzzy")).err
 
 
-async def test_a_reader_that_goes_away_is_no_drama() -> None:
+async def test_nothing_is_printed_when_the_reader_of_the_output_closes_it() -> None:
     async with Gateway() as gateway:
         process = await asyncio.create_subprocess_exec(
             *(*PROGRAM, "ask", "long 100000", "--base-url", gateway.url, "--model", "tollbridge/demo"),
@@ -77,25 +77,25 @@ async def test_a_reader_that_goes_away_is_no_drama() -> None:
         assert process.stderr is not None
         await process.stdout.readexactly(10)
         process.stdout._transport.close()  # type: ignore[attr-defined]
-        said = await process.stderr.read()
+        err = await process.stderr.read()
         assert await process.wait() == 1
-    assert said == b""
+    assert err == b""
 
 
-def test_a_mistake_of_ours_is_a_sentence_too() -> None:
+def test_an_internal_error_is_one_line_and_a_traceback_with_debug() -> None:
     broken = "import tollbridge.cli as cli; cli._run = lambda _: 1 / 0; cli.main([])"
     run = [sys.executable, "-c", broken]
     result = subprocess.run(run, capture_output=True, text=True, env=environment(), check=False)
     assert result.returncode == 1
-    assert result.stderr.startswith("Error: Something is wrong inside Tollbridge (ZeroDivisionError:")
+    assert result.stderr.startswith("Internal error: ZeroDivisionError: division by zero. ")
     assert result.stderr.count("\n") == 1
-    told = subprocess.run(
+    debug = subprocess.run(
         run, capture_output=True, text=True, env=environment({"TOLLBRIDGE_DEBUG": "1"}), check=False
     )
-    assert "Traceback" in told.stderr
+    assert "Traceback" in debug.stderr
 
 
-async def test_ctrl_c_ends_a_command_without_a_word() -> None:
+async def test_ctrl_c_ends_a_command_silently() -> None:
     async with Gateway(scenario="stall") as gateway:
         process = await asyncio.create_subprocess_exec(
             *(*PROGRAM, "ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo"),
@@ -107,12 +107,12 @@ async def test_ctrl_c_ends_a_command_without_a_word() -> None:
         assert process.stdout is not None
         await process.stdout.readexactly(3)
         process.send_signal(2)
-        _, said = await process.communicate()
+        _, err = await process.communicate()
     assert process.returncode == 130
-    assert said.strip() == b""
+    assert err.strip() == b""
 
 
-async def test_ctrl_c_while_the_program_loads_ends_it_without_a_word(tmp_path: Path) -> None:
+async def test_ctrl_c_during_the_imports_ends_the_program_silently(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
     paths = [str(tmp_path), str(Path(__file__).parents[2] / "src")]
     process = await asyncio.create_subprocess_exec(
@@ -126,11 +126,11 @@ async def test_ctrl_c_while_the_program_loads_ends_it_without_a_word(tmp_path: P
     assert process.stdout is not None
     assert await process.stdout.readline() == b"loading\n"
     process.send_signal(signal.SIGINT)
-    _, said = await process.communicate()
-    assert (process.returncode, said) == (-signal.SIGINT, b"")
+    _, err = await process.communicate()
+    assert (process.returncode, err) == (-signal.SIGINT, b"")
 
 
-def test_without_a_key_a_url_and_the_local_extra_it_says_what_it_uses() -> None:
+def test_without_key_url_and_local_extra_the_demo_is_used_and_announced() -> None:
     hidden = "import sys; sys.modules['xllamacpp'] = None; from tollbridge.cli import main; main()"
     run = [sys.executable, "-c", hidden, "ask", "hello"]
     result = subprocess.run(run, capture_output=True, text=True, env=environment(), check=True)
@@ -139,15 +139,15 @@ def test_without_a_key_a_url_and_the_local_extra_it_says_what_it_uses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("logged", "said"),
+    ("message", "line"),
     [
         ("the turn could not be recorded.", "Note: The turn could not be recorded.\n"),
         ("a/b.db was damaged", "Note: a/b.db was damaged.\n"),
         ("two\nlines\x1b[31m", "Note: Two lines�[31m.\n"),
     ],
 )
-def test_what_the_parts_warn_of_is_a_sentence(
-    logged: str, said: str, capsys: pytest.CaptureFixture[str]
+def test_a_warning_is_printed_as_a_sentence(
+    message: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    WarningHandler().handle(logging.LogRecord("tollbridge", logging.WARNING, "", 0, logged, (), None))
-    assert capsys.readouterr().err == said
+    WarningHandler().handle(logging.LogRecord("tollbridge", logging.WARNING, "", 0, message, (), None))
+    assert capsys.readouterr().err == line

@@ -10,7 +10,7 @@ from tests.cli.driving import tollbridge
 from tollbridge.testing.server import Gateway
 
 
-async def test_models_are_a_table_for_people() -> None:
+async def test_models_are_shown_as_a_table() -> None:
     async with Gateway() as gateway:
         result = await tollbridge("models", env={"TOLLBRIDGE_BASE_URL": gateway.url})
     assert (result.code, result.err) == (0, "")
@@ -20,7 +20,7 @@ async def test_models_are_a_table_for_people() -> None:
     assert "embedding" not in result.out
 
 
-async def test_models_are_json_for_programs() -> None:
+async def test_models_are_printed_as_json_lines() -> None:
     async with Gateway() as gateway:
         result = await tollbridge("models", "--json", "--base-url", gateway.url)
     demo, *_ = [json.loads(line) for line in result.out.splitlines()]
@@ -39,7 +39,7 @@ async def test_models_are_json_for_programs() -> None:
     }
 
 
-async def test_a_gateway_that_fails_is_an_error_of_one_line() -> None:
+async def test_a_failing_gateway_is_reported_on_one_line() -> None:
     async with Gateway(api_key="k") as gateway:
         result = await tollbridge("models", "--base-url", gateway.url + "/nowhere")
     assert result.code == 1
@@ -83,7 +83,7 @@ async def test_the_settings_choose_and_order_the_models(tmp_path: Path) -> None:
     assert asked.code == 0  # with the favourite, as nobody named a model
 
 
-async def test_why_nothing_is_shown_is_told(tmp_path: Path) -> None:
+async def test_an_empty_list_is_explained(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     async with Gateway() as gateway:
         env = {"TOLLBRIDGE_CONFIG": str(path), "TOLLBRIDGE_BASE_URL": gateway.url}
@@ -97,7 +97,7 @@ async def test_why_nothing_is_shown_is_told(tmp_path: Path) -> None:
     assert every.err == "There are no such models. The gateway has 3.\n"
 
 
-async def test_what_the_settings_say_a_model_can_do_is_shown(tmp_path: Path) -> None:
+async def test_capabilities_from_the_settings_are_shown(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("[models.demo]\ncapabilities = { images = false, files = false, reasoning = true }\n")
     async with Gateway() as gateway:
@@ -127,10 +127,10 @@ async def test_two_accounts_at_one_gateway_see_their_own_models(tmp_path: Path) 
         found = [await tollbridge("models", "--json", "--account", name, env=env) for name in (*names, "one")]
     finally:
         await runner.cleanup()
-    assert [json.loads(each.out)["id"] for each in found] == ["only/tk-1", "only/tk-2", "only/tk-1"]
+    assert [json.loads(result.out)["id"] for result in found] == ["only/tk-1", "only/tk-2", "only/tk-1"]
 
 
-async def test_a_gateway_that_is_gone_leaves_its_list(tmp_path: Path) -> None:
+async def test_the_cached_list_is_shown_if_the_gateway_is_unreachable(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path)}
     async with Gateway() as gateway:
         assert await ids(gateway, **env) == ["demo", "plain"]
@@ -141,7 +141,7 @@ async def test_a_gateway_that_is_gone_leaves_its_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("price", ["much", "-1", "nan", "inf"])
-async def test_a_price_that_is_none_is_told(price: str) -> None:
+async def test_an_invalid_price_is_reported(price: str) -> None:
     result = await tollbridge("models", f"--max-price={price}")
     assert result.code == 2
     assert "is not an amount of dollars" in result.err

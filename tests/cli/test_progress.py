@@ -13,7 +13,7 @@ class Tty(io.StringIO):
         return True
 
 
-def test_a_person_sees_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_a_bar_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Tty()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
@@ -24,14 +24,14 @@ def test_a_person_sees_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "92.9/92.9 MB" in terminal.getvalue()
 
 
-def test_a_log_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_one_line_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with FetchBar() as progress:
         progress(0, 92_871_040)
         progress(50_000_000, 92_871_040)
     assert capsys.readouterr().err == "Fetching a small model (93 MB, once)…\n"
 
 
-def test_nothing_is_said_where_nothing_is_fetched(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_download_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with FetchBar():
         pass
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""The README, done as a reader would do it: with the embedded gateway in the place of a real one."""
+"""Run the commands and programs of the README, with the embedded gateway instead of a real one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-# What real models and places are replaced by.
+# The models and URLs that are replaced by those of the embedded gateway.
 MODELS = ("anthropic/claude-sonnet-4.5", "openai/gpt-5.4")
-PLACES = ("https://ai-gateway.vercel.sh/v1", "http://127.0.0.1:8080/v1")
+URLS = ("https://ai-gateway.vercel.sh/v1", "http://127.0.0.1:8080/v1")
 DEMO = "tollbridge/demo"
 
 
 class Shown(NamedTuple):
-    """A command of the README, and what it says the command prints; `…` is anything."""
+    """A command of the README and the output shown after it; `…` matches anything."""
 
     command: str
     output: list[str]
@@ -48,15 +48,15 @@ def commands() -> Iterator[Shown]:
 
 
 def with_demo(text: str, url: str) -> str:
-    for place in PLACES:
-        text = text.replace(place, url)
+    for real in URLS:
+        text = text.replace(real, url)
     for model in MODELS:
         text = text.replace(model, DEMO)
     return text
 
 
 def is_as_shown(printed: str, shown: list[str]) -> bool:
-    """A line of `…` alone is any lines, none too."""
+    """Return whether the output matches. A line that is only `…` matches any number of lines."""
     lines = "".join(r"(.*\n)*" if line == "…" else _line(line) for line in shown)
     return re.fullmatch(lines + r"\n*", printed) is not None
 
@@ -67,7 +67,7 @@ def _line(line: str) -> str:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A place to do it in: with the command on the path, and the files that are spoken of."""
+    """A directory with the command and the files that the README mentions."""
     program = tmp_path / "bin" / "tollbridge"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tollbridge "$@"\n')
@@ -103,7 +103,7 @@ async def run(command: str, home: Path, env: dict[str, str]) -> tuple[int | None
 
 
 async def first_line(command: str, home: Path, env: dict[str, str]) -> str:
-    """Of a server, which is stopped then."""
+    """Start a server, return the first line of its output, and stop it."""
     process = await asyncio.create_subprocess_exec(
         *("sh", "-c", f"exec {command}"), cwd=home, env=env, stdout=asyncio.subprocess.PIPE
     )
@@ -116,29 +116,29 @@ async def first_line(command: str, home: Path, env: dict[str, str]) -> str:
         await process.communicate()
 
 
-async def test_every_command_works_and_prints_what_is_shown(home: Path) -> None:
-    done = 0
+async def test_every_command_works_and_prints_the_output_shown(home: Path) -> None:
+    count = 0
     async with Gateway() as gateway:
         env = variables(home, gateway.url)
         for command, output in commands():
-            asked = with_demo(command, gateway.url)
+            replaced = with_demo(command, gateway.url)
             shown = [with_demo(line, gateway.url) for line in output]
-            if command.startswith("tollbridge count"):  # that asks nobody
-                asked, shown = command, output
+            if command.startswith("tollbridge count"):  # it sends no request
+                replaced, shown = command, output
             if command.startswith("tollbridge gateway"):
-                asked = asked.replace("4010", "0")
-                printed = re.sub(r":\d+/", ":4010/", await first_line(asked, home, env))
+                replaced = replaced.replace("4010", "0")
+                printed = re.sub(r":\d+/", ":4010/", await first_line(replaced, home, env))
             else:
-                code, printed, err = await run(asked, home, env)
+                code, printed, err = await run(replaced, home, env)
                 assert code == 0, (command, err)
             if shown:
                 assert is_as_shown(printed, shown), (command, printed)
-            done += 1
-    assert done >= 12
+            count += 1
+    assert count >= 12
 
 
 @pytest.mark.parametrize("program", blocks("python"))
-async def test_every_program_runs_as_it_stands(program: str, home: Path) -> None:
+async def test_every_python_program_runs_unchanged(program: str, home: Path) -> None:
     async with Gateway() as gateway:
         (home / "program.py").write_text(with_demo(program, gateway.url), encoding="utf-8")
         command = f'"{sys.executable}" -W error program.py'
@@ -147,31 +147,31 @@ async def test_every_program_runs_as_it_stands(program: str, home: Path) -> None
     assert ("print" not in program) or "Hello!" in out
 
 
-def test_every_command_of_the_program_is_told() -> None:
+def test_every_command_is_mentioned() -> None:
     for name in COMMANDS:
         assert re.search(rf"`tollbridge {name}\b|`, `{name}`|, `{name}`", README), name
 
 
-def test_what_make_is_asked_for_is_there() -> None:
+def test_every_make_target_exists() -> None:
     targets = set(re.findall(r"`make ([a-z]+)`|^\$ make ([a-z]+)", README, re.MULTILINE))
-    made = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    asked = {first or second for first, second in targets}
-    assert {"run", "test", "vscode", "vsix"} <= asked <= made
+    existing = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    mentioned = {first or second for first, second in targets}
+    assert {"run", "test", "vscode", "vsix"} <= mentioned <= existing
 
 
-def test_the_extras_to_install_are_there() -> None:
+def test_the_extras_exist() -> None:
     (extras,) = re.findall(r"pip install '\.\[([a-z,]+)\]'", README)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert set(extras.split(",")) <= set(project["optional-dependencies"])
 
 
 @pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_point_to_existing_files(page: Path) -> None:
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / link).exists(), link
 
 
-def test_a_line_of_dots_is_any_lines() -> None:
+def test_an_ellipsis_line_matches_any_lines() -> None:
     assert is_as_shown("a\nb\nc\nd\n", ["a", "…", "d"])
     assert is_as_shown("a\nd\n", ["a", "…", "d"])
     assert is_as_shown("3 tokens for m\n", ["… tokens for m"])

@@ -1,4 +1,4 @@
-"""Recording and replaying with the real program."""
+"""Record turns and replay them with the real program."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ async def recorded(folder: Path, *arguments: str, question: str = "think and cit
     return path
 
 
-async def test_a_turn_is_recorded_and_replays_the_same(tmp_path: Path) -> None:
+async def test_a_recorded_turn_replays_without_differences(tmp_path: Path) -> None:
     path = await recorded(tmp_path)
     result = await tollbridge("replay", "--diff", str(path))
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
     assert lines[0] == str(path)
-    assert [line.split()[2] for line in lines[2:5]] == ["asked", "sent", "answered"]
-    assert lines[-1].startswith("The same ")
+    assert [line.split()[2] for line in lines[2:5]] == ["request", "sent", "response"]
+    assert lines[-1].startswith("No differences (")
     assert KEY not in path.read_text()
 
 
-async def test_a_difference_is_shown_and_told_by_the_exit_code(tmp_path: Path) -> None:
+async def test_a_difference_is_shown_and_sets_the_exit_code(tmp_path: Path) -> None:
     path = await recorded(tmp_path, question="hello")
-    # Of the first word only: how many come at once is the network's choice.
+    # Only the first word is changed: the network decides how many words arrive together.
     path.write_text(path.read_text().replace('"text":"You', '"text":"They'))
     result = await tollbridge("replay", "--diff", str(path))
     assert result.code == 1
     assert "part 0" in result.out
     assert '  - {"type":"text","text":"They' in result.out
     assert '  + {"type":"text","text":"You' in result.out
-    assert (await tollbridge("replay", str(path))).code == 0  # nobody asked
+    assert (await tollbridge("replay", str(path))).code == 0  # without --diff
 
 
 async def test_a_difference_in_the_request_is_shown_too(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ async def test_a_difference_in_the_request_is_shown_too(tmp_path: Path) -> None:
     assert found["requests"] == [[{"place": "stream", "then": "false", "now": "true"}]]
 
 
-async def test_a_recording_is_json_for_programs(tmp_path: Path) -> None:
+async def test_json_output_of_a_recording(tmp_path: Path) -> None:
     path = await recorded(tmp_path, question="hello")
     found = json.loads((await tollbridge("replay", "--json", str(path))).out)
     assert (found["file"], found["same"], found["outcome"]) == (str(path), True, "completed")
@@ -64,38 +64,38 @@ async def test_a_recording_is_json_for_programs(tmp_path: Path) -> None:
     assert text == "You said “hello”. I was given 1 item and no system prompt, with no tools."
 
 
-async def test_content_can_be_left_out(tmp_path: Path) -> None:
+async def test_content_can_be_redacted(tmp_path: Path) -> None:
     path = await recorded(tmp_path, "--record-redact", question="Zanzibar")
     assert "Zanzibar" not in path.read_text()
     result = await tollbridge("replay", "--diff", str(path))
     assert result.code == 0
-    assert "content blotted out" in result.out
+    assert "content redacted" in result.out
     assert "xxx xxxx" in result.out
 
 
-async def test_a_chat_records_every_turn_where_the_settings_say_so(tmp_path: Path) -> None:
+async def test_a_chat_records_every_turn_if_the_settings_say_so(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    config.write_text(f'record = "{tmp_path / "tapes"}"\n')
+    config.write_text(f'record = "{tmp_path / "recordings"}"\n')
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
         env = {"TOLLBRIDGE_CONFIG": str(config)}
         await tollbridge("chat", *where, env=env, stdin=b"hello\nfault:failed\n")
-    paths = [str(path) for path in (tmp_path / "tapes").iterdir()]
+    paths = [str(path) for path in (tmp_path / "recordings").iterdir()]
     assert len(paths) == 2
     result = await tollbridge("replay", "--diff", *paths)
     assert result.code == 0
-    assert result.out.count("The same ") == 2
+    assert result.out.count("No differences (") == 2
 
 
-async def test_what_cannot_be_compared_or_read_is_told(tmp_path: Path) -> None:
+async def test_files_that_cannot_be_compared_or_read_are_reported(tmp_path: Path) -> None:
     plain = tmp_path / "plain.sse"
     plain.write_text("data: [DONE]\n\n")
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"line":"begun","at":0}\n')
     for arguments, words in (
-        (("--diff", str(plain)), "has nothing to compare with"),
+        (("--diff", str(plain)), "--diff needs a recording made with --record"),
         ((str(broken),), "line 1, is not of a recording"),
-        ((str(tmp_path),), "cannot be read"),
+        ((str(tmp_path),), "Cannot read"),
     ):
         result = await tollbridge("replay", *arguments)
         assert (result.code, result.out) == (1, "")
@@ -103,7 +103,7 @@ async def test_what_cannot_be_compared_or_read_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("body", "words"), [("{oops", "is not JSON: "), ("[]", "is not a JSON object.")])
-async def test_a_request_in_a_recording_that_is_none_is_told(tmp_path: Path, body: str, words: str) -> None:
+async def test_an_invalid_request_in_a_recording_is_reported(tmp_path: Path, body: str, words: str) -> None:
     path = await recorded(tmp_path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     (sent,) = (line for line in lines if "body" in line)
@@ -114,7 +114,7 @@ async def test_a_request_in_a_recording_that_is_none_is_told(tmp_path: Path, bod
     assert f"The recorded body of the request to {sent['url']} {words}" in result.err
 
 
-async def test_a_folder_that_cannot_be_made_costs_the_recording_and_not_the_answer() -> None:
+async def test_the_answer_is_complete_if_the_recording_folder_cannot_be_created() -> None:
     async with Gateway() as gateway:
         asked = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
         result = await tollbridge(*asked, "--record", "/dev/null/turns")
@@ -125,7 +125,7 @@ async def test_a_folder_that_cannot_be_made_costs_the_recording_and_not_the_answ
 
 @pytest.mark.parametrize("options", [(), ("--record-redact",)])
 @pytest.mark.parametrize("room", [0, 200, 1500])
-async def test_a_disk_that_is_full_costs_the_recording_and_not_the_answer(
+async def test_the_answer_is_complete_if_the_disk_is_full(
     tmp_path: Path, options: tuple[str, ...], room: int
 ) -> None:
     async with Gateway() as gateway:

@@ -7,7 +7,7 @@ from pathlib import Path
 import brotli  # type: ignore[import-untyped]
 import pytest
 
-from tollbridge.cli.replay import open_recording, read_headers, unpacked
+from tollbridge.cli.replay import decompress, open_recording, read_headers
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,13 @@ from tollbridge.cli.replay import open_recording, read_headers, unpacked
         ("", None, {}),
     ],
 )
-def test_the_last_replys_headers_count(text: str, status: int | None, headers: dict[str, str]) -> None:
+def test_the_headers_of_the_last_response_are_used(
+    text: str, status: int | None, headers: dict[str, str]
+) -> None:
     assert read_headers(text) == (status, headers)
 
 
-def test_headers_lie_beside_the_body_under_the_same_name(tmp_path: Path) -> None:
+def test_headers_are_read_from_the_file_with_the_same_name(tmp_path: Path) -> None:
     body = tmp_path / "a.b-stream.sse"
     body.write_bytes(b"data: 1\n\n")
     assert open_recording(body).status is None
@@ -50,7 +52,7 @@ def test_a_headers_file_is_not_its_own_headers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("packed", "encoding"),
+    ("body", "encoding"),
     [
         (gzip.compress(b"body" * 100, mtime=0), "gzip"),
         (gzip.compress(b"body" * 100, mtime=0), "GZIP"),
@@ -62,11 +64,11 @@ def test_a_headers_file_is_not_its_own_headers(tmp_path: Path) -> None:
         (b"body" * 100, ""),
     ],
 )
-def test_a_body_kept_as_it_travelled_is_unpacked(packed: bytes, encoding: str) -> None:
-    assert unpacked(packed, encoding) == b"body" * 100
+def test_a_compressed_body_is_decompressed(body: bytes, encoding: str) -> None:
+    assert decompress(body, encoding) == b"body" * 100
 
 
-def test_a_packed_body_that_was_cut_gives_what_can_be_had() -> None:
+def test_a_truncated_body_is_decompressed_as_far_as_possible() -> None:
     whole = bytes(range(256)) * 100
-    assert whole.startswith(unpacked(gzip.compress(whole)[:-20], "gzip")[:200])
-    assert len(unpacked(gzip.compress(whole)[:-20], "gzip")) > 0
+    assert whole.startswith(decompress(gzip.compress(whole)[:-20], "gzip")[:200])
+    assert len(decompress(gzip.compress(whole)[:-20], "gzip")) > 0

@@ -1,4 +1,4 @@
-"""`tollbridge replay` on what real servers sent. The expectations were read off the recordings by hand."""
+"""`tollbridge replay` with responses of real servers. The expected values were read from the recordings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_every_recording_gives_one_line_in_the_order_given() -> None:
         assert (line["ended"] in ("error", "cut")) == bool(line["errors"])
 
 
-async def test_what_real_servers_said() -> None:
+async def test_responses_of_real_servers() -> None:
     text, reasoning, calls, length, unsaid, count = await replayed(
         "litellm.text-stream.sse",
         "litellm.reasoning-stream.sse",
@@ -56,13 +56,13 @@ async def test_what_real_servers_said() -> None:
     ]
     assert (calls["text"], calls["finish_reason"]) == ("Checking. ", "tool-calls")
     assert (length["finish_reason"], length["ended"]) == ("length", "incomplete")
-    # llama.cpp says "completed" for an answer that was cut at its limit, and we do not know better.
+    # llama.cpp reports "completed" for an answer that reached its limit; nothing else shows it.
     assert (unsaid["finish_reason"], unsaid["ended"]) == ("stop", "finish")
     assert unsaid["usage"] == {"input": 35, "output": 16, "total": 51, "cached": 24, "reasoning": None}
     assert (count["usage"]["input"], count["usage"]["output"]) == (32, None)
 
 
-async def test_how_real_servers_failed() -> None:
+async def test_failures_of_real_servers() -> None:
     dropped, limited, long, plain = await replayed(
         "litellm.middrop-stream.sse",
         "litellm.err429-stream.sse",
@@ -83,14 +83,14 @@ async def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Pat
     assert result.code == 1
     assert [json.loads(line)["file"] for line in result.out.splitlines()] == [good, good]
     first, second, third = result.err.splitlines()
-    assert (
-        first == f"Error: {missing} cannot be read: No such file or directory. Give the path of a recording."
+    assert first == (
+        f"Error: Cannot read {missing}: No such file or directory. Specify the path of a recording."
     )
-    assert second.startswith(f"Error: {tmp_path} cannot be read: Is a directory.")
-    assert third.startswith("Error: / cannot be read: Is a directory.")
+    assert second.startswith(f"Error: Cannot read {tmp_path}: Is a directory.")
+    assert third.startswith("Error: Cannot read /: Is a directory.")
 
 
-async def test_an_empty_file_is_a_stream_that_was_cut(tmp_path: Path) -> None:
+async def test_an_empty_file_is_a_truncated_stream(tmp_path: Path) -> None:
     (tmp_path / "empty.sse").touch()
     result = await tollbridge("replay", "--json", str(tmp_path / "empty.sse"))
     assert result.code == 0
@@ -98,7 +98,7 @@ async def test_an_empty_file_is_a_stream_that_was_cut(tmp_path: Path) -> None:
     assert (line["ended"], line["text"]) == ("cut", "")
 
 
-async def test_for_people_it_is_a_summary(tmp_path: Path) -> None:
+async def test_without_json_a_summary_is_printed(tmp_path: Path) -> None:
     odd = tmp_path / "odd.json"
     odd.write_text('{"error": {"message": "\\u001b[31mno [bold]markup[/bold]", "code": "server_error"}}')
     result = await tollbridge("replay", str(RECORDINGS / "litellm.parallel-stream.sse"), str(odd))
@@ -111,7 +111,7 @@ async def test_for_people_it_is_a_summary(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--protocol", "smtp", "x.sse"), ("--nope", "x.sse")])
-async def test_bad_usage_is_told_with_exit_code_2(arguments: tuple[str, ...]) -> None:
+async def test_bad_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     result = await tollbridge("replay", *arguments)
     assert (result.code, result.out) == (2, "")
     assert "Error: " in result.err

@@ -1,4 +1,4 @@
-"""`tollbridge replay --json` over every recorded AI SDK stream, which it recognises by itself."""
+"""`tollbridge replay --json` for every recorded AI SDK stream; it detects the protocol."""
 
 from __future__ import annotations
 
@@ -41,17 +41,21 @@ def test_every_recording_is_replayed(replays: dict[str, dict[str, Any]]) -> None
 
 
 @pytest.mark.parametrize("path", EXPECTED, ids=lambda path: "/".join(Path(path).parts[-2:]))
-def test_it_comes_out_as_the_scenario_means_it(replays: dict[str, dict[str, Any]], path: str) -> None:
-    found, meant = replays[path], EXPECTED[path]
-    assert found["text"] == meant["text"]
-    assert found["reasoning"] == meant["reasoning"]
-    assert (found["finish_reason"], found["ended"]) == (meant["finishReason"], meant["ended"])
-    calls = [(call["call_id"], call["name"], call["input"]) for call in found["tool_calls"]]
-    pending = [(one["id"], one["name"], one["parsed"]) for one in meant.get("pendingToolInputs", ())]
-    finals = [(call["id"], call["name"], call["input"]) for call in meant["toolCalls"]]
-    assert calls == finals + [one for one in pending if one[2] is not None]
-    assert [file["sha256"] for file in found["files"]] == [file.get("sha256") for file in meant["files"]]
-    assert [source["id"] for source in found["sources"]] == [source["id"] for source in meant["sources"]]
-    assert [one["value"] for one in found["data"]] == [one.get("data", one) for one in meant["data"]]
-    total = (meant["usage"] or {}).get("total") if not path.endswith(".sse") else None
-    assert (found["usage"] and {name: found["usage"][name] for name in ("input", "output", "total")}) == total
+def test_the_summary_matches_the_scenario(replays: dict[str, dict[str, Any]], path: str) -> None:
+    summary, expected = replays[path], EXPECTED[path]
+    assert summary["text"] == expected["text"]
+    assert summary["reasoning"] == expected["reasoning"]
+    assert (summary["finish_reason"], summary["ended"]) == (expected["finishReason"], expected["ended"])
+    calls = [(call["call_id"], call["name"], call["input"]) for call in summary["tool_calls"]]
+    pending = [(item["id"], item["name"], item["parsed"]) for item in expected.get("pendingToolInputs", ())]
+    finals = [(call["id"], call["name"], call["input"]) for call in expected["toolCalls"]]
+    assert calls == finals + [item for item in pending if item[2] is not None]
+    assert [file["sha256"] for file in summary["files"]] == [file.get("sha256") for file in expected["files"]]
+    assert [source["id"] for source in summary["sources"]] == [source["id"] for source in expected["sources"]]
+    assert [item["value"] for item in summary["data"]] == [
+        item.get("data", item) for item in expected["data"]
+    ]
+    total = (expected["usage"] or {}).get("total") if not path.endswith(".sse") else None
+    assert (
+        summary["usage"] and {name: summary["usage"][name] for name in ("input", "output", "total")}
+    ) == total

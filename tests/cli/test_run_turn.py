@@ -38,7 +38,7 @@ from tollbridge.types.messages import ChatRequest, Message
         (ReasoningEnded(), "", ""),
         (Corrected("Hi", 2), "", ""),
         (ToolCall("c", "f", {"a": 1}), "", '→ f {"a": 1}\n'),
-        (ToolCall("c", "f", "x", offered=False), "", '→ f "x" (not for us to run)\n'),
+        (ToolCall("c", "f", "x", offered=False), "", '→ f "x" (run by the provider)\n'),
         (File("image/png", b"1234"), "", "[image/png, 4 bytes]\n"),
         (File("image/png", url="https://a/b"), "", "[image/png, https://a/b]\n"),
         (Source("url", url="https://a/", title="A"), "", "[source: A, https://a/]\n"),
@@ -56,15 +56,15 @@ from tollbridge.types.messages import ChatRequest, Message
     ],
 )
 def test_how_each_event_is_shown(event: Event, out: str, side: str) -> None:
-    text, beside = io.StringIO(), io.StringIO()
-    screen = Screen(text, beside)
+    text, side_output = io.StringIO(), io.StringIO()
+    screen = Screen(text, side_output)
     show(event, screen)
     screen.end()
-    assert (text.getvalue(), beside.getvalue()) == (out, side)
+    assert (text.getvalue(), side_output.getvalue()) == (out, side)
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-async def test_what_is_known_of_a_model_is_read_once_a_turn(
+async def test_model_facts_are_read_once_per_turn(
     recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path / "lists"))
@@ -80,7 +80,7 @@ async def test_what_is_known_of_a_model_is_read_once_a_turn(
         return load_profile(base_url, *rest)
 
     async with Gateway() as gateway:
-        where = ConnectionOptions(gateway.url, record=str(tmp_path / "tapes") if recorded else None)
+        where = ConnectionOptions(gateway.url, record=str(tmp_path / "recordings") if recorded else None)
         async with connect(where) as before:
             await before.list_models()
         monkeypatch.setattr("tollbridge.catalog.models.CatalogCache", Watched)
@@ -89,7 +89,7 @@ async def test_what_is_known_of_a_model_is_read_once_a_turn(
             listener = TurnRunner(connection)
             await listener.run(ChatRequest(model="tollbridge/plain", messages=(Message("user", "Hi"),)))
     assert listener.error is None
-    assert len(list((tmp_path / "tapes").glob("*"))) == recorded
+    assert len(list((tmp_path / "recordings").glob("*"))) == recorded
     assert (lists, profiles) == ([gateway.url], [gateway.url])
 
 
@@ -97,8 +97,11 @@ async def test_what_is_known_of_a_model_is_read_once_a_turn(
     ("where_all", "last"),
     [("", "[and 2 changes more]"), ("; --json has them all", "[and 2 changes more; --json has them all]")],
 )
-def test_of_many_changes_the_first_are_told(where_all: str, last: str) -> None:
-    beside = io.StringIO()
+def test_only_the_first_changes_are_printed(where_all: str, last: str) -> None:
+    side_output = io.StringIO()
     changes = [f"change {number}" for number in range(MOST_CHANGES + 2)]
-    show_changes(changes, Screen(io.StringIO(), beside), where_all)
-    assert beside.getvalue().splitlines() == [*(f"[{each}]" for each in changes[:MOST_CHANGES]), last]
+    show_changes(changes, Screen(io.StringIO(), side_output), where_all)
+    assert side_output.getvalue().splitlines() == [
+        *(f"[{change}]" for change in changes[:MOST_CHANGES]),
+        last,
+    ]

@@ -12,7 +12,7 @@ class Tty(io.StringIO):
         return True
 
 
-def test_text_that_is_piped_is_not_touched() -> None:
+def test_piped_text_is_not_changed() -> None:
     out, side = io.StringIO(), io.StringIO()
     screen = Screen(out, side)
     screen.text("\x1b[31mred\r\n" + "word " * 50)
@@ -29,7 +29,7 @@ def test_a_models_escape_sequences_do_not_reach_a_terminal() -> None:
     assert out.getvalue() == "\ufffd]0;title\ufffd \ufffd31m\nfine\t👩‍👧 text\n"
 
 
-def test_thinking_is_dim_and_apart_from_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reasoning_is_dimmed_and_separate_from_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     terminal = Tty()
@@ -46,9 +46,9 @@ def test_thinking_is_dim_and_apart_from_the_text(monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_a_call_is_shown_on_one_line_and_not_too_long() -> None:
+def test_a_call_is_printed_on_one_truncated_line() -> None:
     side = io.StringIO()
     Screen(io.StringIO(), side).call("write\nfile", {"text": "x" * 10_000}, offered=False)
     assert len(side.getvalue()) < 500
     assert side.getvalue().startswith('→ write file {"text": "xxx')
-    assert side.getvalue().endswith("… (not for us to run)\n")
+    assert side.getvalue().endswith("… (run by the provider)\n")

@@ -46,7 +46,7 @@ async def test_the_gateway_serves_until_ctrl_c() -> None:
         assert await process.wait() == 0
 
 
-async def test_clients_that_leave_in_the_middle_are_nothing_to_report() -> None:
+async def test_nothing_is_logged_when_clients_disconnect_early() -> None:
     body = {"model": "tollbridge/demo", "input": "long 60000", "stream": True}
     async with serving("gateway") as (process, url), aiohttp.ClientSession() as session:
         for _ in range(3):
@@ -56,8 +56,8 @@ async def test_clients_that_leave_in_the_middle_are_nothing_to_report() -> None:
         async with session.get(f"{url}/models") as reply:
             assert reply.status == 200
         process.send_signal(signal.SIGINT)
-        _, said = await process.communicate()
-    assert said.endswith(b"Ctrl-C stops it.\n"), said.decode()
+        _, err = await process.communicate()
+    assert err.endswith(b"Press Ctrl-C to stop.\n"), err.decode()
 
 
 async def test_help_lists_the_scenarios() -> None:
@@ -70,20 +70,20 @@ async def test_help_lists_the_scenarios() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("gateway", "--scenario", "raet-limit"), "Did you mean rate-limit?"),
-        (("gateway", "--scenario", "\x1b[31m"), "there is no scenario '\\x1b[31m'"),
+        (("gateway", "--scenario", "raet-limit"), "Did you mean 'rate-limit'?"),
+        (("gateway", "--scenario", "\x1b[31m"), "unknown scenario '\\x1b[31m'"),
         (("gateway", "--port", "70000"), "70000 is not in the range"),
         (("local", "--port", "-1"), "-1 is not in the range"),
         (("local", "--context", "10"), "10 is not in the range"),
     ],
 )
-async def test_bad_usage_is_told_with_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
+async def test_bad_usage_exits_with_2(arguments: tuple[str, ...], words: str) -> None:
     result = await tollbridge(*arguments)
     assert (result.code, result.out) == (2, "")
     assert words in " ".join(result.err.split())
 
 
-async def test_a_taken_port_is_told() -> None:
+async def test_a_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = await tollbridge("gateway", "--port", str(port))
@@ -92,7 +92,7 @@ async def test_a_taken_port_is_told() -> None:
     assert "Choose another port" in result.err
 
 
-async def test_a_model_that_is_not_one_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_model_is_reported(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_text("not a model")
     result = await tollbridge("local", "--model", str(tmp_path / "model.gguf"))
     assert result.code == 1
@@ -108,28 +108,28 @@ async def test_the_local_model_serves_until_ctrl_c_and_is_quiet() -> None:
         assert asked.out.strip()
         (server,) = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGINT)
-        _, said = await process.communicate()
+        _, err = await process.communicate()
         assert process.returncode == 0
         assert not server.is_running()
-        assert b"llama_" not in said
-        assert said.endswith(b"Ctrl-C stops it.\nStopped.\n")
+        assert b"llama_" not in err
+        assert err.endswith(b"Press Ctrl-C to stop.\nStopped.\n")
 
 
 @pytest.mark.slow
-async def test_a_local_model_that_dies_is_told() -> None:
+async def test_a_local_model_that_dies_is_reported() -> None:
     async with serving("local", "--context", "512") as (process, _):
         (server,) = psutil.Process(process.pid).children()
         server.kill()
-        _, said = await process.communicate()
+        _, err = await process.communicate()
         assert process.returncode == 1
-        assert b"Error: The local model stopped unexpectedly (exit code -9)." in said
+        assert b"Error: The local model stopped unexpectedly (exit code -9)." in err
 
 
-async def test_a_strict_gateway_says_where_a_request_is_wrong() -> None:
+async def test_a_strict_gateway_names_the_invalid_field() -> None:
     body = {
         "model": "tollbridge/demo",
         "input": [{"role": "user", "content": "hi"}],
-    }  # no type: others let it pass
+    }  # without a type, which is accepted unless --strict
     async with (
         serving("gateway", "--strict") as (_, url),
         aiohttp.ClientSession() as session,

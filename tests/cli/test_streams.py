@@ -1,4 +1,4 @@
-"""Standard streams that are full or closed: a sentence and an exit code, and nothing is lost quietly."""
+"""Standard streams that are full or closed: lost output is reported, with an exit code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tollbridge.testing.server import Gateway
 RECORDING = Path(__file__).parent.parent / "recordings" / "openresponses" / "litellm.parallel-stream.sse"
 FULL = Path("/dev/full")
 full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
-NO_SPACE = "Error: Standard output cannot be written: No space left on device. The rest of it is lost.\n"
+NO_SPACE = (
+    "Error: Cannot write to standard output: No space left on device. The remaining output was discarded.\n"
+)
 
 
 class Run(NamedTuple):
@@ -49,12 +51,12 @@ async def in_shell(redirection: str, *arguments: str, unbuffered: str = "") -> R
         ("gateway",),
     ],
 )
-async def test_a_full_disk_is_told_as_such(arguments: tuple[str, ...], unbuffered: str) -> None:
+async def test_a_full_disk_is_reported(arguments: tuple[str, ...], unbuffered: str) -> None:
     assert await in_shell(">/dev/full", *arguments, unbuffered=unbuffered) == (1, "", NO_SPACE)
 
 
 @full
-async def test_an_answer_that_cannot_be_written_is_no_mistake_of_ours() -> None:
+async def test_an_answer_that_cannot_be_written_is_not_an_internal_error() -> None:
     async with Gateway() as gateway:
         asked = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
         assert await in_shell(">/dev/full", *asked) == (1, "", NO_SPACE)
@@ -62,7 +64,7 @@ async def test_an_answer_that_cannot_be_written_is_no_mistake_of_ours() -> None:
 
 @full
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
-async def test_notes_that_cannot_be_written_do_not_cost_the_answer(redirection: str) -> None:
+async def test_notes_that_cannot_be_written_do_not_affect_the_answer(redirection: str) -> None:
     async with Gateway() as gateway:
         asked = ("ask", "hi", "--base-url", gateway.url, "--model", "tollbridge/demo")
         run = await in_shell(redirection, *asked)
@@ -70,25 +72,25 @@ async def test_notes_that_cannot_be_written_do_not_cost_the_answer(redirection: 
     assert run.out.startswith("You said “hi”.")
 
 
-async def test_a_reader_that_has_seen_enough_is_not_taken_for_a_recording_that_cannot_be_read() -> None:
+async def test_a_closed_pipe_is_not_reported_as_an_unreadable_recording() -> None:
     files = [str(RECORDING)] * 2000
     run = await in_shell("| head -n 1", "replay", "--json", *files)
     assert (run.code, run.err) == (0, "")
     assert run.out.count("\n") == 1
 
 
-async def test_a_closed_output_is_told() -> None:
+async def test_a_closed_output_is_reported() -> None:
     run = await in_shell(">&-", "config")
     assert run.code == 1
-    assert run.err.startswith("Error: Standard output cannot be written: ")
+    assert run.err.startswith("Error: Cannot write to standard output: ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"), [(("ask", "-"), 2), (("chat",), 0), (("count", "-m", "m", "-"), 0)]
 )
-async def test_a_closed_input_is_an_empty_one(arguments: tuple[str, ...], code: int) -> None:
+async def test_a_closed_input_is_read_as_empty(arguments: tuple[str, ...], code: int) -> None:
     async with Gateway() as gateway:
         where = () if "count" in arguments else ("--base-url", gateway.url, "--model", "tollbridge/demo")
         run = await in_shell("<&-", *arguments, *where)
     assert run.code == code
-    assert "Something is wrong" not in run.err
+    assert "Internal error" not in run.err

@@ -22,7 +22,7 @@ from tollbridge.types.events import (
 from tollbridge.types.usage import Usage
 
 
-def test_a_whole_turn_is_folded_in_order() -> None:
+def test_the_events_of_a_turn_are_combined_in_order() -> None:
     events: list[Event] = [
         ReasoningDelta("Let me "),
         ReasoningDelta("think."),
@@ -78,7 +78,7 @@ def test_how_a_turn_ended(events: list[Event], ended: str, reason: str | None) -
     assert (summary.ended, summary.finish_reason) == (ended, reason)
 
 
-def test_what_was_said_before_a_failure_is_kept_with_its_usage() -> None:
+def test_text_and_usage_before_a_failure_are_kept() -> None:
     error = RateLimited("slow down")
     error.usage = Usage(input_tokens=5)
     summary = summarise([TextDelta("Hi"), Failed(error)])
@@ -89,7 +89,7 @@ def test_what_was_said_before_a_failure_is_kept_with_its_usage() -> None:
 
 
 @pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 0, 0)])
-def test_usage_that_nobody_measured_is_null_and_not_zero(usage: Usage | None) -> None:
+def test_unknown_usage_is_null_and_not_zero(usage: Usage | None) -> None:
     assert summarise([Finished("stop", usage=usage)]).usage is None
 
 
@@ -105,7 +105,7 @@ def test_usage_that_nobody_measured_is_null_and_not_zero(usage: Usage | None) ->
         (10**400, 10**400),
     ],
 )
-def test_json_that_every_reader_takes(value: Any, read_back: Any) -> None:
+def test_json_is_valid_for_every_parser(value: Any, read_back: Any) -> None:
     line = to_json(value)
     assert json.loads(line.encode()) == read_back
     assert "\n" not in line

@@ -1,4 +1,4 @@
-"""Tables at the widths people have."""
+"""Tables at common terminal widths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.driving import tollbridge
 
-from tollbridge.cli.tables import Column, fitting
+from tollbridge.cli.tables import Column, fit_columns
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageTable
 from tollbridge.testing.server import Gateway
@@ -18,26 +18,26 @@ NAME, WINDOW, PRICE = Column("name", least=6), Column("window"), Column("price",
 
 
 @pytest.mark.parametrize(
-    ("room", "shown"),
+    ("width", "shown"),
     [
         (40, {0: 10, 1: 6, 2: 5}),
-        (25, {0: 10, 1: 6, 2: 5}),  # exactly
-        (24, {0: 9, 1: 6, 2: 5}),  # folded
-        (20, {0: 10, 1: 6}),  # the price has left, and its room is the name's
+        (25, {0: 10, 1: 6, 2: 5}),  # fits exactly
+        (24, {0: 9, 1: 6, 2: 5}),  # the name is wrapped
+        (20, {0: 10, 1: 6}),  # the price is dropped, and the name uses its width
         (14, {0: 6, 1: 6}),
-        (13, {0: 5, 1: 6}),  # too narrow for the table: folded as far as it takes
+        (13, {0: 5, 1: 6}),  # too narrow for the table: the name is wrapped as far as necessary
         (1, {0: 1, 1: 6}),
     ],
 )
-def test_what_says_least_leaves_first(room: int, shown: dict[int, int]) -> None:
-    assert fitting((NAME, WINDOW, PRICE), (10, 6, 5), room) == shown
+def test_the_least_important_columns_are_dropped_first(width: int, shown: dict[int, int]) -> None:
+    assert fit_columns((NAME, WINDOW, PRICE), (10, 6, 5), width) == shown
 
 
-def test_a_column_in_which_nothing_is_said_is_not_shown() -> None:
-    assert fitting((NAME, WINDOW, PRICE), (10, 0, 5), 80) == {0: 10, 2: 5}
+def test_an_empty_column_is_not_shown() -> None:
+    assert fit_columns((NAME, WINDOW, PRICE), (10, 0, 5), 80) == {0: 10, 2: 5}
 
 
-def much_used(folder: Path) -> None:
+def fill_usage(folder: Path) -> None:
     table = UsageTable(Database(folder / "tollbridge.db"))
     for model in ("anthropic/claude-sonnet-4.5", "openai/gpt-5.4"):
         ticket = table.begin(model, "", "u", time.time())
@@ -47,18 +47,20 @@ def much_used(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 100, 120])
-async def test_usage_fits_the_terminal_with_every_word_whole(columns: int, tmp_path: Path) -> None:
-    much_used(tmp_path)
+async def test_usage_fits_the_terminal_without_split_words(columns: int, tmp_path: Path) -> None:
+    fill_usage(tmp_path)
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "COLUMNS": str(columns)}
     header, *lines = (await tollbridge("usage", env=env)).out.splitlines()
     assert max(map(len, [header, *lines[:-1]])) <= columns
     assert {"day", "model", "in", "out"} <= set(header.split())
-    assert set(header.split()) <= set("day model requests unfinished in cached out first tokens".split())
+    assert set(header.split()) <= set(
+        "day model requests not completed in cached out first token tokens".split()
+    )
     table = "\n".join(lines)
     assert table.count("12,345,678") == 2
     if columns >= 80:
         assert "anthropic/claude-sonnet-4.5" in table
-    assert lines[-1].startswith("In all 3 requests (1 failed), 24,938,268 tokens")
+    assert lines[-1].startswith("Total: 3 requests (1 failed), 24,938,268 tokens")
     assert ("█" in table) == (columns >= 120)
 
 
@@ -76,7 +78,7 @@ async def test_models_and_settings_fit_the_terminal(columns: int, tmp_path: Path
         assert "https://ai-gateway.vercel.sh/v1" in settings
 
 
-async def test_for_a_program_nothing_is_folded(tmp_path: Path) -> None:
+async def test_without_a_terminal_nothing_is_wrapped(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path), "COLUMNS": ""}
     async with Gateway() as gateway:
         listed = (await tollbridge("models", "--base-url", gateway.url, env=env)).out

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.cli.driving import tollbridge
 
-from tollbridge.cli.usage import add_up
+from tollbridge.cli.usage import group_usage
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing.server import Gateway
@@ -39,7 +39,7 @@ def prices(row: UsageRow) -> Prices | None:
 
 
 def test_requests_are_added_up_by_day_and_model() -> None:
-    sums = add_up(
+    entries = group_usage(
         [
             row(usage=Usage(10, 5, 15, 4, 1)),
             row(usage=Usage(20, 5, 25)),
@@ -49,19 +49,19 @@ def test_requests_are_added_up_by_day_and_model() -> None:
         ],
         prices,
     )
-    assert [(one.day, one.model, one.requests) for one in sums] == [
+    assert [(entry.day, entry.model, entry.requests) for entry in entries] == [
         ("2026-11-16", "big", 1),
         ("2026-11-16", "m", 3),
         ("2026-11-15", "m", 1),
     ]
-    assert sums[1].usage == Usage(30, 10, 40, 4, 1)
-    assert sums[1].outcomes == {"completed": 2, "failed": 1}
-    assert sums[0].cost is None
+    assert entries[1].usage == Usage(30, 10, 40, 4, 1)
+    assert entries[1].outcomes == {"completed": 2, "failed": 1}
+    assert entries[0].cost is None
     # 6 fresh, 4 cached and 5 out; then 20 and 5.
-    assert sums[1].cost == Decimal("0.0000264") + Decimal("0.00004")
+    assert entries[1].cost == Decimal("0.0000264") + Decimal("0.00004")
 
 
-async def test_what_was_asked_is_shown_with_its_cost(tmp_path: Path) -> None:
+async def test_usage_is_shown_with_its_cost(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path), "COLUMNS": "140"}
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
@@ -76,18 +76,20 @@ async def test_what_was_asked_is_shown_with_its_cost(tmp_path: Path) -> None:
         "day",
         "model",
         "requests",
-        "unfinished",
+        "not",
+        "completed",
         "in",
         "cached",
         "out",
         "first",
+        "token",
         "cost",
         "$",
         "tokens",
     ]
     assert line.split()[:5] == [time.strftime("%Y-%m-%d"), "tollbridge/demo", "4", "1", "failed"]
     assert line.rstrip().endswith("█")
-    assert total.startswith("In all 4 requests (1 failed), ")
+    assert total.startswith("Total: 4 requests (1 failed), ")
     (found,) = map(json.loads, (await tollbridge("usage", "--json", "--days", "1", env=env)).out.splitlines())
     assert found["outcomes"] == {"completed": 3, "failed": 1}
     tokens = found["usage"]
@@ -96,7 +98,7 @@ async def test_what_was_asked_is_shown_with_its_cost(tmp_path: Path) -> None:
     assert Decimal(found["cost"]) == cost + tokens["output_tokens"] * Decimal("0.000004")
 
 
-async def test_days_bound_what_is_shown(tmp_path: Path) -> None:
+async def test_days_limits_the_days_shown(tmp_path: Path) -> None:
     table = UsageTable(Database(tmp_path / "tollbridge.db"))
     for days in (0, 1, 5):
         table.end(
@@ -108,14 +110,14 @@ async def test_days_bound_what_is_shown(tmp_path: Path) -> None:
     assert [json.loads(line)["model"] for line in lines] == ["m0", "m1"]
 
 
-async def test_nothing_used_is_said(tmp_path: Path) -> None:
+async def test_no_usage_is_reported(tmp_path: Path) -> None:
     result = await tollbridge("usage", env={"TOLLBRIDGE_DATA_DIR": str(tmp_path / "none")})
     assert (result.code, result.out) == (0, "")
-    assert result.err == "Nothing was used in the last 7 days.\n"
+    assert result.err == "No usage in the last 7 days.\n"
     assert not (tmp_path / "none").exists()
 
 
-async def test_a_store_that_cannot_be_used_is_no_matter_of_the_gateway(tmp_path: Path) -> None:
+async def test_an_unusable_database_is_not_reported_as_a_gateway_error(tmp_path: Path) -> None:
     (tmp_path / "tollbridge.db").mkdir()
     result = await tollbridge("usage", env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)})
     assert (result.code, result.out) == (1, "")

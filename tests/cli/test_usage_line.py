@@ -23,17 +23,17 @@ QUICK = Timing(first_token=0.25, total=1.25)
             QUICK,
             "31 in (0 cached) · 11 out · first token 250 ms · 10 tokens/s",
         ),
-        (Usage(total_tokens=42), QUICK, "42 tokens · first token 250 ms · in all 1.2 s"),
-        (None, QUICK, "first token 250 ms · in all 1.2 s"),
-        (Usage(0, 0, 0), QUICK, "first token 250 ms · in all 1.2 s"),
-        (Usage(5, 1), QUICK, "5 in · 1 out · first token 250 ms · in all 1.2 s"),
+        (Usage(total_tokens=42), QUICK, "42 tokens · first token 250 ms · total 1.2 s"),
+        (None, QUICK, "first token 250 ms · total 1.2 s"),
+        (Usage(0, 0, 0), QUICK, "first token 250 ms · total 1.2 s"),
+        (Usage(5, 1), QUICK, "5 in · 1 out · first token 250 ms · total 1.2 s"),
         (
             Usage(5, 20),
             Timing(first_token=2.0, total=2.01),
-            "5 in · 20 out · first token 2.0 s · in all 2.0 s",
+            "5 in · 20 out · first token 2.0 s · total 2.0 s",
         ),
-        (None, Timing(first_token=None, total=0.5), "in all 500 ms"),
+        (None, Timing(first_token=None, total=0.5), "total 500 ms"),
     ],
 )
-def test_the_toll_leaves_out_what_is_not_known(usage: Usage | None, timing: Timing, line: str) -> None:
+def test_unknown_values_are_omitted(usage: Usage | None, timing: Timing, line: str) -> None:
     assert usage_line(usage, timing) == line

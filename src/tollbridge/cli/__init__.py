@@ -1,4 +1,4 @@
-"""The program a person starts. Each command lives in its own module and is loaded when it is used."""
+"""The `tollbridge` command. Each subcommand is in its own module, which is imported when it is used."""
 
 from __future__ import annotations
 
@@ -12,49 +12,32 @@ from types import TracebackType
 
 import click
 
-from tollbridge.cli.terminal import Paint, claim_streams, folded, one_line
+from tollbridge.cli.terminal import Paint, folded, one_line, wrap_standard_streams
 from tollbridge.types.errors import BridgeError
 
-# SECTION What the parts below warn of, as a person reads it: a sentence on standard error.
-
-
-class WarningHandler(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        said = one_line(record.getMessage()).rstrip(".")
-        first, _, _ = said.partition(" ")
-        if first.isalpha():  # a word, and not the path of a file
-            said = said[0].upper() + said[1:]
-        paint = Paint(sys.stderr)
-        click.echo(f"{paint.dim}{folded(f'Note: {said}.', sys.stderr)}{paint.plain}", err=True)
-
-
-def print_warnings() -> None:
-    """For programs that set up no log of their own."""
-    logging.lastResort = WarningHandler(logging.WARNING)
-
-
-# SECTION The program a person starts. Each command lives in its own module and is loaded when it is used.
-
-# The commands: where each one lives, and what the list of commands says about it.
+# Each subcommand: the module that defines it, and its line in the list of commands. The line is here so that
+# `tollbridge --help` does not import the modules.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "accuracy": ("tollbridge.cli.accuracy", "Show how right the token estimates were."),
-    "ask": ("tollbridge.cli.ask", "Ask one question and print the answer."),
-    "chat": ("tollbridge.cli.chat", "Talk with a model in the terminal."),
-    "config": ("tollbridge.cli.config", "Show every setting in force, and where it came from."),
-    "count": ("tollbridge.cli.count", "Count the tokens of a text or a conversation."),
-    "doctor": ("tollbridge.cli.doctor", "Examine a server and write the profile to talk to it by."),
-    "gateway": ("tollbridge.cli.servers", "Serve the embedded OpenResponses gateway, for tests."),
-    "local": ("tollbridge.cli.servers", "Fetch a small model and serve it on this machine."),
-    "login": ("tollbridge.cli.login", "Keep an account's key in the system's keyring."),
-    "logout": ("tollbridge.cli.login", "Take an account's key out of the keyring."),
-    "models": ("tollbridge.cli.models", "List the models of a gateway."),
-    "replay": ("tollbridge.cli.replay", "Run recorded turns and responses through the code of today."),
-    "sidecar": ("tollbridge.cli.sidecar", "Serve an editor over standard input and output."),
-    "usage": ("tollbridge.cli.usage", "Show what was used, by day and model, and what it cost."),
+    "accuracy": ("tollbridge.cli.accuracy", "Show the accuracy of token estimates."),
+    "ask": ("tollbridge.cli.ask", "Send one prompt and print the answer."),
+    "chat": ("tollbridge.cli.chat", "Start an interactive chat."),
+    "config": ("tollbridge.cli.config", "Show effective settings and their sources."),
+    "count": ("tollbridge.cli.count", "Count the tokens in a text or a conversation."),
+    "doctor": ("tollbridge.cli.doctor", "Test a server's compatibility and save a profile."),
+    "gateway": ("tollbridge.cli.servers", "Run a mock OpenResponses gateway for testing."),
+    "local": ("tollbridge.cli.servers", "Download and serve a small local model."),
+    "login": ("tollbridge.cli.login", "Store an API key in the system keyring."),
+    "logout": ("tollbridge.cli.login", "Remove an API key from the system keyring."),
+    "models": ("tollbridge.cli.models", "List a gateway's models."),
+    "replay": ("tollbridge.cli.replay", "Replay recordings with the current version."),
+    "sidecar": ("tollbridge.cli.sidecar", "Run the JSON-RPC server for editors (stdio)."),
+    "usage": ("tollbridge.cli.usage", "Show token usage and cost by day and model."),
 }
 
 
-class _Commands(click.Group):
+class _CommandGroup(click.Group):
+    """A group that imports the module of a command when the command is used."""
+
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -69,9 +52,9 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            close = difflib.get_close_matches(name, COMMANDS, 1)
-            meant = f" Did you mean {close[0]}?" if close else ""
-            ctx.fail(f"There is no command {name!r}.{meant}")
+            matches = difflib.get_close_matches(name, COMMANDS, 1)
+            suggestion = f" Did you mean {matches[0]!r}?" if matches else ""
+            ctx.fail(f"Unknown command {name!r}.{suggestion}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -80,21 +63,22 @@ class _Commands(click.Group):
 
 
 @click.command(
-    cls=_Commands,
+    cls=_CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Keys come from the environment (TOLLBRIDGE_API_KEY, AI_GATEWAY_API_KEY or VERCEL_OIDC_TOKEN) or, "
-    "after `tollbridge login`, from the system's keyring.",
+    epilog="The API key is read from the environment (TOLLBRIDGE_API_KEY, AI_GATEWAY_API_KEY or "
+    "VERCEL_OIDC_TOKEN) or, after `tollbridge login`, from the system keyring.",
 )
 @click.version_option(package_name="tollbridge", message="%(prog)s %(version)s")
 def tollbridge() -> None:
-    """Talk to AI gateways: streamed answers, and the toll to the token."""
+    """Chat with models through AI gateways and track token usage."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The edge: whatever happens becomes a sentence and an exit code."""
-    sys.excepthook = _last_words
-    claim_streams()
-    print_warnings()
+    """Run the command line and exit. Every error becomes a message on standard error and an exit code."""
+    sys.excepthook = _print_internal_error
+    wrap_standard_streams()
+    # Programs that configure no logging of their own show warnings with this handler.
+    logging.lastResort = WarningHandler(logging.WARNING)
     sys.exit(_run(arguments))
 
 
@@ -114,13 +98,27 @@ def _run(arguments: list[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _last_words(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A mistake of ours: a sentence too, with the details for whoever asks."""
+def _print_internal_error(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print an unexpected exception on one line, or as a traceback if TOLLBRIDGE_DEBUG is set."""
     if os.environ.get("TOLLBRIDGE_DEBUG"):
         traceback.print_exception(kind, error, trace)
         return
     click.echo(
-        f"Error: Something is wrong inside Tollbridge ({kind.__name__}: {error}). "
-        "Run it again with TOLLBRIDGE_DEBUG=1 for the details, and please report them.",
+        f"Internal error: {kind.__name__}: {error}. "
+        "Run the command again with TOLLBRIDGE_DEBUG=1 and please report the traceback.",
         err=True,
     )
+
+
+class WarningHandler(logging.Handler):
+    """Print warnings of the library as sentences on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = one_line(record.getMessage()).rstrip(".")
+        first_word, _, _ = message.partition(" ")
+        if first_word.isalpha():  # not a file path
+            message = message[0].upper() + message[1:]
+        paint = Paint(sys.stderr)
+        click.echo(f"{paint.dim}{folded(f'Note: {message}.', sys.stderr)}{paint.plain}", err=True)

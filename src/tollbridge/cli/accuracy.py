@@ -1,4 +1,4 @@
-"""`tollbridge accuracy`: how right the estimates were."""
+"""`tollbridge accuracy`: how close token estimates were to the counts that gateways reported."""
 
 from __future__ import annotations
 
@@ -8,56 +8,56 @@ import click
 import msgspec
 
 from tollbridge.cli.summary import to_json
-from tollbridge.cli.terminal import Paint, columns_of, counted, folded, one_line
+from tollbridge.cli.terminal import Paint, counted, folded, one_line, terminal_width
 from tollbridge.config.paths import database_file
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.tokens.records import Accuracy
 
 _BARS = "▁▂▃▄▅▆▇█"
-# An error of so much, or more, is the highest bar.
-_HIGHEST = 0.10
-_LABEL = 13
+# Errors of this size or more have the highest bar.
+_HIGHEST_ERROR = 0.10
+_LABEL_WIDTH = 16
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a model, one a line.")
+@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per model.")
 def accuracy(as_json: bool) -> None:
-    """Show how far estimates were from what gateways reported, model by model.
+    """Compare token estimates with the counts that gateways reported, for each model.
 
-    Errors are shares of the tokens reported; unlearned is what they would have been had nothing been
-    learned and recorded. A bar is one request: the lowest is no error, the highest 10 % or more.
+    Errors are relative to the reported token count. "uncalibrated" shows what the errors would be without
+    learning from earlier responses. Each bar is one request, from no error to 10 % or more.
     """
     estimator = HybridTokenEstimator(database_file())
     try:
-        measured = estimator.accuracy()
+        models = estimator.accuracy()
     finally:
         estimator.close()
     if as_json:
-        for one in measured:
-            click.echo(to_json(msgspec.to_builtins(one)))
-    elif measured:
-        _show(measured)
+        for model in models:
+            click.echo(to_json(msgspec.to_builtins(model)))
+    elif models:
+        _show(models)
     else:
-        click.echo("Nothing was measured yet: ask a model something first.", err=True)
+        click.echo("No data yet. Send a request first, for example with `tollbridge ask`.", err=True)
 
 
-def _show(measured: list[Accuracy]) -> None:
-    for one in measured:
-        click.echo(f"{one_line(one.model)}: {counted(one.requests, 'request')}, {one.exact:,} exact")
-        worst = f"worst under-count {one.worst_under:.1%}"
-        _line("error", f"median {one.median:.1%}, 95th percentile {one.p95:.1%}, {worst}")
-        _line("unlearned", f"median {one.plain_median:.1%}, 95th percentile {one.plain_p95:.1%}")
-        _line("latest", plot(one.recent[-max(8, columns_of(sys.stdout) - _LABEL) :]))
+def _show(models: list[Accuracy]) -> None:
+    for model in models:
+        click.echo(f"{one_line(model.model)}: {counted(model.requests, 'request')}, {model.exact:,} exact")
+        worst = f"worst undercount {abs(model.worst_under):.1%}"
+        _show_line("error", f"median {model.median:.1%}, 95th percentile {model.p95:.1%}, {worst}")
+        _show_line("uncalibrated", f"median {model.plain_median:.1%}, 95th percentile {model.plain_p95:.1%}")
+        _show_line("recent", plot(model.recent[-max(8, terminal_width(sys.stdout) - _LABEL_WIDTH) :]))
     paint = Paint(sys.stdout)
-    legend = f"A bar is a request: {_BARS[0]} no error, {_BARS[-1]} {_HIGHEST:.0%} or more."
+    legend = f"Each bar is one request: {_BARS[0]} no error, {_BARS[-1]} {_HIGHEST_ERROR:.0%} or more."
     click.echo(f"{paint.dim}{folded(legend, sys.stdout)}{paint.plain}")
 
 
-def _line(label: str, told: str) -> None:
-    click.echo(f"  {label:<{_LABEL - 2}}{folded(told, sys.stdout, _LABEL)}")
+def _show_line(label: str, text: str) -> None:
+    click.echo(f"  {label:<{_LABEL_WIDTH - 2}}{folded(text, sys.stdout, _LABEL_WIDTH)}")
 
 
 def plot(errors: tuple[float, ...]) -> str:
-    """One bar an error, oldest first; the lowest is none."""
+    """Return one bar per error, oldest first. The lowest bar is no error."""
     top = len(_BARS) - 1
-    return "".join(_BARS[min(top, -int(-abs(error) / _HIGHEST * top // 1))] for error in errors)
+    return "".join(_BARS[min(top, -int(-abs(error) / _HIGHEST_ERROR * top // 1))] for error in errors)

@@ -1,4 +1,4 @@
-"""`tollbridge config`: every setting in force, and where it came from."""
+"""`tollbridge config`: show the effective settings and their sources."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import click
 import msgspec
 
-from tollbridge.cli import tables
 from tollbridge.cli.options import ConnectionOptions, connection_options
 from tollbridge.cli.summary import to_json
-from tollbridge.cli.tables import Column, show_table
+from tollbridge.cli.tables import Column, Row, show_table
 from tollbridge.cli.terminal import Paint
 from tollbridge.config.accounts import all_accounts
 from tollbridge.config.keys import describe_key
@@ -21,11 +20,13 @@ from tollbridge.config.request_options import CLEAR_THINKING, CLEAR_TOOL_USES
 from tollbridge.recorder.redaction import without_secrets
 from tollbridge.types.errors import RequestError
 
-COLUMNS = (Column("setting", least=18), Column("value", least=24), Column("from", least=32))
-_PASSWORD = re.compile(r"(?<=//)[^/@]*@")
+COLUMNS = (Column("setting", least=18), Column("value", least=24), Column("source", least=32))
+_USERINFO = re.compile(r"(?<=//)[^/@]*@")
 
 
-class Row(msgspec.Struct, frozen=True):
+class SettingRow(msgspec.Struct, frozen=True):
+    """A setting, its value and its source. The fields are those of `config --json`."""
+
     setting: str
     value: Any
     origin: str
@@ -33,9 +34,9 @@ class Row(msgspec.Struct, frozen=True):
 
 @click.command()
 @connection_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a setting, one a line.")
+@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per setting.")
 def config(where: ConnectionOptions, as_json: bool) -> None:
-    """Show every setting in force, and where it came from. Keys are not shown, only where they are."""
+    """Show effective settings and their sources. Shows where each API key comes from, never the key."""
     loaded = load_settings(where.flags())
     rows = settings_rows(loaded) + account_rows(loaded)
     if as_json:
@@ -45,19 +46,19 @@ def config(where: ConnectionOptions, as_json: bool) -> None:
         _show(rows, loaded)
 
 
-def settings_rows(loaded: LoadedSettings) -> list[Row]:
-    """Every setting in force, those nobody set with their defaults."""
-    plain = msgspec.to_builtins(loaded.settings)
-    told = {name for name in loaded.origins if name.startswith(("accounts.", "models."))}
+def settings_rows(loaded: LoadedSettings) -> list[SettingRow]:
+    """Return every setting; those that are not set have their default."""
+    values = msgspec.to_builtins(loaded.settings)
+    shown_tables = {name for name in loaded.origins if name.startswith(("accounts.", "models."))}
     rows = [
-        Row(name, _harmless(name, value), loaded.origin(name))
-        for name, value in leaves(plain)
-        if not name.startswith(("accounts.", "models.")) or name in told
+        SettingRow(name, _redact(name, value), loaded.origin(name))
+        for name, value in leaves(values)
+        if not name.startswith(("accounts.", "models.")) or name in shown_tables
     ]
     if loaded.settings.context_management:
         edits = [CLEAR_THINKING["type"], CLEAR_TOOL_USES["type"]]
         origin = f"{loaded.origin('context_management')}, for Claude on Vercel's gateway"
-        rows.append(Row("context edits", edits, origin))
+        rows.append(SettingRow("context edits", edits, origin))
     return [
         row
         for row in rows
@@ -65,36 +66,42 @@ def settings_rows(loaded: LoadedSettings) -> list[Row]:
     ]
 
 
-def _harmless(name: str, value: Any) -> Any:
-    # A provider's own key may be among the options.
+def _redact(name: str, value: Any) -> Any:
+    """Hide passwords in URLs, and provider options that contain a key."""
     if name.startswith("models.") and without_secrets(value, name) != value:
-        return "set, not shown"
-    return _PASSWORD.sub("…@", value) if isinstance(value, str) else value
+        return "set (hidden)"
+    return _USERINFO.sub("…@", value) if isinstance(value, str) else value
 
 
-def account_rows(loaded: LoadedSettings) -> list[Row]:
-    """Where each account talks to, and where its key is."""
+def account_rows(loaded: LoadedSettings) -> list[SettingRow]:
+    """Return the URL and the source of the key of each account."""
     try:
         accounts = all_accounts(loaded)
     except RequestError as error:
-        return [Row("account in use", None, error.message)]
-    rows = [Row("account in use", accounts[0].name, f"{accounts[0].base_url}, {accounts[0].backend}")]
-    return rows + [Row(f"key of {quoted(one.name)}", describe_key(one), one.base_url) for one in accounts]
+        return [SettingRow("current account", None, error.message)]
+    current = accounts[0]
+    return [
+        SettingRow("current account", current.name, f"{current.base_url}, {current.backend}"),
+        *(
+            SettingRow(f"key ({quoted(account.name)})", describe_key(account), account.base_url)
+            for account in accounts
+        ),
+    ]
 
 
-def _show(rows: list[Row], loaded: LoadedSettings) -> None:
+def _show(rows: list[SettingRow], loaded: LoadedSettings) -> None:
     file = f"the file {loaded.path}"
     show_table(
         COLUMNS,
         [
-            tables.Row(
+            Row(
                 (row.setting, _value(row.value), row.origin.replace(file, "file")),
                 style="dim" if row.origin == "default" else "",
             )
             for row in rows
         ],
     )
-    state = "" if loaded.path.exists() else " (not there yet)"
+    state = "" if loaded.path.exists() else " (does not exist)"
     paint = Paint(sys.stdout)
     click.echo(f"\n{paint.dim}Settings file: {loaded.path}{state}{paint.plain}")
 
@@ -105,7 +112,7 @@ def _value(value: Any) -> str:
             return "—"
         case str():
             return value
-        case [*words] if all(isinstance(word, str) for word in words):
-            return ", ".join(words)
+        case [*items] if all(isinstance(item, str) for item in items):
+            return ", ".join(items)
         case _:
             return to_json(value)

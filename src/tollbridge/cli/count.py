@@ -1,4 +1,4 @@
-"""`tollbridge count`: the tokens of a text or of a conversation, and where they come from."""
+"""`tollbridge count`: count the tokens in a text or a conversation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import counted, one_line
 from tollbridge.config.paths import database_file
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.tokens.ledger import EstimationResult
+from tollbridge.tokens.ledger import EstimationResult, Method
 from tollbridge.tokens.prediction import Share
 from tollbridge.tokens.tokenizers import BASE, TextFeatures, family_of, pieces, tokenizer
 from tollbridge.types.errors import RequestError
@@ -31,146 +31,21 @@ from tollbridge.types.messages import (
 )
 from tollbridge.types.text import read_json
 
-# SECTION A conversation as people write it down: as chat completions and responses spell it, or in our own shape.
-
-_ROLES = {
-    "system": Role.SYSTEM,
-    "developer": Role.SYSTEM,
-    "user": Role.USER,
-    "tool": Role.USER,
-    "assistant": Role.ASSISTANT,
+FILE_LIMIT = 256 * 1024 * 1024
+# The names of the methods in the output for a conversation.
+_METHODS: dict[Method, str] = {
+    "actual": "reported by the gateway",
+    "hybrid": "partly reported by the gateway",
+    "estimated": "estimated",
 }
-_SHAPE = 'Give a list of {"role": …, "content": "…"}, or {"messages": […], "tools": […]}.'
-_BOM = b"\xef\xbb\xbf"
-
-
-def read_request(model: str, data: bytes) -> ChatRequest:
-    """Raises RequestError, which names the place, for what does not fit."""
-    try:
-        read = read_json(data.removeprefix(_BOM))
-    except ValueError as error:
-        raise RequestError(f"The conversation is not JSON: {error}. {_SHAPE}") from error
-    given = {"messages": read} if isinstance(read, list) else read
-    if not isinstance(given, dict) or not isinstance(given.get("messages"), list):
-        raise RequestError(f"The conversation has no list of messages. {_SHAPE}")
-    return ChatRequest(
-        model=model,
-        messages=tuple(_message(place, message) for place, message in enumerate(given["messages"])),
-        tools=tuple(_tool(place, tool) for place, tool in enumerate(_list(given, "tools", "tools"))),
-    )
-
-
-def _list(given: dict[str, Any], name: str, place: str) -> list[Any]:
-    found = given.get(name)
-    if found is None:
-        return []
-    if not isinstance(found, list):
-        raise RequestError(f"{place} is not a list. {_SHAPE}")
-    return found
-
-
-def _message(place: int, given: Any) -> Message:
-    where = f"messages[{place}]"
-    role = given.get("role") if isinstance(given, dict) else None
-    if not isinstance(role, str) or role not in _ROLES:
-        raise RequestError(f"{where}.role is none of {', '.join(_ROLES)}. {_SHAPE}")
-    if "parts" in given:  # our own shape, whole
-        try:
-            return msgspec.convert({**given, "role": _ROLES[role]}, Message)
-        except msgspec.ValidationError as error:
-            raise RequestError(f"{where} cannot be read: {error}.") from error
-    contents = tuple(_contents(where, given))
-    if role == "tool":
-        return Message(_ROLES[role], (ToolResultPart(str(given.get("tool_call_id", "")), contents),))
-    name = given.get("name")
-    if name is not None and not isinstance(name, str):
-        raise RequestError(f"{where}.name is not text.")
-    parts: tuple[Part, ...] = (*contents, *_calls(where, given))
-    return Message(_ROLES[role], parts, name)
-
-
-def _contents(where: str, given: dict[str, Any]) -> Iterator[TextPart | DataPart]:
-    content = given.get("content")
-    if isinstance(content, str):
-        yield TextPart(content)
-    elif isinstance(content, list):
-        for number, part in enumerate(content):
-            yield _content(f"{where}.content[{number}]", part)
-    elif content is not None or not given.get("tool_calls"):
-        raise RequestError(f"{where}.content is neither text nor a list of parts. {_SHAPE}")
-
-
-def _content(where: str, part: Any) -> TextPart | DataPart:
-    if isinstance(part, dict) and isinstance(part.get("text"), str):
-        return TextPart(part["text"])
-    for name, read in _MEDIA.items():
-        if isinstance(part, dict) and name in part:
-            return read(where, part[name])
-    raise RequestError(f"{where} is no part we know: it has none of text, {', '.join(_MEDIA)}.")
-
-
-def _image(where: str, given: Any) -> DataPart:
-    url = given.get("url") if isinstance(given, dict) else given
-    if isinstance(url, str) and url.startswith(("http://", "https://")):
-        return DataPart(b"", "image/png")  # never fetched: counted as an image of a usual size
-    return _from_url(f"{where}.image_url", url)
-
-
-def _file(where: str, given: Any) -> DataPart:
-    return _from_url(f"{where}.file", given.get("file_data") if isinstance(given, dict) else given)
-
-
-def _sound(where: str, given: Any) -> DataPart:
-    sound = given if isinstance(given, dict) else {}
-    kind = sound.get("format", "wav")
-    return _from_url(f"{where}.input_audio", f"data:audio/{kind};base64,{sound.get('data', '*')}")
-
-
-# What a part that is not text is called, and how it is read.
-_MEDIA: dict[str, Callable[[str, Any], DataPart]] = {
-    "image_url": _image,
-    "file": _file,
-    "file_data": _file,
-    "input_audio": _sound,
-}
-
-
-def _from_url(where: str, url: Any) -> DataPart:
-    """The bytes inside a data URL."""
-    head, comma, data = url.partition(",") if isinstance(url, str) else ("", "", "")
-    if not (comma and head.startswith("data:") and head.endswith(";base64")):
-        raise RequestError(f"{where} is not a data: URL in base64. What is elsewhere is not fetched.")
-    try:
-        return DataPart(base64.b64decode(data, validate=True), head[5:].split(";")[0])
-    except (binascii.Error, ValueError) as error:
-        raise RequestError(f"{where} is not base64: {error}.") from error
-
-
-def _calls(where: str, given: dict[str, Any]) -> Iterator[ToolCallPart]:
-    """Calls as chat completions spell them."""
-    for number, call in enumerate(_list(given, "tool_calls", f"{where}.tool_calls")):
-        called = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(called, dict) or not isinstance(called.get("name"), str):
-            raise RequestError(f"{where}.tool_calls[{number}].function has no name.")
-        yield ToolCallPart(str(call.get("id", "")), called["name"], called.get("arguments", ""))
-
-
-def _tool(place: int, given: Any) -> Tool:
-    inner = given.get("function", given) if isinstance(given, dict) else given
-    try:
-        return msgspec.convert(inner, Tool)
-    except msgspec.ValidationError as error:
-        raise RequestError(f"tools[{place}] cannot be read: {error}. A tool has at least a name.") from error
-
-
-# SECTION `tollbridge count`: the tokens of a text or of a conversation, and where they come from.
-
-LIMIT = 256 * 1024 * 1024
 
 
 class TextCount(msgspec.Struct, frozen=True):
-    """`exact`: by the model's own vocabulary. `weighted`: by another's, or by samples, with what was learned.
-    `characters`: no vocabulary could be loaded."""
+    """The tokens in a text. The fields are those of `count --json`.
+
+    `method` is `exact` if the model's own vocabulary was used; `weighted` if another vocabulary or samples of
+    the text were used, with a learned correction; `characters` if no vocabulary could be loaded.
+    """
 
     model: str
     tokens: int
@@ -186,67 +61,77 @@ class TextCount(msgspec.Struct, frozen=True):
     "-m",
     required=True,
     metavar="NAME",
-    help="Whose tokens: openai/gpt-5, anthropic/claude-sonnet-4.5…",
+    help="Model whose tokenizer to use, e.g. openai/gpt-5.",
 )
 @click.option(
-    "--messages", type=click.File("rb"), metavar="FILE.json", help="A conversation instead of a text."
+    "--messages",
+    type=click.File("rb"),
+    metavar="FILE.json",
+    help="Count a conversation instead of a text: a JSON list of messages in Chat Completions format, or an "
+    "object with `messages` and `tools`.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Output one JSON object.")
 def count(file: IO[bytes] | None, model: str, messages: IO[bytes] | None, as_json: bool) -> None:
-    """Count the tokens of FILE (- for standard input), or of a conversation.
+    """Count the tokens in FILE, or in a conversation with --messages.
 
-    What was learned from earlier answers of the model is used, and nothing is sent anywhere.
+    Use - as FILE to read from standard input. Uses what was learned from earlier responses. Works offline.
     """
-    if (file is None) == (messages is None):
-        raise click.UsageError("Give a FILE (or -), or --messages FILE.json, and not both.")
+    if file is None and messages is None:
+        raise click.UsageError("Provide a FILE (- for standard input) or --messages FILE.json.")
+    if file is not None and messages is not None:
+        raise click.UsageError("Provide either FILE or --messages, not both.")
     estimator = HybridTokenEstimator(database_file())
     try:
         if messages is not None:
-            request = read_request(model, _read(messages))
+            request = read_request(model, _read_file(messages))
             _show_conversation(model, estimator.estimate_request(request), as_json)
         elif file is not None:
-            _show_text(count_text(estimator, model, _read(file).decode("utf-8", "replace")), as_json)
+            _show_text(count_text(estimator, model, _read_file(file).decode("utf-8", "replace")), as_json)
     except RequestError as error:
         raise click.ClickException(one_line(error.message)) from error
     finally:
         estimator.close()
 
 
-def _read(file: IO[bytes]) -> bytes:
+def _read_file(file: IO[bytes]) -> bytes:
     try:
-        data = file.read(LIMIT + 1)
+        data = file.read(FILE_LIMIT + 1)
     except OSError as error:
-        raise RequestError(f"{file.name} cannot be read: {error.strerror or error}.") from error
-    if len(data) > LIMIT:
-        raise RequestError(f"{file.name} is longer than {LIMIT >> 20} MiB, the most that is counted.")
+        raise RequestError(f"Cannot read {file.name}: {error.strerror or error}.") from error
+    if len(data) > FILE_LIMIT:
+        raise RequestError(f"{file.name} exceeds the {FILE_LIMIT >> 20} MiB limit.")
     return data
 
 
 def count_text(estimator: HybridTokenEstimator, model: str, text: str) -> TextCount:
-    """What a text comes to for a model, and how that is known."""
+    """Count the tokens of a text for a model, and say how they were counted."""
     family = family_of(model)
     tokens = estimator.estimate_text(model, text)
     vocabulary = family.vocabulary or BASE
     if tokenizer(vocabulary) is None:
         return TextCount(model, tokens, "characters", None, (Share("by characters", tokens),))
     raw = sum(number for _, number in TextFeatures().vector(family, text))
-    parts = [Share(f"tokens of {vocabulary}", raw)]
+    parts = [Share(f"{vocabulary} tokens", raw)]
     if tokens != raw:
-        parts.append(
-            Share("added for this model" if tokens > raw else "taken off for this model", tokens - raw)
-        )
+        parts.append(Share("adjustment for this model", tokens - raw))
     exact = family.vocabulary is not None and tokens == raw and pieces(text)[1] == 1
     return TextCount(model, tokens, "exact" if exact else "weighted", vocabulary, tuple(parts))
 
 
-def _show_text(found: TextCount, as_json: bool) -> None:
+def _show_text(result: TextCount, as_json: bool) -> None:
     if as_json:
-        click.echo(to_json(found))
+        click.echo(to_json(result))
         return
-    by = f", vocabulary {found.vocabulary}" if found.vocabulary else ""
-    click.echo(f"{counted(found.tokens, 'token')} for {one_line(found.model)} ({found.method}{by})")
-    if len(found.parts) > 1:
-        _show_parts(found.parts)
+    match result.method:
+        case "exact":
+            method = f"exact, vocabulary {result.vocabulary}"
+        case "weighted":
+            method = f"approximate, based on {result.vocabulary}"
+        case "characters":
+            method = "approximate, based on the number of characters"
+    click.echo(f"{counted(result.tokens, 'token')} for {one_line(result.model)} ({method})")
+    if len(result.parts) > 1:
+        _show_parts(result.parts)
 
 
 def _show_conversation(model: str, estimate: EstimationResult, as_json: bool) -> None:
@@ -255,7 +140,7 @@ def _show_conversation(model: str, estimate: EstimationResult, as_json: bool) ->
         return
     click.echo(
         f"{counted(estimate.tokens, 'token')} for {one_line(model)} "
-        f"({estimate.method}, confidence {estimate.confidence:.0%})"
+        f"({_METHODS[estimate.method]}, confidence {estimate.confidence:.0%})"
     )
     _show_parts(estimate.parts)
 
@@ -263,3 +148,143 @@ def _show_conversation(model: str, estimate: EstimationResult, as_json: bool) ->
 def _show_parts(parts: tuple[Share, ...]) -> None:
     for part in parts:
         click.echo(f"  {part.tokens:>9,}  {part.label}")
+
+
+# --- Reading a conversation: Chat Completions and Responses messages, or our own Message shape ---
+
+_ROLES = {
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "user": Role.USER,
+    "tool": Role.USER,
+    "assistant": Role.ASSISTANT,
+}
+_EXPECTED_FORMAT = 'Expected a list of {"role": …, "content": "…"}, or {"messages": […], "tools": […]}.'
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_request(model: str, data: bytes) -> ChatRequest:
+    """Parse a conversation.
+
+    Args:
+        model: The model of the request.
+        data: JSON: a list of messages, or an object with `messages` and `tools`.
+
+    Raises:
+        RequestError: The data is invalid. The message names the field, such as `messages[1].role`.
+    """
+    try:
+        document = read_json(data.removeprefix(_BOM))
+    except ValueError as error:
+        raise RequestError(f"The conversation is not valid JSON: {error}. {_EXPECTED_FORMAT}") from error
+    body = {"messages": document} if isinstance(document, list) else document
+    if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
+        raise RequestError(f"The conversation has no list of messages. {_EXPECTED_FORMAT}")
+    return ChatRequest(
+        model=model,
+        messages=tuple(_message(index, message) for index, message in enumerate(body["messages"])),
+        tools=tuple(_tool(index, tool) for index, tool in enumerate(_list(body, "tools", "tools"))),
+    )
+
+
+def _list(body: dict[str, Any], name: str, path: str) -> list[Any]:
+    value = body.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise RequestError(f"{path} is not a list. {_EXPECTED_FORMAT}")
+    return value
+
+
+def _message(index: int, value: Any) -> Message:
+    path = f"messages[{index}]"
+    role = value.get("role") if isinstance(value, dict) else None
+    if not isinstance(role, str) or role not in _ROLES:
+        raise RequestError(f"{path}.role must be one of {', '.join(_ROLES)}. {_EXPECTED_FORMAT}")
+    if "parts" in value:  # our own Message shape
+        try:
+            return msgspec.convert({**value, "role": _ROLES[role]}, Message)
+        except msgspec.ValidationError as error:
+            raise RequestError(f"{path} is invalid: {error}.") from error
+    contents = tuple(_contents(path, value))
+    if role == "tool":
+        return Message(_ROLES[role], (ToolResultPart(str(value.get("tool_call_id", "")), contents),))
+    name = value.get("name")
+    if name is not None and not isinstance(name, str):
+        raise RequestError(f"{path}.name is not a string.")
+    parts: tuple[Part, ...] = (*contents, *_calls(path, value))
+    return Message(_ROLES[role], parts, name)
+
+
+def _contents(path: str, message: dict[str, Any]) -> Iterator[TextPart | DataPart]:
+    content = message.get("content")
+    if isinstance(content, str):
+        yield TextPart(content)
+    elif isinstance(content, list):
+        for index, part in enumerate(content):
+            yield _content(f"{path}.content[{index}]", part)
+    elif content is not None or not message.get("tool_calls"):
+        raise RequestError(f"{path}.content is neither a string nor a list of parts. {_EXPECTED_FORMAT}")
+
+
+def _content(path: str, part: Any) -> TextPart | DataPart:
+    if isinstance(part, dict) and isinstance(part.get("text"), str):
+        return TextPart(part["text"])
+    for name, read in _MEDIA.items():
+        if isinstance(part, dict) and name in part:
+            return read(path, part[name])
+    raise RequestError(f"{path} is not a known part: it needs one of text, {', '.join(_MEDIA)}.")
+
+
+def _image(path: str, value: Any) -> DataPart:
+    url = value.get("url") if isinstance(value, dict) else value
+    if isinstance(url, str) and url.startswith(("http://", "https://")):
+        return DataPart(b"", "image/png")  # not downloaded; counted as an image of a typical size
+    return _from_url(f"{path}.image_url", url)
+
+
+def _file(path: str, value: Any) -> DataPart:
+    return _from_url(f"{path}.file", value.get("file_data") if isinstance(value, dict) else value)
+
+
+def _audio(path: str, value: Any) -> DataPart:
+    audio = value if isinstance(value, dict) else {}
+    url = f"data:audio/{audio.get('format', 'wav')};base64,{audio.get('data', '*')}"
+    return _from_url(f"{path}.input_audio", url)
+
+
+# The field that holds the data of each kind of part other than text, and the function that reads it.
+_MEDIA: dict[str, Callable[[str, Any], DataPart]] = {
+    "image_url": _image,
+    "file": _file,
+    "file_data": _file,
+    "input_audio": _audio,
+}
+
+
+def _from_url(path: str, url: Any) -> DataPart:
+    """Decode a data URL."""
+    head, comma, data = url.partition(",") if isinstance(url, str) else ("", "", "")
+    if not (comma and head.startswith("data:") and head.endswith(";base64")):
+        raise RequestError(f"{path} is not a base64 data: URL. Other URLs are not downloaded.")
+    try:
+        return DataPart(base64.b64decode(data, validate=True), head[5:].split(";")[0])
+    except (binascii.Error, ValueError) as error:
+        raise RequestError(f"{path} is not valid base64: {error}.") from error
+
+
+def _calls(path: str, message: dict[str, Any]) -> Iterator[ToolCallPart]:
+    """Yield the tool calls of a message in Chat Completions format."""
+    for index, call in enumerate(_list(message, "tool_calls", f"{path}.tool_calls")):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise RequestError(f"{path}.tool_calls[{index}].function has no name.")
+        yield ToolCallPart(str(call.get("id", "")), function["name"], function.get("arguments", ""))
+
+
+def _tool(index: int, value: Any) -> Tool:
+    function = value.get("function", value) if isinstance(value, dict) else value
+    try:
+        return msgspec.convert(function, Tool)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"tools[{index}] is invalid: {error}. A tool needs at least a name.") from error

@@ -1,4 +1,4 @@
-"""Errors as a person reads them: one sentence that says what happened, one that says what to do."""
+"""Error messages for the terminal: what failed, then what to do about it."""
 
 from __future__ import annotations
 
@@ -11,90 +11,99 @@ from tollbridge.cli.terminal import folded, one_line
 from tollbridge.config.loading import SettingsError
 from tollbridge.types.errors import BridgeError, Kind, RequestError
 
-# How the gateway was asked; what helps depends on it.
+# How the command is connected; the advice depends on it.
 ConnectionKind = Literal["openresponses", "ai-sdk", "ui-stream", "local"]
 
+# The advice for each kind of error, for OpenResponses gateways.
 ADVICE: dict[Kind, str] = {
-    "authentication": "Set TOLLBRIDGE_API_KEY (or AI_GATEWAY_API_KEY) to a key that this gateway accepts.",
-    "permission": "Ask for access to this model, or choose another: tollbridge models.",
-    "not_found": "Check --base-url and --model; this lists what there is: tollbridge models.",
+    "authentication": "Check the API key: run `tollbridge login`, or set TOLLBRIDGE_API_KEY or "
+    "AI_GATEWAY_API_KEY.",
+    "permission": "Request access to this model, or choose another one; `tollbridge models` lists them.",
+    "not_found": "Check --base-url and --model. Run `tollbridge models` to list models.",
     "rate_limited": "Try again later, or choose another model.",
-    "context_too_long": "Say less, begin anew, or choose a model with a larger window: tollbridge models.",
-    "content_filtered": "Put it differently, or choose another model.",
-    "invalid_request": "Check the options and the model: not every model takes images or reasoning.",
-    "overloaded": "Try again in a while, or choose another model.",
-    "server": "Try again; if it goes on, the gateway's operator must look at it.",
+    "context_too_long": "Shorten the prompt, start a new conversation, or use a model with a larger context "
+    "window. Run `tollbridge models` to list models.",
+    "content_filtered": "Rephrase the prompt or try another model.",
+    "invalid_request": "Check your options; this model may not support images or reasoning.",
+    "overloaded": "Try again later, or choose another model.",
+    "server": "Try again. If it keeps failing, contact the gateway's operator.",
     "network": "Check --base-url, the network connection and the proxy settings.",
-    "timeout": "Try again; if it goes on, the gateway is too slow or out of reach.",
-    "disconnected": "Ask again: what was said before the connection broke is all there is.",
-    "protocol": "Check that --base-url is an OpenResponses server; its address usually ends in /v1.",
+    "timeout": "Try again. If it keeps failing, the gateway may be slow or unreachable.",
+    "disconnected": "Try again. Any output above is incomplete.",
+    "protocol": "Check that --base-url is an OpenResponses server; the URL usually ends in /v1.",
 }
-# Where something else helps than with a gateway that speaks OpenResponses.
-DEFAULT_ADVICE: dict[ConnectionKind, dict[Kind, str]] = {
+_RUN_LOCAL_MODEL = "Try again. If it keeps failing, run `tollbridge local` to see the error."
+# The advice that differs from ADVICE for a kind of connection.
+CONNECTION_ADVICE: dict[ConnectionKind, dict[Kind, str]] = {
     "openresponses": {},
     "ai-sdk": {
-        "protocol": "Check that --base-url speaks the AI SDK's gateway protocol, or leave out --backend.",
+        "protocol": "Check that --base-url supports the AI SDK gateway protocol, or remove --backend.",
     },
     "local": {
-        "context_too_long": "Say less, begin anew, or serve a larger window: tollbridge local --context N.",
-        "network": "Try again; if it goes on, start it by itself to see why: tollbridge local.",
-        "not_found": "Leave out --model: the model on this machine is the only one there.",
+        "context_too_long": "Shorten the prompt, start a new conversation, or serve the model with a larger "
+        "context: `tollbridge local --context N`.",
+        "network": _RUN_LOCAL_MODEL,
+        "not_found": "Remove --model; only the built-in local model is available.",
         "rate_limited": "Try again later.",
-        "overloaded": "Try again in a while.",
-        "protocol": "Try again; if it goes on, start it by itself to see why: tollbridge local.",
-        "server": "Try again; if it goes on, start it by itself to see why: tollbridge local.",
-        "timeout": "Try again; if it goes on, this machine is too slow for it.",
+        "overloaded": "Try again later.",
+        "protocol": _RUN_LOCAL_MODEL,
+        "server": _RUN_LOCAL_MODEL,
+        "timeout": "Try again. If it keeps failing, this computer may be too slow for the model.",
     },
     "ui-stream": {
-        "authentication": "Set TOLLBRIDGE_API_KEY to a key that this endpoint accepts; no other is sent.",
-        "permission": "Ask whoever runs the endpoint for access.",
-        "not_found": "Check the address given with --ui-stream.",
+        "authentication": "Set TOLLBRIDGE_API_KEY to a key that this endpoint accepts; other keys are not "
+        "sent to it.",
+        "permission": "Request access from the endpoint's operator.",
+        "not_found": "Check the --ui-stream URL.",
         "rate_limited": "Try again later.",
-        "context_too_long": "Say less, or begin anew.",
-        "content_filtered": "Put it differently.",
-        "invalid_request": "Check the address and the options: not every endpoint takes images.",
-        "overloaded": "Try again in a while.",
-        "server": "Try again; if it goes on, whoever runs the endpoint must look at it.",
+        "context_too_long": "Shorten the prompt or start a new conversation.",
+        "content_filtered": "Rephrase the prompt.",
+        "invalid_request": "Check the URL and the options; this endpoint may not support images.",
+        "overloaded": "Try again later.",
+        "server": "Try again. If it keeps failing, contact the endpoint's operator.",
         "network": "Check --ui-stream, the network connection and the proxy settings.",
-        "timeout": "Try again; if it goes on, the endpoint is too slow or out of reach.",
-        "protocol": "Check that --ui-stream names an endpoint that answers with an AI SDK UI message stream.",
+        "timeout": "Try again. If it keeps failing, the endpoint may be slow or unreachable.",
+        "protocol": "Check that --ui-stream is an endpoint that returns an AI SDK UI message stream.",
     },
 }
 
 
 class ExplainedError(click.ClickException):
-    """An error whose way is known, explained already."""
+    """An error with the advice for its kind of connection. Click prints it and exits with code 1."""
 
-    def __init__(self, error: BridgeError, way: ConnectionKind) -> None:
-        super().__init__(explain(error, way))
+    def __init__(self, error: BridgeError, connection_kind: ConnectionKind) -> None:
+        super().__init__(explain(error, connection_kind))
 
     def show(self, file: object = None) -> None:  # noqa: ARG002 (the signature is click's)
         click.echo(folded(f"Error: {self.message}", sys.stderr), err=True)
 
 
-def explain(error: BridgeError, way: ConnectionKind = "openresponses") -> str:
-    """The error in two sentences, safe to print on a terminal."""
+def print_error(error: BridgeError, connection_kind: ConnectionKind = "openresponses") -> None:
+    """Print the error and the advice on standard error."""
+    ExplainedError(error, connection_kind).show()
+
+
+def explain(error: BridgeError, connection_kind: ConnectionKind = "openresponses") -> str:
+    """Return the error's message, HTTP status, request id and advice on one printable line."""
     message = one_line(error.message) or f"The gateway failed ({error.kind})"
     if message[-1] not in ".!?":
         message += "."
-    facts = [f"HTTP {error.status}"] if error.status is not None and str(error.status) not in message else []
-    facts += [f"request {one_line(error.request_id)}"] if error.request_id else []
-    told = f"{message} [{', '.join(facts)}]" if facts else message
-    return f"{told} {_advice(error, way)}".rstrip()
+    details = (
+        [f"HTTP {error.status}"] if error.status is not None and str(error.status) not in message else []
+    )
+    details += [f"request {one_line(error.request_id)}"] if error.request_id else []
+    if details:
+        message = f"{message} [{', '.join(details)}]"
+    return f"{message} {_advice(error, connection_kind)}".rstrip()
 
 
-def print_error(error: BridgeError, way: ConnectionKind = "openresponses") -> None:
-    """Say it on standard error."""
-    ExplainedError(error, way).show()
-
-
-def _advice(error: BridgeError, way: ConnectionKind) -> str:
+def _advice(error: BridgeError, connection_kind: ConnectionKind) -> str:
     if error.advice is not None:
         return error.advice
-    if isinstance(error, SettingsError):
-        return "Correct it there; `tollbridge config` shows what is in force."
+    if isinstance(error, SettingsError):  # its message says where the setting is
+        return "Correct this setting."
     if isinstance(error, RequestError):
-        return "Check what was given: --help says what each option takes."
+        return "See --help for the options."
     if error.retry_after is not None and error.transient:
         return f"Try again in {error.retry_after:.0f} s."
-    return DEFAULT_ADVICE[way].get(error.kind) or ADVICE[error.kind]
+    return CONNECTION_ADVICE[connection_kind].get(error.kind) or ADVICE[error.kind]

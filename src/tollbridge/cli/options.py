@@ -1,4 +1,4 @@
-"""The options that several commands share. Each set arrives in its command as one value."""
+"""Options shared by several commands. Each decorator passes its group of options as one struct."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from click.core import ParameterSource
 from tollbridge.types.media import sniff
 from tollbridge.types.messages import DataPart
 from tollbridge.types.text import replace_surrogates
-from tollbridge.types.urls import BACKENDS, USERINFO_ERROR, VERCEL_URL, Backend, has_userinfo
+from tollbridge.types.urls import BACKENDS, USERINFO_ERROR, Backend, has_userinfo
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-# No window takes more: at a token for every four bytes, four million tokens.
+# About four million tokens at four bytes per token: more than any context window.
 PROMPT_LIMIT = 16 * 1024 * 1024
 IMAGE_LIMIT = 20 * 1024 * 1024
 
@@ -26,7 +26,7 @@ Command = Callable[..., int | None]
 
 
 class ConnectionOptions(msgspec.Struct, frozen=True):
-    """Which gateway the person asked for, if any."""
+    """The gateway chosen on the command line, if any, and how to connect to it."""
 
     base_url: str | None = None
     local: bool = False
@@ -38,7 +38,7 @@ class ConnectionOptions(msgspec.Struct, frozen=True):
     record_redact: bool = False
 
     def flags(self) -> dict[str, object]:
-        """What was given, as settings that outrank all others; what was not is `None`."""
+        """Return the options as settings with the highest precedence; `None` for options that are not set."""
         return {
             "account": self.account,
             "base_url": self.base_url,
@@ -50,7 +50,7 @@ class ConnectionOptions(msgspec.Struct, frozen=True):
 
 
 class PromptOptions(msgspec.Struct, frozen=True):
-    """What the person asked of the answers. `images` go with the first question."""
+    """The model and the parts of a prompt. `images` are attached to the first message."""
 
     model: str | None = None
     system: str | None = None
@@ -59,30 +59,33 @@ class PromptOptions(msgspec.Struct, frozen=True):
 
 
 def connection_options(command: Command) -> Command:
-    """Gives the command `where: Where`."""
+    """Add the options that choose the gateway; the command receives `where: ConnectionOptions`."""
 
-    @click.option("--local", is_flag=True, help="Use the small model on this machine.")
+    @click.option("--local", is_flag=True, help="Use the small local model (downloaded on first use).")
     @click.option(
         "--base-url",
         metavar="URL",
         callback=_check_url,
-        help="The gateway; its address usually ends in /v1.  [env: TOLLBRIDGE_BASE_URL]",
+        help="Gateway base URL, usually ending in /v1. Default: the one in the settings file; without "
+        "it, Vercel AI Gateway if there is an API key, else the local model.  [env: TOLLBRIDGE_BASE_URL]",
     )
     @click.option(
-        "--account", metavar="NAME", help="The account of your settings file.  [env: TOLLBRIDGE_ACCOUNT]"
+        "--account",
+        metavar="NAME",
+        help="Account from the settings file. Default: its `account` setting.  [env: TOLLBRIDGE_ACCOUNT]",
     )
     @click.option(
         "--allow-http",
         is_flag=True,
-        help="Allow plain http beyond this machine, where anyone on the way can read along.",
+        help="Allow unencrypted HTTP to remote hosts (insecure).",
     )
     @click.option(
         "--backend",
         type=click.Choice(BACKENDS),
-        help=f"The protocol the gateway is asked in; {BACKENDS[0]} unless set.  [env: TOLLBRIDGE_BACKEND]",
+        help=f"Gateway protocol.  [env: TOLLBRIDGE_BACKEND; default: {BACKENDS[0]}]",
     )
     @functools.wraps(command)
-    def with_where(
+    def with_connection(
         local: bool,
         base_url: str | None,
         account: str | None,
@@ -92,38 +95,36 @@ def connection_options(command: Command) -> Command:
     ) -> int | None:
         if local and (base_url or account):
             other = "--base-url" if base_url else "--account"
-            raise click.UsageError(f"--local and {other} name two gateways. Give one of them.")
+            raise click.UsageError(f"--local and {other} are mutually exclusive.")
         return command(where=ConnectionOptions(base_url, local, allow_http, backend, None, account), **rest)
 
-    return with_where
+    return with_connection
 
 
 def ui_stream_option(command: Command) -> Command:
-    """Lets the command's `where` also be anyone's chat endpoint. It stands below `where_options`."""
+    """Add --ui-stream, which sets `where.ui_stream`. Apply below `connection_options`."""
 
     @click.option(
         "--ui-stream",
         metavar="URL",
         callback=_check_url,
-        help="A chat endpoint that answers with an AI SDK UI message stream, instead of a gateway.",
+        help="Use a chat endpoint that returns an AI SDK UI message stream, instead of a gateway.",
     )
     @functools.wraps(command)
     def with_ui_stream(ui_stream: str | None, where: ConnectionOptions, **rest: Any) -> int | None:
         if ui_stream and (where.local or where.base_url or where.account):
+            raise click.UsageError("--ui-stream cannot be combined with --local, --base-url or --account.")
+        if ui_stream and (option := _first_on_command_line("model", "effort", "backend")):
             raise click.UsageError(
-                "--ui-stream names a place of its own. Leave out --local, --base-url and --account."
-            )
-        if ui_stream and (given := _given("model", "effort", "backend")):
-            raise click.UsageError(
-                f"{given} is not for --ui-stream: the endpoint has a model of its own. Leave it out."
+                f"{option} cannot be used with --ui-stream; the endpoint chooses the model."
             )
         return command(where=msgspec.structs.replace(where, ui_stream=ui_stream), **rest)
 
     return with_ui_stream
 
 
-def _given(*names: str) -> str | None:
-    """The first of these options that stands on the command line, as it is written there."""
+def _first_on_command_line(*names: str) -> str | None:
+    """Return the flag of the first of these options that is set on the command line."""
     context = click.get_current_context()
     for option in context.command.params:
         if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
@@ -132,76 +133,84 @@ def _given(*names: str) -> str | None:
 
 
 def record_options(command: Command) -> Command:
-    """Lets the command's `where` say that turns are recorded. It stands below `where_options`."""
+    """Add --record and --record-redact, which set fields of `where`. Apply below `connection_options`."""
 
     @click.option(
         "--record",
         type=click.Path(file_okay=False),
         metavar="DIR",
-        help="Record every turn in this folder, to replay it or to show it.  [env: TOLLBRIDGE_RECORD]",
+        help="Save a recording of each request in this directory, for `tollbridge replay`.  "
+        "[env: TOLLBRIDGE_RECORD]",
     )
-    @click.option("--record-redact", is_flag=True, help="Blot out what was said in recordings.")
+    @click.option("--record-redact", is_flag=True, help="Remove message content from recordings.")
     @functools.wraps(command)
     def with_record(
         record: str | None, record_redact: bool, where: ConnectionOptions, **rest: Any
     ) -> int | None:
-        told = msgspec.structs.replace(where, record=record, record_redact=record_redact)
-        return command(where=told, **rest)
+        recorded = msgspec.structs.replace(where, record=record, record_redact=record_redact)
+        return command(where=recorded, **rest)
 
     return with_record
 
 
 def prompt_options(command: Command) -> Command:
-    """Gives the command `wishes: Wishes`."""
+    """Add the options for the model and the prompt; the command receives `wishes: PromptOptions`."""
 
     @click.option(
         "--model",
         envvar="TOLLBRIDGE_MODEL",
         metavar="NAME",
-        help="The model, as `tollbridge models` names it.  [env: TOLLBRIDGE_MODEL]",
+        help="Model ID (see `tollbridge models`). Default: the `model` setting, else your first favourite or "
+        "the gateway's only model.  [env: TOLLBRIDGE_MODEL]",
     )
-    @click.option("--system", metavar="TEXT", help="What the model is told first.")
+    @click.option("--system", metavar="TEXT", help="System prompt. Default: none.")
     @click.option(
         "--image",
         "images",
         multiple=True,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         callback=lambda _context, _option, paths: tuple(read_image(path) for path in paths),
-        help="Show the model an image; may be given several times.",
+        help="Attach an image to the (first) prompt; repeatable.",
     )
     @click.option(
         "--reasoning",
         "effort",
         type=click.Choice(EFFORTS),
         metavar="EFFORT",
-        help=f"How hard to think: {', '.join(EFFORTS)}.",
+        help=f"Reasoning effort: {', '.join(EFFORTS)}. By default the model decides.",
     )
     @functools.wraps(command)
-    def with_wishes(
+    def with_prompt(
         model: str | None, system: str | None, images: tuple[DataPart, ...], effort: str | None, **rest: Any
     ) -> int | None:
-        told = None if system is None else replace_surrogates(system)
-        return command(wishes=PromptOptions(model, told, images, effort), **rest)
+        system = None if system is None else replace_surrogates(system)
+        return command(wishes=PromptOptions(model, system, images, effort), **rest)
 
-    return with_wishes
+    return with_prompt
 
 
 def read_image(path: Path) -> DataPart:
-    """The image in a file, by what its bytes say it is."""
+    """Read an image file. The MIME type comes from its content, not from its name.
+
+    Raises:
+        click.BadParameter: The file cannot be read, is too large or is not an image.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(IMAGE_LIMIT + 1)
     except OSError as error:
-        raise click.BadParameter(f"{path} cannot be read: {error.strerror}.") from error
+        raise click.BadParameter(f"Cannot read {path}: {error.strerror}.") from error
     if len(data) > IMAGE_LIMIT:
-        raise click.BadParameter(f"{path} is larger than {IMAGE_LIMIT >> 20} MiB, the most that is sent.")
+        raise click.BadParameter(f"{path} exceeds the {IMAGE_LIMIT >> 20} MiB limit.")
     mime = sniff(data)
     if mime is None or not mime.startswith("image/"):
-        raise click.BadParameter(f"{path} is not an image (PNG, JPEG, GIF, WebP...).")
+        raise click.BadParameter(
+            f"{path} is not an image. Supported formats include PNG, JPEG, GIF and WebP."
+        )
     return DataPart(data, mime, path.name)
 
 
-def _check_url(_context: click.Context, _option: click.Parameter, url: str | None) -> str | None:
+def _check_url(_context: click.Context, option: click.Parameter, url: str | None) -> str | None:
     if not url:
         return None
     if has_userinfo(url):
@@ -209,7 +218,8 @@ def _check_url(_context: click.Context, _option: click.Parameter, url: str | Non
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise click.BadParameter(f"{url!r} is not a URL: {error}.") from error
+        raise click.BadParameter(f"{url!r} is not a valid URL: {error}.") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise click.BadParameter(f"{url!r} is not an http or https URL. For example: {VERCEL_URL}")
+        example = "https://host/v1" if option.name == "base_url" else "https://host/api/chat"
+        raise click.BadParameter(f"{url!r} is not an http or https URL. Expected something like {example}.")
     return url

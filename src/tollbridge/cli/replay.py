@@ -1,4 +1,8 @@
-"""`tollbridge replay`: what was recorded, through the code of today."""
+"""`tollbridge replay`: replay recordings with the current version.
+
+There are two kinds of recordings. A turn (.jsonl, written with --record) has the request, the bytes of the
+response with their times, and the result. A response has only the bytes that a server sent.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,15 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import brotli  # type: ignore[import-untyped]
 import click
 import msgspec
 
 from tollbridge.cli.summary import Summary, summarise, to_json
-from tollbridge.cli.tables import draw, room
-from tollbridge.cli.terminal import Paint, counted, folded, harmless, one_line
+from tollbridge.cli.tables import print_table, table_width
+from tollbridge.cli.terminal import Paint, counted, folded, one_line, replace_controls
 from tollbridge.protocols.detect import DECODERS, decoder_for
 from tollbridge.recorder.recording import (
     Answered,
@@ -31,224 +35,16 @@ from tollbridge.recorder.recording import (
     is_recording,
     read_recording,
 )
-from tollbridge.recorder.replay import Replay, diff_parts, replay_recording
 from tollbridge.types.errors import RequestError
 from tollbridge.types.events import Event
 from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
 from tollbridge.types.text import read_json, write_json
 
-# SECTION Recorded response bytes on disk, with the status and headers kept beside them.
+if TYPE_CHECKING:
+    from tollbridge.recorder.replay import Replay
 
-LIMIT = 512 * 1024 * 1024
-_CHUNK = 1 << 16
-_STATUS = re.compile(r"HTTP/[\d.]+ (\d{3})\b")
-
-
-class ResponseRecording(msgspec.Struct, frozen=True):
-    """`status` is `None` and `headers` empty where no `.headers` file lies beside the body."""
-
-    path: Path
-    status: int | None = None
-    headers: dict[str, str] = {}
-
-    def chunks(self) -> Iterator[bytes]:
-        """The body in pieces, unpacked where it was kept as it travelled. Raises OSError and RequestError."""
-        with self.path.open("rb") as file:
-            kept = file.read(LIMIT + 1)
-        if len(kept) > LIMIT:
-            raise RequestError(f"{self.path} is longer than {LIMIT >> 20} MiB, the most that is replayed.")
-        body = unpacked(kept, self.headers.get("content-encoding", ""))
-        for start in range(0, len(body), _CHUNK):
-            yield body[start : start + _CHUNK]
-
-
-def open_recording(path: Path) -> ResponseRecording:
-    """Raises OSError where the headers are there and cannot be read."""
-    beside = path.parent / f"{path.stem}.headers"
-    if beside == path or not beside.exists():
-        return ResponseRecording(path)
-    status, headers = read_headers(beside.read_text(encoding="latin-1"))
-    return ResponseRecording(path, status, headers)
-
-
-def read_headers(text: str) -> tuple[int | None, dict[str, str]]:
-    """Status and headers (names in lower case) of the last reply: proxies and 1xx write theirs before it."""
-    status: int | None = None
-    headers: dict[str, str] = {}
-    for line in re.split(r"\r?\n", text):
-        if found := _STATUS.match(line):
-            status, headers = int(found[1]), {}
-        elif ":" in line:
-            name, _, value = line.partition(":")
-            headers[name.strip().lower()] = value.strip()
-    return status, headers
-
-
-def unpacked(body: bytes, encoding: str) -> bytes:
-    """The body without its content encoding. Most recorders take that off and keep the header, so a body
-    that is not packed is taken as it is; one that was cut gives what can be had."""
-    unpack = _UNPACKERS.get(encoding.lower())
-    if unpack is None:
-        return body
-    try:
-        return unpack(body)
-    except (zlib.error, brotli.error):
-        return body
-
-
-_UNPACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": lambda body: zlib.decompressobj(wbits=31).decompress(body),
-    "deflate": lambda body: zlib.decompressobj().decompress(body),
-    "br": lambda body: bytes(brotli.Decompressor().process(body)),
-}
-
-
-# SECTION The recording of a turn, shown: what happened when, and whether the code of today makes the same of it.
-
-INTERRUPTED = "interrupted"  # as the ledger calls it
-_MOST = 20  # differences of one request that are shown
-_LONGEST = 100  # of a part, on the line that shows it
-
-
-def replay_turn(path: Path, diff: bool, as_json: bool) -> bool:
-    """Play it and show it. Whether nothing differs, where that was asked."""
-    recording = read_recording(path)
-    played = asyncio.run(replay_recording(recording))
-    parts = recording.parts
-    # Of a turn that was cut, the last bytes may be there without the parts they made.
-    differences = diff_parts(parts, played.parts if recording.ended else played.parts[: len(parts)])
-    same = not differences and not any(played.requests) and _same_ending(recording, played)
-    if as_json:
-        click.echo(to_json(_as_json(path, recording, played, same)))
-    else:
-        _show_timeline(path, recording, played)
-        if diff:
-            _show_requests(played)
-            _show_difference(differences, same, len(played.parts))
-    return same or not diff
-
-
-def _same_ending(recording: Recording, played: Replay) -> bool:
-    """How it ended then and now. One that was stopped, or that the network ended, cannot end so again."""
-    ended = recording.ended
-    if ended is None or ended.outcome == "cancelled":
-        return True
-    kind = (ended.error or {}).get("kind")
-    if kind in ("network", "timeout", "disconnected"):
-        return played.error is not None
-    return kind == (played.error.kind if played.error else None)
-
-
-def _as_json(path: Path, recording: Recording, played: Replay, same: bool) -> dict[str, Any]:
-    ended, error = recording.ended, played.error
-    return {
-        "file": str(path),
-        "same": same,
-        "outcome": INTERRUPTED if ended is None else ended.outcome,
-        "error": None if error is None else {"kind": error.kind, "message": error.message},
-        "finish_reason": played.turn.finish_reason if played.turn else None,
-        "usage": played.turn.usage if played.turn else None,
-        "changes": played.turn.changes if played.turn else (),
-        "requests": [
-            [{"place": place, "then": then, "now": now} for place, then, now in found]
-            for found in played.requests
-        ],
-        "parts": [_plain(part) for part in played.parts],
-    }
-
-
-def _plain(part: Part) -> Any:
-    return read_json(write_json(part))
-
-
-def _show_timeline(path: Path, recording: Recording, played: Replay) -> None:
-    begun = recording.begun
-    paint = Paint(sys.stdout)
-    click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
-    redacted = ", content blotted out" if begun.redacted else ""
-    click.echo(f"{paint.dim}recorded by Tollbridge {one_line(begun.tollbridge)}{redacted}{paint.plain}")
-    for line in recording.lines:
-        what, told = _told(line)
-        when = f"{line.at:>9.3f} s  {what:<9}"
-        click.echo(f"{paint.dim}{when}{paint.plain}{folded(one_line(told), sys.stdout, len(when))}")
-    if recording.ended is None:
-        click.echo(f"{paint.dim}{'':>11}  {INTERRUPTED}: the process ended before the turn did{paint.plain}")
-    now = f"failed ({played.error.kind})" if played.error else "completed"
-    click.echo(f"{paint.dim}{'today':>11}  {'':<9}{now}, {counted(len(played.parts), 'part')}{paint.plain}\n")
-
-
-def _told(line: AnyLine) -> tuple[str, str]:
-    match line:
-        case Begun(request=request):
-            asked = request if isinstance(request, dict) else {}
-            return "asked", f"{asked.get('model')}, {counted(len(asked.get('messages') or ()), 'message')}"
-        case Sent(protocol=protocol, url=url, body=body, left_out=left_out):
-            kept = ", not kept: it was too large" if left_out else ""
-            return "sent", f"{left_out or len(body.encode()):,} bytes to {url} ({protocol}){kept}"
-        case Answered(status=status, headers=headers):
-            return "answered", f"{status} {headers.get('content-type', '')}"
-        case Received(data=data):
-            return "received", f"{len(data):,} bytes"
-        case Parts(parts=parts):
-            return "parts", f"{', '.join(_shown(part) for part in parts)}"
-        case Cut(kept=kept):
-            return "cut", f"more than {kept:,} bytes came; what followed was not kept"
-        case Ended():
-            reason = f" ({line.finish_reason})" if line.finish_reason else ""
-            error = f": {line.error.get('kind')}: {line.error.get('message', '')}" if line.error else ""
-            return "ended", f"{line.outcome}{reason}{error}"
-        case _:
-            assert_never(line)
-
-
-def _shown(part: Part) -> str:
-    match part:
-        case TextPart(text):
-            return f"text {_short(text)}"
-        case ThinkingPart(text):
-            return f"thinking {_short(text)}"
-        case ToolCallPart(_, name, given):
-            return f"call {name} {_short(to_json(given))}"
-        case DataPart(data, mime):
-            return f"{mime}, {len(data):,} bytes"
-        case ToolResultPart(call_id):
-            return f"result of {call_id}"
-        case _:
-            assert_never(part)
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
-
-
-def _show_difference(differences: list[tuple[int, str | None, str | None]], same: bool, count: int) -> None:
-    if same:
-        click.echo(f"The same {counted(count, 'part')} as then.")
-        return
-    for place, before, after in differences:
-        _show_both(f"part {place}", before, after)
-    if not differences:
-        click.echo("The same parts as then, and something else is otherwise.")
-
-
-def _show_requests(played: Replay) -> None:
-    for number, found in enumerate(played.requests, 1):
-        for place, before, after in found[:_MOST]:
-            _show_both(f"request {number}, {one_line(place)}", before, after)
-        if len(found) > _MOST:
-            click.echo(f"request {number} differs in {len(found) - _MOST} places more")
-
-
-def _show_both(what: str, before: str | None, after: str | None) -> None:
-    click.echo(what)
-    click.echo(f"  - {one_line(before) if before is not None else '(none)'}")
-    click.echo(f"  + {one_line(after) if after is not None else '(none)'}")
-
-
-# SECTION `tollbridge replay`: what was recorded, through the code of today.
-
-# For programs no line is folded.
-_UNBOUNDED = 10_000_000
+# The width of tables if the output is not a terminal: lines are not wrapped.
+_UNLIMITED_WIDTH = 10_000_000
 
 
 @click.command()
@@ -258,27 +54,27 @@ _UNBOUNDED = 10_000_000
     type=click.Choice(["auto", *DECODERS]),
     default="auto",
     show_default=True,
-    help="What recorded bytes speak; auto looks at them.",
+    help="Protocol of a raw response; auto detects it.",
 )
-@click.option(
-    "--diff", is_flag=True, help="Compare what a turn's recording gives today with what it gave then."
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a file, one a line.")
+@click.option("--diff", is_flag=True, help="Compare the replayed result with the recorded one.")
+@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per file.")
 def replay(files: tuple[Path, ...], protocol: str, diff: bool, as_json: bool) -> int:
-    """Run recordings through the code of today.
+    """Replay recordings with the current version.
 
-    A recording of a turn (.jsonl, made with --record) is shown as a timeline. Recorded responses (.sse,
-    .json, ...) are summed up; a .headers file of the same name beside one gives its status and content type.
+    Recordings made with --record (.jsonl) are shown as a timeline. Raw responses (.sse, .json, ...) are
+    summarised; if a .headers file with the same name exists, it provides the status and the headers.
+
+    Exits with 1 if a file cannot be replayed, or if --diff finds a difference.
     """
     failed = False
     for path in files:
         try:
-            failed |= not _replay(path, protocol, diff, as_json)
-        except BrokenPipeError:  # the reader of what we print has seen enough
+            failed |= not _replay_file(path, protocol, diff, as_json)
+        except BrokenPipeError:  # standard output was closed; this is not an error of the recording
             raise
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            click.echo(f"Error: {path} cannot be read: {reason}. Give the path of a recording.", err=True)
+            click.echo(f"Error: Cannot read {path}: {reason}. Specify the path of a recording.", err=True)
             failed = True
         except RequestError as error:
             click.echo(f"Error: {one_line(error.message)}", err=True)
@@ -286,27 +82,34 @@ def replay(files: tuple[Path, ...], protocol: str, diff: bool, as_json: bool) ->
     return int(failed)
 
 
-def _replay(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
-    """Whether all is as it was."""
+def _replay_file(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
+    """Replay and show one file. Return false if `diff` is set and the result differs."""
     if is_recording(path):
-        # Not at the top: it brings the whole bridge, and the bytes of an answer are replayed without.
-        pass  # MERGED
-
-        return replay_turn(path, diff, as_json)
+        return _replay_turn(path, diff, as_json)
     if diff:
-        raise RequestError(
-            f"{path} has nothing to compare with: it is not the recording of a turn (--record)."
-        )
-    summary = summarise(replayed(path, protocol))
+        raise RequestError(f"--diff needs a recording made with --record; {path} is a raw response.")
+    summary = summarise(replay_response(path, protocol))
     if as_json:
         click.echo(to_json({"file": str(path), **msgspec.to_builtins(summary)}))
     else:
-        _show(path, summary)
+        _show_summary(path, summary)
     return True
 
 
-def replayed(path: Path, protocol: str) -> list[Event]:
-    """The events of one recording. Raises OSError where it cannot be read, RequestError where too long."""
+# --- Raw responses ---
+
+RESPONSE_LIMIT = 512 * 1024 * 1024
+_CHUNK_SIZE = 1 << 16
+_STATUS_LINE = re.compile(r"HTTP/[\d.]+ (\d{3})\b")
+
+
+def replay_response(path: Path, protocol: str) -> list[Event]:
+    """Decode a recorded response.
+
+    Raises:
+        OSError: The file or its headers file cannot be read.
+        RequestError: The file is too large.
+    """
     recording = open_recording(path)
     decoder = decoder_for(protocol, recording.status, recording.headers)
     events: list[Event] = []
@@ -315,39 +118,269 @@ def replayed(path: Path, protocol: str) -> list[Event]:
     return events + decoder.close()
 
 
-def _show(path: Path, summary: Summary) -> None:
-    # Not at the top: it takes longer to load than most commands to run.
+class ResponseRecording(msgspec.Struct, frozen=True):
+    """A recorded response body. Without a headers file `status` is `None` and `headers` is empty."""
+
+    path: Path
+    status: int | None = None
+    headers: dict[str, str] = {}
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the body in chunks, decompressed if it was recorded compressed.
+
+        Raises:
+            OSError: The file cannot be read.
+            RequestError: The file is too large.
+        """
+        with self.path.open("rb") as file:
+            data = file.read(RESPONSE_LIMIT + 1)
+        if len(data) > RESPONSE_LIMIT:
+            raise RequestError(f"{self.path} exceeds the {RESPONSE_LIMIT >> 20} MiB limit.")
+        body = decompress(data, self.headers.get("content-encoding", ""))
+        for start in range(0, len(body), _CHUNK_SIZE):
+            yield body[start : start + _CHUNK_SIZE]
+
+
+def open_recording(path: Path) -> ResponseRecording:
+    """Find a recorded response and read its headers file, if there is one.
+
+    Raises:
+        OSError: The headers file exists but cannot be read.
+    """
+    headers_path = path.parent / f"{path.stem}.headers"
+    if headers_path == path or not headers_path.exists():
+        return ResponseRecording(path)
+    status, headers = read_headers(headers_path.read_text(encoding="latin-1"))
+    return ResponseRecording(path, status, headers)
+
+
+def read_headers(text: str) -> tuple[int | None, dict[str, str]]:
+    """Return the status and the headers (names in lower case) of the last response in the text.
+
+    Proxies and 1xx responses put their own headers before it.
+    """
+    status: int | None = None
+    headers: dict[str, str] = {}
+    for line in re.split(r"\r?\n", text):
+        if match := _STATUS_LINE.match(line):
+            status, headers = int(match[1]), {}
+        elif ":" in line:
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+    return status, headers
+
+
+def decompress(body: bytes, encoding: str) -> bytes:
+    """Remove the content encoding of a body.
+
+    Most recorders store the decompressed body with the original headers, so a body that is not compressed is
+    returned unchanged. A truncated body is decompressed as far as possible.
+    """
+    decompressor = _DECOMPRESSORS.get(encoding.lower())
+    if decompressor is None:
+        return body
+    try:
+        return decompressor(body)
+    except (zlib.error, brotli.error):
+        return body
+
+
+_DECOMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": lambda body: zlib.decompressobj(wbits=31).decompress(body),
+    "deflate": lambda body: zlib.decompressobj().decompress(body),
+    "br": lambda body: bytes(brotli.Decompressor().process(body)),
+}
+
+
+def _show_summary(path: Path, summary: Summary) -> None:
+    # Imported here because loading rich takes longer than most commands take to run.
     from rich.table import Table
     from rich.text import Text
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _rows(summary):
+    for name, value in _summary_rows(summary):
         table.add_row(name, Text(value))
     paint = Paint(sys.stdout)
     click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
-    draw(table, room() or _UNBOUNDED)
+    print_table(table, table_width() or _UNLIMITED_WIDTH)
     click.echo()
 
 
-def _rows(summary: Summary) -> list[tuple[str, str]]:
+def _summary_rows(summary: Summary) -> list[tuple[str, str]]:
     ended = summary.ended if summary.finish_reason is None else f"{summary.ended} ({summary.finish_reason})"
-    usage = {} if summary.usage is None else summary.usage
-    known = ", ".join(f"{name} {count:,}" for name, count in usage.items() if count is not None)
+    counts = {} if summary.usage is None else summary.usage
+    usage = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count is not None)
     rows = [
-        ("thinking", harmless(summary.reasoning)),
-        ("text", harmless(summary.text)),
-        *(("call" if call["offered"] else "call, not offered", _call(call)) for call in summary.tool_calls),
+        ("reasoning", replace_controls(summary.reasoning)),
+        ("text", replace_controls(summary.text)),
+        *(
+            ("call" if call["offered"] else "call (run by the provider)", _call_text(call))
+            for call in summary.tool_calls
+        ),
         *(("file", one_line(to_json(file))) for file in summary.files),
         *(("source", one_line(to_json(source))) for source in summary.sources),
         *(("data", one_line(to_json(data))) for data in summary.data),
-        ("usage", known),
+        ("usage", usage),
         *(("error", f"{error['kind']}: {one_line(error['message'])}") for error in summary.errors),
         ("ended", ended),
     ]
     return [(name, value) for name, value in rows if value]
 
 
-def _call(call: dict[str, object]) -> str:
+def _call_text(call: dict[str, object]) -> str:
     return one_line(f"{call['name']} {to_json(call['input'])}")
+
+
+# --- Turns ---
+
+INTERRUPTED = "interrupted"  # the outcome of a turn whose process was killed, as in `tollbridge usage`
+_MAX_DIFFERENCES = 20  # differences shown for one request
+_MAX_PART_LENGTH = 100  # characters of a part shown in the timeline
+_LABEL_WIDTH = 11
+
+
+def _replay_turn(path: Path, diff: bool, as_json: bool) -> bool:
+    """Replay and show a turn. Return false if `diff` is set and the result differs."""
+    # Imported here because it loads the engine, which raw responses do not need.
+    from tollbridge.recorder.replay import diff_parts, replay_recording
+
+    recording = read_recording(path)
+    result = asyncio.run(replay_recording(recording))
+    parts = recording.parts
+    # If the process was killed, the recording can contain bytes whose parts were not written any more.
+    differences = diff_parts(parts, result.parts if recording.ended else result.parts[: len(parts)])
+    same = not differences and not any(result.requests) and _has_same_ending(recording, result)
+    if as_json:
+        click.echo(to_json(_as_json(path, recording, result, same)))
+    else:
+        _show_timeline(path, recording, result)
+        if diff:
+            _show_request_differences(result)
+            _show_part_differences(differences, same, len(result.parts))
+    return same or not diff
+
+
+def _has_same_ending(recording: Recording, result: Replay) -> bool:
+    """Return whether the replay ended like the recorded turn.
+
+    A cancelled turn cannot end the same way again. After a network error, any error of the replay counts as
+    the same ending.
+    """
+    ended = recording.ended
+    if ended is None or ended.outcome == "cancelled":
+        return True
+    kind = (ended.error or {}).get("kind")
+    if kind in ("network", "timeout", "disconnected"):
+        return result.error is not None
+    return kind == (result.error.kind if result.error else None)
+
+
+def _as_json(path: Path, recording: Recording, result: Replay, same: bool) -> dict[str, Any]:
+    ended, error = recording.ended, result.error
+    return {
+        "file": str(path),
+        "same": same,
+        "outcome": INTERRUPTED if ended is None else ended.outcome,
+        "error": None if error is None else {"kind": error.kind, "message": error.message},
+        "finish_reason": result.turn.finish_reason if result.turn else None,
+        "usage": result.turn.usage if result.turn else None,
+        "changes": result.turn.changes if result.turn else (),
+        "requests": [
+            [{"place": place, "then": then, "now": now} for place, then, now in differences]
+            for differences in result.requests
+        ],
+        "parts": [read_json(write_json(part)) for part in result.parts],
+    }
+
+
+def _show_timeline(path: Path, recording: Recording, result: Replay) -> None:
+    begun = recording.begun
+    paint = Paint(sys.stdout)
+    click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
+    redacted = ", content redacted" if begun.redacted else ""
+    click.echo(f"{paint.dim}recorded by Tollbridge {one_line(begun.tollbridge)}{redacted}{paint.plain}")
+    for line in recording.lines:
+        label, text = _describe(line)
+        prefix = f"{line.at:>9.3f} s  {label:<{_LABEL_WIDTH}}"
+        click.echo(f"{paint.dim}{prefix}{paint.plain}{folded(one_line(text), sys.stdout, len(prefix))}")
+    if recording.ended is None:
+        text = f"{INTERRUPTED}: the process ended before the turn did"
+        click.echo(f"{paint.dim}{'':>11}  {text}{paint.plain}")
+    outcome = f"failed ({result.error.kind})" if result.error else "completed"
+    text = f"{'replayed:':<{_LABEL_WIDTH}}{outcome}, {counted(len(result.parts), 'part')}"
+    click.echo(f"{paint.dim}{'':>11}  {text}{paint.plain}\n")
+
+
+def _describe(line: AnyLine) -> tuple[str, str]:
+    """Return the label and the text of a line in the timeline."""
+    match line:
+        case Begun(request=value):
+            request = value if isinstance(value, dict) else {}
+            messages = counted(len(request.get("messages") or ()), "message")
+            return "request", f"{request.get('model')}, {messages}"
+        case Sent(protocol=protocol, url=url, body=body, left_out=left_out):
+            note = "; the body was too large to record" if left_out else ""
+            return "sent", f"{left_out or len(body.encode()):,} bytes to {url} ({protocol}){note}"
+        case Answered(status=status, headers=headers):
+            return "response", f"{status} {headers.get('content-type', '')}"
+        case Received(data=data):
+            return "received", f"{len(data):,} bytes"
+        case Parts(parts=parts):
+            return "parts", ", ".join(_describe_part(part) for part in parts)
+        case Cut(kept=limit):
+            return "truncated", f"only the first {limit:,} bytes were recorded"
+        case Ended():
+            reason = f" ({line.finish_reason})" if line.finish_reason else ""
+            error = f": {line.error.get('kind')}: {line.error.get('message', '')}" if line.error else ""
+            return "ended", f"{line.outcome}{reason}{error}"
+        case _:
+            assert_never(line)
+
+
+def _describe_part(part: Part) -> str:
+    match part:
+        case TextPart(text):
+            return f"text {_shorten(text)}"
+        case ThinkingPart(text):
+            return f"reasoning {_shorten(text)}"
+        case ToolCallPart(_, name, arguments):
+            return f"call {name} {_shorten(to_json(arguments))}"
+        case DataPart(data, mime):
+            return f"{mime}, {len(data):,} bytes"
+        case ToolResultPart(call_id):
+            return f"result of {call_id}"
+        case _:
+            assert_never(part)
+
+
+def _shorten(text: str) -> str:
+    return repr(text if len(text) <= _MAX_PART_LENGTH else f"{text[:_MAX_PART_LENGTH]}…")
+
+
+def _show_part_differences(
+    differences: list[tuple[int, str | None, str | None]], same: bool, count: int
+) -> None:
+    if same:
+        click.echo(f"No differences ({counted(count, 'part')}).")
+        return
+    for index, recorded, replayed in differences:
+        _show_difference(f"part {index}", recorded, replayed)
+    if not differences:
+        click.echo("The parts are the same, but the request or the ending differs.")
+
+
+def _show_request_differences(result: Replay) -> None:
+    for number, differences in enumerate(result.requests, 1):
+        for place, recorded, replayed in differences[:_MAX_DIFFERENCES]:
+            _show_difference(f"request {number}, {one_line(place)}", recorded, replayed)
+        if len(differences) > _MAX_DIFFERENCES:
+            rest = counted(len(differences) - _MAX_DIFFERENCES, "more difference")
+            click.echo(f"… and {rest} in request {number}")
+
+
+def _show_difference(heading: str, recorded: str | None, replayed: str | None) -> None:
+    click.echo(heading)
+    click.echo(f"  - {one_line(recorded) if recorded is not None else '(none)'}")
+    click.echo(f"  + {one_line(replayed) if replayed is not None else '(none)'}")

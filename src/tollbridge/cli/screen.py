@@ -1,4 +1,8 @@
-"""An answer as it appears: text on one stream, everything said about it on another."""
+"""Print a streamed answer.
+
+The text goes to one stream (standard output), everything about it to another (standard error): reasoning,
+tool calls, notes and the usage line.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,21 @@ from typing import Any, TextIO
 
 import msgspec
 
-from tollbridge.cli.terminal import Paint, columns_of, folded, harmless, one_line
+from tollbridge.cli.terminal import Paint, folded, format_seconds, one_line, replace_controls, terminal_width
 from tollbridge.types.usage import Usage
 
-# SECTION Streamed text folded between words, for people who read it while it comes.
+# --- Wrapping streamed text ---
 
 _PIECES = re.compile(r"\n|[ \t]+|[^\s]+|\s")
 _FENCE = "```"
-_LONGEST_HELD = 40  # a longer word is shown as it comes, and the terminal folds it
+_MAX_PENDING_WORD = 40  # a longer word is printed as it arrives, and the terminal wraps it
 
 
 class Wrapper:
-    """Text in as it comes, text out to be written. Holds back a word that may still grow.
+    """Wrap streamed text between words.
 
-    Lines inside code fences are left alone: a newline that is not the model's would change them.
+    The last word is held back until it is complete, because its length decides the line it belongs to.
+    Lines inside code fences are not wrapped: an added newline would change the code.
     """
 
     def __init__(self, width: Callable[[], int]) -> None:
@@ -31,10 +36,11 @@ class Wrapper:
         self._column = 0
         self._space = ""
         self._word = ""
-        self._line = ""  # how the line begins, to know a fence
+        self._line = ""  # the first characters of the line, to detect a code fence
         self._in_code = False
 
     def feed(self, text: str) -> str:
+        """Return the part of the text that can be printed now."""
         out: list[str] = []
         for piece in _PIECES.findall(text):
             if piece == "\n":
@@ -45,16 +51,16 @@ class Wrapper:
                 self._space += piece
             else:
                 self._word += piece
-                if self._in_code or len(self._word) > _LONGEST_HELD or not self._word.isascii():
+                if self._in_code or len(self._word) > _MAX_PENDING_WORD or not self._word.isascii():
                     out.append(self._place())
         return "".join(out)
 
     def flush(self) -> str:
-        """What was held back."""
+        """Return the word that was held back."""
         return self._place()
 
     def _place(self) -> str:
-        """The held word in its place: on this line where it fits, else on the next."""
+        """Return the pending word, on this line if it fits, else on the next."""
         if not self._word:
             return ""
         space, word, self._space, self._word = self._space, self._word, "", ""
@@ -64,7 +70,7 @@ class Wrapper:
         if space and self._column and not self._in_code and self._column + len(space) + cells > width:
             self._column = cells
             return "\n" + word
-        # A line that is exactly full is still this line: the next word must not go on in it.
+        # A column equal to the width means a full line, so that the next word starts a new one.
         self._column = (self._column + len(space) + cells - 1) % width + 1
         return space + word
 
@@ -75,7 +81,7 @@ class Wrapper:
 
 
 def _cells(word: str) -> int:
-    """How many columns a word takes."""
+    """Return the number of terminal columns that the word takes."""
     if word.isascii():
         return len(word)
     return sum(_width(character) for character in word)
@@ -87,27 +93,32 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-# SECTION The toll of an answer: what it cost and how fast it came. What is not known is left out, not shown as 0.
+# --- Token counts and timing of an answer ---
 
-_MEASURABLE = 0.05  # seconds: below that, an answer came in one piece
+# Seconds. If the output took less, it arrived in one piece and its speed cannot be measured.
+_MIN_STREAM_SECONDS = 0.05
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds from sending the request; `first_token` is when the model first said anything."""
+    """Seconds since the request was sent; `first_token` is `None` if there was no output."""
 
     first_token: float | None
     total: float
 
     def tokens_per_second(self, usage: Usage | None) -> float | None:
-        """How fast the output came once it had begun; `None` where too little came to measure it."""
+        """Return the speed of the output after its first token; `None` if there was too little to measure."""
         if usage is None or self.first_token is None or not usage.output_tokens or usage.output_tokens < 2:
             return None
-        flowing = self.total - self.first_token
-        return None if flowing < _MEASURABLE else (usage.output_tokens - 1) / flowing
+        seconds = self.total - self.first_token
+        return None if seconds < _MIN_STREAM_SECONDS else (usage.output_tokens - 1) / seconds
 
 
 def usage_line(usage: Usage | None, timing: Timing) -> str:
-    """`31 in (12 cached) · 14 out (3 reasoning) · first token 0.21 s · 86 tokens/s`"""
+    """Return the line after an answer. Unknown values are omitted, not shown as 0.
+
+    Examples: `31 in (12 cached) · 14 out (3 reasoning) · first token 210 ms · 86 tokens/s`, and with the
+    total time if the speed is unknown: `31 in · 1 out · first token 210 ms · total 2.5 s`.
+    """
     parts: list[str] = []
     if usage is not None and usage.known:
         parts += _tokens(usage.input_tokens, "in", usage.cached_tokens, "cached")
@@ -115,38 +126,38 @@ def usage_line(usage: Usage | None, timing: Timing) -> str:
         if not parts and usage.total_tokens is not None:
             parts.append(f"{usage.total_tokens:,} tokens")
     if timing.first_token is not None:
-        parts.append(f"first token {_seconds(timing.first_token)}")
+        parts.append(f"first token {format_seconds(timing.first_token)}")
     speed = timing.tokens_per_second(usage)
-    parts.append(f"in all {_seconds(timing.total)}" if speed is None else f"{speed:,.0f} tokens/s")
+    parts.append(f"total {format_seconds(timing.total)}" if speed is None else f"{speed:,.0f} tokens/s")
     return " · ".join(parts)
 
 
-def _tokens(whole: int | None, name: str, part: int | None, part_name: str) -> list[str]:
-    if whole is None:
+def _tokens(total: int | None, name: str, part: int | None, part_name: str) -> list[str]:
+    if total is None:
         return [] if part is None else [f"{part:,} {part_name}"]
-    return [f"{whole:,} {name}" if part is None else f"{whole:,} {name} ({part:,} {part_name})"]
+    return [f"{total:,} {name}" if part is None else f"{total:,} {name} ({part:,} {part_name})"]
 
 
-def _seconds(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+# --- Printing an answer ---
 
-
-# SECTION An answer as it appears: text on one stream, everything said about it on another.
-
-_LONGEST_CALL = 400
+_MAX_CALL_LENGTH = 400
 
 
 class Screen:
-    """Text goes to `out` as it comes, untouched where that is not a terminal. Thinking, calls, files and
-    notes go to `side`, dim, each beginning on a line of its own."""
+    """Print the parts of an answer as they arrive.
+
+    Args:
+        out: Receives the text; unchanged if it is not a terminal.
+        side: Receives reasoning, tool calls and notes, dimmed, each starting on a new line.
+    """
 
     def __init__(self, out: TextIO, side: TextIO) -> None:
         paint = Paint(side)
-        self._out = _Column(out)
-        self._side = _Column(side, paint.dim, paint.plain)
-        # A blank line between thinking and text only where a person sees both in one place.
+        self._out = _Output(out)
+        self._side = _Output(side, paint.dim, paint.plain)
+        # Reasoning and text are separated by a blank line only if both appear on the terminal.
         self._together = out.isatty() and side.isatty()
-        self._last: _Column | None = None
+        self._last: _Output | None = None
 
     def text(self, text: str) -> None:
         if text:
@@ -165,18 +176,19 @@ class Screen:
             self._side.write(text)
 
     def call(self, name: str, arguments: Any, offered: bool = True) -> None:
-        shown = one_line(json.dumps(arguments, ensure_ascii=False, default=str))
-        if len(shown) > _LONGEST_CALL:
-            shown = shown[:_LONGEST_CALL] + "…"
-        self.note(f"→ {one_line(name)} {shown}" + ("" if offered else " (not for us to run)"))
+        """Print a tool call. `offered` is false if the request did not offer the tool."""
+        text = one_line(json.dumps(arguments, ensure_ascii=False, default=str))
+        if len(text) > _MAX_CALL_LENGTH:
+            text = text[:_MAX_CALL_LENGTH] + "…"
+        self.note(f"→ {one_line(name)} {text}" + ("" if offered else " (run by the provider)"))
 
     def note(self, line: str) -> None:
-        """A line of our own."""
+        """Print a line about the answer, such as a warning or the usage line."""
         self._close_line()
         self._side.line(line)
 
     def end(self) -> None:
-        """Leave the stream that was written last at the beginning of a line."""
+        """End the current line, if there is one."""
         self._close_line()
 
     def _close_line(self) -> None:
@@ -184,18 +196,18 @@ class Screen:
             self._last.close_line()
 
 
-class _Column:
-    """One stream and where its cursor stands. For a terminal, text is made harmless and folded at words."""
+class _Output:
+    """One stream. On a terminal, control characters are replaced and text is wrapped."""
 
     def __init__(self, stream: TextIO, before: str = "", after: str = "") -> None:
         self._stream = stream
         self._before, self._after = before, after
-        self._wrapper = Wrapper(lambda: columns_of(stream)) if stream.isatty() else None
+        self._wrapper = Wrapper(lambda: terminal_width(stream)) if stream.isatty() else None
         self._at_line_start = True
 
     def write(self, text: str) -> None:
         self._at_line_start = text.endswith("\n")
-        self._put(text if self._wrapper is None else self._wrapper.feed(harmless(text)))
+        self._put(text if self._wrapper is None else self._wrapper.feed(replace_controls(text)))
 
     def line(self, text: str) -> None:
         self._put(folded(one_line(text), self._stream), "\n")

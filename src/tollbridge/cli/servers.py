@@ -1,4 +1,4 @@
-"""`tollbridge local` and `tollbridge gateway`: servers, until Ctrl-C."""
+"""`tollbridge local` and `tollbridge gateway`: run a server until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,26 +12,36 @@ from tollbridge.cli.connection import FetchBar
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel
 from tollbridge.types.errors import RequestError
 
-PORT = click.IntRange(0, 65535)
+port_option = click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="Port to listen on. Default: any free port.",
+)
 
 
 @click.command()
 @click.option(
-    "--model", type=click.Path(path_type=Path), metavar="FILE.gguf", help="Serve this model instead."
+    "--model",
+    type=click.Path(path_type=Path),
+    metavar="FILE.gguf",
+    help="Serve this GGUF file instead of the small model.",
 )
-@click.option(
-    "--port", type=PORT, default=0, metavar="N", help="Where to listen; a free port where none is given."
-)
+@port_option
 @click.option(
     "--context",
     type=click.IntRange(min=256),
     metavar="N",
     default=DEFAULT_CONTEXT,
     show_default=True,
-    help="How many tokens a conversation may have.",
+    help="Context size in tokens.",
 )
 def local(model: Path | None, port: int, context: int) -> None:
-    """Fetch a small model (SmolLM2, 135 M parameters) and serve it on this machine with llama.cpp."""
+    """Download a small model (SmolLM2, 135 M parameters) and serve it on this computer with llama.cpp.
+
+    The model is downloaded on first use only (93 MB).
+    """
     try:
         asyncio.run(_serve_local(model, port, context))
     except KeyboardInterrupt:
@@ -43,60 +53,65 @@ async def _serve_local(model: Path | None, port: int, context: int) -> None:
         server = LocalModel(model, port=port, context=context, progress=progress)
         async with server:
             progress.close()
-            click.echo(f"{server.model_id} is served at {server.url}")
-            click.echo(f"Talk to it: tollbridge chat --base-url {server.url}", err=True)
-            click.echo("Ctrl-C stops it.", err=True)
+            click.echo(f"Serving {server.model_id} at {server.url}")
+            _print_usage(f"tollbridge chat --base-url {server.url}")
             raise await server.wait()
 
 
-class _WithScenarios(click.Command):
+class _GatewayCommand(click.Command):
+    """Lists the scenarios at the end of the help."""
+
     def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # Here and below, not at the top: `tollbridge local` needs no gateway of ours.
+        # Imported here and in `gateway`, because `tollbridge local` does not need the mock gateway.
         from tollbridge.testing.scenarios import describe_scenarios
 
         with formatter.section("Scenarios"):
             formatter.write_dl(describe_scenarios())
 
 
-@click.command(cls=_WithScenarios)
+@click.command(cls=_GatewayCommand)
+@port_option
 @click.option(
-    "--port", type=PORT, default=0, metavar="N", help="Where to listen; a free port where none is given."
-)
-@click.option(
-    "--scenario", default="demo", show_default=True, metavar="NAME", help="What it does; see below."
+    "--scenario", default="demo", show_default=True, metavar="NAME", help="Scenario to run (see below)."
 )
 @click.option(
     "--api-key",
     envvar="TOLLBRIDGE_GATEWAY_KEY",
     metavar="KEY",
-    help="The only key it accepts; any where none is given.  [env: TOLLBRIDGE_GATEWAY_KEY]",
+    help="Require this API key. Default: accept any.  [env: TOLLBRIDGE_GATEWAY_KEY]",
 )
 @click.option(
-    "--strict", is_flag=True, help="Refuse what the specification does not allow, naming the exact place."
+    "--strict",
+    is_flag=True,
+    help="Reject requests that violate the specification, reporting the field.",
 )
 def gateway(port: int, scenario: str, api_key: str | None, strict: bool) -> None:
-    """Serve the embedded OpenResponses gateway on this machine, for your tests and ours.
+    """Run a mock OpenResponses gateway for testing, on this computer only.
 
-    It answers from a script, the same every time, and knows the faults that a client should survive.
-    A request may choose its own scenario: put fault:NAME into the question.
+    Responses are deterministic. A scenario selects a response or a fault to simulate. Add fault:NAME to a
+    prompt to use a scenario for one request.
     """
     from tollbridge.testing.scenarios import SCENARIOS
     from tollbridge.testing.server import run
 
     if scenario not in SCENARIOS:
-        close = difflib.get_close_matches(scenario, SCENARIOS, 1)
-        meant = f" Did you mean {close[0]}?" if close else ""
+        matches = difflib.get_close_matches(scenario, SCENARIOS, 1)
+        suggestion = f" Did you mean {matches[0]!r}?" if matches else ""
         raise click.BadParameter(
-            f"there is no scenario {scenario!r}.{meant} `tollbridge gateway --help` lists them.",
-            param_hint="--scenario",
+            f"unknown scenario {scenario!r}.{suggestion} Run `tollbridge gateway --help` to list scenarios.",
+            param_hint="'--scenario'",
         )
     try:
-        run(port=port, scenario=scenario, api_key=api_key, on_ready=_ready, strict=strict)
+        run(port=port, scenario=scenario, api_key=api_key, on_ready=_print_url, strict=strict)
     except RequestError as error:
-        raise click.ClickException(f"{error.message} Choose another port, or leave it out.") from error
+        raise click.ClickException(f"{error.message} Choose another port, or remove --port.") from error
 
 
-def _ready(url: str) -> None:
-    click.echo(f"The embedded gateway listens at {url}")
-    click.echo(f"Talk to it: tollbridge chat --base-url {url} --model tollbridge/demo", err=True)
-    click.echo("Ctrl-C stops it.", err=True)
+def _print_url(url: str) -> None:
+    click.echo(f"Mock gateway listening at {url}")
+    _print_usage(f"tollbridge chat --base-url {url} --model tollbridge/demo")
+
+
+def _print_usage(command: str) -> None:
+    click.echo(f"Connect with: {command}", err=True)
+    click.echo("Press Ctrl-C to stop.", err=True)

@@ -1,4 +1,4 @@
-"""`tollbridge sidecar`: the program an editor starts, under the name a person would look for."""
+"""`tollbridge sidecar`: run the JSON-RPC server that an editor starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import click
 
 @click.command()
 def sidecar() -> int:
-    """Serve one editor with JSON-RPC on standard input and output, until it leaves."""
+    """Run a JSON-RPC server on standard input and output until the client disconnects.
+
+    Editors start it; docs/protocol.md describes the protocol.
+    """
     from tollbridge.frontends.stdio import main
 
     return main()

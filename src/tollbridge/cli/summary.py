@@ -1,4 +1,4 @@
-"""What a turn came to: a list of events folded into one value that can be printed as JSON."""
+"""Summarise the events of a turn in one value, and encode values as JSON lines."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from tollbridge.types.usage import Usage
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The content, usage and ending of a turn. The fields are those of `ask --json` and `replay --json`."""
+
     text: str
     reasoning: str
     tool_calls: list[dict[str, Any]]
@@ -43,7 +45,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(events: Iterable[Event]) -> Summary:
-    """Fold a whole turn. Failures do not undo what was said before them."""
+    """Combine the events of a turn. Content that arrived before a failure is kept."""
     text: list[str] = []
     reasoning: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -56,11 +58,11 @@ def summarise(events: Iterable[Event]) -> Summary:
     for event in events:
         match event:
             case TextDelta():
-                _say(text, event)
+                _append(text, event)
             case ReasoningDelta():
-                _say(reasoning, event)
+                _append(reasoning, event)
             case Corrected():
-                _say(text if event.of == "text" else reasoning, event)
+                _append(text if event.of == "text" else reasoning, event)
             case ReasoningEnded():
                 pass
             case ToolCall():
@@ -68,9 +70,9 @@ def summarise(events: Iterable[Event]) -> Summary:
             case File():
                 files.append(_file(event))
             case Source():
-                sources.append(_known(event, "kind", "id", "url", "title", "mime", "filename"))
+                sources.append(_set_fields(event, "kind", "id", "url", "title", "mime", "filename"))
             case Data():
-                data.append({**_known(event, "name", "id"), "value": event.value})
+                data.append({**_set_fields(event, "name", "id"), "value": event.value})
             case Finished():
                 finished, usage = event, event.usage
             case Failed():
@@ -92,17 +94,17 @@ def summarise(events: Iterable[Event]) -> Summary:
     )
 
 
-def _say(said: list[str], delta: TextDelta | ReasoningDelta | Corrected) -> None:
+def _append(pieces: list[str], delta: TextDelta | ReasoningDelta | Corrected) -> None:
     if delta.replaces:
-        said[:] = ["".join(said)[: -delta.replaces]]
-    said.append(delta.text)
+        pieces[:] = ["".join(pieces)[: -delta.replaces]]
+    pieces.append(delta.text)
 
 
 def to_json(value: object) -> str:
-    """One line of JSON that every reader takes, whatever a model wrote into it.
+    """Encode a value as one line of JSON that every parser accepts, whatever a model wrote into it.
 
-    Halves of a character (lone surrogates) are joined where they meet and replaced where they do not;
-    numbers that JSON does not have (NaN, infinities) become null.
+    Surrogate pairs are joined, lone surrogates are replaced, and numbers that are not valid in JSON (NaN,
+    infinities) become null.
     """
     plain = msgspec.to_builtins(value)
     try:
@@ -124,15 +126,15 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _file(file: File) -> dict[str, Any]:
-    measured = {
+    return {
         "mime": file.mime,
         "length": None if file.data is None else len(file.data),
         "sha256": None if file.data is None else hashlib.sha256(file.data).hexdigest(),
+        **_set_fields(file, "name", "url"),
     }
-    return {**measured, **_known(file, "name", "url")}
 
 
-def _known(event: Source | Data | File, *names: str) -> dict[str, Any]:
+def _set_fields(event: Source | Data | File, *names: str) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(event, name)) is not None}
 
 

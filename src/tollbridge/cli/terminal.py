@@ -1,4 +1,8 @@
-"""The standard streams, made safe: half a character, a full disk or a closed stream is no mistake of ours."""
+"""Text for a terminal, and standard streams that report write errors as short messages.
+
+Text that comes from models and servers is never allowed to control the terminal: control characters are
+replaced before it is printed.
+"""
 
 from __future__ import annotations
 
@@ -10,56 +14,67 @@ from typing import NoReturn, TextIO
 
 import click
 
-# SECTION What may be written on a terminal, and how. The words of models and servers must not drive it.
+# --- Text ---
 
-# Every control character but tab and newline: an escape sequence in an answer could retitle the window,
-# move the cursor or type for the person.
-_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "�") | {9: "\t", 10: "\n", 13: None}
+# Every control character except tab and newline is replaced: an escape sequence in an answer could change
+# the window title, move the cursor or insert input. Carriage returns are removed.
+_CONTROL_CHARACTERS = dict.fromkeys((*range(32), *range(127, 160)), "�") | {9: "\t", 10: "\n", 13: None}
 _DIM, _BOLD, _RED, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
 
-def harmless(text: str) -> str:
-    """The text without control characters other than tab and newline."""
-    return text.translate(_CONTROLS)
+def replace_controls(text: str) -> str:
+    """Return the text with every control character except tab and newline replaced."""
+    return text.translate(_CONTROL_CHARACTERS)
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without control characters."""
-    return " ".join(harmless(text).split())
+    """Return the text on one line, without control characters."""
+    return " ".join(replace_controls(text).split())
 
 
 def folded(line: str, stream: TextIO, indent: int = 0) -> str:
-    """The line, folded between words where a person reads it. It begins at column `indent`."""
+    """Wrap a line between words to the width of the terminal.
+
+    Args:
+        line: The text to wrap.
+        stream: Where it will be written. If this is not a terminal, the line is returned unchanged.
+        indent: The column at which the line starts; the following lines are indented to it.
+    """
     if not stream.isatty():
         return line
-    width = max(1, columns_of(stream) - indent)
+    width = max(1, terminal_width(stream) - indent)
     text = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
     return text.replace("\n", "\n" + " " * indent)
 
 
-def counted(number: int, thing: str) -> str:
-    """`1 message`, `2 messages`"""
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+def counted(number: int, noun: str) -> str:
+    """Return the number with its noun: `1 message`, `2 messages`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def columns_of(stream: TextIO) -> int:
-    """How wide lines may be: as the person says (COLUMNS), as the terminal behind the stream says, or 80."""
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and int(told):
-        return int(told)
+def format_seconds(seconds: float) -> str:
+    """Return a duration: `210 ms`, `2.5 s`."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def terminal_width(stream: TextIO) -> int:
+    """Return the width of a line: COLUMNS if it is set, else the width of the stream's terminal, else 80."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80
-    except (OSError, ValueError):  # no terminal, or no file at all
+    except (OSError, ValueError):  # not a terminal, or not a file
         return 80
 
 
 def has_style(stream: TextIO) -> bool:
-    """Whether to use colours on it: a terminal, and nobody said no (https://no-color.org)."""
+    """Return whether to use colours: only on a terminal, and not with NO_COLOR (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class Paint:
-    """Styles for one stream, which are nothing where it is not a terminal."""
+    """Escape sequences for one stream; empty strings if the stream does not show styles."""
 
     def __init__(self, stream: TextIO) -> None:
         styled = has_style(stream)
@@ -69,27 +84,32 @@ class Paint:
         self.plain = _PLAIN if styled else ""
 
 
-# SECTION The standard streams, made safe: half a character, a full disk or a closed stream is no mistake of ours.
+# --- Standard streams ---
 
 
-class Unwritable(click.ClickException):
-    """Standard output takes nothing more. Not an OSError: nobody who reads files may take it for theirs."""
+class OutputError(click.ClickException):
+    """Raised when standard output cannot be written.
+
+    It is not an OSError, so that code which handles errors of reading a file does not catch it.
+    """
 
     def __init__(self, error: OSError) -> None:
         reason = error.strerror or type(error).__name__
-        super().__init__(f"Standard output cannot be written: {reason}. The rest of it is lost.")
+        super().__init__(f"Cannot write to standard output: {reason}. The remaining output was discarded.")
 
 
 class _Output(io.TextIOWrapper):
+    """Standard output. Raises OutputError if it cannot be written; a closed pipe stays BrokenPipeError."""
+
     def write(self, text: str) -> int:
-        if text == "":  # click probes so, and would take the failure for its answer
+        if text == "":  # click tests a stream by writing nothing; an error would change its result
             return 0
         try:
             return super().write(text)
-        except BrokenPipeError:  # the reader has seen enough
+        except BrokenPipeError:  # the reader closed the pipe
             raise
         except OSError as error:
-            self._give_up(error)
+            self._fail(error)
 
     def flush(self) -> None:
         try:
@@ -97,56 +117,59 @@ class _Output(io.TextIOWrapper):
         except BrokenPipeError:
             raise
         except OSError as error:
-            self._give_up(error)
+            self._fail(error)
 
-    def _give_up(self, error: OSError) -> NoReturn:
-        _to_nowhere(self.fileno())
-        raise Unwritable(error) from error
+    def _fail(self, error: OSError) -> NoReturn:
+        _redirect_to_null(self.fileno())
+        raise OutputError(error) from error
 
 
-class _Notes(io.TextIOWrapper):
-    """Standard error. A note that cannot be written costs nothing but itself."""
+class _ErrorOutput(io.TextIOWrapper):
+    """Standard error. A message that cannot be written is dropped, and the command continues."""
 
     def write(self, text: str) -> int:
         try:
             return super().write(text)
         except OSError:
-            _to_nowhere(self.fileno())
+            _redirect_to_null(self.fileno())
             return len(text)
 
     def flush(self) -> None:
         try:
             super().flush()
         except OSError:
-            _to_nowhere(self.fileno())
+            _redirect_to_null(self.fileno())
 
 
-def claim_streams() -> None:
-    """Put safe streams in the places of the interpreter's. Where one was closed before we began, there is
-    nothing to read and nowhere to write."""
+def wrap_standard_streams() -> None:
+    """Replace the interpreter's standard streams by ones that handle errors.
+
+    Characters that cannot be encoded or decoded are replaced. If a stream was closed before the program
+    started, standard input is empty and writing to standard output fails with OutputError.
+    """
     if sys.stdin is None:
-        _to_nowhere(0)
+        _redirect_to_null(0)
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 (for as long as the program runs)
     elif isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
-    sys.stdout = _claimed(sys.stdout, 1, _Output)
-    sys.stderr = _claimed(sys.stderr, 2, _Notes)
+    sys.stdout = _wrap(sys.stdout, 1, _Output)
+    sys.stderr = _wrap(sys.stderr, 2, _ErrorOutput)
 
 
-def _claimed(stream: TextIO | None, fd: int, kind: type[_Output | _Notes]) -> TextIO:
+def _wrap(stream: TextIO | None, fd: int, kind: type[_Output | _ErrorOutput]) -> TextIO:
     if stream is None:
-        _to_nowhere(fd, os.O_RDONLY)  # to write there fails, and is told where it matters
+        _redirect_to_null(fd, os.O_RDONLY)  # writing fails, and the stream classes handle that
         return kind(open(fd, "wb", closefd=False), encoding="utf-8", errors="replace", line_buffering=True)
     if not isinstance(stream, io.TextIOWrapper):
         return stream
-    encoding, by_line, at_once = stream.encoding, stream.line_buffering, stream.write_through
+    encoding, line_buffering, write_through = stream.encoding, stream.line_buffering, stream.write_through
     raw = stream.detach()
-    return kind(raw, encoding, "replace", line_buffering=by_line, write_through=at_once)
+    return kind(raw, encoding, "replace", line_buffering=line_buffering, write_through=write_through)
 
 
-def _to_nowhere(fd: int, flags: int = os.O_RDWR) -> None:
-    """What is left in buffers goes there when the program ends, and fails no more."""
-    nowhere = os.open(os.devnull, flags)
-    if nowhere != fd:
-        os.dup2(nowhere, fd)
-        os.close(nowhere)
+def _redirect_to_null(fd: int, flags: int = os.O_RDWR) -> None:
+    """Make the descriptor refer to the null device, so that flushing buffers at exit does not fail again."""
+    null = os.open(os.devnull, flags)
+    if null != fd:
+        os.dup2(null, fd)
+        os.close(null)

@@ -1,4 +1,4 @@
-"""`tollbridge usage`: what was used, by day and model, and what it cost."""
+"""`tollbridge usage`: token usage and cost by day and model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from tollbridge.catalog.cache import CatalogCache
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
-from tollbridge.cli.terminal import counted, folded
+from tollbridge.cli.terminal import counted, folded, format_seconds
 from tollbridge.config.paths import catalog_folder, database_file
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
@@ -22,24 +22,28 @@ from tollbridge.types.models import Prices
 from tollbridge.types.usage import Usage
 
 _DAY = 86_400.0
-_BAR = 16
+_BAR_WIDTH = 8
 COLUMNS = (
     Column("day"),
     Column("model", least=28),
     Column("requests", right=True, leaves=2),
-    Column("unfinished", leaves=3),
+    Column("not completed", leaves=3),
     Column("in", right=True),
     Column("cached", right=True, leaves=4),
     Column("out", right=True),
-    Column("first", right=True, leaves=5),
+    Column("first token", right=True, leaves=5),
     Column("cost $", right=True, leaves=1),
     Column("tokens", leaves=6),
 )
-PriceOf = Callable[[UsageRow], Prices | None]
+PriceLookup = Callable[[UsageRow], Prices | None]
 
 
-class Sum(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model did in one day. `cost` is by today's prices, of the requests whose cost is known."""
+class DailyUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests to one model on one day. The fields are those of `usage --json`.
+
+    `seconds` and `first_seconds` are means. `cost` is at current prices and covers only the requests whose
+    cost is known.
+    """
 
     day: str
     model: str
@@ -58,22 +62,22 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True):
     metavar="N",
     default=7,
     show_default=True,
-    help="How many days back, with today.",
+    help="Number of days to include, counting today.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a day and model, one a line.")
+@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per day and model.")
 def usage(days: int, as_json: bool) -> None:
-    """Show what was used, by day and model: requests, tokens, and what they cost by today's prices."""
-    sums = add_up(_rows(days), Shelves())
+    """Show requests, tokens and cost (at current prices) by day and model."""
+    entries = group_usage(_read_rows(days), CachedPrices())
     if as_json:
-        for one in sums:
-            click.echo(to_json({**msgspec.to_builtins(one), "cost": _text(one.cost)}))
-    elif sums:
-        _show(sums)
+        for entry in entries:
+            click.echo(to_json({**msgspec.to_builtins(entry), "cost": _text(entry.cost)}))
+    elif entries:
+        _show(entries)
     else:
-        click.echo(f"Nothing was used in the last {counted(days, 'day')}.", err=True)
+        click.echo(f"No usage in the last {counted(days, 'day')}.", err=True)
 
 
-def _rows(days: int) -> list[UsageRow]:
+def _read_rows(days: int) -> list[UsageRow]:
     path = database_file()
     if not path.exists():
         return []
@@ -86,46 +90,43 @@ def _rows(days: int) -> list[UsageRow]:
         table.close()
 
 
-class Shelves:
-    """The prices in the lists of models that were kept."""
+class CachedPrices:
+    """Look up prices in the cached model lists."""
 
     def __init__(self) -> None:
-        self._shelf = CatalogCache(catalog_folder())
-        self._lists: dict[tuple[str, str], dict[str, Prices | None]] = {}
+        self._cache = CatalogCache(catalog_folder())
+        self._prices: dict[tuple[str, str], dict[str, Prices | None]] = {}
 
     def __call__(self, row: UsageRow) -> Prices | None:
-        whose = row.base_url, row.account
-        if whose not in self._lists:
-            kept = self._shelf.get(*whose)
-            self._lists[whose] = {one.id: one.prices for one in kept.models} if kept else {}
-        return self._lists[whose].get(row.model)
+        """Return the prices of the row's model; `None` if they are unknown."""
+        key = row.base_url, row.account
+        if key not in self._prices:
+            entry = self._cache.get(*key)
+            self._prices[key] = {model.id: model.prices for model in entry.models} if entry else {}
+        return self._prices[key].get(row.model)
 
 
-def add_up(rows: Iterable[UsageRow], price_of: PriceOf) -> list[Sum]:
-    """By day, the latest first, and by model, the most used first."""
+def group_usage(rows: Iterable[UsageRow], find_prices: PriceLookup) -> list[DailyUsage]:
+    """Add up the rows by day, the latest first, and by model, the most used first."""
     groups: dict[tuple[str, str], list[UsageRow]] = {}
     for row in rows:
         day = time.strftime("%Y-%m-%d", time.localtime(row.started))
         groups.setdefault((day, row.model), []).append(row)
-    sums = [_sum(day, model, found, price_of) for (day, model), found in groups.items()]
-    sums.sort(key=lambda one: -tokens(one.usage))
-    return sorted(sums, key=lambda one: one.day, reverse=True)
+    entries = [_add_up(day, model, group, find_prices) for (day, model), group in groups.items()]
+    entries.sort(key=lambda entry: -_total_tokens(entry.usage))
+    return sorted(entries, key=lambda entry: entry.day, reverse=True)
 
 
-def tokens(usage: Usage) -> int:
-    return usage.total_tokens or (usage.input_tokens or 0) + (usage.output_tokens or 0)
-
-
-def _sum(day: str, model: str, rows: list[UsageRow], price_of: PriceOf) -> Sum:
+def _add_up(day: str, model: str, rows: list[UsageRow], find_prices: PriceLookup) -> DailyUsage:
     total = Usage()
     outcomes: dict[str, int] = {}
     for row in rows:
         total += row.usage
         outcomes[row.outcome] = outcomes.get(row.outcome, 0) + 1
     costs = [
-        cost for row in rows if (prices := price_of(row)) and (cost := prices.cost(row.usage)) is not None
+        cost for row in rows if (prices := find_prices(row)) and (cost := prices.cost(row.usage)) is not None
     ]
-    return Sum(
+    return DailyUsage(
         day=day,
         model=model,
         requests=len(rows),
@@ -137,52 +138,58 @@ def _sum(day: str, model: str, rows: list[UsageRow], price_of: PriceOf) -> Sum:
     )
 
 
-def _mean(numbers: Iterable[float | None]) -> float | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) / len(known) if known else None
+def _total_tokens(usage: Usage) -> int:
+    return usage.total_tokens or (usage.input_tokens or 0) + (usage.output_tokens or 0)
 
 
-def _show(sums: list[Sum]) -> None:
-    most = max(tokens(one.usage) for one in sums)
+def _mean(values: Iterable[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def _show(entries: list[DailyUsage]) -> None:
+    highest = max(_total_tokens(entry.usage) for entry in entries)
     rows: list[Row] = []
     day = ""
-    for one in sums:
+    for entry in entries:
+        tokens = entry.usage
         cells = (
-            one.day if one.day != day else "",
-            one.model,
-            f"{one.requests:,}",
-            _unfinished([one]),
-            *(_count(n) for n in (one.usage.input_tokens, one.usage.cached_tokens, one.usage.output_tokens)),
-            "" if one.first_seconds is None else f"{one.first_seconds:.1f} s",
-            "" if one.cost is None else f"{one.cost:.4f}",
-            _bar(tokens(one.usage), most),
+            entry.day if entry.day != day else "",
+            entry.model,
+            f"{entry.requests:,}",
+            _not_completed([entry]),
+            *(_count(n) for n in (tokens.input_tokens, tokens.cached_tokens, tokens.output_tokens)),
+            "" if entry.first_seconds is None else format_seconds(entry.first_seconds),
+            "" if entry.cost is None else f"{entry.cost:.4f}",
+            _bar(_total_tokens(tokens), highest),
         )
         rows.append(Row(cells))
-        day = one.day
+        day = entry.day
     show_table(COLUMNS, rows)
-    click.echo(folded(_in_all(sums), sys.stdout))
+    click.echo(folded(_total_line(entries), sys.stdout))
 
 
-def _unfinished(sums: list[Sum]) -> str:
+def _not_completed(entries: list[DailyUsage]) -> str:
+    """Return the outcomes other than `completed` with their counts: `1 cancelled, 2 failed`."""
     counts: dict[str, int] = {}
-    for one in sums:
-        for name, count in one.outcomes.items():
+    for entry in entries:
+        for name, count in entry.outcomes.items():
             counts[name] = counts.get(name, 0) + count
     return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()) if name != "completed")
 
 
-def _in_all(sums: list[Sum]) -> str:
-    requests = sum(one.requests for one in sums)
-    costs = [one.cost for one in sums if one.cost is not None]
-    cost = f", about ${sum(costs, Decimal()):.4f} by today's prices" if costs else ""
-    amiss = f" ({unfinished})" if (unfinished := _unfinished(sums)) else ""
-    used = sum(tokens(one.usage) for one in sums)
-    return f"In all {counted(requests, 'request')}{amiss}, {counted(used, 'token')}{cost}."
+def _total_line(entries: list[DailyUsage]) -> str:
+    requests = counted(sum(entry.requests for entry in entries), "request")
+    outcomes = f" ({names})" if (names := _not_completed(entries)) else ""
+    tokens = counted(sum(_total_tokens(entry.usage) for entry in entries), "token")
+    costs = [entry.cost for entry in entries if entry.cost is not None]
+    cost = f", about ${sum(costs, Decimal()):.4f} at current prices" if costs else ""
+    return f"Total: {requests}{outcomes}, {tokens}{cost}."
 
 
-def _bar(amount: int, most: int) -> str:
-    """Eighths of a block, so that small amounts can be told apart."""
-    eighths = round(amount / most * _BAR * 8) if most else 0
+def _bar(amount: int, highest: int) -> str:
+    """Return a bar in eighths of a block, so that small amounts can be compared."""
+    eighths = round(amount / highest * _BAR_WIDTH * 8) if highest else 0
     if amount and not eighths:
         eighths = 1
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tollbridge.cli.replay import replayed
+from tollbridge.cli.replay import replay_response
 from tollbridge.cli.summary import summarise
 
 DRIFT = Path(__file__).parents[2] / "recordings" / "aisdk" / "drift"
@@ -64,7 +64,7 @@ def meant(path: Path) -> dict[str, Any]:
 
 
 def found(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
-    summary = summarise(replayed(path, "auto"))
+    summary = summarise(replay_response(path, "auto"))
     errors = [error["message"] for error in summary.errors]
     return {
         "text": summary.text,
