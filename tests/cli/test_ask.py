@@ -165,15 +165,15 @@ async def test_with_several_models_one_must_be_chosen() -> None:
     async with Gateway() as gateway:
         result = await tollbridge("ask", "hi", "--base-url", gateway.url)
     assert result.code == 2
-    assert "The gateway has 2 models. Say which one with --model, for example tollbridge/demo" in result.err
+    assert "Choose a model with --model, for example tollbridge/demo (2 available" in result.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ((), "Missing argument 'PROMPT'"),
-        (("",), "The question is empty"),
-        ((" \n",), "The question is empty"),
+        (("",), "The prompt is empty"),
+        ((" \n",), "The prompt is empty"),
         (("hi", "--base-url", "gateway"), "'gateway' is not an http or https URL"),
         (("hi", "--base-url", "http://[oops/v1"), "is not a valid URL"),
         (("hi", "--base-url", "ftp://example.com/"), "is not an http or https URL"),

@@ -23,7 +23,7 @@ PROMPT = "\n> "
 async def chat(gateway: Gateway, *arguments: str) -> AsyncIterator[Terminal]:
     where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
     async with terminal("chat", *where, *arguments) as screen:
-        await screen.expect("/help shows more.")
+        await screen.expect("/help: commands")
         await screen.expect(PROMPT)
         yield screen
 
@@ -74,7 +74,7 @@ async def test_ctrl_c_at_the_prompt_explains_how_to_exit() -> None:
         await screen.expect("half a quest")
         await asyncio.sleep(0.3)  # a signal between readline's echo and its next wait is not seen by either
         screen.type("\x03")
-        await screen.expect("Ctrl-D or /quit leaves.")
+        await screen.expect("Press Ctrl-D or type /quit to exit.")
         await screen.expect(PROMPT)
         screen.type("\x04")
         assert await screen.ended() == 0
@@ -96,9 +96,9 @@ async def test_commands_are_distinguished_from_prompts() -> None:
         screen.type("/help\n")
         assert "/model NAME" in await screen.expect(PROMPT)
         screen.type("/nonsense\n")
-        assert "There is no command /nonsense" in await screen.expect(PROMPT)
+        assert "Unknown command /nonsense" in await screen.expect(PROMPT)
         screen.type("/model tollbridge/plain\n")
-        assert "The model is tollbridge/plain." in await screen.expect(PROMPT)
+        assert "Now using tollbridge/plain." in await screen.expect(PROMPT)
         screen.type("\n  \n/etc/hosts is what?\n")
         assert "You said “/etc/hosts is what?”" in await screen.expect("with no tools.")
         assert gateway.requests[-1].body["model"] == "tollbridge/plain"
@@ -158,7 +158,7 @@ async def test_a_failed_piped_prompt_sets_the_exit_code() -> None:
 @pytest.mark.timed
 async def test_the_local_model_answers_and_survives_ctrl_c() -> None:
     async with terminal("chat", "--local") as screen:
-        await screen.expect("smollm2-135m-instruct on this machine (llama.cpp)", within=100)
+        await screen.expect("smollm2-135m-instruct on this computer (llama.cpp)", within=100)
         await screen.expect(PROMPT)
         for _ in range(6):  # so small a model may be done before anyone can stop it
             screen.type("Tell me a very long story about a bridge.\n")

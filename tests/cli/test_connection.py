@@ -33,7 +33,7 @@ def test_the_gateway_is_chosen_by_options_and_key(
 
 def test_a_default_gateway_is_announced() -> None:
     assert choose_gateway(ConnectionOptions(URL), False, True) == GatewayChoice("remote", URL)
-    assert "on this machine" in choose_gateway(ConnectionOptions(), False, True).reason
+    assert "local demo model" in choose_gateway(ConnectionOptions(), False, True).reason
     assert "embedded demo" in choose_gateway(ConnectionOptions(), False, False).reason
 
 

@@ -240,7 +240,7 @@ async def test_endless_input_is_rejected() -> None:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
         chatted = await tollbridge("chat", *where, stdin=b"a" * (PROMPT_LIMIT + 1))
     assert (counted.code, replayed.code, asked.code, chatted.code) == (1, 1, 2, 2)
-    assert "Error: A line of standard input is longer than 16 MiB" in chatted.err
+    assert "Error: A line of standard input exceeds the 16 MiB limit" in chatted.err
     assert counted.err == "Error: /dev/zero exceeds the 256 MiB limit.\n"
     assert replayed.err == "Error: /dev/zero exceeds the 512 MiB limit.\n"
-    assert "Error: Standard input is longer than 16 MiB, the most that is asked at once." in asked.err
+    assert "Error: Standard input exceeds the 16 MiB limit." in asked.err

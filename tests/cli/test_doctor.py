@@ -22,11 +22,11 @@ async def test_the_checklist_has_a_line_per_step_and_a_profile_is_saved(tmp_path
         result = await tollbridge("doctor", "--base-url", gateway.url, env=env)
         profile = load_profile(gateway.url, tmp_path / "profiles")
     assert result.code == 0
-    assert result.err == f"Examining {gateway.url} with about 20 small requests, which may cost a little.\n"
+    assert result.err == f"Testing {gateway.url} with about 20 small requests (may incur a small cost).\n"
     *lines, last = result.out.splitlines()
     assert [line[2:].partition(":")[0] for line in lines] == [title for title, _ in STEPS.values()]
     assert {line[0] for line in lines} == {"✓", "✗"}
-    assert last.startswith("A chat is possible (")
+    assert last.startswith("Chat works (")
     assert profile is not None
     assert profile.of("tollbridge/demo").files is False
     assert profile.quirks.system == "system"
@@ -62,7 +62,7 @@ async def test_if_chat_does_not_work_the_exit_code_is_1_and_no_profile_is_saved(
         result = await tollbridge("doctor", "--base-url", gateway.url, "--model", "m", env=env)
     assert result.code == 1
     assert "✗ Key: The key was sent, and the server says: The API key is wrong (HTTP 401)." in result.out
-    assert result.out.splitlines()[-1].startswith("A chat is not possible")
+    assert result.out.splitlines()[-1].startswith("Chat does not work")
     assert "tb-wrong-key-999999" not in result.out + result.err
     assert not list(tmp_path.rglob("*.toml"))
 
@@ -75,7 +75,7 @@ async def test_on_a_terminal_a_spinner_shows_the_current_step(tmp_path: Path) ->
     ):
         seen = await screen.expect("✓ Reach")
         seen += await screen.expect("✗ System prompt")
-        seen += await screen.expect("A chat is possible")
+        seen += await screen.expect("Chat works")
         assert await screen.ended() == 0
     assert any(f"{title}…" in seen for title, _ in STEPS.values())
 
@@ -87,7 +87,7 @@ async def test_a_profile_that_cannot_be_written_is_reported(tmp_path: Path) -> N
             "doctor", "--base-url", gateway.url, env={"TOLLBRIDGE_DATA_DIR": str(tmp_path / "data")}
         )
     assert result.code == 1
-    assert "The profile cannot be written" in result.err
+    assert "Cannot write the profile" in result.err
 
 
 async def test_a_full_disk_is_reported_with_the_path_of_the_profile(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ async def test_a_full_disk_is_reported_with_the_path_of_the_profile(tmp_path: Pa
         env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
         result = await tollbridge("doctor", "--base-url", gateway.url, env=env, program=with_room(100))
     assert result.code == 1
-    assert "The profile cannot be written: File too large (" in result.err
+    assert "Cannot write the profile: File too large (" in result.err
     assert "(None)" not in result.err
     assert [path for path in tmp_path.rglob("*") if path.name.startswith("tmp")] == []
 
@@ -118,7 +118,7 @@ def test_no_profile_is_saved_for_a_temporary_server(tmp_path: Path) -> None:
     run = [sys.executable, "-c", hidden, "doctor"]
     env = environment({"TOLLBRIDGE_DATA_DIR": str(tmp_path)})
     result = subprocess.run(run, capture_output=True, text=True, env=env, check=True)
-    assert "No profile was written: the server ends with this command." in result.stdout
+    assert "No profile saved: this temporary server stops when the command exits." in result.stdout
     assert not list(tmp_path.rglob("*.toml"))
 
 
@@ -126,7 +126,7 @@ async def test_doctor_supports_only_openresponses() -> None:
     async with Gateway() as gateway:
         result = await tollbridge("doctor", "--backend", "ai-sdk", "--base-url", gateway.url)
     assert result.code == 2
-    assert "Leave out --backend" in result.err
+    assert "Remove --backend" in result.err
 
 
 async def test_an_invalid_profile_is_named_and_doctor_replaces_it(tmp_path: Path) -> None:

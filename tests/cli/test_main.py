@@ -134,7 +134,7 @@ def test_without_key_url_and_local_extra_the_demo_is_used_and_announced() -> Non
     hidden = "import sys; sys.modules['xllamacpp'] = None; from tollbridge.cli import main; main()"
     run = [sys.executable, "-c", hidden, "ask", "hello"]
     result = subprocess.run(run, capture_output=True, text=True, env=environment(), check=True)
-    assert result.stderr.startswith("No key and no --base-url: using the embedded demo, no real model.\n")
+    assert result.stderr.startswith("No API key or --base-url; using the embedded demo (not a real model).\n")
     assert result.stdout.startswith("You said “hello”.")
 
 

@@ -15,7 +15,17 @@ async def test_models_are_shown_as_a_table() -> None:
         result = await tollbridge("models", env={"TOLLBRIDGE_BASE_URL": gateway.url})
     assert (result.code, result.err) == (0, "")
     header, demo, *_ = result.out.splitlines()
-    assert header.split() == ["model", "window", "output", "in", "$/M", "out", "$/M", "price", "can"]
+    assert header.split() == [
+        "model",
+        "context",
+        "output",
+        "in",
+        "$/M",
+        "out",
+        "$/M",
+        "price",
+        "capabilities",
+    ]
     assert demo.split()[:6] == ["tollbridge/demo", "128,000", "64,000", "1.00", "4.00", "medium"]
     assert "embedding" not in result.out
 
@@ -92,9 +102,11 @@ async def test_an_empty_list_is_explained(tmp_path: Path) -> None:
         path.write_text("")
         searched = await tollbridge("models", "--search", "nothing of the kind", env=env)
         every = await tollbridge("models", "--all", "--search", "nothing of the kind", env=env)
-    assert hidden.err.startswith("Your settings hide all 3 models of the gateway: `tollbridge config` ")
-    assert searched.err == "There are no such models. The gateway has 3; --all shows every type.\n"
-    assert every.err == "There are no such models. The gateway has 3.\n"
+    assert hidden.err.startswith(
+        "All 3 models are excluded by your `allow` and `deny` settings. Run `tollbridge config` "
+    )
+    assert searched.err == "No matching models (3 available). Use --all to include other types.\n"
+    assert every.err == "No matching models (3 available).\n"
 
 
 async def test_capabilities_from_the_settings_are_shown(tmp_path: Path) -> None:
@@ -137,11 +149,11 @@ async def test_the_cached_list_is_shown_if_the_gateway_is_unreachable(tmp_path: 
     result = await tollbridge("models", "--refresh", "--base-url", gateway.url, env=env)
     assert result.code == 0
     assert "tollbridge/demo" in result.out
-    assert result.err.startswith("This is an older list: Could not connect")
+    assert result.err.startswith("Showing a cached list; refresh failed: Could not connect")
 
 
 @pytest.mark.parametrize("price", ["much", "-1", "nan", "inf"])
 async def test_an_invalid_price_is_reported(price: str) -> None:
     result = await tollbridge("models", f"--max-price={price}")
     assert result.code == 2
-    assert "is not an amount of dollars" in result.err
+    assert "is not a valid price" in result.err

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tollbridge.cli.connection import FetchBar
+from tollbridge.cli.connection import DownloadProgress
 
 
 class Tty(io.StringIO):
@@ -17,21 +17,21 @@ def test_on_a_terminal_a_bar_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Tty()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    with FetchBar() as progress:
+    with DownloadProgress() as progress:
         progress(0, 92_871_040)
         progress(92_871_040, 92_871_040)
-    assert "Fetching a small model" in terminal.getvalue()
+    assert "Downloading a small model" in terminal.getvalue()
     assert "92.9/92.9 MB" in terminal.getvalue()
 
 
 def test_without_a_terminal_one_line_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    with FetchBar() as progress:
+    with DownloadProgress() as progress:
         progress(0, 92_871_040)
         progress(50_000_000, 92_871_040)
-    assert capsys.readouterr().err == "Fetching a small model (93 MB, once)…\n"
+    assert capsys.readouterr().err == "Downloading a small model (93 MB, first run only)…\n"
 
 
 def test_without_a_download_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    with FetchBar():
+    with DownloadProgress():
         pass
     assert capsys.readouterr().err == ""

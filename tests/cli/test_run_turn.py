@@ -95,7 +95,7 @@ async def test_model_facts_are_read_once_per_turn(
 
 @pytest.mark.parametrize(
     ("where_all", "last"),
-    [("", "[and 2 changes more]"), ("; --json has them all", "[and 2 changes more; --json has them all]")],
+    [("", "[… and 2 more changes]"), ("; use --json", "[… and 2 more changes; use --json]")],
 )
 def test_only_the_first_changes_are_printed(where_all: str, last: str) -> None:
     side_output = io.StringIO()

@@ -14,7 +14,7 @@ from tollbridge.storage.tables import UsageTable
 from tollbridge.testing.server import Gateway
 from tollbridge.types.usage import Usage
 
-NAME, WINDOW, PRICE = Column("name", least=6), Column("window"), Column("price", leaves=1)
+NAME, WINDOW, PRICE = Column("name", min_width=6), Column("window"), Column("price", drop_order=1)
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,10 @@ async def test_the_model_of_the_environment_is_ignored_for_an_endpoint(tmp_path:
         answering(ANSWER) as endpoint,
         terminal("chat", "--ui-stream", endpoint.url, env=env) as chat,
     ):
-        await chat.expect("the endpoint's own model on http")
+        await chat.expect("the endpoint's model on http")
         await chat.expect("> ")
         chat.type("/model other\n")
-        await chat.expect("The endpoint has a model of its own, and no other.")
+        await chat.expect("This endpoint does not support switching models.")
         chat.type("Hello\n")
         await chat.expect("first token")
         chat.type("/quit\n")

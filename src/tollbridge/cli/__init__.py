@@ -12,7 +12,7 @@ from types import TracebackType
 
 import click
 
-from tollbridge.cli.terminal import Paint, folded, one_line, wrap_standard_streams
+from tollbridge.cli.terminal import Styles, one_line, wrap_line, wrap_standard_streams
 from tollbridge.types.errors import BridgeError
 
 # Each subcommand: the module that defines it, and its line in the list of commands. The line is here so that
@@ -120,5 +120,5 @@ class WarningHandler(logging.Handler):
         first_word, _, _ = message.partition(" ")
         if first_word.isalpha():  # not a file path
             message = message[0].upper() + message[1:]
-        paint = Paint(sys.stderr)
-        click.echo(f"{paint.dim}{folded(f'Note: {message}.', sys.stderr)}{paint.plain}", err=True)
+        paint = Styles(sys.stderr)
+        click.echo(f"{paint.dim}{wrap_line(f'Note: {message}.', sys.stderr)}{paint.plain}", err=True)

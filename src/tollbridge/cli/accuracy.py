@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from tollbridge.cli.summary import to_json
-from tollbridge.cli.terminal import Paint, counted, folded, one_line, terminal_width
+from tollbridge.cli.terminal import Styles, format_count, one_line, terminal_width, wrap_line
 from tollbridge.config.paths import database_file
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.tokens.records import Accuracy
@@ -43,18 +43,20 @@ def accuracy(as_json: bool) -> None:
 
 def _show(models: list[Accuracy]) -> None:
     for model in models:
-        click.echo(f"{one_line(model.model)}: {counted(model.requests, 'request')}, {model.exact:,} exact")
+        click.echo(
+            f"{one_line(model.model)}: {format_count(model.requests, 'request')}, {model.exact:,} exact"
+        )
         worst = f"worst undercount {abs(model.worst_under):.1%}"
         _show_line("error", f"median {model.median:.1%}, 95th percentile {model.p95:.1%}, {worst}")
         _show_line("uncalibrated", f"median {model.plain_median:.1%}, 95th percentile {model.plain_p95:.1%}")
         _show_line("recent", plot(model.recent[-max(8, terminal_width(sys.stdout) - _LABEL_WIDTH) :]))
-    paint = Paint(sys.stdout)
+    paint = Styles(sys.stdout)
     legend = f"Each bar is one request: {_BARS[0]} no error, {_BARS[-1]} {_HIGHEST_ERROR:.0%} or more."
-    click.echo(f"{paint.dim}{folded(legend, sys.stdout)}{paint.plain}")
+    click.echo(f"{paint.dim}{wrap_line(legend, sys.stdout)}{paint.plain}")
 
 
 def _show_line(label: str, text: str) -> None:
-    click.echo(f"  {label:<{_LABEL_WIDTH - 2}}{folded(text, sys.stdout, _LABEL_WIDTH)}")
+    click.echo(f"  {label:<{_LABEL_WIDTH - 2}}{wrap_line(text, sys.stdout, _LABEL_WIDTH)}")
 
 
 def plot(errors: tuple[float, ...]) -> str:

@@ -32,7 +32,7 @@ from tollbridge.types.text import replace_surrogates
 @connection_options
 @ui_stream_option
 @record_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@click.option("--json", "as_json", is_flag=True, help="Output the full result as one JSON object.")
 def ask(prompt: str, wishes: PromptOptions, where: ConnectionOptions, as_json: bool) -> int:
     """Ask one question and print the answer. Use - as PROMPT to read the prompt from stdin."""
     question = Message(Role.USER, (TextPart(_read(prompt)), *wishes.images))

@@ -25,7 +25,7 @@ from tollbridge.cli.options import (
 )
 from tollbridge.cli.run_turn import Conversation, TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
-from tollbridge.cli.terminal import Paint, counted, one_line
+from tollbridge.cli.terminal import Styles, format_count, one_line
 from tollbridge.types.messages import Message, Part, Role, TextPart
 from tollbridge.types.text import replace_surrogates
 
@@ -148,11 +148,11 @@ class _Chat:
             click.echo(err=True)
 
     def _print_greeting(self) -> None:
-        paint = Paint(sys.stderr)
+        paint = Styles(sys.stderr)
         model = f"{paint.bold}{one_line(self._conversation.model)}{paint.plain}"
         click.echo(f"{model} on {one_line(self._session.place)}", err=True)
         if self._images:
-            self._print(f"{counted(len(self._images), 'image')} will be attached to your first message.")
+            self._print(f"{format_count(len(self._images), 'image')} will be attached to your first message.")
         self._print("Ctrl-C: stop · Ctrl-D: exit · /help: commands\n")
 
     def _new(self, _rest: str) -> None:
@@ -168,5 +168,5 @@ class _Chat:
         self._print(f"Now using {one_line(self._conversation.model)}.")
 
     def _print(self, text: str) -> None:
-        paint = Paint(sys.stderr)
+        paint = Styles(sys.stderr)
         click.echo(f"{paint.dim}{text}{paint.plain}", err=True)

@@ -12,7 +12,7 @@ import msgspec
 from tollbridge.cli.options import ConnectionOptions, connection_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
-from tollbridge.cli.terminal import Paint
+from tollbridge.cli.terminal import Styles
 from tollbridge.config.accounts import all_accounts
 from tollbridge.config.keys import describe_key
 from tollbridge.config.loading import LoadedSettings, leaves, load_settings, quoted
@@ -20,7 +20,7 @@ from tollbridge.config.request_options import CLEAR_THINKING, CLEAR_TOOL_USES
 from tollbridge.recorder.redaction import without_secrets
 from tollbridge.types.errors import RequestError
 
-COLUMNS = (Column("setting", least=18), Column("value", least=24), Column("source", least=32))
+COLUMNS = (Column("setting", min_width=18), Column("value", min_width=24), Column("source", min_width=32))
 _USERINFO = re.compile(r"(?<=//)[^/@]*@")
 
 
@@ -102,7 +102,7 @@ def _show(rows: list[SettingRow], loaded: LoadedSettings) -> None:
         ],
     )
     state = "" if loaded.path.exists() else " (does not exist)"
-    paint = Paint(sys.stdout)
+    paint = Styles(sys.stdout)
     click.echo(f"\n{paint.dim}Settings file: {loaded.path}{state}{paint.plain}")
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _DESCRIPTION = "Downloading a small model"
 
 
-class FetchBar:
+class DownloadProgress:
     """Show the progress of the model download: a bar on a terminal, one line elsewhere."""
 
     def __init__(self) -> None:
@@ -186,12 +186,12 @@ async def _own_client(
                     proxy=settings.proxy,
                     allow_http=settings.allow_http,
                 )
-                model = "the endpoint's own model"
+                model = "the endpoint's model"
             case "local":
-                name, place, kind = "local", "this machine (llama.cpp)", "local"
+                name, place, kind = "local", "this computer (llama.cpp)", "local"
                 if backend != "openresponses":
                     raise click.UsageError("--backend is not supported with --local.")
-                with FetchBar() as progress:
+                with DownloadProgress() as progress:
                     local = await stack.enter_async_context(LocalModel(progress=progress))
                 client = OpenResponsesClient(local.url, timeouts=timeouts)
                 compat = CompatMemory(lambda _url, _model: known_quirks("llama.cpp"))

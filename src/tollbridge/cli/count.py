@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from tollbridge.cli.summary import to_json
-from tollbridge.cli.terminal import counted, one_line
+from tollbridge.cli.terminal import format_count, one_line
 from tollbridge.config.paths import database_file
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.tokens.ledger import EstimationResult, Method
@@ -129,7 +129,7 @@ def _show_text(result: TextCount, as_json: bool) -> None:
             method = f"approximate, based on {result.vocabulary}"
         case "characters":
             method = "approximate, based on the number of characters"
-    click.echo(f"{counted(result.tokens, 'token')} for {one_line(result.model)} ({method})")
+    click.echo(f"{format_count(result.tokens, 'token')} for {one_line(result.model)} ({method})")
     if len(result.parts) > 1:
         _show_parts(result.parts)
 
@@ -139,7 +139,7 @@ def _show_conversation(model: str, estimate: EstimationResult, as_json: bool) ->
         click.echo(to_json({"model": model, **msgspec.to_builtins(estimate)}))
         return
     click.echo(
-        f"{counted(estimate.tokens, 'token')} for {one_line(model)} "
+        f"{format_count(estimate.tokens, 'token')} for {one_line(model)} "
         f"({_METHODS[estimate.method]}, confidence {estimate.confidence:.0%})"
     )
     _show_parts(estimate.parts)

@@ -15,7 +15,7 @@ import msgspec
 from tollbridge.cli.connection import connect
 from tollbridge.cli.options import ConnectionOptions, connection_options
 from tollbridge.cli.summary import to_json
-from tollbridge.cli.terminal import counted, folded, has_style, one_line
+from tollbridge.cli.terminal import format_count, one_line, supports_styles, wrap_line
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import profile_file, save_profile
 from tollbridge.doctor.examination import ABOUT, STEPS, Examination, Step
@@ -47,7 +47,7 @@ class Checklist:
         self._status: Status | None = None
 
     def __enter__(self) -> Self:
-        if has_style(self._out):
+        if supports_styles(self._out):
             # Not at the top: it takes longer to load than most commands to run.
             from rich.console import Console
 
@@ -69,7 +69,7 @@ class Checklist:
         elif self._console is not None and not self._quiet:
             self._styled(step)
         elif not self._quiet:
-            click.echo(folded(plain(step), self._out), file=self._out)
+            click.echo(wrap_line(plain(step), self._out), file=self._out)
 
     def _styled(self, step: Step) -> None:
         from rich.table import Table
@@ -103,7 +103,7 @@ def plain(step: Step) -> str:
 @click.command()
 @connection_options
 @click.option("--model", envvar="TOLLBRIDGE_MODEL", metavar="NAME", help="Model to test with.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a checklist.")
+@click.option("--json", "as_json", is_flag=True, help="Output one JSON object instead of a checklist.")
 def doctor(where: ConnectionOptions, model: str | None, as_json: bool) -> int:
     """Test a server and save a compatibility profile.
 
@@ -117,7 +117,7 @@ async def _doctor(where: ConnectionOptions, model: str | None, as_json: bool) ->
         if not isinstance(client, OpenResponsesClient):
             raise click.UsageError("doctor supports only OpenResponses servers. Remove --backend.")
         notice = f"Testing {client.base_url} with about {ABOUT} small requests (may incur a small cost)."
-        click.echo(folded(notice, sys.stderr), err=True)
+        click.echo(wrap_line(notice, sys.stderr), err=True)
         with Checklist(quiet=as_json) as checklist:
             examination = Examination(
                 client,
@@ -133,7 +133,7 @@ async def _doctor(where: ConnectionOptions, model: str | None, as_json: bool) ->
         if as_json:
             click.echo(to_json(_as_json(examination, client.base_url, path)))
         else:
-            click.echo(folded(_conclusion(examination, path), sys.stdout))
+            click.echo(wrap_line(_conclusion(examination, path), sys.stdout))
     return 0 if examination.can_chat else 1
 
 
@@ -160,7 +160,7 @@ def _save_profile(examination: Examination, base_url: str) -> Path:
 
 
 def _conclusion(examination: Examination, path: Path | None) -> str:
-    requests = counted(examination.requests, "request")
+    requests = format_count(examination.requests, "request")
     if not examination.can_chat:
         return f"Chat does not work ({requests}). No profile was saved."
     server = f" with {examination.server.name}" if examination.server else ""

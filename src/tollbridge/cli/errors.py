@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from tollbridge.cli.terminal import folded, one_line
+from tollbridge.cli.terminal import one_line, wrap_line
 from tollbridge.config.loading import SettingsError
 from tollbridge.types.errors import BridgeError, Kind, RequestError
 
@@ -75,7 +75,7 @@ class ExplainedError(click.ClickException):
         super().__init__(explain(error, connection_kind))
 
     def show(self, file: object = None) -> None:  # noqa: ARG002 (the signature is click's)
-        click.echo(folded(f"Error: {self.message}", sys.stderr), err=True)
+        click.echo(wrap_line(f"Error: {self.message}", sys.stderr), err=True)
 
 
 def print_error(error: BridgeError, connection_kind: ConnectionKind = "openresponses") -> None:

@@ -23,13 +23,13 @@ _PRICES = Prices.__struct_fields__
 # The gateways' names for capabilities.
 _TAGS = {"tools": "tool-use", "images": "vision", "files": "file-input", "reasoning": "reasoning"}
 COLUMNS = (
-    Column("model", least=28),
-    Column("window", right=True),
-    Column("output", right=True, leaves=1),
+    Column("model", min_width=28),
+    Column("context", right=True),
+    Column("output", right=True, drop_order=1),
     Column("in $/M", right=True),
     Column("out $/M", right=True),
-    Column("price", leaves=3),
-    Column("can", leaves=2, least=24, style="dim"),
+    Column("price", drop_order=3),
+    Column("capabilities", drop_order=2, min_width=24, style="dim"),
 )
 
 

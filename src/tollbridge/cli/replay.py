@@ -20,7 +20,7 @@ import msgspec
 
 from tollbridge.cli.summary import Summary, summarise, to_json
 from tollbridge.cli.tables import print_table, table_width
-from tollbridge.cli.terminal import Paint, counted, folded, one_line, replace_controls
+from tollbridge.cli.terminal import Styles, format_count, one_line, replace_controls, wrap_line
 from tollbridge.protocols.detect import DECODERS, decoder_for
 from tollbridge.recorder.recording import (
     Answered,
@@ -202,7 +202,7 @@ def _show_summary(path: Path, summary: Summary) -> None:
     table.add_column(overflow="fold")
     for name, value in _summary_rows(summary):
         table.add_row(name, Text(value))
-    paint = Paint(sys.stdout)
+    paint = Styles(sys.stdout)
     click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
     print_table(table, table_width() or _UNLIMITED_WIDTH)
     click.echo()
@@ -297,19 +297,19 @@ def _as_json(path: Path, recording: Recording, result: Replay, same: bool) -> di
 
 def _show_timeline(path: Path, recording: Recording, result: Replay) -> None:
     begun = recording.begun
-    paint = Paint(sys.stdout)
+    paint = Styles(sys.stdout)
     click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
     redacted = ", content redacted" if begun.redacted else ""
     click.echo(f"{paint.dim}recorded by Tollbridge {one_line(begun.tollbridge)}{redacted}{paint.plain}")
     for line in recording.lines:
         label, text = _describe(line)
         prefix = f"{line.at:>9.3f} s  {label:<{_LABEL_WIDTH}}"
-        click.echo(f"{paint.dim}{prefix}{paint.plain}{folded(one_line(text), sys.stdout, len(prefix))}")
+        click.echo(f"{paint.dim}{prefix}{paint.plain}{wrap_line(one_line(text), sys.stdout, len(prefix))}")
     if recording.ended is None:
         text = f"{INTERRUPTED}: the process ended before the turn did"
         click.echo(f"{paint.dim}{'':>11}  {text}{paint.plain}")
     outcome = f"failed ({result.error.kind})" if result.error else "completed"
-    text = f"{'replayed:':<{_LABEL_WIDTH}}{outcome}, {counted(len(result.parts), 'part')}"
+    text = f"{'replayed:':<{_LABEL_WIDTH}}{outcome}, {format_count(len(result.parts), 'part')}"
     click.echo(f"{paint.dim}{'':>11}  {text}{paint.plain}\n")
 
 
@@ -318,7 +318,7 @@ def _describe(line: AnyLine) -> tuple[str, str]:
     match line:
         case Begun(request=value):
             request = value if isinstance(value, dict) else {}
-            messages = counted(len(request.get("messages") or ()), "message")
+            messages = format_count(len(request.get("messages") or ()), "message")
             return "request", f"{request.get('model')}, {messages}"
         case Sent(protocol=protocol, url=url, body=body, left_out=left_out):
             note = "; the body was too large to record" if left_out else ""
@@ -363,7 +363,7 @@ def _show_part_differences(
     differences: list[tuple[int, str | None, str | None]], same: bool, count: int
 ) -> None:
     if same:
-        click.echo(f"No differences ({counted(count, 'part')}).")
+        click.echo(f"No differences ({format_count(count, 'part')}).")
         return
     for index, recorded, replayed in differences:
         _show_difference(f"part {index}", recorded, replayed)
@@ -376,7 +376,7 @@ def _show_request_differences(result: Replay) -> None:
         for place, recorded, replayed in differences[:_MAX_DIFFERENCES]:
             _show_difference(f"request {number}, {one_line(place)}", recorded, replayed)
         if len(differences) > _MAX_DIFFERENCES:
-            rest = counted(len(differences) - _MAX_DIFFERENCES, "more difference")
+            rest = format_count(len(differences) - _MAX_DIFFERENCES, "more difference")
             click.echo(f"… and {rest} in request {number}")
 
 

@@ -14,7 +14,14 @@ from typing import Any, TextIO
 
 import msgspec
 
-from tollbridge.cli.terminal import Paint, folded, format_seconds, one_line, replace_controls, terminal_width
+from tollbridge.cli.terminal import (
+    Styles,
+    format_seconds,
+    one_line,
+    replace_controls,
+    terminal_width,
+    wrap_line,
+)
 from tollbridge.types.usage import Usage
 
 # --- Wrapping streamed text ---
@@ -152,7 +159,7 @@ class Screen:
     """
 
     def __init__(self, out: TextIO, side: TextIO) -> None:
-        paint = Paint(side)
+        paint = Styles(side)
         self._out = _Output(out)
         self._side = _Output(side, paint.dim, paint.plain)
         # Reasoning and text are separated by a blank line only if both appear on the terminal.
@@ -210,7 +217,7 @@ class _Output:
         self._put(text if self._wrapper is None else self._wrapper.feed(replace_controls(text)))
 
     def line(self, text: str) -> None:
-        self._put(folded(one_line(text), self._stream), "\n")
+        self._put(wrap_line(one_line(text), self._stream), "\n")
 
     def close_line(self) -> None:
         if not self._at_line_start:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tollbridge.cli.connection import FetchBar
+from tollbridge.cli.connection import DownloadProgress
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel
 from tollbridge.types.errors import RequestError
 
@@ -49,7 +49,7 @@ def local(model: Path | None, port: int, context: int) -> None:
 
 
 async def _serve_local(model: Path | None, port: int, context: int) -> None:
-    with FetchBar() as progress:
+    with DownloadProgress() as progress:
         server = LocalModel(model, port=port, context=context, progress=progress)
         async with server:
             progress.close()

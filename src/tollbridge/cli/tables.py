@@ -25,16 +25,16 @@ class Column(msgspec.Struct, frozen=True):
     Attributes:
         name: The heading.
         right: Whether cells are aligned to the right.
-        leaves: The order in which columns are dropped if the table is too wide: the highest number first,
+        drop_order: The order in which columns are dropped if the table is too wide: the highest number first,
             0 never.
-        least: The width to which the column can be wrapped; `None` if it must not be wrapped.
+        min_width: The width to which the column can be wrapped; `None` if it must not be wrapped.
         style: A rich style for the cells.
     """
 
     name: str
     right: bool = False
-    leaves: int = 0
-    least: int | None = None
+    drop_order: int = 0
+    min_width: int | None = None
     style: str = ""
 
 
@@ -60,15 +60,15 @@ def fit_columns(columns: Sequence[Column], widths: Sequence[int], max_width: int
         The index of each column to show, with its width.
     """
     min_widths = {
-        index: width if column.least is None else min(width, column.least)
+        index: width if column.min_width is None else min(width, column.min_width)
         for index, (column, width) in enumerate(zip(columns, widths, strict=True))
         if width
     }
     while sum(min_widths.values()) + _GAP * (len(min_widths) - 1) > max_width:
-        dropped = max(min_widths, key=lambda index: columns[index].leaves)
-        if not columns[dropped].leaves:
+        dropped = max(min_widths, key=lambda index: columns[index].drop_order)
+        if not columns[dropped].drop_order:
             # Too narrow even for the columns that are always shown: wrap them as far as necessary.
-            min_widths |= {index: 1 for index in min_widths if columns[index].least is not None}
+            min_widths |= {index: 1 for index in min_widths if columns[index].min_width is not None}
             break
         del min_widths[dropped]
     spare = max_width - sum(min_widths.values()) - _GAP * (len(min_widths) - 1)

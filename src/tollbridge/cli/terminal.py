@@ -32,7 +32,7 @@ def one_line(text: str) -> str:
     return " ".join(replace_controls(text).split())
 
 
-def folded(line: str, stream: TextIO, indent: int = 0) -> str:
+def wrap_line(line: str, stream: TextIO, indent: int = 0) -> str:
     """Wrap a line between words to the width of the terminal.
 
     Args:
@@ -47,7 +47,7 @@ def folded(line: str, stream: TextIO, indent: int = 0) -> str:
     return text.replace("\n", "\n" + " " * indent)
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Return the number with its noun: `1 message`, `2 messages`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
@@ -68,16 +68,16 @@ def terminal_width(stream: TextIO) -> int:
         return 80
 
 
-def has_style(stream: TextIO) -> bool:
+def supports_styles(stream: TextIO) -> bool:
     """Return whether to use colours: only on a terminal, and not with NO_COLOR (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-class Paint:
+class Styles:
     """Escape sequences for one stream; empty strings if the stream does not show styles."""
 
     def __init__(self, stream: TextIO) -> None:
-        styled = has_style(stream)
+        styled = supports_styles(stream)
         self.dim = _DIM if styled else ""
         self.bold = _BOLD if styled else ""
         self.red = _RED if styled else ""

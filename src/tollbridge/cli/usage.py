@@ -14,7 +14,7 @@ import msgspec
 from tollbridge.catalog.cache import CatalogCache
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
-from tollbridge.cli.terminal import counted, folded, format_seconds
+from tollbridge.cli.terminal import format_count, format_seconds, wrap_line
 from tollbridge.config.paths import catalog_folder, database_file
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
@@ -25,15 +25,15 @@ _DAY = 86_400.0
 _BAR_WIDTH = 8
 COLUMNS = (
     Column("day"),
-    Column("model", least=28),
-    Column("requests", right=True, leaves=2),
-    Column("not completed", leaves=3),
+    Column("model", min_width=28),
+    Column("requests", right=True, drop_order=2),
+    Column("not completed", drop_order=3),
     Column("in", right=True),
-    Column("cached", right=True, leaves=4),
+    Column("cached", right=True, drop_order=4),
     Column("out", right=True),
-    Column("first token", right=True, leaves=5),
-    Column("cost $", right=True, leaves=1),
-    Column("tokens", leaves=6),
+    Column("first token", right=True, drop_order=5),
+    Column("cost $", right=True, drop_order=1),
+    Column("tokens", drop_order=6),
 )
 PriceLookup = Callable[[UsageRow], Prices | None]
 
@@ -74,7 +74,7 @@ def usage(days: int, as_json: bool) -> None:
     elif entries:
         _show(entries)
     else:
-        click.echo(f"No usage in the last {counted(days, 'day')}.", err=True)
+        click.echo(f"No usage in the last {format_count(days, 'day')}.", err=True)
 
 
 def _read_rows(days: int) -> list[UsageRow]:
@@ -166,7 +166,7 @@ def _show(entries: list[DailyUsage]) -> None:
         rows.append(Row(cells))
         day = entry.day
     show_table(COLUMNS, rows)
-    click.echo(folded(_total_line(entries), sys.stdout))
+    click.echo(wrap_line(_total_line(entries), sys.stdout))
 
 
 def _not_completed(entries: list[DailyUsage]) -> str:
@@ -179,9 +179,9 @@ def _not_completed(entries: list[DailyUsage]) -> str:
 
 
 def _total_line(entries: list[DailyUsage]) -> str:
-    requests = counted(sum(entry.requests for entry in entries), "request")
+    requests = format_count(sum(entry.requests for entry in entries), "request")
     outcomes = f" ({names})" if (names := _not_completed(entries)) else ""
-    tokens = counted(sum(_total_tokens(entry.usage) for entry in entries), "token")
+    tokens = format_count(sum(_total_tokens(entry.usage) for entry in entries), "token")
     costs = [entry.cost for entry in entries if entry.cost is not None]
     cost = f", about ${sum(costs, Decimal()):.4f} at current prices" if costs else ""
     return f"Total: {requests}{outcomes}, {tokens}{cost}."
