@@ -34,7 +34,7 @@ from tollbridge.types.text import replace_surrogates
 @record_options
 @click.option("--json", "as_json", is_flag=True, help="Output the full result as one JSON object.")
 def ask(prompt: str, wishes: PromptOptions, where: ConnectionOptions, as_json: bool) -> int:
-    """Ask one question and print the answer. Use - as PROMPT to read the prompt from stdin."""
+    """Send one prompt and print the answer. Use - to read the prompt from standard input."""
     question = Message(Role.USER, (TextPart(_read(prompt)), *wishes.images))
     return asyncio.run(_ask(question, wishes, where, as_json))
 
@@ -49,7 +49,7 @@ def _read(prompt: str) -> str:
         except UnicodeDecodeError as error:
             raise click.UsageError(f"Standard input is not UTF-8 text (byte {error.start}).") from error
     if not prompt.strip():
-        raise click.UsageError("The prompt is empty. Pass a prompt, or use - to read from stdin.")
+        raise click.UsageError("The prompt is empty. Pass a prompt, or use - to read from standard input.")
     return replace_surrogates(prompt)
 
 

@@ -33,7 +33,7 @@ PROMPT = "> "
 HELP = """\
 /new          start a new conversation
 /model NAME   switch to another model
-/help         show this help
+/help         show this list
 /quit         exit (or Ctrl-D)
 Ctrl-C        stop the current answer"""
 
@@ -44,7 +44,7 @@ Ctrl-C        stop the current answer"""
 @ui_stream_option
 @record_options
 def chat(wishes: PromptOptions, where: ConnectionOptions) -> int:
-    """Chat with a model in the terminal. Reads prompts from stdin, one per line, when piped."""
+    """Start an interactive chat. If standard input is piped, it is read as prompts, one per line."""
     with asyncio.Runner() as runner, contextlib.ExitStack() as closing:
         stack = contextlib.AsyncExitStack()
         closing.callback(lambda: runner.run(stack.aclose()))
@@ -106,7 +106,7 @@ class _Chat:
             if name in self._commands:
                 self._commands[name](rest.strip())
             elif name.startswith("/") and name[1:].isalpha():
-                self._print(f"Unknown command {name}. Type /help for a list.")
+                self._print(f"Unknown command {name}. Type /help to list commands.")
             elif words:
                 self._answer(line)
         return int(self._failed and not self._interactive)
@@ -152,7 +152,7 @@ class _Chat:
         model = f"{paint.bold}{one_line(self._conversation.model)}{paint.plain}"
         click.echo(f"{model} on {one_line(self._session.place)}", err=True)
         if self._images:
-            self._print(f"{format_count(len(self._images), 'image')} will be attached to your first message.")
+            self._print(f"Attached to your first message: {format_count(len(self._images), 'image')}.")
         self._print("Ctrl-C: stop · Ctrl-D: exit · /help: commands\n")
 
     def _new(self, _rest: str) -> None:

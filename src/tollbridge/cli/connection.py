@@ -140,7 +140,7 @@ def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> 
     if can_serve and where.backend in (None, "openresponses"):
         return GatewayChoice("local", reason="No API key or --base-url; using the local demo model.")
     return GatewayChoice(
-        "embedded", reason="No API key or --base-url; using the embedded demo gateway (no real model)."
+        "embedded", reason="No API key or --base-url; using the embedded demo (not a real model)."
     )
 
 

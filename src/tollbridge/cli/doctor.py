@@ -102,7 +102,13 @@ def plain(step: Step) -> str:
 
 @click.command()
 @connection_options
-@click.option("--model", envvar="TOLLBRIDGE_MODEL", metavar="NAME", help="Model to test with.")
+@click.option(
+    "--model",
+    envvar="TOLLBRIDGE_MODEL",
+    metavar="NAME",
+    help="Model to test with. Default: the `model` setting, else the cheapest model with tools.  "
+    "[env: TOLLBRIDGE_MODEL]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Output one JSON object instead of a checklist.")
 def doctor(where: ConnectionOptions, model: str | None, as_json: bool) -> int:
     """Test a server and save a compatibility profile.
@@ -162,7 +168,7 @@ def _save_profile(examination: Examination, base_url: str) -> Path:
 def _conclusion(examination: Examination, path: Path | None) -> str:
     requests = format_count(examination.requests, "request")
     if not examination.can_chat:
-        return f"Chat does not work ({requests}). No profile was saved."
+        return f"Chat does not work ({requests}). No profile saved."
     server = f" with {examination.server.name}" if examination.server else ""
     profile = (
         f"Profile saved to {path}"

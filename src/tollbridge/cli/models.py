@@ -77,13 +77,13 @@ def filter_options(command: Command) -> Command:
         click.option(
             "--max-price", type=_Dollars(), metavar="USD", help="Maximum price in USD per million tokens."
         ),
-        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Filter by tag."),
+        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Filter by tag (repeatable)."),
         click.option(
             "--search",
             "words",
             multiple=True,
             metavar="WORD",
-            help="Filter by text in ID, name or description.",
+            help="Filter by text in ID, name or description (repeatable).",
         ),
     ):
         command = option(command)
@@ -122,7 +122,10 @@ def _explain_empty(allowed: int, hidden: int, every_type: bool) -> str:
         types = "" if every_type else " Use --all to include other types."
         return f"No matching models ({allowed} available).{types}"
     if hidden:
-        return f"All {hidden} models are excluded by your allow/deny settings; see `tollbridge config`."
+        return (
+            f"All {hidden} models are excluded by your `allow` and `deny` settings. "
+            "Run `tollbridge config` to see them."
+        )
     return "The gateway lists no models."
 
 

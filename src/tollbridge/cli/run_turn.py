@@ -140,7 +140,7 @@ class _Notices(Observer):
     def retry(self, error: BridgeError, seconds: float) -> None:
         if seconds < LONG_WAIT:
             return
-        problem = f"The gateway returned {error.status}" if error.status else error.message.rstrip(".")
+        problem = f"The gateway returned HTTP {error.status}" if error.status else error.message.rstrip(".")
         self._screen.note(f"[{problem}; retrying in {seconds:.0f} s]")
 
     async def end(self, result: object | None, error: BaseException | None) -> None:  # noqa: ARG002
