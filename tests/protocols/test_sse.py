@@ -113,8 +113,8 @@ def test_where_the_network_cuts_the_bytes_changes_nothing(stream: bytes, data: s
 @given(STREAMS)
 def test_payloads_of_a_block_are_the_data_of_its_frames(stream: bytes) -> None:
     decoder, whole = SseDecoder(), SseDecoder()
-    block = decoder.complete(stream)
-    payloads = decoder.payloads(block) if block else None
+    block = decoder.buffer(stream)
+    payloads = decoder.extract_payloads(block) if block else None
     if payloads is not None:
         assert payloads == [data for _, data in whole.feed(stream)]
 

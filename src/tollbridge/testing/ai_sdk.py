@@ -373,7 +373,7 @@ def _translated(steps: Iterable[Step], parts: ModelParts, start: list[Json]) -> 
         if isinstance(step, dict):
             yield from start
             start = []
-            yield from parts.take(decoder.take(step))
+            yield from parts.take(decoder.feed_parsed(step))
         else:
             yield step
 

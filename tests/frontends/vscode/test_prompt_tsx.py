@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tollbridge.frontends.vscode.decode import MAX_DEPTH, read_text
+from tollbridge.frontends.vscode.decode import MAX_DEPTH, read_prompt_text
 
 
 def test_the_text_of_a_tree_is_read_in_order() -> None:
     leaf = {"type": 2, "text": "one", "lineBreakBefore": True}
     other = {"type": 2, "text": "two", "lineBreakBefore": True}
     inner = {"type": 1, "ctor": 2, "children": [other, {"type": 3, "value": "opaque"}], "props": {}}
-    assert read_text({"node": {"type": 1, "children": [leaf, inner]}}) == "one\ntwo"
+    assert read_prompt_text({"node": {"type": 1, "children": [leaf, inner]}}) == "one\ntwo"
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,11 @@ def test_the_text_of_a_tree_is_read_in_order() -> None:
     [({"x": 1}, '{"x":1}'), ("plain", "plain"), (None, "null"), ({"node": 3}, '{"node":3}'), ([1], "[1]")],
 )
 def test_what_is_no_tree_is_its_json(value: Any, text: str) -> None:
-    assert read_text(value) == text
+    assert read_prompt_text(value) == text
 
 
 def test_a_tree_deeper_than_the_limit_ends_there() -> None:
     node: dict[str, Any] = {"type": 2, "text": "deep"}
     for _ in range(MAX_DEPTH + 1):
         node = {"type": 1, "children": [node]}
-    assert read_text({"node": node}) == ""
+    assert read_prompt_text({"node": node}) == ""

@@ -16,16 +16,19 @@ from tollbridge.types.usage import Usage
 def test_what_follows_an_undecided_call_waits_behind_it() -> None:
     turn = StreamState()
     decoder = FullDecoder(turn)
-    assert decoder.take(call()) == []
-    assert decoder.take({"type": "text-delta", "text": "after"}) == []
+    assert decoder.feed_parsed(call()) == []
+    assert decoder.feed_parsed({"type": "text-delta", "text": "after"}) == []
     answered = {"type": "tool-result", "toolCallId": "c", "output": 1}
-    assert decoder.take(answered) == [ToolCall("c", "read", {"a": 1}, offered=False), TextDelta("after")]
+    assert decoder.feed_parsed(answered) == [
+        ToolCall("c", "read", {"a": 1}, offered=False),
+        TextDelta("after"),
+    ]
 
 
 def test_the_end_of_its_step_decides_that_a_call_is_the_editors() -> None:
     decoder = FullDecoder()
-    decoder.take(call())
-    assert decoder.take({"type": "finish-step"}) == [ToolCall("c", "read", {"a": 1})]
+    decoder.feed_parsed(call())
+    assert decoder.feed_parsed({"type": "finish-step"}) == [ToolCall("c", "read", {"a": 1})]
 
 
 @pytest.mark.parametrize("kind", ["tool-result", "tool-error", "tool-output-available", "tool-output-denied"])

@@ -54,7 +54,7 @@ def test_merged_streams_are_billed_together_and_finish_once() -> None:
 def test_a_count_that_is_none_is_unknown(count: Any) -> None:
     chunk = {"type": "finish", "totalUsage": {"inputTokens": count, "outputTokens": 3}}
     decoder = FullDecoder()
-    decoder.take(chunk)
+    decoder.feed_parsed(chunk)
     [finished] = decoder.close()
     assert isinstance(finished, Finished)
     assert finished.usage == Usage(None, 3)

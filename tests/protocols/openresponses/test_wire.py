@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from tollbridge.protocols.openresponses.wire import EVENTS, Fields, meaning, read_usage
+from tollbridge.protocols.openresponses.wire import EVENTS, Fields, classify_event, read_usage
 from tollbridge.types.usage import Usage
 
 SHARED = Path(os.environ.get("TOLLBRIDGE_SHARED", Path(__file__).parents[4] / "shared"))
@@ -54,15 +54,15 @@ def test_every_event_of_openais_own_client_has_its_line() -> None:
 
 
 def test_an_event_nobody_knows_means_nothing() -> None:
-    assert meaning(Fields({"type": "acme:sparkle"})) is None
-    assert meaning(Fields({})) is None
-    assert meaning(Fields(["not an object"])) is None
+    assert classify_event(Fields({"type": "acme:sparkle"})) is None
+    assert classify_event(Fields({})) is None
+    assert classify_event(Fields(["not an object"])) is None
 
 
 def test_an_error_is_one_without_its_type_too() -> None:
-    assert meaning(Fields({"error": {"message": "no"}})) == "error"
-    assert meaning(Fields({"code": "x", "message": "no"})) == "error"
-    assert meaning(Fields({"detail": "no"})) == "error"
+    assert classify_event(Fields({"error": {"message": "no"}})) == "error"
+    assert classify_event(Fields({"code": "x", "message": "no"})) == "error"
+    assert classify_event(Fields({"detail": "no"})) == "error"
 
 
 @pytest.mark.parametrize(
