@@ -62,7 +62,7 @@ async def test_what_an_agent_is_told_does_not_fit_and_the_chat_says_so_with_the_
 ) -> None:
     await person.begins("overrated")
     await person.says("What is a bridge?")
-    await person.answer("Start a new chat, or attach less.").wait_for()
+    await person.answer("Start a new chat or remove attachments.").wait_for()
     said = await person.reads_to_the_end()
     await shoot(person.page, "13-too-long")
     tokens, window = map(int, re.findall(r"(\d+) tokens", said))
