@@ -155,7 +155,7 @@ async def test_none_stops_an_answer_wherever_it_stands(pattern: str, adapter: An
             to_json({"error": error.message})
         encode_notification("parts", encode_parts(parts))
         turn = decoder()
-        events = [event for chunk in chunks for event in turn.take(chunk)] + turn.close()
+        events = [event for chunk in chunks for event in turn.feed_parsed(chunk)] + turn.close()
         to_json(summarise(events)).encode()
 
 
