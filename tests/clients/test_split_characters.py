@@ -155,7 +155,7 @@ async def test_lone_surrogates_do_not_break_an_answer(pattern: str, adapter: Any
             to_json({"error": error.message})
         encode_notification("parts", encode_parts(parts))
         turn = decoder()
-        events = [event for chunk in chunks for event in turn.take(chunk)] + turn.close()
+        events = [event for chunk in chunks for event in turn.feed_parsed(chunk)] + turn.close()
         to_json(summarise(events)).encode()
 
 

@@ -1,4 +1,4 @@
-"""The answer is put together from the fields that Vercel documents, under the names it gives them there."""
+"""Decoding of endpoints responses with the fields that Vercel documents."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ANSWER: dict[str, Any] = {
 }
 
 
-def test_what_holds_for_every_active_provider_is_read() -> None:
+def test_the_properties_of_active_providers_are_combined() -> None:
     found = read_endpoints(msgspec.json.encode(ANSWER))
     assert found.providers == ("anthropic", "vertexAnthropic")
     assert (found.context_window, found.max_output_tokens) == (200_000, 32_000)
@@ -66,7 +66,7 @@ def test_what_holds_for_every_active_provider_is_read() -> None:
     assert found.parameters == {"max_tokens", "temperature", "tools", "reasoning", "stop"}
 
 
-def test_gaps_are_filled_and_what_the_list_says_stays() -> None:
+def test_missing_values_are_filled_and_values_of_the_list_are_kept() -> None:
     found = read_endpoints(msgspec.json.encode(ANSWER))
     whole = fill_from_endpoints(Model(id="m", max_output_tokens=8_000, tags=frozenset({"tool-use"})), found)
     assert (whole.context_window, whole.max_output_tokens) == (200_000, 8_000)
@@ -79,7 +79,7 @@ def test_gaps_are_filled_and_what_the_list_says_stays() -> None:
     assert fill_from_endpoints(priced, found).parameters == {"stop"}
 
 
-def test_only_a_chat_model_with_something_unknown_has_gaps() -> None:
+def test_only_a_chat_model_with_missing_values_has_gaps() -> None:
     whole = Model(
         id="m",
         context_window=1,
@@ -96,7 +96,7 @@ def test_only_a_chat_model_with_something_unknown_has_gaps() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"[]", b"{}", b'{"data": {"endpoints": {}}}', b'{"data": 1}']
 )
-def test_what_is_no_list_is_said_so(body: bytes) -> None:
+def test_a_body_that_is_not_a_list_is_an_error(body: bytes) -> None:
     with pytest.raises(StreamError, match="list of endpoints"):
         read_endpoints(body)
 
@@ -113,5 +113,5 @@ def test_what_is_no_list_is_said_so(body: bytes) -> None:
         ),
     )
 )
-def test_no_endpoint_however_odd_raises(entry: Any) -> None:
+def test_no_invalid_endpoint_raises(entry: Any) -> None:
     read_endpoints(msgspec.json.encode({"data": {"endpoints": [entry, {}], "architecture": entry}}))

@@ -1,4 +1,4 @@
-"""How gateways say no: every shape becomes one error, and no bytes make it raise."""
+"""Error responses of every shape become one exception, and no input makes the decoder raise."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tollbridge.types.events import Failed
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 RECORDED = openresponses()
 
-# What each recorded refusal says, read off the recordings by eye.
+# The content of each recorded error response, read from the recordings.
 RECORDED_REFUSALS: dict[str, tuple[type[BridgeError], str | None, str]] = {
     "litellm.badjson": (InvalidRequest, "invalid_request_error", "Invalid JSON payload: unexpected end"),
     "litellm.badkey": (InvalidRequest, "no_db_connection", "No connected db."),
@@ -60,12 +60,12 @@ def refuse(status: int, body: object, headers: dict[str, str] | None = None) -> 
     return read_error_response(status, headers or {}, data, now=NOW)
 
 
-def test_every_recorded_refusal_is_listed() -> None:
+def test_every_recorded_error_response_is_listed() -> None:
     assert {name for name, r in RECORDED.items() if r.status and r.status >= 400} == set(RECORDED_REFUSALS)
 
 
 @pytest.mark.parametrize("name", RECORDED_REFUSALS)
-def test_what_real_servers_refuse_with_is_understood(name: str) -> None:
+def test_recorded_error_responses_are_decoded(name: str) -> None:
     recording = RECORDED[name]
     kind, code, message = RECORDED_REFUSALS[name]
     assert recording.status is not None
@@ -74,7 +74,7 @@ def test_what_real_servers_refuse_with_is_understood(name: str) -> None:
     assert error.message.startswith(message)
 
 
-def test_a_server_behind_a_proxy_is_asked_again_when_it_said() -> None:
+def test_the_retry_delay_of_a_provider_behind_a_proxy_is_used() -> None:
     recording = RECORDED["litellm.err429-stream"]
     error = read_error_response(429, recording.headers, recording.body, now=NOW)
     assert error.retry_after == 1.0
@@ -82,7 +82,7 @@ def test_a_server_behind_a_proxy_is_asked_again_when_it_said() -> None:
 
 
 SHAPES: list[tuple[int, object, type[BridgeError], str | None, str]] = [
-    # nested, as the specification has it
+    # nested, as in the specification
     (400, {"error": {"message": "No.", "type": "invalid_request", "param": None, "code": None}}, InvalidRequest, "invalid_request", "No."),  # noqa: E501
     (404, {"error": {"message": "No.", "type": "model_not_found", "param": {"modelId": "x"}}}, NotFound, "model_not_found", "No."),  # noqa: E501
     (424, {"error": {"message": "No.", "type": "failed_dependency", "code": 424}}, ServerFailed, "failed_dependency", "No."),  # noqa: E501
@@ -102,21 +102,21 @@ SHAPES: list[tuple[int, object, type[BridgeError], str | None, str]] = [
     (422, {"object": "error", "message": {"detail": [{"msg": "No.", "type": "missing"}]}}, InvalidRequest, "missing", "No."),  # noqa: E501
     # Ollama's string
     (404, {"error": "model 'x' not found"}, NotFound, None, "model 'x' not found"),
-    # a name beside a sentence
+    # a name and a message
     (400, {"statusCode": 400, "error": "Bad Request", "message": "model is required"}, InvalidRequest, "bad request", "model is required"),  # noqa: E501
     (401, {"error": "invalid_api_key", "message": "The key is wrong."}, NotAuthenticated, "invalid_api_key", "The key is wrong."),  # noqa: E501
-    # OpenAI's wrong key: the type is general, the code is not
+    # OpenAI's invalid key: the type is unspecific, the code is specific
     (401, {"error": {"message": "Incorrect API key.", "type": "invalid_request_error", "code": "invalid_api_key"}}, NotAuthenticated, "invalid_api_key", "Incorrect API key."),  # noqa: E501
     (400, {"error": {"message": "No.", "type": "authentication_error", "code": "invalid_request"}}, NotAuthenticated, "invalid_request", "No."),  # noqa: E501
     # not JSON
     (500, b"Internal Server Error", ServerFailed, None, "Internal Server Error"),
-    (500, b"", ServerFailed, None, "The gateway answered with HTTP 500 and nothing else."),
-    (502, b"<html><head><title>502 Bad\nGateway</title></head></html>", ServerFailed, None, "The gateway answered with “502 Bad Gateway” instead of JSON."),  # noqa: E501
+    (500, b"", ServerFailed, None, "HTTP 500 with an empty body."),
+    (502, b"<html><head><title>502 Bad\nGateway</title></head></html>", ServerFailed, None, "The gateway answered with \"502 Bad Gateway\" instead of JSON."),  # noqa: E501
     (502, b"<!DOCTYPE html><html></html>", ServerFailed, None, "The gateway answered with an HTML page instead of JSON."),  # noqa: E501
     (500, b'"No."', ServerFailed, None, "No."),
     (500, b"null", ServerFailed, None, "The gateway gave no reason."),
     (500, b"{}", ServerFailed, None, "The gateway gave no reason."),
-    (500, {"error": {"code": "model_error"}}, ServerFailed, "model_error", "The gateway gave no message, only “model_error”."),  # noqa: E501
+    (500, {"error": {"code": "model_error"}}, ServerFailed, "model_error", "The gateway gave no message, only the code \"model_error\"."),  # noqa: E501
     # an event stream as the body of an error
     (500, b'event: error\ndata: {"error": {"message": "No.", "code": "500"}}\n\ndata: [DONE]\n\n', ServerFailed, "500", "No."),  # noqa: E501
     (500, b'data: {"type": "response.created", "response": {}}\r\n\r\ndata: {"type": "error", "error": {"message": "No."}}\r\n\r\n', ServerFailed, None, "No."),  # noqa: E501
@@ -125,7 +125,7 @@ SHAPES: list[tuple[int, object, type[BridgeError], str | None, str]] = [
 
 
 @pytest.mark.parametrize(("status", "body", "kind", "code", "message"), SHAPES)
-def test_an_error_of_any_shape_has_a_kind_a_code_and_a_sentence(
+def test_an_error_of_any_shape_has_a_class_a_code_and_a_message(
     status: int, body: object, kind: type[BridgeError], code: str | None, message: str
 ) -> None:
     error = refuse(status, body)
@@ -141,12 +141,12 @@ def test_an_error_of_any_shape_has_a_kind_a_code_and_a_sentence(
         *((500, ServerFailed), (502, ServerFailed), (503, Overloaded), (504, TimedOut), (529, Overloaded)),
     ],
 )
-def test_a_status_alone_says_what_kind_it_is(status: int, kind: type[BridgeError]) -> None:
+def test_a_status_alone_determines_the_class(status: int, kind: type[BridgeError]) -> None:
     assert type(refuse(status, b"")) is kind
 
 
 @pytest.mark.parametrize("code", BY_CODE)
-def test_a_code_alone_says_what_kind_it_is(code: str) -> None:
+def test_a_code_alone_determines_the_class(code: str) -> None:
     assert type(error_from({"error": {"code": code, "message": "No."}})) is BY_CODE[code]
     assert type(error_from({"error": {"type": code.upper(), "message": "No."}})) is BY_CODE[code]
 
@@ -161,30 +161,30 @@ def test_a_code_alone_says_what_kind_it_is(code: str) -> None:
         ("vector_store_timeout", TimedOut),
     ],
 )
-def test_the_codes_of_a_failed_response_are_known(code: str, kind: type[BridgeError]) -> None:
+def test_the_codes_of_a_failed_response_are_in_the_table(code: str, kind: type[BridgeError]) -> None:
     assert type(error_from({"code": code, "message": "No."})) is kind
 
 
-def test_a_particular_code_knows_better_than_the_status() -> None:
+def test_a_specific_code_has_priority_over_the_status() -> None:
     filtered = {"error": {"message": "No.", "code": "content_filter"}}
     assert type(refuse(400, filtered)) is ContentFiltered
 
 
-def test_a_status_knows_better_than_a_general_code() -> None:
+def test_a_status_has_priority_over_an_unspecific_code() -> None:
     assert type(refuse(429, {"error": {"message": "No.", "type": "invalid_request_error"}})) is RateLimited
 
 
-def test_a_status_given_as_the_code_counts_where_there_is_no_other() -> None:
+def test_a_status_in_the_code_field_is_used_if_there_is_no_other() -> None:
     error = error_from({"error": {"message": "No.", "code": "429"}})
     assert (type(error), error.status) == (RateLimited, 429)
 
 
-def test_an_error_that_says_nothing_of_its_kind_is_the_gateways() -> None:
+def test_an_error_without_code_and_status_is_a_gateway_error() -> None:
     error = error_from({"error": {"message": "No."}})
     assert (type(error), error.status, error.code) == (GatewayError, None, None)
 
 
-# Sentences as the servers write them.
+# Messages of real servers.
 TOO_LONG: list[tuple[str, int | None, int | None]] = [
     ("This model's maximum context length is 8192 tokens. However, your messages resulted in 9031 tokens. Please reduce the length of the messages.", 9031, 8192),  # noqa: E501
     ("This model's maximum context length is 8,192 tokens. However, you requested 10,000 tokens (9000 in the messages, 1000 in the completion).", 9000, 8192),  # noqa: E501
@@ -204,7 +204,7 @@ TOO_LONG: list[tuple[str, int | None, int | None]] = [
     ("This endpoint's maximum context length is 40960 tokens. However, you requested about 50000 tokens (45000 of text input, 5000 in the output).", 45000, 40960),  # noqa: E501
     ("Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length", 40000, 32768),  # noqa: E501
     ("Input is too long for requested model.", None, None),
-    # the answer's share is no part of the prompt
+    # the output limit is not a part of the prompt
     ("This model's maximum context length is 8192 tokens. However, you requested 14800 tokens (6800 in the messages, 8000 in the completion). Please reduce the length of the messages or completion.", 6800, 8192),  # noqa: E501
     ("This model's maximum context length is 8,192 tokens. However, you requested 15,000 tokens (6,800 in the messages, 200 in the functions, and 8,000 in the completion).", 7000, 8192),  # noqa: E501
     ("This model's maximum context length is 4097 tokens, however you requested 4353 tokens (4097 in your prompt; 256 for the completion). Please reduce your prompt; or completion length.", 4097, 4097),  # noqa: E501
@@ -215,7 +215,7 @@ TOO_LONG: list[tuple[str, int | None, int | None]] = [
 
 
 @pytest.mark.parametrize(("sentence", "tokens", "limit"), TOO_LONG)
-def test_a_prompt_that_does_not_fit_is_told_with_the_numbers(
+def test_a_prompt_that_is_too_long_is_an_error_with_token_counts(
     sentence: str, tokens: int | None, limit: int | None
 ) -> None:
     error = refuse(400, {"error": {"message": sentence, "type": "invalid_request_error"}})
@@ -233,7 +233,7 @@ def test_a_prompt_that_does_not_fit_is_told_with_the_numbers(
         (400, "Invalid 'tools': array too long. Expected maximum length 128, got 200."),
     ],
 )
-def test_other_limits_are_not_taken_for_the_window(status: int, sentence: str) -> None:
+def test_other_limits_are_not_context_window_errors(status: int, sentence: str) -> None:
     error = refuse(status, {"error": {"message": sentence, "type": "invalid_request_error"}})
     assert not isinstance(error, ContextTooLong)
 
@@ -263,11 +263,11 @@ def test_other_limits_are_not_taken_for_the_window(status: int, sentence: str) -
         ({}, None),
     ],
 )
-def test_a_wait_is_read_in_all_its_forms(headers: dict[str, str], seconds: float | None) -> None:
+def test_a_retry_delay_is_read_in_all_formats(headers: dict[str, str], seconds: float | None) -> None:
     assert refuse(429, b"", headers).retry_after == seconds
 
 
-def test_an_error_event_may_carry_the_headers_of_the_provider() -> None:
+def test_an_error_event_can_contain_the_headers_of_the_provider() -> None:
     inner = {"message": "No.", "code": "rate_limit_exceeded", "headers": {"Retry-After": "3", "odd": 1}}
     assert error_from({"type": "error", "error": inner}).retry_after == 3.0
 
@@ -284,13 +284,13 @@ def test_an_error_event_may_carry_the_headers_of_the_provider() -> None:
         ({}, b"", None),
     ],
 )
-def test_a_request_can_be_named_to_the_people_who_run_the_gateway(
+def test_the_request_id_is_read_from_the_headers(
     headers: dict[str, str], body: bytes, request_id: str | None
 ) -> None:
     assert refuse(500, body, headers).request_id == request_id
 
 
-def test_a_quoted_prompt_is_cut_off() -> None:
+def test_a_prompt_in_a_message_is_truncated() -> None:
     prompt = "my secret diary " * 10_000
     for body in (
         {"error": {"message": f"Invalid prompt: {prompt}", "code": "invalid_prompt"}},
@@ -304,11 +304,11 @@ def test_a_quoted_prompt_is_cut_off() -> None:
     assert refuse(400, {"detail": [{"msg": "Bad value", "input": prompt}]}).message == "Bad value"
 
 
-def test_a_message_can_always_be_printed() -> None:
+def test_a_message_is_always_printable() -> None:
     refuse(400, rb'{"error": {"message": "half \ud83d a face"}}').message.encode()
 
 
-def test_only_the_beginning_of_an_endless_refusal_is_kept() -> None:
+def test_an_error_body_is_limited_in_size() -> None:
     decoder = ErrorResponseDecoder(500, {"Retry-After": "4"})
     for _ in range(3):
         assert decoder.feed(b"x" * ERROR_BODY_LIMIT) == []
@@ -359,18 +359,18 @@ def checked(error: BridgeError) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(st.integers(400, 599), HEADERS, BODIES)
-def test_no_bytes_and_no_headers_make_it_raise(status: int, headers: dict[str, str], body: bytes) -> None:
+def test_no_bytes_and_no_headers_raise(status: int, headers: dict[str, str], body: bytes) -> None:
     checked(read_error_response(status, headers, body, now=NOW))
 
 
 @settings(max_examples=200, deadline=None)
 @given(JSON)
-def test_no_json_makes_it_raise(payload: Any) -> None:
+def test_no_json_value_raises(payload: Any) -> None:
     checked(error_from(payload, now=NOW))
 
 
 @settings(deadline=None)
 @given(st.sampled_from(TOO_LONG), st.text(alphabet="0123456789,. tokensmaximum", max_size=40))
-def test_no_sentence_about_length_makes_it_raise(known: tuple[str, int | None, int | None], odd: str) -> None:
+def test_no_message_about_token_limits_raises(known: tuple[str, int | None, int | None], odd: str) -> None:
     for sentence in (odd + known[0], known[0].replace("9", odd), known[0].replace("0", ",")):
         checked(refuse(400, {"error": {"message": sentence}}))

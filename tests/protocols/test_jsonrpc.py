@@ -1,4 +1,4 @@
-"""Frames and messages, cut anywhere, broken in every way."""
+"""JSON-RPC frames and messages, split anywhere, valid and invalid."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def read(data: bytes, **options: int) -> list[Call | Bad]:
     return Reader(**options).feed(data)
 
 
-def the_fault(found: list[Call | Bad]) -> Bad:
-    (bad,) = found
+def only_fault(messages: list[Call | Bad]) -> Bad:
+    (bad,) = messages
     assert isinstance(bad, Bad)
     return bad
 
@@ -48,26 +48,26 @@ def test_requests_and_notifications_are_read() -> None:
 
 
 @given(st.sets(st.integers(0, len(STREAM))))
-def test_where_the_pipe_cuts_the_bytes_changes_nothing(cuts: set[int]) -> None:
+def test_messages_do_not_depend_on_where_the_bytes_are_split(cuts: set[int]) -> None:
     reader = Reader()
     edges = [0, *sorted(cuts), len(STREAM)]
-    found = [call for a, b in pairwise(edges) for call in reader.feed(STREAM[a:b])]
-    assert found == read(STREAM)
+    messages = [call for a, b in pairwise(edges) for call in reader.feed(STREAM[a:b])]
+    assert messages == read(STREAM)
     assert reader.idle
 
 
 @given(st.binary())
-def test_any_bytes_are_messages_or_faults_and_never_an_exception(data: bytes) -> None:
+def test_any_bytes_give_messages_or_faults_and_never_an_exception(data: bytes) -> None:
     read(data)
 
 
 @given(st.binary(max_size=300))
-def test_any_body_is_a_message_or_a_fault_and_the_next_frame_is_read(body: bytes) -> None:
+def test_any_body_gives_a_message_or_a_fault_and_the_next_frame_is_read(body: bytes) -> None:
     *_, last = read(frame(body) + frame(CALLS[2]))
     assert last == Call("status", msgspec.Raw(b"null"), "a")
 
 
-def test_other_headers_are_ignored_and_names_have_no_case() -> None:
+def test_other_headers_are_ignored_and_header_names_are_case_insensitive() -> None:
     body = json.dumps(CALLS[2]).encode()
     header = b"Content-Type: application/vscode-jsonrpc; charset=utf-8\r\ncontent-length:%d\r\n\r\n" % len(
         body
@@ -78,23 +78,23 @@ def test_other_headers_are_ignored_and_names_have_no_case() -> None:
 @pytest.mark.parametrize(
     "header", [b"Length: 5\r\n\r\n", b"Content-Length: five\r\n\r\n", b"Content-Length: -1\r\n\r\n"]
 )
-def test_a_header_without_a_length_loses_the_frames(header: bytes) -> None:
-    bad = the_fault(read(header + STREAM))
+def test_a_header_without_a_length_loses_the_framing(header: bytes) -> None:
+    bad = only_fault(read(header + STREAM))
     assert bad.lost
     assert bad.fault.code == jsonrpc.PARSE_ERROR
     assert "Content-Length" in bad.fault.message
 
 
-def test_a_header_that_never_ends_loses_the_frames() -> None:
+def test_a_header_that_never_ends_loses_the_framing() -> None:
     reader = Reader()
     assert reader.feed(b"x" * jsonrpc.MAX_HEADER_BYTES) == []
-    bad = the_fault(reader.feed(b"x"))
+    bad = only_fault(reader.feed(b"x"))
     assert bad.lost
     assert str(jsonrpc.MAX_HEADER_BYTES) in bad.fault.message
     assert reader.feed(STREAM) == []
 
 
-def test_a_frame_over_the_limit_is_skipped_and_its_sender_answered() -> None:
+def test_a_frame_over_the_limit_is_skipped_and_reported_with_its_id() -> None:
     big = {"jsonrpc": "2.0", "id": 7, "method": "chat", "params": "x" * 2000}
     bad, *rest = read(frame(big) + STREAM, max_frame_bytes=1000)
     assert isinstance(bad, Bad)
@@ -103,7 +103,7 @@ def test_a_frame_over_the_limit_is_skipped_and_its_sender_answered() -> None:
     assert rest == read(STREAM)
 
 
-def test_a_frame_over_the_limit_is_not_kept_in_memory() -> None:
+def test_a_frame_over_the_limit_is_not_buffered() -> None:
     reader = Reader(max_frame_bytes=1000)
     reader.feed(b"Content-Length: 1000000000\r\n\r\n")
     for _ in range(100):
@@ -126,7 +126,7 @@ def test_a_frame_over_the_limit_is_not_kept_in_memory() -> None:
         (b'{"jsonrpc":"2.0","id":1.5,"method":"m"}', jsonrpc.INVALID_REQUEST, None),
     ],
 )
-def test_a_frame_that_is_no_message_is_answered_and_the_next_is_read(
+def test_a_frame_without_a_valid_message_is_reported_and_the_next_is_read(
     body: bytes, code: int, call_id: jsonrpc.Id | None
 ) -> None:
     bad, *rest = read(frame(body) + STREAM)
@@ -135,18 +135,18 @@ def test_a_frame_that_is_no_message_is_answered_and_the_next_is_read(
     assert rest == read(STREAM)
 
 
-def test_answers_to_nobodys_question_are_passed_over() -> None:
+def test_responses_are_ignored() -> None:
     assert read(frame({"jsonrpc": "2.0", "id": 1, "result": 3})) == []
 
 
-def test_half_a_character_is_written_as_its_escape() -> None:
+def test_a_lone_surrogate_is_written_as_an_escape_sequence() -> None:
     call = jsonrpc.encode_notification("$/progress", {"text": "a\ud800"})
     head, _, body = call.partition(b"\r\n\r\n")
     assert head == b"Content-Length: %d" % len(body)
     assert json.loads(body)["params"] == {"text": "a\ud800"}
 
 
-def test_what_is_written_is_framed_by_its_length_in_bytes() -> None:
+def test_the_content_length_is_in_bytes() -> None:
     assert (
         jsonrpc.encode_result(1, "é")
         == b'Content-Length: 38\r\n\r\n{"jsonrpc":"2.0","id":1,"result":"\xc3\xa9"}'

@@ -1,4 +1,4 @@
-"""Reading a gateway's list of models."""
+"""Decoding of model lists."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def listed(*entries: Any) -> list[Model]:
     return read_models(json.dumps({"object": "list", "data": entries}).encode())
 
 
-def test_everything_the_gateway_documents_is_read() -> None:
+def test_all_documented_fields_are_read() -> None:
     assert listed(CLAUDE) == [
         Model(
             id="anthropic/claude-sonnet-4.5",
@@ -67,7 +67,7 @@ def test_everything_the_gateway_documents_is_read() -> None:
     ]
 
 
-def test_the_window_llama_cpp_has_loaded_is_the_one_that_counts() -> None:
+def test_the_context_size_loaded_by_llama_cpp_has_priority() -> None:
     (model,) = read_models(RECORDED.read_bytes())
     assert model.id == "smollm2-135m-instruct"
     assert model.context_window == 2048  # loaded; the model was trained for 8192
@@ -85,11 +85,13 @@ def test_the_window_llama_cpp_has_loaded_is_the_one_that_counts() -> None:
         ({"id": "m", "context_window": "large"}, None),
     ],
 )
-def test_every_servers_name_for_the_window_is_known(entry: dict[str, Any], window: int | None) -> None:
+def test_the_context_window_is_read_from_the_field_of_every_server(
+    entry: dict[str, Any], window: int | None
+) -> None:
     assert listed(entry)[0].context_window == window
 
 
-def test_capabilities_under_other_names_become_tags() -> None:
+def test_capabilities_and_modalities_become_tags() -> None:
     entry = {
         "id": "m",
         "supported_parameters": ["tools", "max_tokens", "reasoning"],
@@ -100,17 +102,17 @@ def test_capabilities_under_other_names_become_tags() -> None:
     assert model.capabilities == Capabilities(tools=True, images=True, files=True, reasoning=True)
 
 
-def test_a_list_of_parameters_without_tools_says_that_there_are_none() -> None:
+def test_a_parameter_list_without_tools_means_no_tool_support() -> None:
     (model,) = listed({"id": "m", "tags": [], "supported_parameters": ["max_tokens"]})
     assert not model.capabilities.tools
 
 
-def test_a_price_that_is_no_price_is_unknown() -> None:
+def test_an_invalid_price_is_unknown() -> None:
     pricing = {"prompt": "0", "completion": "-1", "input_cache_read": "cheap", "input_cache_write": None}
     assert listed({"id": "m", "pricing": pricing})[0].prices == Prices(input=Decimal(0))
 
 
-def test_odd_entries_hide_nothing() -> None:
+def test_invalid_entries_do_not_affect_the_others() -> None:
     entries = [
         None,
         7,
@@ -125,7 +127,7 @@ def test_odd_entries_hide_nothing() -> None:
     assert [model.id for model in listed(*entries)] == ["bare", "good", "anthropic/claude-sonnet-4.5"]
 
 
-def test_a_list_may_stand_alone_or_be_called_models() -> None:
+def test_the_list_can_be_the_body_or_the_field_models() -> None:
     assert [model.id for model in read_models(b'[{"id": "a"}]')] == ["a"]
     assert [model.id for model in read_models(b'{"models": [{"name": "b"}]}')] == ["b"]
 
@@ -133,8 +135,8 @@ def test_a_list_may_stand_alone_or_be_called_models() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"{}", b"3", b'{"data": {}}', b'{"error": {"message": "no"}}']
 )
-def test_what_is_no_list_is_said_so(body: bytes) -> None:
-    with pytest.raises(StreamError, match="list of models"):
+def test_a_body_that_is_not_a_list_is_an_error(body: bytes) -> None:
+    with pytest.raises(StreamError, match="model list"):
         read_models(body)
 
 
@@ -152,16 +154,16 @@ JSON = st.recursive(
 
 
 @given(st.lists(JSON, max_size=4))
-def test_no_entry_however_odd_raises(entries: list[Any]) -> None:
+def test_no_invalid_entry_raises(entries: list[Any]) -> None:
     for model in listed(*entries):
         assert model.limits.input > 0
 
 
-def test_bytes_that_are_no_characters_hide_no_model() -> None:
+def test_invalid_utf8_does_not_hide_a_model() -> None:
     body = json.dumps({"data": [{"id": "a", "name": "ODD"}, {"id": "b"}]}).encode().replace(b"ODD", b"\xff")
     assert [model.id for model in read_models(body)] == ["a", "b"]
 
 
-def test_a_list_nested_without_end_is_no_list() -> None:
+def test_a_deeply_nested_list_is_an_error() -> None:
     with pytest.raises(StreamError, match="not JSON"):
         read_models(b"[" * 100_000)

@@ -1,4 +1,4 @@
-"""Frames come out by the WHATWG rules, wherever the network cuts the bytes."""
+"""Frames are decoded by the WHATWG rules, wherever the bytes are split."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def decode(chunks: list[bytes], limit: int = FRAME_LIMIT) -> list[Frame]:
     return [frame for chunk in chunks for frame in decoder.feed(chunk)] + decoder.close()
 
 
-def by_the_book(stream: bytes) -> list[Frame]:
-    """The standard's own algorithm, as naive as it is written, on the whole stream at once."""
+def decode_by_the_standard(stream: bytes) -> list[Frame]:
+    """Decode a complete stream with the algorithm of the standard."""
     stream = stream.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     frames: list[Frame] = []
     event, data = b"", list[bytes]()
-    # A last frame without its blank line is told all the same: a gateway that hangs up there has said it.
+    # Unlike in the standard, a last frame without its blank line is returned: the gateway has sent it.
     for line in [*stream.split(b"\n"), b"", b""]:
         if line == b"":
             if data:
@@ -80,10 +80,10 @@ CASES: dict[str, tuple[bytes, list[Frame]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_frames_are_read_by_the_standard(case: str) -> None:
+def test_frames_are_decoded_by_the_standard(case: str) -> None:
     stream, frames = CASES[case]
     assert decode([stream]) == frames
-    assert by_the_book(stream) == frames
+    assert decode_by_the_standard(stream) == frames
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -92,7 +92,7 @@ def test_frames_are_the_same_byte_by_byte(case: str) -> None:
     assert decode([stream[at : at + 1] for at in range(len(stream))]) == frames
 
 
-# Pieces of streams that parsers trip over; any row of them is a stream.
+# Pieces of streams that are difficult to parse; any sequence of them is a stream.
 FRAMES = [b"data: x\n\n", b"event: e\ndata: y\n\n"]
 FIELDS = [b"data: x", b"data:", b"data", b"event: e", b"event:", b": c", b"id: 1"]
 ENDS = [b"\n", b"\n\n", b"\r", b"\r\n", b"\r\n\r\n"]
@@ -103,18 +103,18 @@ STREAMS = st.lists(PIECES, max_size=40).map(b"".join)
 
 @settings(max_examples=1000)
 @given(STREAMS, st.data())
-def test_where_the_network_cuts_the_bytes_changes_nothing(stream: bytes, data: st.DataObject) -> None:
+def test_the_result_does_not_depend_on_where_the_bytes_are_split(stream: bytes, data: st.DataObject) -> None:
     cuts = data.draw(st.sets(st.integers(0, len(stream)), max_size=8))
     edges = [0, *sorted(cuts), len(stream)]
-    assert decode([stream[a:b] for a, b in pairwise(edges)]) == by_the_book(stream)
+    assert decode([stream[a:b] for a, b in pairwise(edges)]) == decode_by_the_standard(stream)
 
 
 @settings(max_examples=500)
 @given(STREAMS)
-def test_payloads_of_a_block_are_the_data_of_its_frames(stream: bytes) -> None:
+def test_the_payloads_of_a_block_are_the_data_of_its_frames(stream: bytes) -> None:
     decoder, whole = SseDecoder(), SseDecoder()
-    block = decoder.complete(stream)
-    payloads = decoder.payloads(block) if block else None
+    block = decoder.buffer(stream)
+    payloads = decoder.extract_payloads(block) if block else None
     if payloads is not None:
         assert payloads == [data for _, data in whole.feed(stream)]
 
@@ -123,32 +123,32 @@ def test_payloads_of_a_block_are_the_data_of_its_frames(stream: bytes) -> None:
 def test_a_frame_over_the_limit_is_an_error_that_names_the_limit(size: int) -> None:
     stream = b"data: first\n\n" + b"data: " + b"x" * 200 + b"\n\ndata: last\n\n"
     decoder = SseDecoder(limit=100)
-    found = [f for at in range(0, len(stream), size) for f in decoder.feed(stream[at : at + size])]
-    assert found + decoder.close() == [(b"", b"first")]
+    frames = [f for at in range(0, len(stream), size) for f in decoder.feed(stream[at : at + size])]
+    assert frames + decoder.close() == [(b"", b"first")]
     assert decoder.error is not None
     assert "100 bytes" in decoder.error.message
 
 
 @pytest.mark.parametrize("ends", [b"\n", b"\r\n"])
 @pytest.mark.parametrize("size", [1, 1000])
-def test_a_frame_of_exactly_the_limit_passes(ends: bytes, size: int) -> None:
+def test_a_frame_of_exactly_the_limit_is_accepted(ends: bytes, size: int) -> None:
     frame = b"data: " + b"x" * 93  # 99 bytes, and one for the end of the line
     stream = (frame + ends + ends) * 3
     decoder = SseDecoder(limit=100)
-    found = [f for at in range(0, len(stream), size) for f in decoder.feed(stream[at : at + size])]
-    assert found == [(b"", b"x" * 93)] * 3
+    frames = [f for at in range(0, len(stream), size) for f in decoder.feed(stream[at : at + size])]
+    assert frames == [(b"", b"x" * 93)] * 3
     assert decoder.error is None
 
 
-def test_a_comment_without_end_is_bounded_too() -> None:
+def test_a_comment_without_end_is_limited() -> None:
     decoder = SseDecoder(limit=100)
     for _ in range(50):
         decoder.feed(b": keep alive ")
     assert decoder.error is not None
 
 
-def test_a_large_frame_in_small_pieces_takes_time_in_proportion() -> None:
-    # Joining what is held at every piece would copy the frame a thousand times over: 16 GB for this one.
+def test_decoding_time_of_a_large_frame_in_small_pieces_is_linear() -> None:
+    # Joining the buffer at every piece would copy the frame a thousand times: 16 GB in this test.
     decoder = SseDecoder()
     piece = b"x" * 1024
     decoder.feed(b"data: ")

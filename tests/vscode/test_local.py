@@ -68,7 +68,7 @@ async def test_a_prompt_that_exceeds_the_context_window_gives_an_error_with_the_
 ) -> None:
     await vscode.start_chat("overrated")
     await vscode.send_message("What is a bridge?")
-    await vscode.answer("Start a new chat, or attach less.").wait_for()
+    await vscode.answer("Start a new chat or remove attachments.").wait_for()
     answer = await vscode.read_answer()
     await take_screenshot(vscode.page, "13-too-long")
     tokens, window = map(int, re.findall(r"(\d+) tokens", answer))

@@ -1,1 +1,1 @@
-"""Protocol codecs: bytes in, values out, and back. Pure functions and decoders; no I/O."""
+"""Protocol codecs: functions and decoders that convert between bytes and values, without I/O."""

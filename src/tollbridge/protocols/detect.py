@@ -1,4 +1,8 @@
-"""Which decoder reads an answer: chosen by name, or by its headers and first bytes."""
+"""Choose the decoder for a response: by protocol name, by the headers, or by the first bytes.
+
+The first bytes distinguish the AI SDK protocols by their framing (`code:JSON` lines, `data:` lines or JSON
+lines) and then by the type of the first known chunk. Everything else is decoded as OpenResponses.
+"""
 
 from __future__ import annotations
 
@@ -16,39 +20,50 @@ from tollbridge.types.errors import RequestError
 from tollbridge.types.events import Event
 from tollbridge.types.text import read_json
 
-# SECTION Which of the AI SDK's protocols some bytes are, by their headers and by how they begin.
+# A stream whose protocol is still unknown after this many bytes is decoded as OpenResponses.
+START_LIMIT = 64 * 1024
 
+# Response headers that name one of the AI SDK protocols.
 HEADERS: dict[str, str] = {
     "x-vercel-ai-data-stream": "ai-sdk-data",
     "x-vercel-ai-ui-message-stream": "ai-sdk-ui",
 }
 
-# Only a model itself begins like this, never the SDK around it.
-_MODEL_STARTS = frozenset({"response-metadata", "stream-start"})
+# Only a language model sends these chunks; the SDK does not forward them.
+_MODEL_CHUNKS = frozenset({"response-metadata", "stream-start"})
 
-# So begin the names of another protocol's events.
-_FOREIGN = "response."
-_ANYBODYS = frozenset({"ping"})
+_OPENRESPONSES_PREFIX = "response."
+# Chunk types that more than one protocol uses.
+_SHARED_CHUNKS = frozenset({"ping"})
 
-_CODE = re.compile(rb'[0-9a-z]:[\["{\dtfn-]')
+_CODE_LINE = re.compile(rb'[0-9a-z]:[\["{\dtfn-]')
+# A byte order mark, white space, comments, and all server-sent event lines except `data`.
 _SKIPPED = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t\r\n]+|:[^\r\n]*[\r\n]|(?:event|id|retry):[^\r\n]*[\r\n])*")
 _LINE = re.compile(rb"([^\r\n]*)([\r\n]?)")
 
 
 def detect_by_headers(headers: Mapping[str, str]) -> str | None:
+    """Return the protocol that the response headers name, or `None`."""
     names = {name.lower() for name in headers}
     return next((protocol for name, protocol in HEADERS.items() if name in names), None)
 
 
 def detect_by_framing(start: bytes, *, complete: bool) -> str | None:
-    """The protocol that frames its chunks so: `""` if none does, `None` if that needs more bytes.
+    """Return the AI SDK protocol that matches the first line of a stream.
 
-    `complete`: there are no more. A model's own parts are framed as the UI message stream is.
+    `ai-sdk-ui` also stands for `ai-sdk-model`: both have the same framing.
+
+    Args:
+        start: The first bytes of the stream.
+        complete: Whether `start` is the whole stream.
+
+    Returns:
+        The protocol, `""` if no AI SDK protocol matches, or `None` if more bytes are needed.
     """
     line, end = _first_line(start)
     if not end and not complete:
         return None
-    if _CODE.match(line):
+    if _CODE_LINE.match(line):
         return "ai-sdk-data"
     if line.startswith(b"data:"):
         return "ai-sdk-ui"
@@ -56,8 +71,17 @@ def detect_by_framing(start: bytes, *, complete: bool) -> str | None:
 
 
 def detect_by_start(start: bytes, *, complete: bool) -> str | None:
-    """The protocol of a stream that begins so, in the same words. The first chunk of a known type decides:
-    any version may begin with something new."""
+    """Return the AI SDK protocol of a stream, detected by its framing and by the first chunk of a known type.
+
+    Chunks of unknown types are skipped, because a new version can start a stream with a new type.
+
+    Args:
+        start: The first bytes of the stream.
+        complete: Whether to decide now, even if more bytes could follow.
+
+    Returns:
+        The protocol, `""` if no AI SDK protocol matches, or `None` if more bytes are needed.
+    """
     framing = detect_by_framing(start, complete=complete)
     if framing not in ("ai-sdk-full", "ai-sdk-ui"):
         return framing
@@ -70,19 +94,19 @@ def detect_by_start(start: bytes, *, complete: bool) -> str | None:
         except ValueError:
             return ""
         for chunk in value if isinstance(value, list) else [value]:
-            found = _by_chunk(chunk, framing, name)
-            if found is not None:
-                return found
+            protocol = _detect_by_chunk(chunk, framing, name)
+            if protocol is not None:
+                return protocol
     return "" if complete else None
 
 
 def _first_line(start: bytes) -> tuple[bytes, bytes]:
-    line = _LINE.match(_begun(start))
-    return (line[1], line[2]) if line else (b"", b"")  # it matches anything
+    line = _LINE.match(_skip_blank(start))
+    return (line[1], line[2]) if line else (b"", b"")  # the pattern always matches
 
 
-def _begun(start: bytes) -> bytes:
-    """From the first line on that says anything."""
+def _skip_blank(start: bytes) -> bytes:
+    """Return the bytes from the first line with content."""
     skipped = _SKIPPED.match(start)
     return start[skipped.end() if skipped else 0 :]
 
@@ -93,43 +117,56 @@ def _frames(start: bytes, complete: bool) -> list[Frame]:
 
 
 def _lines(start: bytes, complete: bool) -> list[Frame]:
-    *lines, last = _begun(start).split(b"\n")
+    *lines, last = _skip_blank(start).split(b"\n")
     return [(b"", line) for line in ([*lines, last] if complete else lines)]
 
 
-def _by_chunk(chunk: object, protocol: str, name: bytes) -> str | None:
-    """What a chunk in a frame of this name shows; `None` where it shows nothing."""
+def _detect_by_chunk(chunk: object, protocol: str, name: bytes) -> str | None:
+    """Return the protocol that a chunk belongs to, or `None` if its type does not decide.
+
+    Args:
+        chunk: The parsed chunk.
+        protocol: The protocol detected by the framing.
+        name: The event name of the frame.
+    """
     kind = chunk.get("type") if isinstance(chunk, dict) else None
-    if not isinstance(chunk, dict) or not isinstance(kind, str) or kind.startswith(_FOREIGN):
+    if not isinstance(chunk, dict) or not isinstance(kind, str) or kind.startswith(_OPENRESPONSES_PREFIX):
         return ""
-    if kind in _ANYBODYS or not is_known(kind):
+    if kind in _SHARED_CHUNKS or not is_known(kind):
         return None
     if protocol == "ai-sdk-full":
         return protocol
     if kind == "error" and "errorText" not in chunk and (name or "sequence_number" in chunk):
-        return ""  # other protocols have an event of that name
-    return "ai-sdk-model" if kind in _MODEL_STARTS else protocol
-
-
-# SECTION Which decoder reads an answer: chosen by name, or by its headers and first bytes.
-
-# A stream that has not shown by then what it is, is taken for the first of the dialects.
-START_LIMIT = 64 * 1024
+        return ""  # other protocols have an event of the same name
+    return "ai-sdk-model" if kind in _MODEL_CHUNKS else protocol
 
 
 class Decoder(Protocol):
-    """Belongs to one answer: bytes in, events out, however the bytes are cut. Never raises."""
+    """Decodes the body of one response to events.
+
+    The events do not depend on where the bytes are split. No method raises: a failure is the last event.
+    """
 
     @property
-    def over(self) -> bool: ...
+    def over(self) -> bool:
+        """Whether the response has ended. The connection can stay open, but no more events follow."""
 
     @property
     def unknown(self) -> Mapping[str, int]:
-        """How often there came what we do not know, by its name."""
+        """The number of events or chunks of unknown types, by type."""
 
-    def feed(self, chunk: bytes) -> list[Event]: ...
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Return the events that these bytes complete."""
 
-    def close(self) -> list[Event]: ...
+    def close(self) -> list[Event]:
+        """Return the last events. Call it once, after the last byte."""
+
+
+class ParsedStreamDecoder(Decoder, Protocol):
+    """A decoder that also accepts events or chunks that are already parsed."""
+
+    def feed_parsed(self, event: object) -> list[Event]:
+        """Return the events for one parsed JSON value."""
 
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
@@ -140,29 +177,38 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
     "ai-sdk-model": ModelDecoder,
 }
 
-# A recording may be of another question than a chat's.
-_RECORDED: dict[str, Callable[[], Decoder]] = {
+# With the protocol "auto" the body can be a recording of a request other than a chat.
+_AUTO_DECODERS: dict[str, Callable[[], Decoder]] = {
     **DECODERS,
-    "openresponses": partial(StreamDecoder, siblings=True),
+    "openresponses": partial(StreamDecoder, other_endpoints=True),
 }
 
 
 def decoder_for(
     protocol: str = "auto", status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> Decoder:
-    """A decoder for an answer with this status and these headers, as far as they are known."""
+    """Return a decoder for one response.
+
+    Args:
+        protocol: A key of `DECODERS`, or `auto` to detect the protocol from the headers and the first bytes.
+        status: The HTTP status, if known. From 400 on, the body is decoded as an error.
+        headers: The response headers, if known.
+
+    Raises:
+        RequestError: The protocol is unknown.
+    """
     if protocol != "auto" and protocol not in DECODERS:
-        raise RequestError(f"There is no protocol “{protocol}”. Known are: auto, {', '.join(DECODERS)}.")
+        raise RequestError(f'Unknown protocol "{protocol}". Supported: auto, {", ".join(DECODERS)}.')
     if status is not None and status >= 400:
         return ErrorResponseDecoder(status, headers or {})
     if protocol == "auto":
-        named = detect_by_headers(headers or {})
-        return _RECORDED[named]() if named else DetectingDecoder()
+        detected = detect_by_headers(headers or {})
+        return _AUTO_DECODERS[detected]() if detected else DetectingDecoder()
     return DECODERS[protocol]()
 
 
 class DetectingDecoder:
-    """Holds the first bytes until they show what they are, and then hands all to the decoder for it."""
+    """Buffers the first bytes until the protocol is detected, then passes all bytes to its decoder."""
 
     def __init__(self) -> None:
         self._start = b""
@@ -180,16 +226,16 @@ class DetectingDecoder:
         if self._decoder is not None:
             return self._decoder.feed(chunk)
         self._start += chunk
-        return self._recognised(complete=len(self._start) > START_LIMIT)
+        return self._detect(complete=len(self._start) > START_LIMIT)
 
     def close(self) -> list[Event]:
-        found = self._recognised(complete=True) if self._decoder is None else []
-        return found + self._decoder.close() if self._decoder is not None else found
+        events = self._detect(complete=True) if self._decoder is None else []
+        return events + self._decoder.close() if self._decoder is not None else events
 
-    def _recognised(self, *, complete: bool) -> list[Event]:
+    def _detect(self, *, complete: bool) -> list[Event]:
         protocol = detect_by_start(self._start, complete=complete)
         if protocol is None:
             return []
-        self._decoder = _RECORDED[protocol or "openresponses"]()
+        self._decoder = _AUTO_DECODERS[protocol or "openresponses"]()
         start, self._start = self._start, b""
         return self._decoder.feed(start)

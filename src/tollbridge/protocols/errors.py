@@ -1,4 +1,9 @@
-"""How gateways say no: any status, headers and body become one error with a kind and a sentence."""
+"""Convert the error responses of gateways to exceptions.
+
+`read_error_response` and `error_from` choose the exception class by the error code, then by the HTTP status,
+each in a table. Prompts that do not fit the context window are also recognized by their message, because some
+servers have no code for this error; `read_token_counts` extracts the numbers from it.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +31,11 @@ from tollbridge.types.errors import (
 )
 from tollbridge.types.events import Event, Failed
 
-# SECTION Prompts that do not fit, by the sentences of servers that have no code for it, and the numbers in them.
+# --- Messages about prompts that are too long ---
 
-# What the prompt came to, and what the model takes.
+# The tokens of the prompt, and the maximum of the model.
 _TOKENS, _LIMIT = r"(?P<tokens>\d[\d,]*)", r"(?P<limit>\d[\d,]*)"
-_SENTENCES: tuple[re.Pattern[str], ...] = tuple(
+_TOO_LONG_PATTERNS: tuple[re.Pattern[str], ...] = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL)
     for pattern in (
         rf"request \({_TOKENS} tokens\) exceeds the available context size \({_LIMIT}",
@@ -39,7 +44,8 @@ _SENTENCES: tuple[re.Pattern[str], ...] = tuple(
         rf"passed {_TOKENS} input tokens.*?context length is only {_LIMIT}",
         rf"prompt \(length {_TOKENS}\) is longer than the maximum model length of {_LIMIT}",
         rf"prompt contains {_TOKENS} tokens.*?too large for model with {_LIMIT}",
-        # What was `requested` is no number of the prompt: the answer's share is in it. Nor is an `at least`.
+        # A number of `requested` tokens includes the output limit, and `at least` is not an exact number:
+        # neither is used.
         rf"(?:maximum (?:context|prompt) length is|configured limit of|context length of only) {_LIMIT}"
         rf"(?:.*?(?:resulted in|contains|request has|your (?:messages|prompt)(?:(?!at least)[^\d])*)"
         rf"(?: about)? ?{_TOKENS})?",
@@ -55,52 +61,55 @@ _SENTENCES: tuple[re.Pattern[str], ...] = tuple(
         r"context (?:length|window) (?:was )?exceeded",
     )
 )
-# "(6800 in the messages, 200 in the functions, and 8000 in the completion)": whose share each number is.
-_SHARES = re.compile(r"\(([^()]*\b(?:completion|output)\b[^()]*)\)", re.IGNORECASE)
-_SHARE = re.compile(r"(\d(?:[\d,]*\d)?) ([^\d,;]+)")
-_ANSWER = re.compile(r"\b(?:completion|output)\b", re.IGNORECASE)
-_WITH_ANSWER = re.compile(r"\b(?:requested|max_tokens|completion|output)\b", re.IGNORECASE)
+# For example "(6800 in the messages, 200 in the functions, and 8000 in the completion)".
+_BREAKDOWN = re.compile(r"\(([^()]*\b(?:completion|output)\b[^()]*)\)", re.IGNORECASE)
+_BREAKDOWN_ENTRY = re.compile(r"(\d(?:[\d,]*\d)?) ([^\d,;]+)")
+_OUTPUT = re.compile(r"\b(?:completion|output)\b", re.IGNORECASE)
+_INCLUDES_OUTPUT = re.compile(r"\b(?:requested|max_tokens|completion|output)\b", re.IGNORECASE)
 
 
-def is_too_long(message: str) -> bool:
-    return any(sentence.search(message) for sentence in _SENTENCES)
+def is_context_too_long(message: str) -> bool:
+    """Return whether an error message says that the prompt does not fit the context window."""
+    return any(pattern.search(message) for pattern in _TOO_LONG_PATTERNS)
 
 
-def read_numbers(fields: Mapping[str, Any], message: str) -> tuple[int | None, int | None]:
-    """What the prompt came to, without what was kept for the answer, and what the model takes."""
+def read_token_counts(fields: Mapping[str, Any], message: str) -> tuple[int | None, int | None]:
+    """Return the tokens of the prompt, without those reserved for the output, and the limit of the model."""
     tokens, limit = fields.get("n_prompt_tokens"), fields.get("n_ctx")
     if isinstance(tokens, int) and isinstance(limit, int):
         return tokens, limit
-    for sentence in _SENTENCES:
-        found = sentence.search(message)
-        if found and found.groupdict():
-            said = found.groupdict()
-            return _shares(message) or _number(said.get("tokens")), _number(said.get("limit"))
+    for pattern in _TOO_LONG_PATTERNS:
+        match = pattern.search(message)
+        if match and match.groupdict():
+            groups = match.groupdict()
+            tokens = _sum_breakdown(message) or _parse_number(groups.get("tokens"))
+            return tokens, _parse_number(groups.get("limit"))
     return None, None
 
 
-def is_shared(message: str) -> bool:
-    """Whether the answer's share is, or may be, a part of what did not fit."""
-    return _WITH_ANSWER.search(message) is not None
+def includes_output(message: str) -> bool:
+    """Return whether the number of tokens that did not fit includes, or can include, the output limit."""
+    return _INCLUDES_OUTPUT.search(message) is not None
 
 
-def _shares(message: str) -> int | None:
-    listed = _SHARES.search(message)
-    shares = _SHARE.findall(listed[1]) if listed else []
-    return sum(_number(digits) or 0 for digits, of in shares if not _ANSWER.search(of)) or None
+def _sum_breakdown(message: str) -> int | None:
+    """Return the sum of the prompt's entries in a breakdown, if the message contains one."""
+    breakdown = _BREAKDOWN.search(message)
+    entries = _BREAKDOWN_ENTRY.findall(breakdown[1]) if breakdown else []
+    return sum(_parse_number(digits) or 0 for digits, label in entries if not _OUTPUT.search(label)) or None
 
 
-def _number(digits: str | None) -> int | None:
+def _parse_number(digits: str | None) -> int | None:
     return int(digits.replace(",", "")) if digits else None
 
 
-# SECTION How gateways say no: any status, headers and body become one error with a kind and a sentence.
+# --- Error responses ---
 
-# Long enough for any sentence, too short for a prompt that a server quotes back.
+# Longer messages are truncated: some servers quote the prompt in the message.
 MESSAGE_LIMIT = 600
-# Codes are words; what is longer is something else.
+# Longer codes are truncated.
 CODE_LIMIT = 100
-# What is read of a refusal; an error page may be as long as it likes.
+# The maximum number of bytes that are read of an error response.
 ERROR_BODY_LIMIT = 1024 * 1024
 
 BY_CODE: dict[str, type[BridgeError]] = {
@@ -176,9 +185,9 @@ BY_STATUS: dict[int, type[BridgeError]] = {
     402: NotPermitted,  # out of credits
     403: NotPermitted,
     404: NotFound,
-    407: NotAuthenticated,  # the proxy's
+    407: NotAuthenticated,  # sent by a proxy
     408: TimedOut,
-    409: Overloaded,  # another request holds what this one needs; it may be sent again
+    409: Overloaded,  # conflict with another request; a retry can succeed
     424: ServerFailed,
     429: RateLimited,
     503: Overloaded,
@@ -186,10 +195,10 @@ BY_STATUS: dict[int, type[BridgeError]] = {
     529: Overloaded,
 }
 
-# A code so general that a status, or the numbers in the message, may know better.
-_GENERAL = {InvalidRequest, ServerFailed}
+# For these classes, the status or the message can be more specific than the code.
+_UNSPECIFIC = {InvalidRequest, ServerFailed}
 
-# The type of the event around an error says nothing of the error.
+# Types of the event that contains an error; they do not describe the error.
 _NOT_CODES = {"", "error", "response.failed"}
 
 _REQUEST_ID = ("x-request-id", "request-id", "x-vercel-id", "x-litellm-call-id", "x-correlation-id")
@@ -202,89 +211,102 @@ _TITLE = re.compile(rb"<title[^>]*>\s*([^<]{1,200}?)\s*</title>", re.IGNORECASE)
 def read_error_response(
     status: int, headers: Mapping[str, str], body: bytes, *, now: datetime | None = None
 ) -> BridgeError:
-    """The error that an HTTP answer with an error status, or with an error inside, stands for."""
-    payload = _payload(body)
+    """Return the exception for an HTTP response with an error status, or with an error in its body.
+
+    Args:
+        status: The HTTP status.
+        headers: The response headers; request id and retry delay are taken from them.
+        body: The response body, in any format.
+        now: The current time, to convert a `Retry-After` date to seconds.
+    """
+    payload = _parse_body(body)
     if isinstance(payload, str):
-        payload = {"message": payload or f"The gateway answered with HTTP {status} and nothing else."}
+        payload = {"message": payload or f"HTTP {status} with an empty body."}
     error = error_from(payload, status=status, now=now)
-    _complete(error, headers, now)
+    _apply_headers(error, headers, now)
     return error
 
 
 def error_from(payload: object, *, status: int | None = None, now: datetime | None = None) -> BridgeError:
-    """The error that a JSON value stands for: nested, flat, a list, `detail`, or a plain string."""
-    fields = _fields(payload)
-    codes = _codes(fields)
-    message = _sentence(fields, codes)
-    if status is None:  # some servers give the status as the code
+    """Return the exception for a JSON error.
+
+    Args:
+        payload: A nested or flat object, a list of errors, an object with `detail`, or a string.
+        status: The HTTP status, if there is one.
+        now: The current time, to convert a `Retry-After` date to seconds.
+    """
+    fields = _flatten(payload)
+    codes = _read_codes(fields)
+    message = _read_message(fields, codes)
+    if status is None:  # some servers send the status as the code
         status = next((int(code) for code in codes if _STATUS.fullmatch(code)), None)
-    kind = _kind(codes, status, message)
+    error_class = _choose_class(codes, status, message)
     code = next((code for code in codes if not code.isdigit()), codes[0] if codes else None)
-    error = kind(message, status=status, code=code, param=_text(fields.get("param")))
+    error = error_class(message, status=status, code=code, param=_text(fields.get("param")))
     if isinstance(error, ContextTooLong):
-        error.tokens, error.limit = read_numbers(fields, message)
-        error.shared = is_shared(message)
+        error.tokens, error.limit = read_token_counts(fields, message)
+        error.shared = includes_output(message)
     error.request_id = _text(fields.get("request_id")) or _text(fields.get("generationId"))
-    headers = fields.get("headers")  # of the provider behind the gateway
+    headers = fields.get("headers")  # the headers of the gateway's provider
     if isinstance(headers, dict):
-        _complete(error, {name: value for name, value in headers.items() if isinstance(value, str)}, now)
+        _apply_headers(error, {name: value for name, value in headers.items() if isinstance(value, str)}, now)
     return error
 
 
-def _complete(error: BridgeError, headers: Mapping[str, str], now: datetime | None) -> None:
-    """What the headers know and the body did not say."""
-    known = {name.lower(): value for name, value in headers.items()}
-    error.request_id = error.request_id or next((known[h] for h in _REQUEST_ID if known.get(h)), None)
-    wait = _wait(known, now or datetime.now(UTC))
-    error.retry_after = error.retry_after if wait is None else wait
+def _apply_headers(error: BridgeError, headers: Mapping[str, str], now: datetime | None) -> None:
+    """Set the request id, unless the body contained one, and the retry delay."""
+    values = {name.lower(): value for name, value in headers.items()}
+    error.request_id = error.request_id or next((values[h] for h in _REQUEST_ID if values.get(h)), None)
+    delay = _read_retry_delay(values, now or datetime.now(UTC))
+    error.retry_after = error.retry_after if delay is None else delay
 
 
-def _codes(fields: Mapping[str, Any]) -> list[str]:
-    """The words for machines, the surest first."""
-    codes = [str(fields[name]) for name in ("code", "type") if isinstance(fields.get(name), (str, int))]
-    found = [code[:CODE_LIMIT].lower() for code in codes if code.lower() not in _NOT_CODES]
-    status = _text(fields.get("status"))  # Google's word; elsewhere it says how far an answer has come
-    return [*found, status.lower()] if status and status.lower() in BY_CODE else found
+def _read_codes(fields: Mapping[str, Any]) -> list[str]:
+    """Return the error codes, the most reliable first."""
+    values = [str(fields[name]) for name in ("code", "type") if isinstance(fields.get(name), (str, int))]
+    codes = [value[:CODE_LIMIT].lower() for value in values if value.lower() not in _NOT_CODES]
+    status = _text(fields.get("status"))  # Google's field for the code; other servers: the response status
+    return [*codes, status.lower()] if status and status.lower() in BY_CODE else codes
 
 
-def _kind(codes: list[str], status: int | None, message: str) -> type[BridgeError]:
-    meant = [BY_CODE[code] for code in codes if code in BY_CODE]
-    said = next((kind for kind in meant if kind not in _GENERAL), meant[0] if meant else None)
-    if said is not None and said not in _GENERAL:
-        return said
-    if status not in (401, 403, 404, 429) and is_too_long(message):
+def _choose_class(codes: list[str], status: int | None, message: str) -> type[BridgeError]:
+    classes = [BY_CODE[code] for code in codes if code in BY_CODE]
+    by_code = next((cls for cls in classes if cls not in _UNSPECIFIC), classes[0] if classes else None)
+    if by_code is not None and by_code not in _UNSPECIFIC:
+        return by_code
+    if status not in (401, 403, 404, 429) and is_context_too_long(message):
         return ContextTooLong
     if status in BY_STATUS:
         return BY_STATUS[status]
-    if said is not None:
-        return said
+    if by_code is not None:
+        return by_code
     if status is None:
         return GatewayError
     return InvalidRequest if 400 <= status < 500 else ServerFailed
 
 
-def _payload(body: bytes) -> object:
-    """The JSON value of a body, also of one framed as an event stream; else its text in one line."""
+def _parse_body(body: bytes) -> object:
+    """Return the JSON value of a body, which can be an event stream; else its text as one line."""
     stripped = body.strip().removeprefix(b"\xef\xbb\xbf")
-    found: list[object] = []
+    values: list[object] = []
     for candidate in (stripped, *re.findall(rb"(?m)^data: ?(.*?)\r?$", stripped)):
         try:
-            found.append(json.loads(candidate.decode("utf-8", "replace")))
+            values.append(json.loads(candidate.decode("utf-8", "replace")))
         except (ValueError, RecursionError):
             continue
-    if found:  # of a stream's events, the one that says what went wrong
-        return next((value for value in found if "message" in _fields(value)), found[0])
+    if values:  # prefer the event with a message
+        return next((value for value in values if "message" in _flatten(value)), values[0])
     if stripped[:1] == b"<":
         title = _TITLE.search(stripped)
-        page = f"“{' '.join(title[1].decode('utf-8', 'replace').split())}”" if title else "an HTML page"
+        page = f'"{" ".join(title[1].decode("utf-8", "replace").split())}"' if title else "an HTML page"
         return f"The gateway answered with {page} instead of JSON."
     return " ".join(stripped.decode("utf-8", "replace").split())
 
 
-def _fields(payload: object) -> dict[str, Any]:
-    """The innermost object that says something: `{"error": {...}}`, a list of errors, FastAPI's `detail`."""
+def _flatten(payload: object) -> dict[str, Any]:
+    """Merge the fields of nested error objects: `{"error": {...}}`, a list of errors, FastAPI's `detail`."""
     fields: dict[str, Any] = {}
-    for _ in range(8):  # deeper than any server nests
+    for _ in range(8):  # more levels than any known server uses
         if isinstance(payload, dict):
             inner = next((payload[key] for key in ("error", "errors", "detail") if payload.get(key)), None)
             if inner is None and isinstance(payload.get("message"), (dict, list)):
@@ -298,50 +320,54 @@ def _fields(payload: object) -> dict[str, Any]:
         else:
             break
     if isinstance(payload, str) and payload:
-        if _text(fields.get("message")):  # beside a sentence, it is the name of the error
+        if _text(fields.get("message")):  # if there is a message, the string is the error code
             fields.setdefault("code", payload)
         else:
             fields["message"] = payload
     return fields
 
 
-def _sentence(fields: Mapping[str, Any], codes: list[str]) -> str:
+def _read_message(fields: Mapping[str, Any], codes: list[str]) -> str:
     for name in ("message", "msg", "error_description", "title"):
         message = _text(fields.get(name))
         if message:
-            place = fields.get("loc")
-            if name == "msg" and isinstance(place, list):
-                message = f"{message} at {'.'.join(map(str, place))}"
-            message = message.encode("utf-8", "replace").decode()  # half a character cannot be printed
+            location = fields.get("loc")
+            if name == "msg" and isinstance(location, list):
+                message = f"{message} at {'.'.join(map(str, location))}"
+            message = message.encode("utf-8", "replace").decode()  # lone surrogates cannot be printed
             return message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + "…"
-    return f"The gateway gave no message, only “{codes[0]}”." if codes else "The gateway gave no reason."
+    return (
+        f'The gateway gave no message, only the code "{codes[0]}".'
+        if codes
+        else "The gateway gave no reason."
+    )
 
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _wait(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds to wait, from `Retry-After` as seconds or as a date, or from its milliseconds form."""
+def _read_retry_delay(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Return the seconds to wait, from `Retry-After` (seconds or a date) or `Retry-After-Ms`."""
     for name, unit in (("retry-after-ms", 1000), *((name, 1) for name in _RETRY_AFTER)):
         value = headers.get(name, "").strip()
-        seconds = float(value) / unit if _NUMBER.fullmatch(value) else _until(value, now)
+        seconds = float(value) / unit if _NUMBER.fullmatch(value) else _seconds_until(value, now)
         if seconds is not None and math.isfinite(seconds):
             return max(0.0, seconds)
     return None
 
 
-def _until(date: str, now: datetime) -> float | None:
+def _seconds_until(date: str, now: datetime) -> float | None:
     try:
         moment = parsedate_to_datetime(date)
-        # The oldest of the three forms names no zone; HTTP's dates are in GMT.
+        # The oldest of the three date formats has no time zone; HTTP dates are in GMT.
         return (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds()
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
 
 
 class ErrorResponseDecoder:
-    """Reads the body of an answer with an error status. Belongs to one answer, as every decoder does."""
+    """Decodes the body of one response with an error status to a `Failed` event."""
 
     over = False
     unknown: Mapping[str, int] = {}

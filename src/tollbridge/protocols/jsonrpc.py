@@ -1,4 +1,8 @@
-"""JSON-RPC 2.0 in Content-Length frames: what `vscode-jsonrpc` and every LSP client speak."""
+"""JSON-RPC 2.0 in Content-Length frames, the format of `vscode-jsonrpc` and of LSP clients.
+
+`Reader` decodes requests and notifications. The `encode_*` functions encode results, errors and
+notifications.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import msgspec
 from tollbridge.types.text import join_escaped_surrogates, write_json
 
 MAX_HEADER_BYTES = 8 * 1024
-# A prompt carries its images in base64; gateways refuse far less than this.
+# Prompts contain images in base64. The limits of gateways are far below this one.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
 PARSE_ERROR = -32700
@@ -23,13 +27,14 @@ REQUEST_CANCELLED = -32800
 
 Id = int | str
 
+# How many bytes of an invalid message are searched for its id.
 _HEAD_BYTES = 512
-# The id as it stands in the first bytes of a message that could not be read, so that its sender is answered.
+# Finds the id of a message that could not be decoded, so that its sender receives an error.
 _ID = re.compile(rb'"id"\s*:\s*(-?\d{1,15}|"[^"\\]{0,64}")\s*[,}]')
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The `error` of an answer."""
+    """The `error` object of a response."""
 
     code: int
     message: str
@@ -37,7 +42,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A request, or without an `id` a notification; `params` is still JSON."""
+    """A request, or a notification if it has no `id`. `params` is not decoded yet."""
 
     method: str
     params: msgspec.Raw
@@ -45,7 +50,13 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Bad(msgspec.Struct, frozen=True):
-    """A frame that carried no message. After a `lost` one the next frame cannot be found."""
+    """A frame without a valid message.
+
+    Attributes:
+        fault: The error to send.
+        id: The id of the message, if it was found.
+        lost: Whether the start of the next frame is unknown, so that no more messages can be read.
+    """
 
     fault: Fault
     id: Id | None = None
@@ -64,45 +75,51 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Reader:
-    """Bytes in, messages out, wherever the bytes were cut."""
+    """Decodes messages from bytes; it does not matter where the bytes are split.
+
+    Args:
+        max_frame_bytes: The maximum size of a message. A larger one is skipped and reported as `Bad`.
+    """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self._max = max_frame_bytes
         self._buffer = bytearray()
-        self._length: int | None = None  # of the body that comes next, once its header has been read
-        self._skip = 0  # bytes still to be thrown away of a body over the limit
-        self._head = b""  # its first bytes, where its id stands
+        self._length: int | None = None  # of the next body, if its header was read
+        self._skip = 0  # remaining bytes of a body over the limit
+        self._head = b""  # the first bytes of that body, which can contain its id
         self._lost = False
 
     def feed(self, chunk: bytes) -> list[Call | Bad]:
-        found: list[Call | Bad] = []
+        """Return the messages that these bytes complete."""
+        messages: list[Call | Bad] = []
         self._buffer += chunk
         while not self._lost:
-            step = (
-                self._skipped()
-                if self._skip
-                else self._body()
-                if self._length is not None
-                else self._header()
-            )
+            if self._skip:
+                step: list[Call | Bad] | None = self._skip_body()
+            elif self._length is not None:
+                step = self._read_body()
+            else:
+                step = self._read_header()
             if step is None:
                 break
-            found += step
-        return found
+            messages += step
+        return messages
 
     @property
     def idle(self) -> bool:
-        """Whether the bytes so far end where a message ends."""
+        """Whether the bytes so far end at the end of a message."""
         return not (self._buffer or self._skip) and self._length is None and not self._lost
 
-    def _header(self) -> list[Bad] | None:
-        """One step: `None` when more bytes are needed, else what was found (often nothing yet)."""
+    # Each of the following methods is one step. It returns `None` if it needs more bytes, else the messages
+    # that it completes.
+
+    def _read_header(self) -> list[Call | Bad] | None:
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0 and len(self._buffer) <= MAX_HEADER_BYTES:
             return None
         if end < 0 or end > MAX_HEADER_BYTES:
             return self._give_up(f"no header ended within {MAX_HEADER_BYTES} bytes")
-        length = _content_length(bytes(self._buffer[:end]))
+        length = _read_content_length(bytes(self._buffer[:end]))
         if length is None:
             return self._give_up("a header had no Content-Length")
         del self._buffer[: end + 4]
@@ -112,39 +129,44 @@ class Reader:
             self._length = length
         return []
 
-    def _body(self) -> list[Call | Bad] | None:
+    def _read_body(self) -> list[Call | Bad] | None:
         length = self._length or 0
         if len(self._buffer) < length:
             return None
         body = bytes(self._buffer[:length])
         del self._buffer[:length]
         self._length = None
-        found = read_message(body)
-        return [found] if found else []
+        message = read_message(body)
+        return [message] if message else []
 
-    def _skipped(self) -> list[Bad] | None:
+    def _skip_body(self) -> list[Call | Bad] | None:
         self._head = (self._head + self._buffer[:_HEAD_BYTES])[:_HEAD_BYTES]
-        passed = min(self._skip, len(self._buffer))
-        del self._buffer[:passed]
-        self._skip -= passed
+        count = min(self._skip, len(self._buffer))
+        del self._buffer[:count]
+        self._skip -= count
         if self._skip:
             return None
         message = f"The message is larger than {self._max} bytes, the limit for one frame."
         return [Bad(Fault(INVALID_REQUEST, message), _find_id(self._head))]
 
-    def _give_up(self, why: str) -> list[Bad]:
+    def _give_up(self, reason: str) -> list[Call | Bad]:
         self._lost = True
         self._buffer.clear()
-        return [Bad(Fault(PARSE_ERROR, f"The frames cannot be followed any further: {why}."), lost=True)]
+        return [Bad(Fault(PARSE_ERROR, f"Lost message framing: {reason}."), lost=True)]
 
 
 def read_message(body: bytes) -> Call | Bad | None:
-    """What one frame says. `None` is an answer: we ask the editor nothing, so nothing waits for one."""
+    """Decode the body of one frame.
+
+    Returns:
+        The message, or `None` for a response: this side sends no requests, so responses are ignored.
+    """
     try:
-        message = _read(body)
+        message = _decode(body)
     except msgspec.ValidationError as error:
-        said = "A batch is not supported" if body.lstrip()[:1] == b"[" else f"Not a JSON-RPC message: {error}"
-        return Bad(Fault(INVALID_REQUEST, f"{said}."), _find_id(body))
+        is_batch = body.lstrip()[:1] == b"["
+        reason = "Batches are not supported" if is_batch else f"Not a JSON-RPC message: {error}"
+        return Bad(Fault(INVALID_REQUEST, f"{reason}."), _find_id(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Bad(Fault(PARSE_ERROR, "The frame is not JSON."), _find_id(body))
     if message.jsonrpc != "2.0":
@@ -154,7 +176,7 @@ def read_message(body: bytes) -> Call | Bad | None:
     return Call(message.method, message.params, message.id)
 
 
-def _read(body: bytes) -> _Message:
+def _decode(body: bytes) -> _Message:
     try:
         return _decode_message(body)
     except msgspec.ValidationError:
@@ -164,26 +186,26 @@ def _read(body: bytes) -> _Message:
 
 
 def encode_result(call_id: Id, result: Any) -> bytes:
-    return _framed({"jsonrpc": "2.0", "id": call_id, "result": result})
+    return _encode_frame({"jsonrpc": "2.0", "id": call_id, "result": result})
 
 
 def encode_fault(call_id: Id | None, fault: Fault) -> bytes:
-    return _framed({"jsonrpc": "2.0", "id": call_id, "error": fault})
+    return _encode_frame({"jsonrpc": "2.0", "id": call_id, "error": fault})
 
 
 def encode_notification(method: str, params: Any) -> bytes:
-    return _framed({"jsonrpc": "2.0", "method": method, "params": params})
+    return _encode_frame({"jsonrpc": "2.0", "method": method, "params": params})
 
 
-def _framed(message: dict[str, Any]) -> bytes:
+def _encode_frame(message: dict[str, Any]) -> bytes:
     try:
         body = _encode(message)
-    except UnicodeEncodeError:  # half a character of a model's: an editor takes its escape
+    except UnicodeEncodeError:  # a lone surrogate from a model; editors accept it as an escape sequence
         body = write_json(message).encode()
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-def _content_length(header: bytes) -> int | None:
+def _read_content_length(header: bytes) -> int | None:
     for line in header.split(b"\r\n"):
         name, colon, value = line.partition(b":")
         if colon and name.strip().lower() == b"content-length":
@@ -193,11 +215,11 @@ def _content_length(header: bytes) -> int | None:
 
 
 def _find_id(body: bytes) -> Id | None:
-    found = _ID.search(body, 0, _HEAD_BYTES)
-    if found is None:
+    match = _ID.search(body, 0, _HEAD_BYTES)
+    if match is None:
         return None
     try:
-        call_id: Id = msgspec.json.decode(found[1], type=Id)
+        call_id: Id = msgspec.json.decode(match[1], type=Id)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return call_id

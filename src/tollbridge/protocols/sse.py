@@ -1,9 +1,10 @@
-"""Server-sent events, by the WHATWG rules: bytes in, frames out.
+"""Decode server-sent events by the WHATWG rules: bytes in, frames out.
 
-Most streams are plain: every frame is one `data` line, or an `event` and a `data` line, ended by LF. A read
-of those is cut at once: by splitting it at line ends where all frames have one name (`payloads`), by a
-regular expression where they have several (`cut`). Everything else (CR, comments, `id`, several `data` lines,
-a BOM) takes the line-by-line path, which knows the whole standard. All three give the same frames.
+In most streams every frame is one `data` line, or an `event` line and a `data` line, ended by LF. Two fast
+paths split a network read that contains only such frames: `extract_payloads` splits at line ends if all
+frames have the same event name, `split` uses a regular expression if the names differ. All other input (CR,
+comments, `id`, several `data` lines, a byte order mark) is decoded line by line, which supports the complete
+standard. All three paths return the same frames.
 """
 
 from __future__ import annotations
@@ -13,81 +14,77 @@ from collections import Counter
 
 from tollbridge.types.errors import StreamError
 
-# SECTION Names that stand in no table of ours, counted while a stream is read.
-
-# Names that are kept apart; a server that makes up more is counted under "…".
+# How many different unknown names are counted separately; all further names are counted under "…".
 UNKNOWN_LIMIT = 100
 
-
-class UnknownNames(Counter[str]):
-    def note(self, name: str) -> None:
-        self[name if name in self or len(self) < UNKNOWN_LIMIT else "…"] += 1
-
-
-# SECTION Server-sent events, by the WHATWG rules: bytes in, frames out.
-#
-# Most streams are plain: every frame is one `data` line, or an `event` and a `data` line, ended by LF. A read
-# of those is cut at once: by splitting it at line ends where all frames have one name (`payloads`), by a
-# regular expression where they have several (`cut`). Everything else (CR, comments, `id`, several `data` lines,
-# a BOM) takes the line-by-line path, which knows the whole standard. All three give the same frames.
-
-# A frame as large as the largest file a request may carry, base64 and all, still passes.
+# Larger than the largest file that a request can contain, encoded as base64.
 FRAME_LIMIT = 64 * 1024 * 1024
 
-# Each match holds an exact number of line ends, so counting them shows whether anything lies between matches.
+# Each match contains a fixed number of line ends. If the total differs, there is other text between matches.
 _NAMED = re.compile(rb"(?m)^event: ?([^\n]*)\ndata: ?([^\n]*)\n\n")
 _PLAIN = re.compile(rb"(?m)^()data: ?([^\n]*)\n\n")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
-_OTHER_FIELDS = (b"", b"id", b"retry")  # the first is a comment's
+_IGNORED_FIELDS = (b"", b"id", b"retry")  # a comment line has an empty field name
 
-
-# The name and the data of one event. Most frames have no name: theirs is empty.
+# The name and the data of one event. The name is empty if the frame has no `event` line.
 Frame = tuple[bytes, bytes]
 
 
+class UnknownNames(Counter[str]):
+    """Counts the names of unknown events or chunks of one stream."""
+
+    def record(self, name: str) -> None:
+        self[name if name in self or len(self) < UNKNOWN_LIMIT else "…"] += 1
+
+
 class SseDecoder:
-    """Belongs to one stream. A frame over the limit ends it: `error` says so, and nothing more comes out."""
+    """Decodes one event stream.
+
+    Attributes:
+        error: Set when a frame is larger than the limit. After that, no more frames are returned.
+    """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self.error: StreamError | None = None
         self._limit = limit
         self._lines = _LineDecoder(limit)
-        self._by_line = False  # for good, from the first CR on
-        self._held: list[bytes] = []  # the bytes of a frame that is not complete yet
-        self._held_size = 0
+        self._by_line = False  # set at the first CR and never reset
+        self._buffer: list[bytes] = []  # the bytes of an incomplete frame
+        self._buffer_size = 0
 
     @property
-    def strange(self) -> bool:
-        """Whether there was a line that no event stream has. Readers skip it."""
-        return self._lines.strange
+    def has_unknown_fields(self) -> bool:
+        """Whether a line had a field name that the standard does not define. Such lines are skipped."""
+        return self._lines.has_unknown_fields
 
     def feed(self, chunk: bytes) -> list[Frame]:
-        """The frames that these bytes complete."""
-        return self.cut(self.complete(chunk))
+        """Return the frames that these bytes complete."""
+        return self.split(self.buffer(chunk))
 
-    def complete(self, chunk: bytes) -> bytes:
-        """The block of whole frames that these bytes complete; the rest is held until its end comes."""
+    def buffer(self, chunk: bytes) -> bytes:
+        """Return the block of complete frames; keep the incomplete rest for the next call."""
         if self.error is not None or not chunk:
             return b""
         if self._by_line or b"\r" in chunk:
             self._by_line = True
-            return self._take_held() + chunk
-        if not self._held and chunk.endswith(b"\n\n"):
+            return self._flush_buffer() + chunk
+        if not self._buffer and chunk.endswith(b"\n\n"):
             return chunk
         end = chunk.rfind(b"\n\n") + 2
-        # With no blank line in the chunk, `end` is 1: right where half of a blank line was held back.
-        halved = chunk.startswith(b"\n") and self._held and self._held[-1].endswith(b"\n")
-        if end == 1 and not halved:
-            self._hold(chunk)
+        # If the chunk contains no blank line, `end` is 1. That is the right position if the buffer ends with
+        # the first LF of a blank line and the chunk starts with the second.
+        blank_line_split = chunk.startswith(b"\n") and self._buffer and self._buffer[-1].endswith(b"\n")
+        if end == 1 and not blank_line_split:
+            self._append(chunk)
             return b""
-        block = self._take_held() + chunk[:end]
+        block = self._flush_buffer() + chunk[:end]
         if end < len(chunk):
-            self._hold(chunk[end:])
+            self._append(chunk[end:])
         return block
 
-    def cut(self, block: bytes) -> list[Frame]:
-        """The frames of a block."""
+    def split(self, block: bytes) -> list[Frame]:
+        """Return the frames of a block of complete frames."""
         if not block:
             return []
         if not self._by_line and len(block) <= self._limit:
@@ -98,16 +95,16 @@ class SseDecoder:
                 return frames
         return self._read_lines(block)
 
-    def payloads(self, block: bytes) -> list[bytes] | None:
-        """The data of a block of frames that all have one name, or none; `None` for any other block.
+    def extract_payloads(self, block: bytes) -> list[bytes] | None:
+        """Return the data of the frames if all of them have the same event name, or none; else `None`.
 
-        A stream is mostly runs of one event, and splitting at line ends is the cheapest way to cut one.
+        Most blocks of a stream contain events of one type, and splitting at line ends is the fastest method.
         """
         if self._by_line or len(block) > self._limit:
             return None
         if block.count(b"\n") == 2 and block.startswith(b"data: "):
             self._lines.started = True
-            return [block[6:-2]]  # one frame a read, as a server that takes its time sends them
+            return [block[6:-2]]  # one frame per network read, which is usual for slow servers
         lines = block.split(b"\n")
         size = 3 if block.startswith(b"event:") else 2
         data = [line[6:] for line in lines[size - 2 :: size] if line.startswith(b"data: ")]
@@ -119,22 +116,22 @@ class SseDecoder:
         return data
 
     def close(self) -> list[Frame]:
-        """The last frame, where the stream ended without the blank line after it."""
+        """Return the last frame if the stream ended without the blank line after it."""
         if self.error is not None:
             return []
-        return self._read_lines(self._take_held()) + self._lines.close()
+        return self._read_lines(self._flush_buffer()) + self._lines.close()
 
-    def _hold(self, piece: bytes) -> None:
-        self._held.append(piece)
-        self._held_size += len(piece)
-        if self._held_size > self._limit:
-            self.error = too_large(self._limit)
+    def _append(self, piece: bytes) -> None:
+        self._buffer.append(piece)
+        self._buffer_size += len(piece)
+        if self._buffer_size > self._limit:
+            self.error = frame_too_large(self._limit)
 
-    def _take_held(self) -> bytes:
-        held = b"".join(self._held)
-        self._held.clear()
-        self._held_size = 0
-        return held
+    def _flush_buffer(self) -> bytes:
+        content = b"".join(self._buffer)
+        self._buffer.clear()
+        self._buffer_size = 0
+        return content
 
     def _read_lines(self, block: bytes) -> list[Frame]:
         frames = self._lines.feed(block)
@@ -143,59 +140,59 @@ class SseDecoder:
 
 
 class _LineDecoder:
-    """The whole standard, a line at a time."""
+    """Decodes line by line, with support for the complete standard."""
 
     def __init__(self, limit: int) -> None:
         self.error: StreamError | None = None
-        self.strange = False
-        self.started = False  # a BOM is one only at the very start
+        self.has_unknown_fields = False
+        self.started = False  # a byte order mark is removed only at the start of the stream
         self._limit = limit
-        self._size = 0  # of the frame being read, a line end counted as one byte
-        self._skip_lf = False  # the last byte was a CR: an LF that follows belongs to it
-        self._partial: list[bytes] = []  # a line that is not complete yet
+        self._size = 0  # bytes of the current frame; every line end counts as one byte
+        self._skip_lf = False  # the last byte was a CR: a following LF belongs to the same line end
+        self._partial: list[bytes] = []  # an incomplete line
         self._partial_size = 0
         self._event = b""
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[Frame]:
-        found: list[Frame] = []
+        frames: list[Frame] = []
         if self._skip_lf and chunk:
             self._skip_lf = False
             chunk = chunk.removeprefix(b"\n")
         if not chunk or self.error is not None:
-            return found
+            return frames
         self._skip_lf = chunk.endswith(b"\r")
         *lines, rest = _LINE_END.split(chunk)
         for line in lines:
-            self._read_line(self._take_partial() + line, found)
+            self._read_line(self._flush_partial() + line, frames)
             if self.error is not None:
-                return found
+                return frames
         if rest:
             self._partial.append(rest)
             self._partial_size += len(rest)
             self._check_size()
-        return found
+        return frames
 
     def close(self) -> list[Frame]:
-        found: list[Frame] = []
+        frames: list[Frame] = []
         if self.error is None:
-            self._read_line(self._take_partial(), found)
-            self._read_line(b"", found)
-        return found
+            self._read_line(self._flush_partial(), frames)
+            self._read_line(b"", frames)
+        return frames
 
-    def _take_partial(self) -> bytes:
+    def _flush_partial(self) -> bytes:
         partial = b"".join(self._partial)
         self._partial.clear()
         self._partial_size = 0
         return partial
 
-    def _read_line(self, line: bytes, found: list[Frame]) -> None:
+    def _read_line(self, line: bytes, frames: list[Frame]) -> None:
         if not self.started:
             self.started = True
             line = line.removeprefix(_BOM)
         if not line:
             if self._data:
-                found.append((self._event, b"\n".join(self._data)))
+                frames.append((self._event, b"\n".join(self._data)))
             self._event, self._data, self._size = b"", [], 0
             return
         self._size += len(line) + 1
@@ -207,15 +204,15 @@ class _LineDecoder:
             self._data.append(value)
         elif field == b"event":
             self._event = value
-        elif field not in _OTHER_FIELDS:
-            self.strange = True
+        elif field not in _IGNORED_FIELDS:
+            self.has_unknown_fields = True
 
     def _check_size(self) -> bool:
         if self._size + self._partial_size > self._limit:
-            self.error = too_large(self._limit)
+            self.error = frame_too_large(self._limit)
             return False
         return True
 
 
-def too_large(limit: int) -> StreamError:
+def frame_too_large(limit: int) -> StreamError:
     return StreamError(f"The gateway sent a frame larger than the limit of {limit:,} bytes.")

@@ -395,7 +395,7 @@ def _convert_steps(steps: Iterable[Step], encoder: PartEncoder, start: list[Json
         if isinstance(step, dict):
             yield from start
             start = []
-            yield from encoder.encode(decoder.take(step))
+            yield from encoder.encode(decoder.feed_parsed(step))
         else:
             yield step
 

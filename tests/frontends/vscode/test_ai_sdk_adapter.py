@@ -1,4 +1,4 @@
-"""The AI SDK adapter: chunks in, parts out, errors raised at the end."""
+"""The AI SDK adapter converts chunks to parts and raises errors at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def stream(chunks: Iterable[Any]) -> AsyncIterator[Any]:
 
 
 def recorded(name: str) -> list[dict[str, Any]]:
-    """The chunks of a recorded `fullStream`, parsed as a caller would."""
+    """Return the parsed chunks of a recorded `fullStream`."""
     return [json.loads(line) for line in (RECORDINGS / name).read_bytes().split(b"\n") if line]
 
 
@@ -51,13 +51,13 @@ async def test_text_thinking_and_calls_become_parts() -> None:
     ]
 
 
-async def test_reasoning_can_be_left_out() -> None:
+async def test_reasoning_can_be_disabled() -> None:
     adapter = VSCodeStreamAdapter(enable_reasoning=False)
     parts = await parts_of(adapter, recorded("7.0.169/reasoning-then-text.full.jsonl"))
     assert parts == [TextPart("Answer: 42")]
 
 
-async def test_progress_may_be_an_object_or_a_function_and_the_usage_comes_back() -> None:
+async def test_progress_can_be_an_object_or_a_function_and_the_usage_is_returned() -> None:
     class Progress:
         def __init__(self) -> None:
             self.parts: list[Part] = []
@@ -79,13 +79,13 @@ async def test_progress_may_be_an_object_or_a_function_and_the_usage_comes_back(
 @pytest.mark.parametrize(
     "name", ["7.0.169/multi-step.full.jsonl", "6.0.326/multi-step.ui.sse", "4.3.19/multi-step.ui.ds.txt"]
 )
-async def test_bytes_of_any_protocol_may_be_given_in_any_pieces(name: str) -> None:
+async def test_bytes_of_any_protocol_can_be_split_anywhere(name: str) -> None:
     body = (RECORDINGS / name).read_bytes()
     parts = await parts_of(VSCodeStreamAdapter(), [body[i : i + 7] for i in range(0, len(body), 7)])
     assert "".join(part.text for part in parts if isinstance(part, TextPart)) == "Looking up. It is 7°C."
 
 
-async def test_an_error_is_raised_after_what_came_before_it_and_is_never_text() -> None:
+async def test_an_error_is_raised_after_the_parts_before_it_and_is_never_text() -> None:
     adapter, parts = VSCodeStreamAdapter(), list[Part]()
     with pytest.raises(GatewayError, match="plain string failure"):
         await adapter.process_stream(
@@ -95,14 +95,14 @@ async def test_an_error_is_raised_after_what_came_before_it_and_is_never_text() 
     assert adapter.get_usage().usage == Usage(10, 1, 11)
 
 
-async def test_a_stream_that_just_stops_is_an_error() -> None:
+async def test_a_stream_without_an_end_is_an_error() -> None:
     with pytest.raises(Disconnected):
         await parts_of(VSCodeStreamAdapter(), recorded("7.0.169/error-stream-throw.full.jsonl"))
     with pytest.raises(Disconnected):
         await parts_of(VSCodeStreamAdapter(), [])
 
 
-async def test_unknown_chunks_emit_nothing_and_are_handed_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unknown_chunks_produce_no_parts_and_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Any] = []
     adapter = VSCodeStreamAdapter(on_unknown_chunk=seen.append, logger=logging.getLogger("mine"))
     chunks = [{"type": "future-chunk", "secret": "s"}, {"type": "finish", "finishReason": "stop"}]
@@ -114,8 +114,8 @@ async def test_unknown_chunks_emit_nothing_and_are_handed_over(caplog: pytest.Lo
 
 
 async def test_sources_and_data_are_json_parts() -> None:
-    found = await parts_of(VSCodeStreamAdapter(), recorded("7.0.169/sources.full.jsonl"))
-    sources = [part for part in found if isinstance(part, DataPart)]
+    parts = await parts_of(VSCodeStreamAdapter(), recorded("7.0.169/sources.full.jsonl"))
+    sources = [part for part in parts if isinstance(part, DataPart)]
     assert [part.mime for part in sources] == ["application/vnd.vscode.citation+json"] * 2
     assert json.loads(sources[0].data) == {
         "type": "citation",
@@ -129,7 +129,7 @@ async def test_sources_and_data_are_json_parts() -> None:
     assert json.loads(data[-1].data) == [1, {"a": None}]
 
 
-async def test_calls_that_are_not_the_editors_are_not_parts() -> None:
+async def test_calls_that_are_not_offered_are_not_parts() -> None:
     for name in (
         "provider-executed-tool",
         "tool-executed-result",
@@ -141,18 +141,18 @@ async def test_calls_that_are_not_the_editors_are_not_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "text"),
     [("tool-call-invalid-json", '{"city": "Oslo"'), ("tool-call-schema-mismatch", '{"city":42}')],
 )
-async def test_a_call_that_the_backend_refused_and_left_there_is_handed_on_for_the_tool_to_refuse(
-    name: str, said: str
+async def test_a_call_that_the_backend_reported_as_invalid_is_passed_to_the_tool(
+    name: str, text: str
 ) -> None:
     body = (RECORDINGS / f"7.0.169/{name}.ui.sse").read_bytes()
     parts = await parts_of(VSCodeStreamAdapter(), [body])
-    assert parts == [ToolCallPart("call_1", "get_weather", {"_invalid_arguments": said})]
+    assert parts == [ToolCallPart("call_1", "get_weather", {"_invalid_arguments": text})]
 
 
-async def test_a_file_is_shown_as_what_its_bytes_are() -> None:
+async def test_the_type_of_a_file_is_detected_from_its_bytes() -> None:
     chunks: list[dict[str, Any]] = [
         {"type": "file", "file": {"uint8ArrayData": list(PNG), "mediaType": "text/plain"}},
         {"type": "file", "url": "https://example.com/x.png", "mediaType": "image/png"},
@@ -183,16 +183,16 @@ async def test_a_file_is_shown_as_what_its_bytes_are() -> None:
         (b"<svg/>", "image/svg+xml", "image/svg+xml"),
     ],
 )
-def test_mime_types_are_picked_by_label_and_bytes(data: bytes, label: str, mime: str) -> None:
+def test_mime_types_are_chosen_by_label_and_bytes(data: bytes, label: str, mime: str) -> None:
     assert display_mime(data, label) == mime
 
 
-async def test_a_chunk_that_is_no_object_is_an_error_with_a_kind() -> None:
+async def test_a_chunk_that_is_not_an_object_is_an_error() -> None:
     with pytest.raises(BridgeError) as caught:
         await parts_of(VSCodeStreamAdapter(), ["text", {"type": "finish"}])
     assert caught.value.kind == "protocol"
 
 
-async def test_half_a_character_reaches_the_editor_without_an_exception() -> None:
+async def test_a_lone_surrogate_reaches_the_editor_without_an_exception() -> None:
     chunks = [{"type": "text-delta", "text": "a\ud83d"}, {"type": "finish"}]
     assert await parts_of(VSCodeStreamAdapter(), chunks) == [TextPart("a"), TextPart("\ud83d")]

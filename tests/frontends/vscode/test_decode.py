@@ -1,4 +1,4 @@
-"""What VS Code asks, as a request."""
+"""Decoding of VS Code requests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def user(*content: dict[str, Any]) -> dict[str, Any]:
 
 
 def decoded(*messages: dict[str, Any], takes_files: bool = True, **fields: Any) -> Decoded:
-    """By way of JSON, as it comes."""
+    """Decode by way of JSON, as in production."""
     body = msgspec.json.encode({"model": "m", "messages": messages, **fields})
     return decode_chat(msgspec.json.decode(body, type=wire.Chat), takes_files=takes_files)
 
@@ -68,8 +68,8 @@ def the_parts(*content: dict[str, Any]) -> tuple[Any, ...]:
     return message.parts
 
 
-def test_an_agents_first_request_is_read_whole() -> None:
-    found = decoded(
+def test_the_first_request_of_an_agent_is_decoded_completely() -> None:
+    result = decoded(
         {"role": 3, "content": [text("You are an agent.")]},
         user(text("What is here?")),
         tools=[{"name": "list_dir", "description": "Lists.", "inputSchema": {"type": "object"}}],
@@ -77,7 +77,7 @@ def test_an_agents_first_request_is_read_whole() -> None:
         modelOptions={"_telemetryTurn": 1, "_enableThinking": True},
         modelConfiguration={"reasoningEffort": "high"},
     )
-    request = found.request
+    request = result.request
     assert request.messages == (
         Message(Role.SYSTEM, (TextPart("You are an agent."),)),
         Message(Role.USER, (TextPart("What is here?"),)),
@@ -86,10 +86,10 @@ def test_an_agents_first_request_is_read_whole() -> None:
     assert request.reasoning_effort == "high"
     assert request.tool_choice is None
     assert request.extra is None
-    assert found.dropped == {}
+    assert result.dropped == {}
 
 
-def test_several_system_messages_are_joined_at_the_front() -> None:
+def test_several_system_messages_are_joined_at_the_start() -> None:
     request = decoded(
         user(text("hi")), {"role": 3, "content": [text("a")]}, {"role": 3, "content": [text("b")]}
     ).request
@@ -114,10 +114,10 @@ def test_a_tool_round_keeps_its_calls_results_and_thinking() -> None:
         "isError": True,
         "content": [text("18C"), data(PNG, "image/png"), {"type": "promptTsx", "value": tsx}],
     }
-    _, said, answered = decoded(
+    _, answer, answered = decoded(
         user(text("q")), {"role": 2, "content": [thinking, call]}, user(result)
     ).request.messages
-    assert said == Message(
+    assert answer == Message(
         Role.ASSISTANT,
         (ThinkingPart("hmm", "rs_1", {"signature": "s"}), ToolCallPart("c1", "read", {"path": "a"})),
     )
@@ -126,27 +126,27 @@ def test_a_tool_round_keeps_its_calls_results_and_thinking() -> None:
     )
 
 
-def test_a_picture_is_what_its_bytes_say() -> None:
+def test_the_type_of_an_image_is_detected_from_its_bytes() -> None:
     assert the_parts(data(PNG, "image/jpeg")) == (DataPart(PNG, "image/png"),)
 
 
 @pytest.mark.parametrize(
     "mime", ["text/plain", "text/x-json", "application/json; charset=utf-8", "image/svg+xml"]
 )
-def test_data_that_is_text_travels_as_text(mime: str) -> None:
+def test_text_data_becomes_a_text_part(mime: str) -> None:
     assert the_parts(data("grün".encode(), mime)) == (TextPart("grün"),)
 
 
-def test_a_pdf_goes_to_the_models_that_take_files() -> None:
+def test_a_pdf_is_sent_only_to_models_that_accept_files() -> None:
     pdf = data(b"%PDF-1.7 ...", "application/pdf")
     assert the_parts(text("q"), pdf)[1] == DataPart(b"%PDF-1.7 ...", "application/pdf")
-    found = decoded(user(text("q"), pdf), takes_files=False)
-    assert found.request.messages[0].parts == (TextPart("q"),)
-    assert found.dropped == {"application/pdf": 1}
+    result = decoded(user(text("q"), pdf), takes_files=False)
+    assert result.request.messages[0].parts == (TextPart("q"),)
+    assert result.dropped == {"application/pdf": 1}
 
 
-def test_markers_of_the_host_and_unknown_parts_are_dropped_and_counted() -> None:
-    found = decoded(
+def test_vs_code_markers_and_unknown_parts_are_dropped_and_counted() -> None:
+    result = decoded(
         user(
             text("q"),
             data(b"ephemeral", "cache_control"),
@@ -155,11 +155,11 @@ def test_markers_of_the_host_and_unknown_parts_are_dropped_and_counted() -> None
             {"type": "unknown", "name": "LanguageModelHologramPart"},
         )
     )
-    assert found.request.messages[0].parts == (TextPart("q"),)
-    assert found.dropped == {"cache_control": 1, "stateful_marker": 2, "LanguageModelHologramPart": 1}
+    assert result.request.messages[0].parts == (TextPart("q"),)
+    assert result.dropped == {"cache_control": 1, "stateful_marker": 2, "LanguageModelHologramPart": 1}
 
 
-def test_messages_with_nothing_in_them_are_left_out() -> None:
+def test_empty_messages_are_dropped() -> None:
     request = decoded(user(text("")), user(text("q")), {"role": 2, "content": []}).request
     assert request.messages == (Message(Role.USER, (TextPart("q"),)),)
 
@@ -181,7 +181,7 @@ def test_a_required_tool_is_required() -> None:
     assert decoded(user(text("q")), toolMode=2).request.tool_choice is None
 
 
-def test_options_are_sent_under_the_names_of_the_wire_and_only_when_set() -> None:
+def test_options_are_renamed_and_sent_only_if_set() -> None:
     request = decoded(
         user(text("q")), modelOptions={"temperature": 0, "max_tokens": 5, "service_tier": "flex"}
     ).request
@@ -189,7 +189,7 @@ def test_options_are_sent_under_the_names_of_the_wire_and_only_when_set() -> Non
     assert request.extra == {"service_tier": "flex"}
 
 
-def test_an_option_of_the_request_wins_over_the_models_configuration() -> None:
+def test_an_option_of_the_request_has_priority_over_the_model_configuration() -> None:
     request = decoded(
         user(text("q")),
         modelOptions={"reasoningEffort": "low"},
@@ -199,30 +199,30 @@ def test_an_option_of_the_request_wins_over_the_models_configuration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
-        ({"modelOptions": {"temperature": "hot"}}, "modelOptions.temperature is 'hot'"),
-        ({"modelOptions": {"max_tokens": True}}, "modelOptions.max_tokens is True"),
+        ({"modelOptions": {"temperature": "hot"}}, "modelOptions.temperature has the wrong type: 'hot'"),
+        ({"modelOptions": {"max_tokens": True}}, "modelOptions.max_tokens has the wrong type: True"),
         ({"modelOptions": {"stream": False}}, "modelOptions.stream cannot be set"),
-        ({"toolMode": 9, "tools": [{"name": "t"}]}, "toolMode is 9"),
+        ({"toolMode": 9, "tools": [{"name": "t"}]}, "Invalid toolMode 9"),
     ],
 )
-def test_what_does_not_fit_is_an_error_that_names_the_field(fields: dict[str, Any], said: str) -> None:
-    with pytest.raises(RequestError, match=said):
+def test_an_invalid_field_is_an_error_that_names_it(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
         decoded(user(text("q")), **fields)
 
 
-def test_a_role_nobody_defined_is_an_error_that_names_the_message() -> None:
-    with pytest.raises(RequestError, match=r"messages\[1\].role is 4"):
+def test_an_invalid_role_is_an_error_that_names_the_message() -> None:
+    with pytest.raises(RequestError, match=r"Invalid messages\[1\].role 4"):
         decoded(user(text("q")), {"role": 4, "content": []})
 
 
-def test_a_message_to_be_counted_is_read_alone() -> None:
+def test_a_single_message_is_decoded_for_a_token_count() -> None:
     assert decode_message(wire.Message(2, [wire.Text("a")])) == Message(Role.ASSISTANT, (TextPart("a"),))
 
 
 @given(st.text())
-def test_the_hosts_name_for_a_model_has_no_slash_and_leads_back_to_the_gateways(model_id: str) -> None:
+def test_the_encoded_model_id_has_no_slash_and_is_reversible(model_id: str) -> None:
     host_id = encode_model_id(model_id)
     assert "/" not in host_id
     assert unquote(host_id) == model_id

@@ -1,4 +1,4 @@
-"""What a model said, as VS Code shows it."""
+"""Encoding of parts, usage, models and errors for VS Code."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ def as_json(value: Any) -> Any:
         ),
     ],
 )
-def test_every_part_has_its_shape(part: Part, sent: dict[str, Any]) -> None:
+def test_every_part_is_encoded(part: Part, sent: dict[str, Any]) -> None:
     assert as_json(encode_parts([part])) == [sent]
 
 
 @pytest.mark.parametrize("given", ['{"a": ', [1], 3])
-def test_arguments_that_are_no_object_are_an_error_that_names_the_tool(given: Any) -> None:
+def test_arguments_that_are_not_an_object_are_an_error_that_names_the_tool(given: Any) -> None:
     with pytest.raises(StreamError, match="tool read_file"):
         encode_parts([ToolCallPart("c1", "read_file", given)])
 
 
-def test_a_tool_result_is_nothing_a_model_may_say() -> None:
+def test_a_tool_result_in_an_answer_is_an_error() -> None:
     with pytest.raises(StreamError, match="c1"):
         encode_parts([ToolResultPart("c1", (TextPart("x"),))])
 
 
-def test_usage_moves_the_meter() -> None:
+def test_usage_is_encoded_for_the_context_meter() -> None:
     part = encode_usage(Usage(1234, 56, 1290, cached_tokens=1000, reasoning_tokens=20))
     assert part is not None
     assert part.mime_type == "usage"
@@ -78,18 +78,18 @@ def test_usage_moves_the_meter() -> None:
     }
 
 
-def test_a_total_nobody_gave_is_the_sum() -> None:
+def test_a_missing_total_is_the_sum() -> None:
     part = encode_usage(Usage(10, 5))
     assert part is not None
     assert json.loads(part.data) == {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
 @pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 0, 0), Usage(10, None), Usage(None, 10)])
-def test_usage_nobody_measured_is_not_told(usage: Usage | None) -> None:
+def test_unknown_usage_is_not_encoded(usage: Usage | None) -> None:
     assert encode_usage(usage) is None
 
 
-def test_a_model_is_described_in_the_hosts_words() -> None:
+def test_a_model_is_encoded_with_all_fields() -> None:
     model = Model(
         id="anthropic/claude-sonnet-4.5",
         name="Claude Sonnet 4.5",
@@ -124,14 +124,14 @@ def test_a_model_is_described_in_the_hosts_words() -> None:
                     "group": "navigation",
                     "enum": ["low", "ultra"],
                     "enumItemLabels": ["Low", "Ultra"],
-                    "enumDescriptions": ["Quick answers", "ultra"],
+                    "enumDescriptions": ["Little reasoning, faster answers", "ultra"],
                 }
             }
         },
     }
 
 
-def test_a_model_of_which_only_the_name_is_known_is_described_too() -> None:
+def test_a_model_with_only_an_id_is_encoded() -> None:
     assert as_json(encode_model(Model(id="smollm2"))) == {
         "id": "smollm2",
         "model": "smollm2",
@@ -161,7 +161,7 @@ def test_a_model_of_which_only_the_name_is_known_is_described_too() -> None:
         ),
         (
             ContextTooLong("Too long", tokens=210, limit=200),
-            "Too long. Start a new chat, or attach less.",
+            "Too long. Start a new chat or remove attachments.",
             {"kind": "context_too_long", "tokens": 210, "limit": 200},
         ),
         (
@@ -171,12 +171,12 @@ def test_a_model_of_which_only_the_name_is_known_is_described_too() -> None:
         ),
         (
             Disconnected("The gateway hung up"),
-            "The gateway hung up. What was said is kept; try again.",
+            "The gateway hung up. The partial answer was kept. Try again.",
             {"kind": "disconnected"},
         ),
     ],
 )
-def test_an_error_is_a_sentence_and_its_facts(
+def test_an_error_is_encoded_as_message_and_data(
     error: BridgeError, sentence: str, facts: dict[str, Any]
 ) -> None:
     assert encode_error(error) == (sentence, facts)

@@ -1,4 +1,4 @@
-"""The host's marker: what it can read, and what is ours in it."""
+"""Reasoning markers: VS Code can read them, and only ours are decoded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACK = write_json(
 ).encode()
 
 
-def test_a_pack_goes_out_as_a_marker_and_comes_back_as_it_was() -> None:
+def test_a_reasoning_pack_survives_encoding_as_a_marker() -> None:
     [sent] = encode_parts([DataPart(PACK, PACK_MIME)], "creator/model")
     assert isinstance(sent, wire.Data)
     assert sent.mime_type == "stateful_marker"
@@ -25,12 +25,12 @@ def test_a_pack_goes_out_as_a_marker_and_comes_back_as_it_was() -> None:
     assert decode_message(wire.Message(wire.ASSISTANT, [sent])).parts == (DataPart(PACK, PACK_MIME),)
 
 
-def test_the_host_finds_two_pieces_whatever_is_in_the_pack() -> None:
+def test_a_marker_always_has_two_pieces() -> None:
     assert len(encode_marker("odd\\name", PACK).decode().split("\\")) == 2
 
 
 @pytest.mark.parametrize(
     "marker", [b"", b"gpt-5\\resp_123", b"no backslash", b"m\\e30", b"m\\\xff\xfe", b"m\\{}"]
 )
-def test_markers_of_others_are_not_ours(marker: bytes) -> None:
+def test_markers_of_other_providers_are_ignored(marker: bytes) -> None:
     assert decode_marker(marker) is None

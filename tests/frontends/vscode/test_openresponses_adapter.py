@@ -1,4 +1,4 @@
-"""Streams to parts: three forms of the same stream, three ways to read it."""
+"""The OpenResponses adapter converts bytes, text, parsed events and our events to parts."""
 
 from __future__ import annotations
 
@@ -27,46 +27,46 @@ RECORDED = {
 TEXT = RECORDED["llamacpp.text-stream"]
 
 
-async def each(values: Iterable[Any]) -> AsyncIterator[Any]:
+async def iterate(values: Iterable[Any]) -> AsyncIterator[Any]:
     for value in values:
         await asyncio.sleep(0)
         yield value
 
 
 def as_bytes(body: bytes) -> AsyncIterator[Any]:
-    return each(body[at : at + 100] for at in range(0, len(body), 100))
+    return iterate(body[at : at + 100] for at in range(0, len(body), 100))
 
 
 def as_text(body: bytes) -> AsyncIterator[Any]:
     text = body.decode()
-    return each(text[at : at + 100] for at in range(0, len(text), 100))
+    return iterate(text[at : at + 100] for at in range(0, len(text), 100))
 
 
 def as_parsed(body: bytes) -> AsyncIterator[Any]:
     lines = [line[5:].strip() for line in body.splitlines() if line.startswith(b"data:")]
-    return each(json.loads(line) for line in lines if line != b"[DONE]")
+    return iterate(json.loads(line) for line in lines if line != b"[DONE]")
 
 
 def as_events(body: bytes) -> AsyncIterator[Any]:
     decoder = StreamDecoder()
-    return each(decoder.feed(body) + decoder.close())
+    return iterate(decoder.feed(body) + decoder.close())
 
 
 FORMS: list[Callable[[bytes], AsyncIterator[Any]]] = [as_bytes, as_text, as_parsed, as_events]
 
 
 def joined(parts: list[Part]) -> list[Part]:
-    """How much text comes at once is no part of the meaning."""
-    found: list[Part] = []
+    """Join consecutive parts, because their size has no meaning."""
+    result_parts: list[Part] = []
     for part in parts:
-        match (found[-1] if found else None), part:
+        match (result_parts[-1] if result_parts else None), part:
             case TextPart(before), TextPart(after):
-                found[-1] = TextPart(before + after)
+                result_parts[-1] = TextPart(before + after)
             case ThinkingPart(before, one, None), ThinkingPart(after, other, metadata) if one == other:
-                found[-1] = ThinkingPart(before + after, one, metadata)
+                result_parts[-1] = ThinkingPart(before + after, one, metadata)
             case _:
-                found.append(part)
-    return found
+                result_parts.append(part)
+    return result_parts
 
 
 async def read(
@@ -82,12 +82,12 @@ async def read(
 
 
 @pytest.mark.parametrize("name", RECORDED)
-async def test_the_form_a_stream_comes_in_changes_nothing(name: str) -> None:
+async def test_the_parts_do_not_depend_on_the_form_of_the_stream(name: str) -> None:
     bytes_, *others = [await read(form(RECORDED[name])) for form in FORMS]
     assert others == [bytes_] * 3
 
 
-async def test_a_recorded_answer_is_its_text_and_what_it_came_to() -> None:
+async def test_a_recorded_answer_has_its_text_and_usage() -> None:
     parts, result, error = await read(as_bytes(TEXT))
     final = json.loads(
         next(line for line in TEXT.splitlines() if b'"response.completed"' in line and b"data:" in line)[5:]
@@ -117,7 +117,7 @@ class Progress:
         self.parts.append(part)
 
 
-async def test_progress_may_be_a_function_or_an_object_that_takes_reports() -> None:
+async def test_progress_can_be_a_function_or_an_object() -> None:
     called, progress = list[Part](), Progress()
     adapter = OpenResponsesStreamAdapter()
     assert await adapter.process_stream(as_bytes(TEXT), called.append) == adapter.get_usage()
@@ -128,12 +128,14 @@ async def test_progress_may_be_a_function_or_an_object_that_takes_reports() -> N
 
 
 @pytest.mark.parametrize("name", ["litellm.reasoning-stream"])
-async def test_reasoning_can_be_switched_off(name: str) -> None:
-    shown, result, _ = await read(as_bytes(RECORDED[name]))
-    hidden, same, _ = await read(as_bytes(RECORDED[name]), enable_reasoning=False)
-    assert any(isinstance(part, ThinkingPart) for part in shown)
-    assert hidden == joined([part for part in shown if not isinstance(part, ThinkingPart)])
-    assert hidden
+async def test_reasoning_can_be_disabled(name: str) -> None:
+    with_reasoning, result, _ = await read(as_bytes(RECORDED[name]))
+    without_reasoning, same, _ = await read(as_bytes(RECORDED[name]), enable_reasoning=False)
+    assert any(isinstance(part, ThinkingPart) for part in with_reasoning)
+    assert without_reasoning == joined(
+        [part for part in with_reasoning if not isinstance(part, ThinkingPart)]
+    )
+    assert without_reasoning
     assert result == same
 
 
@@ -146,7 +148,7 @@ async def test_a_failure_is_raised_after_the_parts_before_it(
     assert any(isinstance(part, TextPart) and part.text for part in parts)
 
 
-async def test_a_stream_that_stops_before_its_end_is_a_failure() -> None:
+async def test_a_truncated_stream_is_a_failure() -> None:
     half = TEXT[: TEXT.index(b"response.completed") - 20]
     for form in (as_bytes, as_parsed):
         parts, result, error = await read(form(half[: half.rindex(b"\n\n")]))
@@ -155,27 +157,27 @@ async def test_a_stream_that_stops_before_its_end_is_a_failure() -> None:
         assert result == StreamUsage()
 
 
-async def test_an_empty_stream_and_one_of_nonsense_are_failures() -> None:
-    assert isinstance((await read(each([])))[2], Disconnected)
-    assert isinstance((await read(each([b"<html>", b"</html>"])))[2], StreamError)
+async def test_an_empty_stream_and_invalid_data_are_failures() -> None:
+    assert isinstance((await read(iterate([])))[2], Disconnected)
+    assert isinstance((await read(iterate([b"<html>", b"</html>"])))[2], StreamError)
 
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
-async def test_bytes_of_every_make_are_taken(wrap: Callable[[bytes], Any]) -> None:
-    parts, _, error = await read(each([wrap(TEXT)]))
+async def test_every_bytes_type_is_accepted(wrap: Callable[[bytes], Any]) -> None:
+    parts, _, error = await read(iterate([wrap(TEXT)]))
     assert error is None
     assert parts
 
 
-async def test_events_of_nobody_s_making_emit_nothing() -> None:
-    odd = each(
+async def test_unknown_events_produce_no_parts() -> None:
+    odd = iterate(
         [{"type": "acme:thing", "delta": "x"}, {}, {"type": 7}, *[event async for event in as_parsed(TEXT)]]
     )
     assert await read(odd) == await read(as_bytes(TEXT))
 
 
 @pytest.mark.parametrize("form", [as_bytes, as_parsed])
-async def test_a_server_that_holds_the_line_after_its_last_word_is_not_waited_for(
+async def test_the_adapter_does_not_wait_for_a_server_that_keeps_the_connection_open(
     form: Callable[[bytes], AsyncIterator[Any]],
 ) -> None:
     async def held() -> AsyncIterator[Any]:
@@ -189,29 +191,29 @@ async def test_a_server_that_holds_the_line_after_its_last_word_is_not_waited_fo
     assert result.finish_reason == "stop"
 
 
-async def test_one_adapter_reads_one_stream_after_the_other_and_forgets() -> None:
+async def test_an_adapter_keeps_no_state_between_streams() -> None:
     adapter = OpenResponsesStreamAdapter()
     await adapter.process_stream(as_bytes(TEXT), list[Part]().append)
     assert adapter.get_usage() != StreamUsage()
     with pytest.raises(Disconnected):
-        await adapter.process_stream(each([]), list[Part]().append)
+        await adapter.process_stream(iterate([]), list[Part]().append)
     assert adapter.get_usage() == StreamUsage()
 
 
-async def test_the_usage_of_the_last_step_is_what_fills_the_window() -> None:
+async def test_the_context_is_the_usage_of_the_last_step() -> None:
     billed, last = Usage(100, 20, 120), Usage(60, 10, 70)
-    _, result, _ = await read(each([TextDelta("Hi"), Finished("stop", usage=billed, context=last)]))
+    _, result, _ = await read(iterate([TextDelta("Hi"), Finished("stop", usage=billed, context=last)]))
     assert (result.usage, result.context) == (billed, last)
-    _, result, _ = await read(each([Finished("stop", usage=billed)]))
+    _, result, _ = await read(iterate([Finished("stop", usage=billed)]))
     assert result.context == billed
 
 
-async def test_a_failed_event_of_ours_is_raised_at_the_end() -> None:
-    parts, _, error = await read(each([TextDelta("Hi"), Failed(ServerFailed("No."))]))
+async def test_a_failed_event_is_raised_at_the_end() -> None:
+    parts, _, error = await read(iterate([TextDelta("Hi"), Failed(ServerFailed("No."))]))
     assert (parts, error) == ([TextPart("Hi")], ServerFailed("No."))
 
 
-async def test_what_a_client_streams_can_be_adapted_as_it_comes() -> None:
+async def test_the_stream_of_a_client_can_be_adapted() -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         request = {"model": "tollbridge/demo", "input": "Say hello"}
         parts, result, error = await read(client.stream(request))
@@ -221,7 +223,7 @@ async def test_what_a_client_streams_can_be_adapted_as_it_comes() -> None:
     assert result.usage is not None
 
 
-async def test_a_progress_that_fails_closes_the_stream() -> None:
+async def test_an_exception_of_progress_closes_the_stream() -> None:
     closed = asyncio.Event()
 
     async def source() -> AsyncIterator[bytes]:

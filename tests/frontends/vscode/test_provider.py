@@ -1,4 +1,4 @@
-"""The three calls of an editor, answered by one object."""
+"""The three methods of the provider facade."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tollbridge.types.messages import Message, Part, Role, TextPart, Tool, ToolC
 from tollbridge.types.quirks import Quirks
 
 
-async def test_models_answers_and_counts_come_from_one_place() -> None:
+async def test_a_provider_lists_models_answers_and_counts_tokens() -> None:
     parts: list[Part] = []
     async with (
         Gateway() as gateway,
@@ -34,7 +34,7 @@ async def test_models_answers_and_counts_come_from_one_place() -> None:
     assert asked["reasoning"]["effort"] == "low"
 
 
-async def test_a_tool_that_is_offered_is_called() -> None:
+async def test_an_offered_tool_is_called() -> None:
     parts: list[Part] = []
     tool = Tool("weather", "The weather", {"type": "object", "properties": {"city": {"type": "string"}}})
     async with (
@@ -46,7 +46,7 @@ async def test_a_tool_that_is_offered_is_called() -> None:
     assert [part.name for part in parts if isinstance(part, ToolCallPart)] == ["weather"]
 
 
-async def test_texts_and_messages_are_counted_alike() -> None:
+async def test_texts_and_messages_have_the_same_count() -> None:
     async with (
         OpenResponsesClient("http://127.0.0.1:9/v1") as client,
         ChatModelProvider(client) as provider,
@@ -56,7 +56,7 @@ async def test_texts_and_messages_are_counted_alike() -> None:
     assert text == message == 3
 
 
-async def test_when_it_is_closed_no_thread_is_left() -> None:
+async def test_closing_the_provider_ends_its_threads() -> None:
     before = set(threading.enumerate())
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         async with ChatModelProvider(client) as provider:
@@ -71,7 +71,7 @@ async def test_when_it_is_closed_no_thread_is_left() -> None:
     assert [learner.is_alive() for learner in learners] == [False]
 
 
-async def test_the_profile_of_the_server_is_heeded_where_it_is_given(tmp_path: Path) -> None:
+async def test_the_profile_of_the_server_is_used(tmp_path: Path) -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         save_profile(gateway.url, "tollbridge/demo", Quirks(system="instructions"), folder=tmp_path)
         lessons = CompatMemory(lambda url, model: find_quirks(url, model, tmp_path))

@@ -1,4 +1,4 @@
-"""Streams written in a test: chunks in, events out."""
+"""Decode streams that a test writes as chunks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DONE = Finished("stop")
 
 
 def full(*chunks: Any) -> list[Event]:
-    """The events of a full stream of these chunks."""
+    """Return the events of a full stream of these chunks."""
     return full_of(b"".join(json.dumps(chunk).encode() + b"\n" for chunk in chunks))
 
 
@@ -23,7 +23,7 @@ def full_of(body: bytes) -> list[Event]:
 
 
 def model(*parts: Any) -> list[Event]:
-    """The events of a model's own parts."""
+    """Return the events of a stream of model chunks."""
     decoder = ModelDecoder()
     body = b"".join(b"data: " + json.dumps(part).encode() + b"\n\n" for part in parts)
     return decoder.feed(body) + decoder.close()

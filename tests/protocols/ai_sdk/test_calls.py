@@ -1,4 +1,4 @@
-"""Whose a tool call is, when it leaves, and what becomes of arguments that never became a call."""
+"""Tool calls: when they are emitted and offered, and streamed arguments without a call."""
 
 from __future__ import annotations
 
@@ -13,43 +13,46 @@ from tollbridge.types.events import Finished, TextDelta, ToolCall
 from tollbridge.types.usage import Usage
 
 
-def test_what_follows_an_undecided_call_waits_behind_it() -> None:
-    turn = StreamState()
-    decoder = FullDecoder(turn)
-    assert decoder.take(call()) == []
-    assert decoder.take({"type": "text-delta", "text": "after"}) == []
+def test_events_after_an_undecided_call_are_held_back() -> None:
+    state = StreamState()
+    decoder = FullDecoder(state)
+    assert decoder.feed_parsed(call()) == []
+    assert decoder.feed_parsed({"type": "text-delta", "text": "after"}) == []
     answered = {"type": "tool-result", "toolCallId": "c", "output": 1}
-    assert decoder.take(answered) == [ToolCall("c", "read", {"a": 1}, offered=False), TextDelta("after")]
+    assert decoder.feed_parsed(answered) == [
+        ToolCall("c", "read", {"a": 1}, offered=False),
+        TextDelta("after"),
+    ]
 
 
-def test_the_end_of_its_step_decides_that_a_call_is_the_editors() -> None:
+def test_an_undecided_call_is_offered_at_the_end_of_its_step() -> None:
     decoder = FullDecoder()
-    decoder.take(call())
-    assert decoder.take({"type": "finish-step"}) == [ToolCall("c", "read", {"a": 1})]
+    decoder.feed_parsed(call())
+    assert decoder.feed_parsed({"type": "finish-step"}) == [ToolCall("c", "read", {"a": 1})]
 
 
 @pytest.mark.parametrize("kind", ["tool-result", "tool-error", "tool-output-available", "tool-output-denied"])
-def test_an_answer_that_comes_before_its_call_counts_too(kind: str) -> None:
+def test_a_result_before_its_call_counts(kind: str) -> None:
     answer = {"type": kind, "toolCallId": "c"}
     assert full(answer, call(), FINISH) == [ToolCall("c", "read", {"a": 1}, offered=False), DONE]
 
 
-def test_a_call_that_the_provider_runs_is_never_offered_even_before_its_result() -> None:
+def test_a_call_executed_by_the_provider_is_never_offered() -> None:
     assert full(call(providerExecuted=True), FINISH)[0] == ToolCall("c", "read", {"a": 1}, offered=False)
 
 
-def test_a_preliminary_result_shows_that_the_backend_runs_the_tool() -> None:
+def test_a_preliminary_result_shows_that_the_backend_executes_the_tool() -> None:
     result = {"type": "tool-result", "toolCallId": "c", "output": 1, "preliminary": True}
     assert full(call(), result, FINISH)[0] == ToolCall("c", "read", {"a": 1}, offered=False)
 
 
-def test_one_id_is_called_once_in_a_step_and_again_in_the_next() -> None:
+def test_an_id_is_one_call_per_step() -> None:
     step = {"type": "finish-step"}
     twice = full(call(input={"a": 1}), call(input={"a": 2}), step, call(input={"a": 3}), step, FINISH)
     assert [event.input for event in twice if isinstance(event, ToolCall)] == [{"a": 2}, {"a": 3}]
 
 
-def test_a_call_that_a_broken_stream_leaves_undecided_is_not_offered() -> None:
+def test_an_undecided_call_of_a_truncated_stream_is_not_offered() -> None:
     [made, _] = full(call())
     assert made == ToolCall("c", "read", {"a": 1}, offered=False)
 
@@ -69,54 +72,54 @@ def _streamed(text: str, *, ended: bool = True, **start: Any) -> list[dict[str, 
 
 
 @pytest.mark.parametrize("reason", ["stop", "tool-calls", "other", "unknown", "something new", None])
-def test_whole_arguments_without_a_call_are_a_call(reason: str | None) -> None:
+def test_complete_streamed_arguments_without_a_call_chunk_are_a_call(reason: str | None) -> None:
     events = full(*_streamed('{"a": 1}'), {"type": "finish", "finishReason": reason})
     assert events[0] == ToolCall("c", "read", {"a": 1})
 
 
 @pytest.mark.parametrize("reason", ["length", "content-filter", "error", "interrupted"])
-def test_after_a_bad_end_they_are_an_error_that_names_the_tool(reason: str) -> None:
+def test_streamed_arguments_before_a_bad_finish_reason_are_an_error_that_names_the_tool(reason: str) -> None:
     events = full(*_streamed('{"a": 1}'), {"type": "finish", "finishReason": reason})
     assert not [event for event in events if isinstance(event, ToolCall)]
-    assert failures(events) == ["The arguments of a call of the tool “read” were cut off."]
+    assert failures(events) == ['The arguments of a call to the tool "read" were truncated.']
 
 
 @pytest.mark.parametrize("end", [{"type": "finish"}, FINISH])
-def test_after_an_error_they_are_none_whatever_the_end_says(end: dict[str, Any]) -> None:
+def test_streamed_arguments_before_an_error_are_not_a_call(end: dict[str, Any]) -> None:
     events = full(*_streamed('{"a": 1}'), {"type": "error", "error": "boom"}, end)
     assert not [event for event in events if isinstance(event, ToolCall)]
-    assert failures(events) == ["boom", "The arguments of a call of the tool “read” were cut off."]
+    assert failures(events) == ["boom", 'The arguments of a call to the tool "read" were truncated.']
 
 
-def test_a_call_beside_them_that_makes_no_sense_takes_nothing_from_them() -> None:
+def test_an_invalid_call_does_not_affect_other_streamed_arguments() -> None:
     events = model(*_streamed('{"a": 1}'), call("d", input='{"b": '), FINISH)
     calls = [event for event in events if isinstance(event, ToolCall)]
     assert [(made.call_id, made.offered) for made in calls] == [("d", False), ("c", True)]
 
 
-def test_no_arguments_at_all_are_an_empty_object_only_where_the_model_said_that_they_ended() -> None:
+def test_empty_streamed_arguments_are_an_empty_object_only_if_they_ended() -> None:
     assert full(*_streamed(""), FINISH)[0] == ToolCall("c", "read", {})
     assert failures(full(*_streamed("", ended=False), FINISH)) != []
 
 
-def test_arguments_that_are_text_are_whole_where_the_model_said_so() -> None:
+def test_text_arguments_are_complete_only_if_they_ended() -> None:
     assert full(*_streamed("print(1)", inputEncoding="text"), FINISH)[0] == ToolCall("c", "read", "print(1)")
     assert failures(full(*_streamed("print(1)", ended=False, inputEncoding="text"), FINISH)) != []
 
 
-def test_streamed_arguments_whose_call_failed_are_no_call() -> None:
+def test_streamed_arguments_of_a_failed_call_are_not_a_call() -> None:
     events = full(*_streamed('{"a": 1}'), {"type": "tool-error", "toolCallId": "c", "error": {}}, FINISH)
     assert events == [DONE]
 
 
-def test_an_emoji_cut_in_two_by_streamed_arguments_is_whole_again() -> None:
+def test_an_emoji_split_between_streamed_arguments_is_joined() -> None:
     pieces = [{"type": "tool-input-delta", "id": "c", "delta": part} for part in ('{"a":"\ud83d', '\ude00"}')]
     assert full(*_streamed("", ended=False), *pieces, FINISH)[0] == ToolCall("c", "read", {"a": "😀"})
 
 
 def test_a_call_without_an_id_is_an_error_that_names_the_tool() -> None:
     assert failures(full({"type": "tool-call", "toolName": "read", "input": {}}, FINISH)) == [
-        "A call of the tool “read” has no id."
+        'A call to the tool "read" has no id.'
     ]
 
 
@@ -125,10 +128,10 @@ def test_a_models_arguments_are_json_text() -> None:
     assert model(call(input=""), FINISH)[0] == ToolCall("c", "read", {})
 
 
-def test_a_models_broken_arguments_are_not_offered_and_are_an_error() -> None:
+def test_invalid_arguments_of_a_model_are_an_error_and_not_offered() -> None:
     events = model(call(input='{"b": '), FINISH)
     assert events[0] == ToolCall("c", "read", '{"b": ', offered=False)
-    assert failures(events) == ["The arguments of a call of the tool “read” are not JSON."]
+    assert failures(events) == ['The arguments of a call to the tool "read" are not JSON.']
 
 
 INVALID: list[dict[str, Any]] = [
@@ -143,15 +146,17 @@ INVALID: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("said", INVALID)
-def test_the_end_names_the_calls_that_the_backend_found_invalid_and_left_there(said: dict[str, Any]) -> None:
-    assert full(said, FINISH) == [
+@pytest.mark.parametrize("call_chunk", INVALID)
+def test_the_finish_event_lists_calls_that_the_backend_reported_as_invalid(
+    call_chunk: dict[str, Any],
+) -> None:
+    assert full(call_chunk, FINISH) == [
         ToolCall("c", "read", '{"b": ', offered=False),
         Finished("stop", invalid=("c",)),
     ]
 
 
-@pytest.mark.parametrize("said", INVALID)
+@pytest.mark.parametrize("call_chunk", INVALID)
 @pytest.mark.parametrize(
     "after",
     [
@@ -161,28 +166,30 @@ def test_the_end_names_the_calls_that_the_backend_found_invalid_and_left_there(s
         {"type": "reset-step"},
     ],
 )
-def test_one_that_was_answered_or_that_the_model_went_on_from_is_not_among_them(
-    said: dict[str, Any], after: dict[str, Any]
+def test_an_invalid_call_with_a_result_or_a_later_step_is_not_listed(
+    call_chunk: dict[str, Any], after: dict[str, Any]
 ) -> None:
-    assert full(said, after, FINISH)[-1] == DONE
+    assert full(call_chunk, after, FINISH)[-1] == DONE
 
 
-@pytest.mark.parametrize("said", INVALID)
-def test_nor_is_one_that_the_provider_runs_or_of_a_turn_that_was_aborted(said: dict[str, Any]) -> None:
-    assert full({**said, "providerExecuted": True}, FINISH)[-1] == DONE
-    assert full(said, {"type": "abort"})[-1] == Finished(None, "abort")
+@pytest.mark.parametrize("call_chunk", INVALID)
+def test_an_invalid_call_of_the_provider_or_of_an_aborted_stream_is_not_listed(
+    call_chunk: dict[str, Any],
+) -> None:
+    assert full({**call_chunk, "providerExecuted": True}, FINISH)[-1] == DONE
+    assert full(call_chunk, {"type": "abort"})[-1] == Finished(None, "abort")
 
 
 def test_the_sdks_text_input_stays_text() -> None:
     assert full(call(input='{"b": 2}'), FINISH)[0] == ToolCall("c", "read", '{"b": 2}')
 
 
-def test_an_empty_text_is_no_arguments_unless_the_tool_takes_text() -> None:
+def test_empty_text_means_no_arguments_unless_the_input_is_text() -> None:
     assert full(call(input=" "), FINISH)[0] == ToolCall("c", "read", {})
     assert full(*_streamed("", inputEncoding="text"), call(input=""), FINISH)[0] == ToolCall("c", "read", "")
 
 
-def test_a_model_is_recognised_in_any_stream_by_how_it_begins() -> None:
+def test_model_chunks_are_recognized_by_the_start_of_the_stream() -> None:
     start = {"type": "stream-start", "warnings": []}
     assert full(start, call(input='{"b": 2}'), FINISH)[0] == ToolCall("c", "read", {"b": 2})
 
@@ -194,11 +201,11 @@ MODELS_ENDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("end", MODELS_ENDS)
-def test_a_model_is_recognised_by_how_it_ends_before_any_call_leaves(end: dict[str, Any]) -> None:
+def test_model_chunks_are_recognized_by_the_end_before_calls_are_emitted(end: dict[str, Any]) -> None:
     assert full(call(input='{"b": 2}'), end)[0] == ToolCall("c", "read", {"b": 2})
     events = full(call(input='{"b": '), end)
     assert events[0] == ToolCall("c", "read", '{"b": ', offered=False)
-    assert failures(events) == ["The arguments of a call of the tool “read” are not JSON."]
+    assert failures(events) == ['The arguments of a call to the tool "read" are not JSON.']
 
 
 @pytest.mark.parametrize(
@@ -216,6 +223,6 @@ def test_reasons_and_usage_of_every_specification_are_read(reason: Any, usage: A
     assert finished == Finished("length", usage=Usage(10, 3, 13, 4))
 
 
-def test_who_answered_is_kept() -> None:
+def test_the_model_and_the_response_id_are_kept() -> None:
     named = {"type": "response-metadata", "id": "resp_1", "modelId": "m"}
     assert model(named, FINISH) == [Finished("stop", response_id="resp_1", model="m")]

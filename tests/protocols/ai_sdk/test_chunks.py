@@ -1,4 +1,4 @@
-"""What single chunks mean, where a recording cannot show it: odd shapes, and things that go wrong."""
+"""Single chunks that no recording contains: unusual shapes and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tollbridge.types.usage import Usage
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def test_a_cut_streams_steps_are_still_billed() -> None:
+def test_the_steps_of_a_truncated_stream_are_billed() -> None:
     step = {"type": "finish-step", "usage": {"inputTokens": 10, "outputTokens": 3}}
     [failed] = full(step, step)
     assert isinstance(failed, Failed)
@@ -41,45 +41,45 @@ def test_a_total_replaces_the_sum_of_its_steps() -> None:
 
 
 def test_merged_streams_are_billed_together_and_finish_once() -> None:
-    one = {
+    first = {
         "type": "finish",
         "finishReason": "tool-calls",
         "totalUsage": {"inputTokens": 10, "outputTokens": 1},
     }
-    two = {"type": "finish", "finishReason": "stop", "totalUsage": {"inputTokens": 20, "outputTokens": 2}}
-    assert full(one, two) == [Finished("stop", usage=Usage(30, 3, 33), context=Usage(20, 2, 22))]
+    second = {"type": "finish", "finishReason": "stop", "totalUsage": {"inputTokens": 20, "outputTokens": 2}}
+    assert full(first, second) == [Finished("stop", usage=Usage(30, 3, 33), context=Usage(20, 2, 22))]
 
 
 @pytest.mark.parametrize("count", [None, "10", True, -1, float("nan"), 1e300, [], {}])
-def test_a_count_that_is_none_is_unknown(count: Any) -> None:
+def test_an_invalid_count_is_unknown(count: Any) -> None:
     chunk = {"type": "finish", "totalUsage": {"inputTokens": count, "outputTokens": 3}}
     decoder = FullDecoder()
-    decoder.take(chunk)
+    decoder.feed_parsed(chunk)
     [finished] = decoder.close()
     assert isinstance(finished, Finished)
     assert finished.usage == Usage(None, 3)
 
 
-def test_what_goes_back_with_reasoning_is_gathered_from_its_start_its_deltas_and_its_end() -> None:
+def test_reasoning_metadata_is_merged_from_start_deltas_and_end() -> None:
     events = full(
         {"type": "reasoning-start", "id": "r", "providerMetadata": {"openai": {"itemId": "rs"}}},
         {"type": "reasoning-delta", "id": "r", "text": "hm", "providerMetadata": {"google": {"sign": "g"}}},
         {"type": "reasoning-end", "id": "r", "providerMetadata": {"openai": {"encrypted": "e"}}},
         FINISH,
     )
-    kept = {"openai": {"itemId": "rs", "encrypted": "e"}, "google": {"sign": "g"}}
-    assert events == [ReasoningDelta("hm", "r"), ReasoningEnded("r", kept), DONE]
+    metadata = {"openai": {"itemId": "rs", "encrypted": "e"}, "google": {"sign": "g"}}
+    assert events == [ReasoningDelta("hm", "r"), ReasoningEnded("r", metadata), DONE]
 
 
-def test_a_block_that_never_ends_does_not_lose_what_it_carries() -> None:
+def test_the_metadata_of_a_block_that_never_ends_is_kept() -> None:
     start = {"type": "reasoning-start", "id": "r", "providerMetadata": {"anthropic": {"redactedData": "x"}}}
     assert full(start, FINISH)[0] == ReasoningEnded("r", {"anthropic": {"redactedData": "x"}})
 
 
-def test_two_blocks_side_by_side_keep_their_names() -> None:
+def test_two_interleaved_blocks_keep_their_ids() -> None:
     deltas = [{"type": "reasoning-delta", "id": block, "text": block} for block in ("a", "a", "b", "a")]
-    said = [ReasoningDelta("aa", "a"), ReasoningDelta("b", "b"), ReasoningDelta("a", "a")]
-    assert full(*deltas, FINISH)[:3] == said
+    expected = [ReasoningDelta("aa", "a"), ReasoningDelta("b", "b"), ReasoningDelta("a", "a")]
+    assert full(*deltas, FINISH)[:3] == expected
 
 
 TEXT = b64encode(PNG).decode()
@@ -107,7 +107,7 @@ NUMBERS = {str(index): byte for index, byte in enumerate(PNG)}
     ],
     ids=str,
 )
-def test_a_file_is_read_in_every_form_it_is_written_in(carrier: dict[str, Any]) -> None:
+def test_a_file_is_read_in_every_serialized_form(carrier: dict[str, Any]) -> None:
     assert full({"type": "file", **carrier}, FINISH) == [File("image/png", PNG), DONE]
 
 
@@ -139,20 +139,20 @@ def test_a_link_to_a_file_is_passed_on(carrier: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_a_broken_file_is_an_error_and_the_stream_goes_on(carrier: dict[str, Any]) -> None:
+def test_an_invalid_file_is_an_error_and_the_stream_continues(carrier: dict[str, Any]) -> None:
     events = full({"type": "file", **carrier}, {"type": "text-delta", "text": "on"}, FINISH)
     assert events[:2] == [TextDelta("on"), DONE]
     assert len(failures(events)) == 1
 
 
-def test_a_source_of_a_new_kind_is_left_out() -> None:
+def test_a_source_of_an_unknown_kind_is_ignored() -> None:
     new = {"type": "source", "sourceType": "video", "id": "s"}
     page = {"type": "source-url", "sourceId": "s", "url": "u"}
     assert full(new, page, FINISH) == [Source("url", "s", "u"), DONE]
 
 
 @pytest.mark.parametrize("kind", [[None], {}, 7])
-def test_a_source_whose_kind_is_no_text_is_known_by_its_chunk(kind: object) -> None:
+def test_the_chunk_type_decides_if_the_source_type_is_not_text(kind: object) -> None:
     page = {"type": "source-url", "sourceType": kind, "sourceId": "s", "url": "u"}
     assert full(page, FINISH) == [Source("url", "s", "u"), DONE]
 
@@ -185,17 +185,17 @@ CALL_ERROR = {
             "rate_limited",
         ),
         ({"name": "AI_RetryError", "cause": {"data": {"error": {"message": "m"}}}}, "m", "server"),
-        ({"name": "X", "responseBody": PROMPT}, "X; the stream gave no message.", "server"),
-        ({"name": "X", "statusCode": 401}, "X; the stream gave no message.", "authentication"),
-        ({}, "The stream reported an error and gave no message.", "server"),
-        ("", "The stream reported an error and gave no message.", "server"),
-        (None, "The stream reported an error and gave no message.", "server"),
-        ([1], "The stream reported an error and gave no message.", "server"),
+        ({"name": "X", "responseBody": PROMPT}, "X; the stream contained no message.", "server"),
+        ({"name": "X", "statusCode": 401}, "X; the stream contained no message.", "authentication"),
+        ({}, "The stream reported an error without a message.", "server"),
+        ("", "The stream reported an error without a message.", "server"),
+        (None, "The stream reported an error without a message.", "server"),
+        ([1], "The stream reported an error without a message.", "server"),
         (json.dumps(CALL_ERROR), "Slow down", "rate_limited"),
     ],
     ids=str,
 )
-def test_an_error_of_any_shape_is_one_sentence_and_a_kind(error: Any, message: str, kind: str) -> None:
+def test_an_error_of_any_shape_has_a_message_and_a_kind(error: Any, message: str, kind: str) -> None:
     [_, failed] = full({"type": "error", "error": error}, FINISH)
     assert isinstance(failed, Failed)
     assert (failed.error.message, failed.error.kind) == (message, kind)
@@ -206,16 +206,16 @@ def test_the_error_of_a_ui_stream_is_its_text() -> None:
     assert failures(full({"type": "error", "errorText": "m"}, FINISH)) == ["m"]
 
 
-def test_an_error_is_told_after_the_end_and_nothing_is_lost_by_it() -> None:
+def test_an_error_is_emitted_after_the_end_and_nothing_is_lost() -> None:
     events = full({"type": "error", "error": "m"}, {"type": "text-delta", "text": "on"}, FINISH)
     assert events[:2] == [TextDelta("on"), DONE]
     assert failures(events) == ["m"]
 
 
-def test_a_stream_that_only_fails_is_not_repeated_for_ever() -> None:
+def test_the_number_of_errors_of_a_stream_is_limited() -> None:
     events = full(*({"type": "error", "error": f"m{number}"} for number in range(100)))
     assert len(events) == ERROR_LIMIT
 
 
-def test_a_bare_error_body_is_an_error() -> None:
+def test_an_error_body_without_a_type_is_an_error() -> None:
     assert failures(full({"error": {"message": "No such route", "code": 404}})) == ["No such route"]

@@ -1,4 +1,4 @@
-"""Every stream is recognised by itself, and nothing of another protocol is taken for one."""
+"""Detection of AI SDK streams, and of streams of other protocols."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ OTHERS = sorted(
 @pytest.mark.parametrize(
     ("path", "protocol"), AI_SDK, ids=[f"{path.parent.name}/{path.name}" for path, _ in AI_SDK]
 )
-def test_a_recorded_stream_is_recognised_by_its_first_bytes(path: Path, protocol: str) -> None:
+def test_a_recorded_stream_is_detected_by_its_first_bytes(path: Path, protocol: str) -> None:
     assert detect_by_start(path.read_bytes(), complete=True) == protocol
 
 
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.name)
-def test_another_protocols_stream_is_not_claimed(path: Path) -> None:
+def test_a_stream_of_another_protocol_is_not_detected(path: Path) -> None:
     assert detect_by_start(path.read_bytes(), complete=True) == ""
 
 
-def test_a_models_own_parts_are_told_from_the_ui_stream() -> None:
+def test_model_chunks_are_distinguished_from_the_ui_stream() -> None:
     start = b'data: {"type":"stream-start","warnings":[]}\n\n'
     assert detect_by_start(start, complete=False) == "ai-sdk-model"
 
@@ -74,14 +74,14 @@ def test_a_models_own_parts_are_told_from_the_ui_stream() -> None:
         (b"a: b\n", ""),
     ],
 )
-def test_a_stream_is_known_by_its_first_chunk_of_a_known_type(start: bytes, protocol: str) -> None:
+def test_a_stream_is_detected_by_its_first_chunk_of_a_known_type(start: bytes, protocol: str) -> None:
     assert detect_by_start(start, complete=False) == protocol
 
 
 @pytest.mark.parametrize(
     "start", [b'data: {"type":"sta', b'data: {"type":"new"}\n\n', b'{"type":"new"}\n{"type":"sta']
 )
-def test_half_a_chunk_or_one_of_an_unknown_type_is_not_enough_to_tell(start: bytes) -> None:
+def test_an_incomplete_or_unknown_chunk_is_not_enough_for_detection(start: bytes) -> None:
     assert detect_by_start(start, complete=False) is None
     assert detect_by_start(start, complete=True) == ""
 
@@ -93,14 +93,16 @@ NEW = {
 
 
 @pytest.mark.parametrize(("name", "protocol"), [("ui.sse", "ai-sdk-ui"), ("full.jsonl", "ai-sdk-full")])
-def test_a_recorded_stream_after_something_new_says_the_same(name: str, protocol: str) -> None:
+def test_a_recorded_stream_after_an_unknown_chunk_decodes_to_the_same_events(
+    name: str, protocol: str
+) -> None:
     body = (RECORDINGS / "aisdk/7.0.169" / f"plain-text.{name}").read_bytes()
     whole = _events([body])
     assert _events([NEW[protocol] + body]) == whole
     assert _events([bytes([byte]) for byte in NEW[protocol]] + [body]) == whole
 
 
-def test_new_chunks_without_end_are_not_held_for_ever() -> None:
+def test_the_buffer_for_unknown_chunks_is_limited() -> None:
     decoder = DetectingDecoder()
     for _ in range(START_LIMIT // 1024 + 2):
         decoder.feed(b'data: {"type":"new","is":"' + b"x" * 1024 + b'"}\n\n')
@@ -111,16 +113,16 @@ def test_new_chunks_without_end_are_not_held_for_ever() -> None:
     ("header", "protocol"),
     [("X-Vercel-AI-Data-Stream", "ai-sdk-data"), ("x-vercel-ai-ui-message-stream", "ai-sdk-ui")],
 )
-def test_a_header_decides_before_the_first_byte(header: str, protocol: str) -> None:
+def test_a_header_selects_the_protocol(header: str, protocol: str) -> None:
     assert type(decoder_for("auto", 200, {header: "v1"})) is DECODERS[protocol]
 
 
-def test_a_protocol_nobody_knows_is_refused_with_the_names_of_those_that_are() -> None:
+def test_an_unknown_protocol_is_an_error_that_lists_the_supported_ones() -> None:
     with pytest.raises(RequestError, match="ai-sdk-full"):
         decoder_for("ai-sdk")
 
 
-def test_a_first_line_without_end_is_not_held_for_ever() -> None:
+def test_the_buffer_for_the_first_line_is_limited() -> None:
     decoder = DetectingDecoder()
     for _ in range(START_LIMIT // 1024 + 2):
         decoder.feed(b"x" * 1024)
@@ -134,7 +136,7 @@ def _events(chunks: list[bytes]) -> list[Event]:
 
 @given(st.sampled_from([path for path, _ in AI_SDK if "tool-call" in path.name]), st.data())
 @settings(max_examples=40, deadline=None)
-def test_where_the_first_bytes_are_cut_changes_nothing(path: Path, data: st.DataObject) -> None:
+def test_detection_does_not_depend_on_where_the_bytes_are_split(path: Path, data: st.DataObject) -> None:
     body = path.read_bytes()
     edges = [0, *sorted(data.draw(st.sets(st.integers(0, 80), max_size=5))), len(body)]
     whole = [event for event in _events([body]) if type(event).__name__ != "TextDelta"]

@@ -1,7 +1,7 @@
-"""Releases between the recorded ones: patch releases and previews changed the dialect, the meaning stays.
+"""Patch releases and previews changed the format, but decode to the same events.
 
-`tests/recordings/aisdk/drift/record.mjs` says how these were recorded. What each script means is
-written here, and where a release cannot say it all, so is that.
+`tests/recordings/aisdk/drift/record.mjs` recorded the streams. The expected result of each script is written
+here, with the differences of releases that cannot express all of it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tollbridge.cli.summary import summarise
 
 DRIFT = Path(__file__).parents[2] / "recordings" / "aisdk" / "drift"
 RECORDED = sorted(path for path in DRIFT.glob("*/*") if path.is_file())
-# Their UI stream ends without a reason.
+# The UI stream of these releases has no finish reason.
 SILENT = ("5.0.0-alpha.12", "5.0.0-beta.14", "5.0.0")
-# In these a call with broken arguments is an error and no call.
+# In these releases a call with invalid arguments is an error and not a call.
 BROKEN_IS_ERROR = ("4.0.0", *SILENT)
-# Before 5.0.0 a tool that throws is an error of the stream; 4.0.0 does not even say which tool it was.
+# Before 5.0.0 a tool that throws is an error of the stream; 4.0.0 does not name the tool.
 THROWS_IS_ERROR = ("4.0.0", "5.0.0-alpha.12")
 
 CALL = {"call_id": "c1", "name": "client", "input": {"x": "1"}, "offered": True}
 PICTURE = "b1ff9c8ea3a780bad09b346c423d2d0e46815926879b18e841d928376a946640"
 
-MEANT: dict[str, dict[str, Any]] = {
+EXPECTED: dict[str, dict[str, Any]] = {
     "plain-text": {"text": "Hello"},
     "split-surrogate": {"text": "ok 😀 done"},
     "reasoning": {"text": "ok", "reasoning": "let me"},
@@ -50,10 +50,10 @@ MEANT: dict[str, dict[str, Any]] = {
 }
 
 
-def meant(path: Path) -> dict[str, Any]:
+def expected_result(path: Path) -> dict[str, Any]:
     script, release = path.name.split(".")[0], path.parent.name
     nothing: dict[str, Any] = {"text": "", "reasoning": "", "calls": [], "files": [], "sources": []}
-    expected = {**nothing, "errors": [], "reason": "stop", "usage": 13, "ended": "finish", **MEANT[script]}
+    expected = {**nothing, "errors": [], "reason": "stop", "usage": 13, "ended": "finish", **EXPECTED[script]}
     if path.suffix == ".sse":
         expected |= {"usage": None, **({"reason": None} if release in SILENT else {})}
     if script == "tool-invalid" and release in BROKEN_IS_ERROR:
@@ -63,7 +63,7 @@ def meant(path: Path) -> dict[str, Any]:
     return expected
 
 
-def found(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
+def decoded_result(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
     summary = summarise(replay_response(path, "auto"))
     errors = [error["message"] for error in summary.errors]
     return {
@@ -80,18 +80,18 @@ def found(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_every_release_means_the_same(path: Path) -> None:
-    expected = meant(path)
-    assert found(path, expected) == expected
+def test_every_release_decodes_to_the_same_events(path: Path) -> None:
+    expected = expected_result(path)
+    assert decoded_result(path, expected) == expected
 
 
 def test_seven_releases_were_recorded() -> None:
     assert len(RECORDED) == 200
     assert {path.parent.name for path in RECORDED} == {"4.0.0", *SILENT, "5.0.277", "6.0.50", "7.0.0"}
-    assert {path.name.split(".")[0] for path in RECORDED} == set(MEANT)
+    assert {path.name.split(".")[0] for path in RECORDED} == set(EXPECTED)
 
 
-def test_the_picture_is_the_one_in_the_script() -> None:
+def test_the_image_is_the_one_of_the_script() -> None:
     script = (DRIFT / "record.mjs").read_text(encoding="utf-8")
     text = script.split("const PNG =\n  '")[1].split("'")[0]
     assert hashlib.sha256(b64decode(text)).hexdigest() == PICTURE

@@ -1,4 +1,4 @@
-"""From bytes to chunks: lines, frames, codes, and what is not one of them."""
+"""Framing: lines, server-sent events, codes, and invalid data."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tollbridge.protocols.ai_sdk.stream import (
 from tollbridge.types.events import Failed, Finished, ReasoningDelta, TextDelta, ToolCall
 
 
-def test_a_line_that_is_not_json_is_told_once_and_the_rest_is_read() -> None:
+def test_a_line_that_is_not_json_is_one_error_and_decoding_continues() -> None:
     decoder = FullDecoder()
     body = b'{"type":"text-delta","text":"a"}\nnonsense\n<html>\n[1]\n{"type":"finish"}\n'
     events = decoder.feed(body) + decoder.close()
     assert events[:2] == [TextDelta("a"), Finished(None)]
     assert failures(events) == [
-        "The stream holds something that is not JSON.",
-        "The stream holds a chunk that is not an object.",
+        "The stream contains data that is not JSON.",
+        "The stream contains a chunk that is not an object.",
     ]
 
 
-def test_a_last_line_that_is_cut_is_a_cut_and_no_nonsense() -> None:
+def test_a_truncated_last_line_is_a_disconnect_and_not_invalid_data() -> None:
     for decoder, body in (
         (FullDecoder(), b'{"type":"text-delta","text":"a"}\n{"type":"te'),
         (UiDecoder(), b'data: {"type":"text-delta","delta":"a"}\n\ndata: {"type":"te'),
@@ -35,17 +35,17 @@ def test_a_last_line_that_is_cut_is_a_cut_and_no_nonsense() -> None:
     ):
         events = decoder.feed(body) + decoder.close()
         assert events[0] == TextDelta("a")
-        assert failures(events) == ["The stream stopped before its end."]
+        assert failures(events) == ["The stream ended before the answer was complete."]
 
 
-def test_a_last_line_without_its_end_is_read() -> None:
+def test_a_last_line_without_a_line_end_is_decoded() -> None:
     assert full_of(b'{"type":"finish","finishReason":"stop"}') == [DONE]
     decoder = DataDecoder()
     events = decoder.feed(b'0:"a"\nd:{"finishReason":"stop"}') + decoder.close()
     assert events == [TextDelta("a"), DONE]
 
 
-def test_a_whole_stream_may_be_one_array() -> None:
+def test_a_stream_can_be_one_json_array() -> None:
     assert full_of(b'[{"type":"text-delta","text":"a"},{"type":"finish","finishReason":"stop"}]') == [
         TextDelta("a"),
         DONE,
@@ -59,7 +59,7 @@ def test_line_ends_blank_lines_and_a_byte_order_mark_change_nothing() -> None:
     assert full_of(body) == [TextDelta("a"), DONE]
 
 
-def test_the_mark_of_the_end_ends_the_turn_at_once() -> None:
+def test_the_done_marker_ends_the_stream_immediately() -> None:
     decoder = UiDecoder()
     assert decoder.feed(b'data: {"type":"text-delta","delta":"a"}\n\ndata: [DONE]\n\n') == [
         TextDelta("a"),
@@ -71,7 +71,7 @@ def test_the_mark_of_the_end_ends_the_turn_at_once() -> None:
 
 
 @pytest.mark.parametrize("line", [b"x", b"0", b"0:", b"00:1", b"0:1", b'2:"a"', b"9:[]", b"d:3", b"\xff:{}"])
-def test_a_wrong_line_of_a_data_stream_is_an_error(line: bytes) -> None:
+def test_an_invalid_line_of_a_data_stream_is_an_error(line: bytes) -> None:
     decoder = DataDecoder()
     events = decoder.feed(line + b'\n0:"on"\nd:{"finishReason":"stop"}\n') + decoder.close()
     assert [event for event in events if not isinstance(event, Failed)] == [TextDelta("on"), DONE]
@@ -89,16 +89,16 @@ def test_a_line_over_the_limit_ends_the_stream_with_an_error() -> None:
     assert lines.feed(b"x" * 10 + b"\n" + b"y" * 10 + b"\n") == [b"x" * 10, b"y" * 10]
 
 
-def test_bytes_that_are_not_utf_8_are_replaced_as_every_reader_does() -> None:
+def test_invalid_utf_8_is_replaced() -> None:
     assert full_of(b'{"type":"text-delta","text":"a\xff"}\n{"type":"finish"}\n')[0] == TextDelta("a\ufffd")
 
 
 def test_json_nested_too_deeply_is_an_error() -> None:
     deep = b'{"type":"raw","rawValue":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
-    assert failures(full_of(deep)) == ["The stream holds something that is not JSON."]
+    assert failures(full_of(deep)) == ["The stream contains data that is not JSON."]
 
 
-def test_a_step_that_starts_anew_voids_what_it_said() -> None:
+def test_a_restarted_step_replaces_its_text() -> None:
     text, thought = (
         {"type": "text-delta", "text": "bad"},
         {"type": "reasoning-delta", "id": "r", "text": "hm"},
@@ -111,7 +111,7 @@ def test_a_step_that_starts_anew_voids_what_it_said() -> None:
     )
 
 
-def test_half_a_character_that_stays_alone_leaves_at_the_end_as_it_is() -> None:
+def test_a_lone_surrogate_is_emitted_unchanged_at_the_end() -> None:
     assert full({"type": "text-delta", "text": "a\ud83d"}, FINISH) == [
         TextDelta("a"),
         TextDelta("\ud83d"),
@@ -130,25 +130,27 @@ REFUSED = b'{"error":{"message":"Slow down.","type":"rate_limit_exceeded"}}'
         (b'{"error":"No such model"}', "No such model", "server"),
         (b'{"message":"Sign in","statusCode":401}', "Sign in", "authentication"),
         (b'{"models":[]}', "The gateway's answer is not an AI SDK stream.", "protocol"),
-        (REFUSED[:-9], "The gateway's answer is JSON that breaks off or makes no sense.", "protocol"),
+        (REFUSED[:-9], "The gateway returned invalid or truncated JSON.", "protocol"),
     ],
 )
 @pytest.mark.parametrize("decoder", [UiDecoder, ModelDecoder])
-def test_a_body_instead_of_a_stream_is_the_failure_that_it_tells_of(
+def test_a_json_body_instead_of_a_stream_is_an_error(
     decoder: type[UiDecoder], body: bytes, message: str, kind: str
 ) -> None:
     for chunks in ([body], [body[at : at + 1] for at in range(len(body))]):
-        turn = decoder()
-        [failed] = [event for chunk in chunks for event in turn.feed(chunk)] + turn.close()
+        stream_decoder = decoder()
+        [failed] = [
+            event for chunk in chunks for event in stream_decoder.feed(chunk)
+        ] + stream_decoder.close()
         assert isinstance(failed, Failed)
         assert (failed.error.message, failed.error.kind) == (message, kind)
 
 
-def test_a_body_over_the_limit_is_not_kept() -> None:
+def test_a_body_over_the_limit_is_an_error() -> None:
     body = JsonBody(limit=10)
     body.add(b"{" + b" " * 9)
     assert body.error is None
     body.add(b"}")
     assert body.error is not None
-    assert body.failure() == body.error
+    assert body.read_error() == body.error
     assert "10 bytes" in body.error.message

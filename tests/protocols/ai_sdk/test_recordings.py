@@ -1,7 +1,7 @@
-"""Every recorded AI SDK stream comes out as its scenario means it.
+"""Every recorded AI SDK stream decodes to the events of its scenario.
 
-The recordings are the bytes that real releases of the SDK sent; `index.json` says what each scenario means.
-It was written from the scenario, not from any reader.
+The recordings are bytes that real releases of the SDK sent. `index.json` contains the expected result of each
+scenario; it was written from the scenario, not from the output of a decoder.
 """
 
 from __future__ import annotations
@@ -50,19 +50,21 @@ class Recorded(NamedTuple):
 
 
 def _recorded() -> list[Recorded]:
-    found = []
+    recordings = []
     for index in sorted(RECORDINGS.glob("*/index.json")):
         for scenario in json.loads(index.read_text(encoding="utf-8"))["scenarios"]:
             for kind in ("full", "ui"):
                 name = scenario["files"].get(kind)
                 if name and (index.parent / name).exists():
                     suffix = next(suffix for suffix in DECODERS if name.endswith(suffix))
-                    found.append(Recorded(index.parent / name, DECODERS[suffix], scenario["expected"][kind]))
-    return found
+                    recordings.append(
+                        Recorded(index.parent / name, DECODERS[suffix], scenario["expected"][kind])
+                    )
+    return recordings
 
 
 RECORDED = _recorded()
-BY_NAME = {f"{one.path.parent.name}/{one.path.name}": one for one in RECORDED}
+BY_NAME = {f"{item.path.parent.name}/{item.path.name}": item for item in RECORDED}
 every = pytest.mark.parametrize("recorded", RECORDED, ids=list(BY_NAME))
 
 
@@ -74,15 +76,15 @@ def decode(decoder: Decoder, chunks: Iterable[bytes]) -> list[Event]:
 
 
 def fold(events: Sequence[Event]) -> dict[str, Any]:
-    """What a turn came to, however its deltas were cut."""
-    said = {TextDelta: "", ReasoningDelta: ""}
+    """Return the result of a stream, independent of how its deltas are split."""
+    texts = {TextDelta: "", ReasoningDelta: ""}
     for event in events:
         if isinstance(event, TextDelta | ReasoningDelta):
-            before = said[type(event)]
-            said[type(event)] = before[: len(before) - event.replaces] + event.text
+            before = texts[type(event)]
+            texts[type(event)] = before[: len(before) - event.replaces] + event.text
     return {
-        "text": said[TextDelta],
-        "reasoning": said[ReasoningDelta],
+        "text": texts[TextDelta],
+        "reasoning": texts[ReasoningDelta],
         "rest": [event for event in events if not isinstance(event, TextDelta | ReasoningDelta)],
     }
 
@@ -97,22 +99,22 @@ def events_of(recorded: Recorded) -> list[Event]:
 
 def test_there_is_a_recording_for_every_version() -> None:
     assert len(RECORDED) == 290
-    assert {one.path.parent.name for one in RECORDED} == {"4.3.19", "6.0.326", "7.0.169"}
+    assert {item.path.parent.name for item in RECORDED} == {"4.3.19", "6.0.326", "7.0.169"}
 
 
 @every
-def test_the_words_are_those_of_the_scenario(recorded: Recorded) -> None:
-    said = fold(events_of(recorded))
+def test_text_and_reasoning_are_those_of_the_scenario(recorded: Recorded) -> None:
+    texts = fold(events_of(recorded))
     if recorded.path.name == "unknown-type-model.ui.sse":
-        # Here the SDK killed its own stream before anything left it: the recording is empty.
-        assert said["text"] in (recorded.expected["text"], "")
+        # Here the SDK ended its own stream before it sent anything: the recording is empty.
+        assert texts["text"] in (recorded.expected["text"], "")
     else:
-        assert said["text"] == recorded.expected["text"]
-    assert said["reasoning"] == recorded.expected["reasoning"]
+        assert texts["text"] == recorded.expected["text"]
+    assert texts["reasoning"] == recorded.expected["reasoning"]
 
 
 @every
-def test_the_calls_are_those_of_the_scenario_and_none_is_offered_that_is_not_the_editors(
+def test_calls_are_those_of_the_scenario_and_only_the_editors_are_offered(
     recorded: Recorded,
 ) -> None:
     expected = recorded.expected
@@ -133,31 +135,31 @@ def test_the_calls_are_those_of_the_scenario_and_none_is_offered_that_is_not_the
         for pending in expected.get("pendingToolInputs", ())
         if pending["parsed"] is not None
     ]
-    found = [
+    recordings = [
         {"call_id": call.call_id, "name": call.name, "input": call.input, "offered": call.offered}
         for call in of_kind(events_of(recorded), ToolCall)
     ]
-    assert found == calls
+    assert recordings == calls
 
 
 @every
 def test_files_sources_and_data_are_those_of_the_scenario(recorded: Recorded) -> None:
     events, expected = events_of(recorded), recorded.expected
-    for file, meant in zip(of_kind(events, File), expected["files"], strict=True):
-        assert file.mime == meant["mediaType"]
-        if "sha256" in meant:
+    for file, wanted in zip(of_kind(events, File), expected["files"], strict=True):
+        assert file.mime == wanted["mediaType"]
+        if "sha256" in wanted:
             assert file.data is not None
-            assert hashlib.sha256(file.data).hexdigest() == meant["sha256"]
+            assert hashlib.sha256(file.data).hexdigest() == wanted["sha256"]
         else:
-            assert (file.url, file.data) == (meant["url"], None)
-    for source, meant in zip(of_kind(events, Source), expected["sources"], strict=True):
+            assert (file.url, file.data) == (wanted["url"], None)
+    for source, wanted in zip(of_kind(events, Source), expected["sources"], strict=True):
         named = {"mediaType": "mime"}
-        assert source == Source(**{named.get(key, key): value for key, value in meant.items()})
-    for data, meant in zip(of_kind(events, Data), expected["data"], strict=True):
+        assert source == Source(**{named.get(key, key): value for key, value in wanted.items()})
+    for data, wanted in zip(of_kind(events, Data), expected["data"], strict=True):
         if recorded.decoder is DataDecoder:
-            assert data.value == meant
+            assert data.value == wanted
         else:
-            assert (data.name, data.id, data.value) == (meant["name"], meant.get("id"), meant["data"])
+            assert (data.name, data.id, data.value) == (wanted["name"], wanted.get("id"), wanted["data"])
 
 
 @every
@@ -165,7 +167,7 @@ def test_the_usage_is_the_total_and_the_context_is_the_last_step(recorded: Recor
     finished = of_kind(events_of(recorded), Finished)
     expected = recorded.expected["usage"] if recorded.decoder is not UiDecoder else None
     if not expected or not expected["total"]:
-        assert all(one.usage is None for one in finished)
+        assert all(item.usage is None for item in finished)
         return
     [finish] = finished
     assert _numbers(finish.usage) == expected["total"]
@@ -200,50 +202,50 @@ def test_the_end_is_that_of_the_scenario(recorded: Recorded) -> None:
 def test_the_errors_are_those_of_the_scenario(recorded: Recorded) -> None:
     failed = of_kind(events_of(recorded), Failed)
     if recorded.expected["ended"] == "cut":
-        assert [one.error.kind for one in failed] == ["disconnected"]
+        assert [item.error.kind for item in failed] == ["disconnected"]
         return
-    cut_off = [one for one in recorded.expected.get("pendingToolInputs", ()) if one["parsed"] is None]
-    for one in cut_off:
-        assert one["name"] in failed[-1].error.message
-    meant = recorded.expected["errors"]
-    assert len(failed) == len(meant) + len(cut_off)
-    for one, sentence in zip(failed, meant, strict=False):
+    truncated = [item for item in recorded.expected.get("pendingToolInputs", ()) if item["parsed"] is None]
+    for item in truncated:
+        assert item["name"] in failed[-1].error.message
+    wanted = recorded.expected["errors"]
+    assert len(failed) == len(wanted) + len(truncated)
+    for item, sentence in zip(failed, wanted, strict=False):
         if isinstance(sentence, dict):
             names = {"AI_NoSuchToolError": "no_such_tool", "AI_InvalidToolArgumentsError": "get_weather"}
-            assert sentence["name"] in one.error.message or names[sentence["name"]] in one.error.message
+            assert sentence["name"] in item.error.message or names[sentence["name"]] in item.error.message
         elif recorded.path.suffix == ".jsonl" and b'"error":{}' in recorded.path.read_bytes():
-            assert one.error.message == "The stream reported an error and gave no message."
+            assert item.error.message == "The stream reported an error without a message."
         elif recorded.path.match("4.3.19/tool-executed-error.full.jsonl"):
-            assert "AI_ToolExecutionError in the tool “srv_boom”" in one.error.message
+            assert 'AI_ToolExecutionError in the tool "srv_boom"' in item.error.message
         elif recorded.path.name == "stream-cut-empty.full.jsonl":
-            assert "AI_NoOutputGeneratedError" in one.error.message
+            assert "AI_NoOutputGeneratedError" in item.error.message
         else:
-            assert one.error.message == sentence
+            assert item.error.message == sentence
 
 
 @every
-def test_what_must_go_back_with_reasoning_is_kept(recorded: Recorded) -> None:
-    kept = [event.metadata for event in of_kind(events_of(recorded), ReasoningEnded)]
+def test_reasoning_metadata_is_kept(recorded: Recorded) -> None:
+    metadata = [event.metadata for event in of_kind(events_of(recorded), ReasoningEnded)]
     if "reasoningSignature" in recorded.expected:
-        assert {"anthropic": {"signature": recorded.expected["reasoningSignature"]}} in kept
+        assert {"anthropic": {"signature": recorded.expected["reasoningSignature"]}} in metadata
     if "redacted" in recorded.expected:
-        assert {"anthropic": {"redactedData": recorded.expected["redacted"]}} in kept
+        assert {"anthropic": {"redactedData": recorded.expected["redacted"]}} in metadata
 
 
 @every
-def test_byte_by_byte_gives_the_same(recorded: Recorded) -> None:
+def test_decoding_byte_by_byte_gives_the_same_result(recorded: Recorded) -> None:
     body = recorded.path.read_bytes()
     one_by_one = decode(recorded.decoder(), [body[i : i + 1] for i in range(len(body))])
     assert fold(one_by_one) == fold(events_of(recorded))
 
 
-BODIES = {name: (one.decoder, one.path.read_bytes()) for name, one in BY_NAME.items()}
-WHOLE = {name: fold(events_of(one)) for name, one in BY_NAME.items()}
+BODIES = {name: (item.decoder, item.path.read_bytes()) for name, item in BY_NAME.items()}
+WHOLE = {name: fold(events_of(item)) for name, item in BY_NAME.items()}
 
 
 @given(name=st.sampled_from(sorted(BODIES)), cuts=st.lists(st.floats(0, 1), min_size=1, max_size=12))
 @settings(max_examples=2_000, deadline=None)
-def test_where_the_network_cuts_the_bytes_changes_nothing(name: str, cuts: list[float]) -> None:
+def test_the_result_does_not_depend_on_where_the_bytes_are_split(name: str, cuts: list[float]) -> None:
     decoder, body = BODIES[name]
     edges = [0, *sorted(int(cut * len(body)) for cut in cuts), len(body)]
     assert fold(decode(decoder(), [body[a:b] for a, b in pairwise(edges)])) == WHOLE[name]
@@ -251,13 +253,13 @@ def test_where_the_network_cuts_the_bytes_changes_nothing(name: str, cuts: list[
 
 @given(name=st.sampled_from(sorted(BY_NAME)), data=st.data())
 @settings(max_examples=200, deadline=None)
-def test_a_stream_that_stops_anywhere_says_so_or_was_complete(name: str, data: st.DataObject) -> None:
+def test_a_stream_truncated_anywhere_fails_unless_it_was_complete(name: str, data: st.DataObject) -> None:
     recorded = BY_NAME[name]
     body = recorded.path.read_bytes()
     events = decode(recorded.decoder(), [body[: data.draw(st.integers(0, len(body)))]])
     assert any(isinstance(event, Finished | Failed) for event in events)
-    whole, said = fold(events_of(recorded))["text"], fold(events)["text"]
-    assert _halves(whole).startswith(_halves(said)) or "reset-step" in name
+    whole, texts = fold(events_of(recorded))["text"], fold(events)["text"]
+    assert _halves(whole).startswith(_halves(texts)) or "reset-step" in name
 
 
 def _halves(text: str) -> bytes:
@@ -285,7 +287,7 @@ def test_any_bytes_give_events_and_never_an_exception(
 
 
 _FIELDS = sorted(
-    {word for one in RECORDED for word in re.findall(r'"(\w+)":', one.path.read_text(encoding="utf-8"))}
+    {word for item in RECORDED for word in re.findall(r'"(\w+)":', item.path.read_text(encoding="utf-8"))}
 )
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
@@ -295,8 +297,8 @@ _VALUES = st.recursive(
 _TYPES = sorted(
     {
         word
-        for one in RECORDED
-        for word in re.findall(r'"type":"([\w-]+)"', one.path.read_text(encoding="utf-8"))
+        for item in RECORDED
+        for word in re.findall(r'"type":"([\w-]+)"', item.path.read_text(encoding="utf-8"))
     }
 )
 

@@ -1,4 +1,4 @@
-"""Messages as ModelMessages and call options: the exact forms each version takes."""
+"""Encoding of messages as ModelMessages and call options, for each version."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def answered(*parts: TextPart | DataPart, is_error: bool = False) -> ToolResultP
 
 
 def output_of(result: ToolResultPart, target: Target = 6) -> Any:
-    [_, told] = convert_messages([model(CALL), user(result)], target=target)
-    assert told["role"] == "tool"
-    [part] = told["content"]
+    [_, converted] = convert_messages([model(CALL), user(result)], target=target)
+    assert converted["role"] == "tool"
+    [part] = converted["content"]
     assert (part["type"], part["toolCallId"], part["toolName"]) == ("tool-result", "c", "look")
     return part["output"]
 
@@ -70,20 +70,23 @@ def test_a_plain_conversation() -> None:
 
 
 @targets
-def test_the_system_prompt_stands_where_the_target_wants_it(target: Target) -> None:
-    told = convert_messages([system("A"), user(TextPart("Hi")), system("B")], target=target)
-    said = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
+def test_the_system_prompt_is_where_the_target_expects_it(target: Target) -> None:
+    converted = convert_messages([system("A"), user(TextPart("Hi")), system("B")], target=target)
+    expected = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
     if target == 7:
-        assert (told, told.instructions) == ([said], "A\n\nB")
+        assert (converted, converted.instructions) == ([expected], "A\n\nB")
     else:
-        assert (told, told.instructions) == ([{"role": "system", "content": "A\n\nB"}, said], None)
+        assert (converted, converted.instructions) == (
+            [{"role": "system", "content": "A\n\nB"}, expected],
+            None,
+        )
 
 
 @targets
-def test_a_file_is_a_string_with_its_true_media_type(target: Target) -> None:
-    [told] = convert_messages([user(DataPart(PNG, "image/jpeg", "x.png"))], target=target)
+def test_a_file_is_a_string_with_its_detected_media_type(target: Target) -> None:
+    [converted] = convert_messages([user(DataPart(PNG, "image/jpeg", "x.png"))], target=target)
     file = {"type": "file", "data": DATA, "mediaType": "image/png", "filename": "x.png"}
-    assert told["content"] == [file]
+    assert converted["content"] == [file]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +109,7 @@ def test_a_file_is_a_string_with_its_true_media_type(target: Target) -> None:
     ],
 )
 @targets
-def test_a_result_has_the_type_it_deserves(result: ToolResultPart, output: Any, target: Target) -> None:
+def test_a_result_has_the_type_of_its_content(result: ToolResultPart, output: Any, target: Target) -> None:
     assert output_of(result, target) == output
 
 
@@ -118,7 +121,7 @@ def test_a_result_has_the_type_it_deserves(result: ToolResultPart, output: Any, 
         (7, {"type": "file", "data": {"type": "data", "data": DATA}, "mediaType": "image/png"}),
     ],
 )
-def test_an_image_in_a_result_has_the_form_the_target_takes(target: Target, image: Any) -> None:
+def test_an_image_in_a_result_has_the_format_of_the_target(target: Target, image: Any) -> None:
     picture = DataPart(PNG, "image/png")
     text = {"type": "text", "text": "See:"}
     assert output_of(answered(TextPart("See:"), picture), target) == {
@@ -130,64 +133,64 @@ def test_an_image_in_a_result_has_the_form_the_target_takes(target: Target, imag
 
 
 def test_a_late_result_is_moved_to_its_call() -> None:
-    told = convert_messages([model(CALL), user(TextPart("Wait")), user(answered(TextPart("ok")))])
-    assert [message["role"] for message in told] == ["assistant", "tool", "user"]
-    assert told.notes == []
+    converted = convert_messages([model(CALL), user(TextPart("Wait")), user(answered(TextPart("ok")))])
+    assert [message["role"] for message in converted] == ["assistant", "tool", "user"]
+    assert converted.notes == []
 
 
-def test_a_call_without_a_result_gets_one_and_it_is_said() -> None:
-    said: list[str] = []
-    told = convert_messages([model(CALL), user(TextPart("Go on"))], on_note=said.append)
-    assert [message["role"] for message in told] == ["assistant", "tool", "user"]
-    assert told[1]["content"][0]["output"]["type"] == "error-text"
-    assert told.notes == said == ["The call c of the tool look had no result; one was supplied."]
+def test_a_call_without_a_result_gets_a_placeholder_and_a_note() -> None:
+    expected: list[str] = []
+    converted = convert_messages([model(CALL), user(TextPart("Go on"))], on_note=expected.append)
+    assert [message["role"] for message in converted] == ["assistant", "tool", "user"]
+    assert converted[1]["content"][0]["output"]["type"] == "error-text"
+    assert converted.notes == expected == ["Added a placeholder result for call c to the tool look."]
 
 
-def test_a_result_has_the_name_of_the_call_that_it_answers_when_an_id_comes_again() -> None:
+def test_results_of_calls_with_the_same_id_have_the_name_of_their_call() -> None:
     again = ToolCallPart("c", "list", {})
     one, two = answered(TextPart("one")), answered(TextPart("two"))
-    told = convert_messages([model(CALL), user(one), model(again), user(two)])
-    assert _results(told) == [("look", "one"), ("list", "two")]
-    told = convert_messages([model(CALL), user(TextPart("Hm")), model(again), user(two)])
-    assert _results(told) == [("look", "The tool gave no result."), ("list", "two")]
-    assert told.notes == ["The call c of the tool look had no result; one was supplied."]
+    converted = convert_messages([model(CALL), user(one), model(again), user(two)])
+    assert _results(converted) == [("look", "one"), ("list", "two")]
+    converted = convert_messages([model(CALL), user(TextPart("Hm")), model(again), user(two)])
+    assert _results(converted) == [("look", "The tool gave no result."), ("list", "two")]
+    assert converted.notes == ["Added a placeholder result for call c to the tool look."]
 
 
-def test_a_second_result_stays_with_the_call_that_it_follows() -> None:
+def test_a_second_result_belongs_to_the_call_before_it() -> None:
     again = ToolCallPart("c", "list", {})
     results = [answered(TextPart(text)) for text in ("one", "more", "two")]
-    told = convert_messages([model(CALL), user(*results[:2]), model(again), user(results[2])])
-    assert _results(told) == [("look", "one"), ("look", "more"), ("list", "two")]
-    assert told.notes == ["The call c of the tool look has more than one result."]
+    converted = convert_messages([model(CALL), user(*results[:2]), model(again), user(results[2])])
+    assert _results(converted) == [("look", "one"), ("look", "more"), ("list", "two")]
+    assert converted.notes == ["Call c to the tool look has more than one result."]
 
 
-def _results(told: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    content = [part for message in told if message["role"] == "tool" for part in message["content"]]
+def _results(converted: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    content = [part for message in converted if message["role"] == "tool" for part in message["content"]]
     return [(part["toolName"], part["output"]["value"]) for part in content]
 
 
-def test_a_text_file_in_the_system_prompt_is_read_and_any_other_file_is_told_of() -> None:
+def test_a_text_file_in_the_system_prompt_is_text_and_other_files_are_noted() -> None:
     rules = DataPart(b"Be brief.", "text/markdown", "rules.md")
-    told = convert_messages([Message(Role.SYSTEM, (TextPart("S"), rules))])
-    assert (told[0]["content"], told.notes) == ("S\n[rules.md]\nBe brief.", [])
-    told = convert_messages([Message(Role.SYSTEM, (DataPart(b"%PDF-1.4", "application/pdf"),))])
-    assert told[0]["content"] == "[application/pdf: 8 bytes]"
-    assert told.notes == ["A file (application/pdf, 8 bytes) in a message of the role system was left out."]
+    converted = convert_messages([Message(Role.SYSTEM, (TextPart("S"), rules))])
+    assert (converted[0]["content"], converted.notes) == ("S\n[rules.md]\nBe brief.", [])
+    converted = convert_messages([Message(Role.SYSTEM, (DataPart(b"%PDF-1.4", "application/pdf"),))])
+    assert converted[0]["content"] == "[application/pdf: 8 bytes]"
+    assert converted.notes == ["A file (application/pdf, 8 bytes) in a system message was removed."]
 
 
-def test_a_result_without_a_call_is_kept_under_a_name_that_says_so() -> None:
-    told = convert_messages([user(answered(TextPart("ok")))])
-    assert told[0]["content"][0]["toolName"] == "unknown_tool"
-    assert told.notes == ["The result c belongs to no call."]
+def test_a_result_without_a_call_is_sent_for_an_unknown_tool() -> None:
+    converted = convert_messages([user(answered(TextPart("ok")))])
+    assert converted[0]["content"][0]["toolName"] == "unknown_tool"
+    assert converted.notes == ["Tool result c has no matching call."]
 
 
 @pytest.mark.parametrize("given", [None, "", {}])
 def test_a_call_without_arguments_has_an_empty_object(given: Any) -> None:
-    told = convert_messages([model(ToolCallPart("c", "look", given))])
-    assert told[0]["content"] == [{**CALLED, "input": {}}]
+    converted = convert_messages([model(ToolCallPart("c", "look", given))])
+    assert converted[0]["content"] == [{**CALLED, "input": {}}]
 
 
-def test_an_image_in_an_answer_is_told_of_left_out_or_refused_as_asked() -> None:
+def test_an_image_in_an_answer_is_replaced_skipped_or_an_error() -> None:
     messages = [model(TextPart("Here:"), DataPart(PNG, "image/png"))]
     placed = convert_messages(messages)
     assert placed[0]["content"][1] == {"type": "text", "text": "[image/png: 8 bytes]"}
@@ -199,30 +202,32 @@ def test_an_image_in_an_answer_is_told_of_left_out_or_refused_as_asked() -> None
         convert_messages(messages, image_in_non_user="error")
 
 
-def test_reasoning_carries_its_proof_by_provider_and_no_other_protocols() -> None:
+def test_reasoning_keeps_only_metadata_by_provider() -> None:
     kept = ThinkingPart("hm", "r", {"anthropic": {"signature": "s"}, "encrypted_content": "x"})
-    told = convert_messages([model(kept)])
-    assert told[0]["content"] == [
+    converted = convert_messages([model(kept)])
+    assert converted[0]["content"] == [
         {"type": "reasoning", "text": "hm", "providerOptions": {"anthropic": {"signature": "s"}}}
     ]
-    assert told.notes == ["Reasoning of another protocol was stripped of what it carried: encrypted_content."]
+    assert converted.notes == [
+        "Removed provider metadata from reasoning of another protocol: encrypted_content."
+    ]
 
 
-def test_empty_texts_and_messages_are_left_out() -> None:
+def test_empty_texts_and_messages_are_not_sent() -> None:
     assert convert_messages([user(TextPart("")), model(), model(ThinkingPart(""))]) == []
 
 
-def test_an_unknown_target_or_wish_is_refused() -> None:
+def test_an_unknown_target_or_image_option_is_an_error() -> None:
     with pytest.raises(RequestError, match="5, 6, 7"):
         convert_messages([], target=4)  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="placeholder"):
         convert_messages([], image_in_non_user="drop")  # type: ignore[arg-type]
 
 
-# --- the gateway's own protocol ----------------------------------------------------------------------------
+# --- the language-model protocol ----------------------------------------------------------------------------
 
 
-def test_the_body_has_what_was_set_and_nothing_else() -> None:
+def test_the_body_contains_only_options_that_were_set() -> None:
     bare = ChatRequest(model="m", messages=(system("S"), user(TextPart("Hi"))))
     prompt = [
         {"role": "system", "content": "S"},
@@ -232,7 +237,7 @@ def test_the_body_has_what_was_set_and_nothing_else() -> None:
         assert encode_call(bare, spec) == {"prompt": prompt}
 
 
-def test_every_option_has_its_place() -> None:
+def test_every_option_is_encoded() -> None:
     request = ChatRequest(
         model="m",
         messages=(user(TextPart("Hi")),),
@@ -268,11 +273,11 @@ def test_every_option_has_its_place() -> None:
     }
 
 
-def test_a_file_says_what_it_is_from_specification_4_on() -> None:
+def test_file_data_is_tagged_from_specification_4_on() -> None:
     messages = [user(DataPart(PNG, "image/png"))]
     for spec, data in ((2, DATA), (3, DATA), (4, {"type": "data", "data": DATA})):
-        [told] = encode_prompt(messages, spec)  # type: ignore[arg-type]
-        assert told["content"] == [{"type": "file", "data": data, "mediaType": "image/png"}]
+        [converted] = encode_prompt(messages, spec)  # type: ignore[arg-type]
+        assert converted["content"] == [{"type": "file", "data": data, "mediaType": "image/png"}]
 
 
 def test_the_model_and_the_specification_are_headers() -> None:
@@ -298,16 +303,16 @@ def _token(*parts: bytes) -> str:
         ("", "api-key"),
     ],
 )
-def test_a_token_of_a_login_is_announced_as_one(key: str, method: str) -> None:
+def test_a_login_token_is_sent_as_oidc(key: str, method: str) -> None:
     assert auth_method(key) == method
 
 
-def test_what_the_protocol_cannot_say_is_refused_and_not_dropped() -> None:
+def test_unsupported_options_are_an_error() -> None:
     thinking = ChatRequest(model="m", messages=(), reasoning_effort="high")
     with pytest.raises(RequestError, match="reasoning effort"):
         encode_call(thinking, 3)
     with pytest.raises(RequestError, match="2, 3, 4"):
         encode_call(thinking, 5)  # type: ignore[arg-type]
     choosing = ChatRequest(model="m", messages=(), tools=(Tool("a"),), tool_choice=NamedTool("b"))
-    with pytest.raises(RequestError, match="“b”"):
+    with pytest.raises(RequestError, match='"b"'):
         encode_call(choosing)

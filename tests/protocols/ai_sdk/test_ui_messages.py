@@ -1,4 +1,4 @@
-"""Messages as UI messages: what a chat endpoint takes."""
+"""Encoding of messages as UI messages for a chat endpoint."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ def test_a_call_and_its_result_are_one_part_of_a_ui_message() -> None:
     }
 
 
-def test_a_failed_or_missing_result_is_an_error_of_the_tool() -> None:
+def test_a_failed_or_missing_result_is_a_tool_error() -> None:
     [failed] = encode_ui_messages([model(CALL), user(answered(TextPart("no"), is_error=True))])
     assert (failed["parts"][0]["state"], failed["parts"][0]["errorText"]) == ("output-error", "no")
     [missing] = encode_ui_messages([model(CALL)])
     assert missing["parts"][0]["state"] == "output-error"
 
 
-def test_a_result_that_is_json_and_an_error_is_an_error_in_ui_messages_too() -> None:
+def test_a_json_error_result_is_an_error_in_ui_messages() -> None:
     result = answered(DataPart(b'{"code": 7}', "application/json"), is_error=True)
     [failed] = encode_ui_messages([model(CALL), user(result)])
     assert (failed["parts"][0]["state"], failed["parts"][0]["errorText"]) == ("output-error", '{"code":7}')
 
 
-def test_each_call_of_an_id_has_its_own_result_in_ui_messages() -> None:
+def test_calls_with_the_same_id_have_their_own_results_in_ui_messages() -> None:
     again = ToolCallPart("c", "list", {})
     one, more, two = (answered(TextPart(text)) for text in ("one", "more", "two"))
-    told = encode_ui_messages([model(CALL), user(one, more), model(again), user(two)])
-    [[looked], [kept], [listed]] = [message["parts"] for message in told]
+    encoded = encode_ui_messages([model(CALL), user(one, more), model(again), user(two)])
+    [[looked], [orphan], [listed]] = [message["parts"] for message in encoded]
     assert (looked["toolName"], looked["output"]) == ("look", "one")
     assert (listed["toolName"], listed["output"]) == ("list", "two")
-    assert kept == {"type": "text", "text": "more"}
+    assert orphan == {"type": "text", "text": "more"}
 
 
-def test_our_own_marks_do_not_leave_the_house() -> None:
+def test_internal_metadata_is_not_sent() -> None:
     mark = bind(Origin.of("m", "https://gateway.test"), {"anthropic": {"signature": "s"}})
     messages = [model(ThinkingPart("hm", "r", mark), DataPart(b"{}", PACK_MIME))]
     signed = {"anthropic": {"signature": "s"}}
-    [said] = encode_ui_messages(messages)
-    assert said["parts"] == [{"type": "reasoning", "text": "hm", "providerMetadata": signed}]
-    [told] = convert_messages(messages)
-    assert told["content"] == [{"type": "reasoning", "text": "hm", "providerOptions": signed}]
+    [answer] = encode_ui_messages(messages)
+    assert answer["parts"] == [{"type": "reasoning", "text": "hm", "providerMetadata": signed}]
+    [encoded] = convert_messages(messages)
+    assert encoded["content"] == [{"type": "reasoning", "text": "hm", "providerOptions": signed}]
 
 
-def test_files_and_reasoning_travel_in_ui_messages() -> None:
+def test_files_and_reasoning_are_sent_in_ui_messages() -> None:
     thought = ThinkingPart("hm", None, {"anthropic": {"signature": "s"}})
-    [asked, said] = encode_ui_messages([user(DataPart(PNG, "image/png", "x.png")), model(thought)])
+    [asked, answer] = encode_ui_messages([user(DataPart(PNG, "image/png", "x.png")), model(thought)])
     url = f"data:image/png;base64,{DATA}"
     assert asked["parts"] == [{"type": "file", "mediaType": "image/png", "url": url, "filename": "x.png"}]
-    assert said["parts"] == [
+    assert answer["parts"] == [
         {"type": "reasoning", "text": "hm", "providerMetadata": {"anthropic": {"signature": "s"}}}
     ]

@@ -1,4 +1,4 @@
-"""Streams of OpenResponses event by event, and what is told of them."""
+"""OpenResponses events for tests, and the events decoded from them."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def frame(event: Json | str) -> bytes:
     return f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode()
 
 
-def told(*events: Json | str) -> list[Event]:
+def decode(*events: Json | str) -> list[Event]:
     return events_of(StreamDecoder(), [frame(event) for event in events])
 
 
-def said(events: list[Event]) -> str:
+def text_of(events: list[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-def kept(events: list[Event]) -> tuple[str, str]:
-    """The text and the reasoning, as they are written down."""
+def texts_of(events: list[Event]) -> tuple[str, str]:
+    """Return the text and the reasoning, with corrections applied."""
     summary = summarise(events)
     return summary.text, summary.reasoning
 

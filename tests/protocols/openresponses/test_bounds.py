@@ -1,4 +1,4 @@
-"""What a server may say without end or measure, and what comes of it: nothing."""
+"""Unlimited or invalid input of a server has no effect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(*chunks: bytes) -> list[Event]:
 
 
 def essence(events: list[Event]) -> list[Event]:
-    """The text and how it ended."""
+    """Return the text and the end of the response."""
     return [
         TextDelta(event.text) if isinstance(event, TextDelta) else Finished(event.reason)
         for event in events
@@ -37,7 +37,7 @@ def essence(events: list[Event]) -> list[Event]:
 
 @pytest.mark.parametrize("space", [b" ", b"\n", b"\r\n", b" \t \r\n"], ids=repr)
 @pytest.mark.parametrize("form", ["body", "stream"])
-def test_any_amount_of_white_space_before_an_answer_costs_next_to_nothing(space: bytes, form: str) -> None:
+def test_white_space_before_a_response_needs_no_memory(space: bytes, form: str) -> None:
     body = json.dumps(ANSWER).encode()
     if form == "stream":
         body = b'\ndata: {"type":"response.completed","response":' + body + b"}\n\n"
@@ -47,7 +47,7 @@ def test_any_amount_of_white_space_before_an_answer_costs_next_to_nothing(space:
     assert time.process_time() - started < 2.0
 
 
-def test_a_byte_order_mark_may_be_cut_anywhere() -> None:
+def test_a_byte_order_mark_can_be_split_anywhere() -> None:
     body = b"\xef\xbb\xbf" + json.dumps(ANSWER).encode()
     for cut in range(1, 6):
         assert essence(read(body[:cut], body[cut:])) == TOLD
@@ -55,7 +55,7 @@ def test_a_byte_order_mark_may_be_cut_anywhere() -> None:
 
 @pytest.mark.parametrize("odd", [10**30, 2**63, 1e300, -7, float("inf"), True, "many"])
 @pytest.mark.parametrize("place", ["input_tokens", "output_tokens", "total_tokens", "cached", "reasoning"])
-def test_a_count_that_cannot_be_one_is_unknown(odd: object, place: str) -> None:
+def test_an_invalid_token_count_is_unknown(odd: object, place: str) -> None:
     usage: dict[str, Any] = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
     details = {"cached": ("input_tokens_details", "cached_tokens")}
     details["reasoning"] = ("output_tokens_details", "reasoning_tokens")
@@ -64,20 +64,20 @@ def test_a_count_that_cannot_be_one_is_unknown(odd: object, place: str) -> None:
         usage[outer] = {inner: odd}
     else:
         usage[place] = odd
-    found = read_usage(Fields(usage))
-    assert found is not None
-    counts = (found.input_tokens, found.output_tokens, found.total_tokens)
+    events = read_usage(Fields(usage))
+    assert events is not None
+    counts = (events.input_tokens, events.output_tokens, events.total_tokens)
     assert all(count in (None, 5, 10, 15) for count in counts)
-    assert (found.cached_tokens, found.reasoning_tokens) == (None, None)
+    assert (events.cached_tokens, events.reasoning_tokens) == (None, None)
 
 
-def test_counts_that_are_right_are_kept() -> None:
-    found = read_usage(Fields({"input_tokens": 0, "output_tokens": "12", "total_tokens": 12.0}))
-    assert found == Usage(0, 12, 12)
+def test_valid_token_counts_are_kept() -> None:
+    events = read_usage(Fields({"input_tokens": 0, "output_tokens": "12", "total_tokens": 12.0}))
+    assert events == Usage(0, 12, 12)
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_any_number_of_items_is_read_in_the_time_it_takes_to_read_them(ended: bool) -> None:
+def test_decoding_time_is_linear_in_the_number_of_items(ended: bool) -> None:
     count = 40_000
     call: dict[str, Any] = {"type": "function_call", "name": "f", "arguments": "{}"}
     items = [{**call, "id": f"fc_{n}", "call_id": f"c{n}"} for n in range(count)]
@@ -92,5 +92,5 @@ def test_any_number_of_items_is_read_in_the_time_it_takes_to_read_them(ended: bo
     stream = "".join(f"data: {json.dumps(event)}\n\n" for event in [*events, end]).encode()
     started = time.process_time()
     calls = [event for event in read(stream) if isinstance(event, ToolCall)]
-    assert time.process_time() - started < 10.0  # 2 s on an idle core; a look at every item for each took 14
+    assert time.process_time() - started < 10.0  # 2 s on an idle core; a quadratic search took 14 s
     assert len(calls) == count

@@ -1,6 +1,6 @@
-"""The thirty ways in which servers and clients of this protocol are known to go wrong, one test each.
+"""Thirty known deviations of servers and clients of this protocol, one test each.
 
-Where a recording shows the deviation, the recording is used; the others are rebuilt from the reports of it.
+If a recording shows the deviation, the test uses it; the others are rebuilt from bug reports.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.protocols.openresponses.streams import (
     arguments,
     calls,
     completed,
+    decode,
     done,
     frame,
-    kept,
-    said,
     text,
-    told,
+    text_of,
+    texts_of,
 )
 from tests.recorded import events_of, openresponses
 
@@ -63,7 +63,7 @@ def recorded(name: str) -> list[Event]:
 
 
 def test_pitfall_01_item_ids_change_in_every_event() -> None:
-    events = told(
+    events = decode(
         added({"type": "message", "id": "a"}, 0),
         text("Hel", item_id="b"),
         text("lo", item_id="c"),
@@ -77,12 +77,12 @@ def test_pitfall_01_item_ids_change_in_every_event() -> None:
             {**CALL, "id": "j"},
         ),
     )
-    assert said(events) == "Hello"
+    assert text_of(events) == "Hello"
     assert calls(events) == [OSLO]
 
 
 def test_pitfall_02_one_call_is_announced_twice_under_two_ids() -> None:
-    events = told(
+    events = decode(
         added(OPENED, 1),
         added({**OPENED, "id": "fc_2"}, 2),
         arguments(ARGUMENTS, item_id="fc_2", output_index=2),
@@ -119,12 +119,12 @@ def test_pitfall_02_one_call_is_announced_twice_under_two_ids() -> None:
         "in deltas",
     ],
 )
-def test_pitfall_03_arguments_come_in_one_place_only(stream: list[Json]) -> None:
-    assert calls(told(*stream)) == [OSLO]
+def test_pitfall_03_arguments_are_in_one_place_only(stream: list[Json]) -> None:
+    assert calls(decode(*stream)) == [OSLO]
 
 
 def test_pitfall_04_done_replaces_and_never_appends() -> None:
-    events = told(
+    events = decode(
         text("Hel"),
         text("lo"),
         {"type": "response.output_text.done", "output_index": 0, "item_id": "msg_1", "text": "Hello"},
@@ -142,7 +142,7 @@ def test_pitfall_04_done_replaces_and_never_appends() -> None:
             {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "Hello"}]}, CALL
         ),
     )
-    assert said(events) == "Hello"
+    assert text_of(events) == "Hello"
     assert calls(events) == [OSLO]
 
 
@@ -154,7 +154,7 @@ def test_pitfall_04_done_replaces_and_never_appends() -> None:
         ("reasoning_summary_text", "reasoning", "summary_index"),
     ],
 )
-def test_pitfall_04_done_corrects_what_was_told_otherwise(name: str, of: Any, place: str) -> None:
+def test_pitfall_04_done_corrects_different_deltas(name: str, of: Any, place: str) -> None:
     at = {"output_index": 0, "item_id": "i_1", place: 0}
     told_so = (
         {"type": f"response.{name}.delta", **at, "delta": "He"},
@@ -164,54 +164,58 @@ def test_pitfall_04_done_corrects_what_was_told_otherwise(name: str, of: Any, pl
     last: Json = {"type": "message", "id": "i_1", "content": [{"type": "output_text", "text": "Hello"}]}
     if of == "reasoning":
         last = {"type": "reasoning", "id": "i_1", "summary": [{"type": "summary_text", "text": "Hello"}]}
-    whole = kept(told(*told_so, full, full, done(last, 0), completed(last)))
+    whole = texts_of(decode(*told_so, full, full, done(last, 0), completed(last)))
     assert whole == ("Hello" if of == "text" else "", "Hello" if of == "reasoning" else "")
-    assert Corrected("Hello", 4, of, None if of == "text" else "i_1") in told(*told_so, full)
-    assert kept(told(*told_so, COMPLETED))[of == "reasoning"] == "Helo"
+    assert Corrected("Hello", 4, of, None if of == "text" else "i_1") in decode(*told_so, full)
+    assert texts_of(decode(*told_so, COMPLETED))[of == "reasoning"] == "Helo"
 
 
-def test_pitfall_04_only_what_was_told_last_and_is_named_can_be_corrected() -> None:
+def test_pitfall_04_only_the_last_part_with_an_index_can_be_corrected() -> None:
     full = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "Other"}
     after = text("More", output_index=1, item_id="msg_2")
-    assert kept(told(text("Hello"), after, full, COMPLETED)) == ("HelloMore", "")
+    assert texts_of(decode(text("Hello"), after, full, COMPLETED)) == ("HelloMore", "")
     second = text("More", content_index=1)
-    assert kept(told(text("Hello"), second, full, COMPLETED)) == ("HelloMore", "")
+    assert texts_of(decode(text("Hello"), second, full, COMPLETED)) == ("HelloMore", "")
     right = {**full, "content_index": 1, "text": "Moor"}
-    assert kept(told(text("Hello"), second, right, COMPLETED)) == ("HelloMoor", "")
+    assert texts_of(decode(text("Hello"), second, right, COMPLETED)) == ("HelloMoor", "")
     unnamed = {"type": "response.output_text.done", "output_index": 0, "text": "Other"}
-    assert kept(told(text("Hello"), unnamed, COMPLETED)) == ("Hello", "")
-    assert kept(told(text("Hello"), {**full, "text": ""}, COMPLETED)) == ("Hello", "")
+    assert texts_of(decode(text("Hello"), unnamed, COMPLETED)) == ("Hello", "")
+    assert texts_of(decode(text("Hello"), {**full, "text": ""}, COMPLETED)) == ("Hello", "")
 
 
 def test_pitfall_05_argument_deltas_are_cipher_text() -> None:
-    events = told(added(OPENED), arguments("q8Zk", obfuscation="x"), arguments("0vPe"), done(CALL), COMPLETED)
+    events = decode(
+        added(OPENED), arguments("q8Zk", obfuscation="x"), arguments("0vPe"), done(CALL), COMPLETED
+    )
     assert calls(events) == [OSLO]
 
 
 def test_pitfall_06_no_event_lines() -> None:
     recording = RECORDINGS["litellm.text-stream"]
     assert b"event:" not in recording.body
-    assert said(recorded("litellm.text-stream")) == "Hello from the mock é你😀!\n"
+    assert text_of(recorded("litellm.text-stream")) == "Hello from the mock é你😀!\n"
 
 
 def test_pitfall_07_no_done_marker() -> None:
     assert b"[DONE]" not in RECORDINGS["transformers.text-stream"].body
     assert isinstance(recorded("transformers.text-stream")[-1], Finished)
-    last = told(text("Hi"), "[DONE]")[-1]
+    last = decode(text("Hi"), "[DONE]")[-1]
     assert isinstance(last, Failed)
     assert last.error.kind == "disconnected"
 
 
-def test_pitfall_08_the_end_of_the_bytes_is_no_success() -> None:
-    kept, last = told(text("Hi"))
-    assert kept == TextDelta("Hi")
+def test_pitfall_08_the_end_of_the_bytes_is_not_a_success() -> None:
+    texts_of, last = decode(text("Hi"))
+    assert texts_of == TextDelta("Hi")
     assert isinstance(last, Failed)
     assert last.error.kind == "disconnected"
 
 
 @pytest.mark.parametrize("error", [None, {}, {"code": "server_error", "message": "boom"}])
 def test_pitfall_09_a_failed_response_is_always_an_error(error: Json | None) -> None:
-    last = told(text("Hi"), {"type": "response.failed", "response": {"status": "failed", "error": error}})[-1]
+    last = decode(text("Hi"), {"type": "response.failed", "response": {"status": "failed", "error": error}})[
+        -1
+    ]
     assert isinstance(last, Failed)
     assert last.error.kind == "server"
     assert last.error.message
@@ -221,7 +225,7 @@ MESSAGE = {"type": "message", "id": "msg_1", "content": [{"type": "output_text",
 
 
 @pytest.mark.parametrize("streamed", [(), (text("Hi"),)], ids=["nothing", "a beginning"])
-def test_pitfall_09_what_a_failed_response_holds_is_kept_and_its_calls_are_withheld(
+def test_pitfall_09_the_content_of_a_failed_response_is_kept_and_its_calls_are_withheld(
     streamed: tuple[Json, ...],
 ) -> None:
     response = {
@@ -229,8 +233,8 @@ def test_pitfall_09_what_a_failed_response_holds_is_kept_and_its_calls_are_withh
         "error": {"code": "server_error", "message": "boom"},
         "output": [MESSAGE, CALL],
     }
-    events = told(*streamed, {"type": "response.failed", "response": response})
-    assert said(events) == "Hi there"
+    events = decode(*streamed, {"type": "response.failed", "response": response})
+    assert text_of(events) == "Hi there"
     assert calls(events) == [ToolCall("call_1", "weather", {"city": "Oslo"}, offered=False)]
     assert [type(event) for event in events[-2:]] == [ToolCall, Failed]
     if not streamed:
@@ -252,39 +256,41 @@ def test_pitfall_09_what_a_failed_response_holds_is_kept_and_its_calls_are_withh
     ],
     ids=["nested", "flat", "no type", "status as a code", "status as a string"],
 )
-def test_pitfall_10_errors_of_every_shape_are_told_once(error: Json) -> None:
+def test_pitfall_10_errors_of_every_shape_are_emitted_once(error: Json) -> None:
     failed = {
         "type": "response.failed",
         "response": {"status": "failed", "error": {"code": "x", "message": "slow"}},
     }
     for stream in ([error], [error, failed], [error, failed, "[DONE]"]):
-        failures = [event for event in told(text("Hi"), *stream) if isinstance(event, Failed)]
+        failures = [event for event in decode(text("Hi"), *stream) if isinstance(event, Failed)]
         assert [(failure.error.kind, failure.error.message) for failure in failures] == [
             ("rate_limited", "slow")
         ]
 
 
-def test_pitfall_10_an_error_without_a_word_waits_for_its_explanation() -> None:
+def test_pitfall_10_an_error_without_a_message_waits_for_the_next_event() -> None:
     failed = {"type": "response.failed", "response": {"error": {"code": "overloaded", "message": "busy"}}}
-    assert [e.error.message for e in told({"type": "error"}, failed) if isinstance(e, Failed)] == ["busy"]
-    assert isinstance(told({"type": "error"})[-1], Failed)
+    assert [e.error.message for e in decode({"type": "error"}, failed) if isinstance(e, Failed)] == ["busy"]
+    assert isinstance(decode({"type": "error"})[-1], Failed)
 
 
 def test_pitfall_11_incomplete_is_neither_failure_nor_success() -> None:
     *_, finished = recorded("litellm.length-stream")
-    assert said(recorded("litellm.length-stream")) == "Hello from the mock é你😀!\n"
+    assert text_of(recorded("litellm.length-stream")) == "Hello from the mock é你😀!\n"
     assert isinstance(finished, Finished)
     assert (finished.ended, finished.reason) == ("incomplete", "length")
 
 
-def test_pitfall_12_sequence_numbers_order_nothing() -> None:
+def test_pitfall_12_sequence_numbers_are_ignored() -> None:
     numbers = [b"17", b"19", b"1"]
     assert all(
         b'"sequence_number":' + number in RECORDINGS["litellm.parallel-stream"].body for number in numbers
     )
     assert len(calls(recorded("litellm.parallel-stream"))) == 2
     assert (
-        said(told(text("a", sequence_number=9), text("b", sequence_number=9), text("c", sequence_number=1)))
+        text_of(
+            decode(text("a", sequence_number=9), text("b", sequence_number=9), text("c", sequence_number=1))
+        )
         == "abc"
     )
 
@@ -294,13 +300,13 @@ def test_pitfall_12_sequence_numbers_order_nothing() -> None:
     [None, {}, {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}, "many", {"input_tokens": -1}],
 )
 def test_pitfall_13_usage_that_was_not_counted_is_unknown(usage: Any) -> None:
-    finished = told(completed(usage=usage))[-1]
+    finished = decode(completed(usage=usage))[-1]
     assert isinstance(finished, Finished)
     assert finished.usage is None
 
 
 def test_pitfall_13_details_that_are_missing_are_unknown_and_not_zero() -> None:
-    finished = told(completed(usage={"input_tokens": 3, "output_tokens": 0}))[-1]
+    finished = decode(completed(usage={"input_tokens": 3, "output_tokens": 0}))[-1]
     assert isinstance(finished, Finished)
     assert finished.usage is not None
     assert (finished.usage.input_tokens, finished.usage.output_tokens, finished.usage.total_tokens) == (
@@ -313,7 +319,7 @@ def test_pitfall_13_details_that_are_missing_are_unknown_and_not_zero() -> None:
 
 
 def test_pitfall_14_two_items_have_one_index() -> None:
-    events = told(
+    events = decode(
         added({"type": "reasoning", "id": "rs_1"}, 0),
         {"type": "response.reasoning_text.delta", "output_index": 0, "item_id": "rs_1", "delta": "Hm."},
         added({"type": "message", "id": "msg_1"}, 0),
@@ -323,32 +329,32 @@ def test_pitfall_14_two_items_have_one_index() -> None:
         done({"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "Hi!"}]}, 1),
         COMPLETED,
     )
-    assert said(events) == "Hi!"
+    assert text_of(events) == "Hi!"
     assert [event.text for event in events if isinstance(event, ReasoningDelta)] == ["Hm."]
 
 
 def test_pitfall_14_two_calls_have_one_index() -> None:
     other = {**CALL, "id": "fc_2", "call_id": "call_2"}
-    assert [call.call_id for call in calls(told(done(CALL, 0), done(other, 0), COMPLETED))] == [
+    assert [call.call_id for call in calls(decode(done(CALL, 0), done(other, 0), COMPLETED))] == [
         "call_1",
         "call_2",
     ]
 
 
-def test_pitfall_15_what_should_be_announced_is_not() -> None:
-    events = told(
+def test_pitfall_15_items_are_not_announced() -> None:
+    events = decode(
         text("Hi", output_index=None, item_id=None),
         text("!", output_index=None, item_id=None),
         arguments(ARGUMENTS),
         done(CALL),
         COMPLETED,
     )
-    assert said(events) == "Hi!"
+    assert text_of(events) == "Hi!"
     assert calls(events) == [OSLO]
 
 
-def test_pitfall_16_items_left_open_are_closed_by_the_final_answer() -> None:
-    events = told(
+def test_pitfall_16_open_items_are_closed_by_the_final_response() -> None:
+    events = decode(
         added(OPENED),
         arguments('{"city":"Os'),
         text("Hel"),
@@ -356,18 +362,18 @@ def test_pitfall_16_items_left_open_are_closed_by_the_final_answer() -> None:
             {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "Hello"}]}, CALL
         ),
     )
-    assert said(events) == "Hello"
+    assert text_of(events) == "Hello"
     assert calls(events) == [OSLO]
 
 
 def test_pitfall_17_the_first_call_id_stays() -> None:
     renamed = {**CALL, "call_id": "call_other", "id": "fc_other"}
-    assert calls(told(added(OPENED), arguments(ARGUMENTS), done(CALL), completed(renamed))) == [OSLO]
-    assert calls(told(added(OPENED), done({**CALL, "call_id": "call_other"}), COMPLETED)) == [OSLO]
+    assert calls(decode(added(OPENED), arguments(ARGUMENTS), done(CALL), completed(renamed))) == [OSLO]
+    assert calls(decode(added(OPENED), done({**CALL, "call_id": "call_other"}), COMPLETED)) == [OSLO]
 
 
 @pytest.mark.parametrize("end", [b"\r\n", b"\r", b"\n"])
-def test_pitfall_18_any_line_end_cut_anywhere(end: bytes) -> None:
+def test_pitfall_18_any_line_end_split_anywhere(end: bytes) -> None:
     body = RECORDINGS["litellm.tool-stream"].body.replace(b"\n", end)
     whole = events_of(StreamDecoder(), [body])
     assert events_of(StreamDecoder(), [body[at : at + 1] for at in range(len(body))]) == whole
@@ -377,16 +383,16 @@ def test_pitfall_18_any_line_end_cut_anywhere(end: bytes) -> None:
 def test_pitfall_19_line_separators_of_unicode_are_text() -> None:
     odd = "a\u2028b\u2029c\u0085d"
     body = f'data: {{"type":"response.output_text.delta","delta":"{odd}"}}\n\n'.encode() + frame(COMPLETED)
-    assert said(events_of(StreamDecoder(), [body])) == odd
+    assert text_of(events_of(StreamDecoder(), [body])) == odd
 
 
-def test_pitfall_20_a_character_is_cut_in_two() -> None:
+def test_pitfall_20_a_character_is_split() -> None:
     body = RECORDINGS["litellm.text-stream"].body
     at = body.index("😀".encode()) + 2
-    assert said(events_of(StreamDecoder(), [body[:at], body[at:]])) == "Hello from the mock é你😀!\n"
+    assert text_of(events_of(StreamDecoder(), [body[:at], body[at:]])) == "Hello from the mock é你😀!\n"
 
 
-def test_pitfall_21_comments_and_empty_data_are_nothing() -> None:
+def test_pitfall_21_comments_and_empty_data_are_ignored() -> None:
     noise = b": ping\n\ndata:\n\nid: 3\n: ping\n\ndata: \n\nevent: ping\ndata: {}\n\n"
     body = noise + frame(text("Hi")) + noise + frame(COMPLETED)
     assert events_of(StreamDecoder(), [body]) == [TextDelta("Hi"), Finished("stop")]
@@ -418,14 +424,14 @@ def test_pitfall_22_frames_of_several_lines_without_space_and_without_end() -> N
         (503, b"", "overloaded"),
     ],
 )
-def test_pitfall_23_failures_hide_in_any_status_and_any_body(status: int, body: bytes, kind: str) -> None:
+def test_pitfall_23_errors_have_any_status_and_any_body(status: int, body: bytes, kind: str) -> None:
     (failed,) = events_of(decoder_for("openresponses", status, {}), [body])
     assert isinstance(failed, Failed)
     assert failed.error.kind == kind
     assert failed.error.message
 
 
-def test_pitfall_24_a_server_streams_though_not_asked() -> None:
+def test_pitfall_24_a_server_streams_without_a_request_for_it() -> None:
     assert RECORDINGS["transformers.text-nostream"].body.startswith(b"data:")
     assert isinstance(recorded("transformers.text-nostream")[-1], Finished)
 
@@ -439,9 +445,9 @@ def test_pitfall_24_a_server_streams_though_not_asked() -> None:
         "response.reasoning_summary",
     ],
 )
-def test_pitfall_25_reasoning_under_all_its_names(name: str) -> None:
+def test_pitfall_25_reasoning_has_several_event_names(name: str) -> None:
     place = {"item_id": "rs_1", "output_index": 0}
-    events = told(
+    events = decode(
         {"type": f"{name}.delta", **place, "content_index": 0, "delta": "Let me "},
         {"type": f"{name}.delta", **place, "content_index": 1, "delta": "think."},
         {"type": f"{name}.done", **place, "text": "Let me think."},
@@ -450,14 +456,14 @@ def test_pitfall_25_reasoning_under_all_its_names(name: str) -> None:
     assert events == [ReasoningDelta("Let me think.", "rs_1"), Finished("stop")]
 
 
-def test_pitfall_26_reasoning_goes_back_whole_or_not_at_all() -> None:
+def test_pitfall_26_reasoning_is_sent_back_completely_or_not_at_all() -> None:
     item = {
         "type": "reasoning",
         "id": "rs_1",
         "summary": [{"type": "summary_text", "text": "Hm."}],
         "encrypted_content": "ENC",
     }
-    events = told(done(item, 0), COMPLETED)
+    events = decode(done(item, 0), COMPLETED)
     assert events[:2] == [
         ReasoningDelta("Hm.", "rs_1"),
         ReasoningEnded("rs_1", {"id": "rs_1", "encrypted_content": "ENC"}),
@@ -488,7 +494,7 @@ def test_pitfall_27_reasoning_stays_before_the_call_it_belongs_to() -> None:
     ]
 
 
-async def test_pitfall_28_our_gateway_says_errors_so_that_every_client_sees_them() -> None:
+async def test_pitfall_28_the_embedded_gateway_sends_errors_that_every_client_sees() -> None:
     import aiohttp
 
     async with Gateway() as gateway, aiohttp.ClientSession() as session:
@@ -498,7 +504,7 @@ async def test_pitfall_28_our_gateway_says_errors_so_that_every_client_sees_them
     assert isinstance(error["code"], str)
 
 
-async def test_pitfall_29_our_gateway_says_completed_last_with_its_usage() -> None:
+async def test_pitfall_29_the_embedded_gateway_sends_completed_last_with_usage() -> None:
     import aiohttp
 
     async with Gateway() as gateway, aiohttp.ClientSession() as session:
@@ -521,28 +527,28 @@ async def test_pitfall_29_our_gateway_says_completed_last_with_its_usage() -> No
     ],
     ids=["cut", "done without an end", "failed", "incomplete"],
 )
-def test_pitfall_30_a_call_of_a_broken_answer_is_never_offered(end: list[Json | str]) -> None:
+def test_pitfall_30_a_call_of_an_interrupted_response_is_never_offered(end: list[Json | str]) -> None:
     other = {**OPENED, "id": "fc_2", "call_id": "call_2", "name": "delete"}
-    events = told(
+    events = decode(
         done(CALL, 1), added(other, 2), arguments('{"path":"/"}', item_id="fc_2", output_index=2), *end
     )
     assert [(call.name, call.offered) for call in calls(events)] == [("weather", True), ("delete", False)]
 
 
-def test_a_custom_call_whose_item_is_never_closed_is_text_all_the_same() -> None:
+def test_a_custom_call_whose_item_is_never_closed_has_text_input() -> None:
     opened = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "patch", "input": ""}
     place = {"output_index": 1, "item_id": "ctc_1"}
     whole = {"type": "response.custom_tool_call_input.done", **place, "input": "*** Begin"}
     pieces = {"type": "response.custom_tool_call_input.delta", **place, "delta": "*** Begin"}
     for said_ in (whole, pieces):
-        assert told(added(opened), said_, COMPLETED) == [
+        assert decode(added(opened), said_, COMPLETED) == [
             ToolCall("c1", "patch", "*** Begin"),
             Finished("tool-calls"),
         ]
 
 
-def test_a_call_whose_arguments_make_no_sense_is_told_and_not_offered() -> None:
-    events = told(done({**CALL, "arguments": '{"city": "Os'}), COMPLETED)
+def test_a_call_with_invalid_arguments_is_emitted_and_not_offered() -> None:
+    events = decode(done({**CALL, "arguments": '{"city": "Os'}), COMPLETED)
     assert events[0] == ToolCall("call_1", "weather", '{"city": "Os', offered=False)
     assert isinstance(events[1], Finished)
     assert isinstance(events[2], Failed)
@@ -552,4 +558,4 @@ def test_a_call_whose_arguments_make_no_sense_is_told_and_not_offered() -> None:
 
 @pytest.mark.parametrize("empty", ["", "  ", "null", "{}", None])
 def test_a_call_without_arguments_gets_an_empty_object(empty: str | None) -> None:
-    assert calls(told(done({**CALL, "arguments": empty}), COMPLETED)) == [ToolCall("call_1", "weather", {})]
+    assert calls(decode(done({**CALL, "arguments": empty}), COMPLETED)) == [ToolCall("call_1", "weather", {})]

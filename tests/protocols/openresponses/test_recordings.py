@@ -1,4 +1,4 @@
-"""What real servers sent comes out right, however it is cut, and nothing that could come raises."""
+"""Recordings of real servers decode correctly, however they are split, and no input raises."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANSWERS = [
     and "toolong" not in name
 ]
 
-# What went wrong where, by the servers' own words.
+# The failures in the recordings, with the messages of the servers.
 FAILURES: dict[str, tuple[str, str]] = {
     "litellm.badjson": ("invalid_request", "Invalid JSON payload"),
     "litellm.badkey": ("invalid_request", "No connected db."),
@@ -55,7 +55,7 @@ def read(recording: Recording, *cuts: int, headers: bool = True) -> list[Any]:
 
 
 def final(recording: Recording) -> dict[str, Any]:
-    """The response as the server itself sums it up at the end."""
+    """Return the final response of the recording."""
     if recording.body.startswith(b"{"):
         whole: dict[str, Any] = json.loads(recording.body)
         return whole
@@ -71,7 +71,7 @@ def test_every_recording_has_its_expectation() -> None:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_is_what_the_server_sums_up_at_its_end(name: str) -> None:
+def test_the_events_match_the_final_response(name: str) -> None:
     response, events = final(RECORDINGS[name]), read(RECORDINGS[name])
     messages = [item for item in response["output"] if item["type"] == "message"]
     calls = [item for item in response["output"] if item["type"] == "function_call"]
@@ -92,7 +92,7 @@ def test_an_answer_is_what_the_server_sums_up_at_its_end(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_usage_is_what_the_server_reports_and_no_more(name: str) -> None:
+def test_usage_is_what_the_server_reports(name: str) -> None:
     reported = final(RECORDINGS[name])["usage"]
     assert read(RECORDINGS[name])[-1].usage == Usage(
         reported["input_tokens"],
@@ -104,40 +104,40 @@ def test_usage_is_what_the_server_reports_and_no_more(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_has_its_kind_and_the_servers_words(name: str) -> None:
-    *said, failed = read(RECORDINGS[name])
+def test_a_failure_has_a_kind_and_the_message_of_the_server(name: str) -> None:
+    *text_of, failed = read(RECORDINGS[name])
     kind, words = FAILURES[name]
     assert isinstance(failed, Failed)
     assert failed.error.kind == kind
     assert words in failed.error.message
-    assert said == ([TextDelta("Hello from the")] if "mid" in name else [])
+    assert text_of == ([TextDelta("Hello from the")] if "mid" in name else [])
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_is_one_without_its_headers_too(name: str) -> None:
+def test_a_failure_is_recognized_without_headers(name: str) -> None:
     assert isinstance(read(RECORDINGS[name], headers=False)[-1], Failed)
 
 
-def test_a_prompt_that_is_too_long_tells_the_numbers() -> None:
+def test_the_error_for_a_long_prompt_has_the_token_counts() -> None:
     error = read(RECORDINGS["llamacpp.toolong-stream"])[-1].error
     assert isinstance(error, ContextTooLong)
     assert (error.tokens, error.limit) == (9031, 2048)
 
 
-def test_a_refused_request_tells_its_id_and_the_wait() -> None:
+def test_an_error_response_has_its_request_id_and_retry_delay() -> None:
     error = read(RECORDINGS["litellm.err429-stream"])[-1].error
     assert (error.status, error.retry_after) == (429, 1.0)
     assert error.request_id == "be95f39f-6a40-46ef-8c8f-aeef1425b1ec"
 
 
-def test_answers_to_other_questions_are_told_as_such() -> None:
+def test_responses_of_other_endpoints_are_decoded() -> None:
     models = read(RECORDINGS["llamacpp.models"])
     assert models == [Data("models", ["smollm2-135m-instruct"]), Finished("stop")]
     assert read(RECORDINGS["llamacpp.input-tokens"]) == [Finished("stop", usage=Usage(input_tokens=32))]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recording_is_the_same_byte_by_byte(name: str) -> None:
+def test_decoding_a_recording_byte_by_byte_gives_the_same_result(name: str) -> None:
     recording = RECORDINGS[name]
     if len(recording.body) > 20_000:
         assert read(recording, *range(1, len(recording.body), 97)) == read(recording)
@@ -147,7 +147,7 @@ def test_a_recording_is_the_same_byte_by_byte(name: str) -> None:
 
 @settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.sampled_from(NAMES), st.data())
-def test_where_the_network_cuts_the_bytes_changes_nothing(name: str, data: st.DataObject) -> None:
+def test_the_result_does_not_depend_on_where_the_bytes_are_split(name: str, data: st.DataObject) -> None:
     recording = RECORDINGS[name]
     cuts = data.draw(st.sets(st.integers(0, len(recording.body)), max_size=12))
     assert read(recording, *cuts) == read(recording)
@@ -155,7 +155,7 @@ def test_where_the_network_cuts_the_bytes_changes_nothing(name: str, data: st.Da
 
 @settings(max_examples=1000, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=8), st.sampled_from([None, 200, 400, 500]))
-def test_any_bytes_at_all_give_a_result(chunks: list[bytes], status: int | None) -> None:
+def test_any_bytes_give_a_result(chunks: list[bytes], status: int | None) -> None:
     events = events_of(decoder_for("auto", status, {}), chunks)
     assert isinstance(events[-1], (Finished, Failed))
 

@@ -1,4 +1,4 @@
-"""What we send: everything said, nothing that was not, and always what the protocol allows."""
+"""Requests contain everything that was set, nothing else, and are always valid."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ WEATHER = Tool("weather", "The weather at a place", {"type": "object", "properti
 
 
 def items(*messages: Message) -> list[Json]:
-    found = translate_messages(messages)
-    check_shape({"input": found}, "CreateResponseBody")
-    return found
+    encoded = translate_messages(messages)
+    check_shape({"input": encoded}, "CreateResponseBody")
+    return encoded
 
 
 def body(**fields: Any) -> Json:
-    found = encode_request(ChatRequest(**{"model": "m", "messages": (HI,), **fields}))
-    check_shape(found, "CreateResponseBody")
-    return found
+    encoded = encode_request(ChatRequest(**{"model": "m", "messages": (HI,), **fields}))
+    check_shape(encoded, "CreateResponseBody")
+    return encoded
 
 
 def user(*parts: Part) -> Message:
@@ -62,7 +62,7 @@ def assistant(*parts: Part) -> Message:
     return Message(Role.ASSISTANT, parts)
 
 
-def said(role: str, content: Any) -> Json:
+def message_item(role: str, content: Any) -> Json:
     return {"type": "message", "role": role, "content": content}
 
 
@@ -71,52 +71,58 @@ def image(mime: str, data: bytes) -> Json:
     return {"type": "input_image", "image_url": url, "detail": "auto"}
 
 
-def test_what_was_not_set_is_not_sent() -> None:
-    assert body() == {"model": "m", "input": [said("user", "Hi")], "stream": True, "store": False}
+def test_options_that_were_not_set_are_not_sent() -> None:
+    assert body() == {"model": "m", "input": [message_item("user", "Hi")], "stream": True, "store": False}
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_text_alone_travels_as_a_string(role: Role) -> None:
+def test_text_is_sent_as_a_string(role: Role) -> None:
     name = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}[role]
-    assert items(Message(role, (TextPart("Hi"),))) == [said(name, "Hi")]
+    assert items(Message(role, (TextPart("Hi"),))) == [message_item(name, "Hi")]
 
 
-def test_parts_of_a_question_are_lines_and_parts_of_an_answer_are_one_text() -> None:
+def test_user_parts_are_joined_by_line_breaks_and_assistant_parts_directly() -> None:
     two = (TextPart("Hel"), TextPart(""), TextPart("lo"))
-    assert items(user(*two), assistant(*two)) == [said("user", "Hel\nlo"), said("assistant", "Hello")]
+    assert items(user(*two), assistant(*two)) == [
+        message_item("user", "Hel\nlo"),
+        message_item("assistant", "Hello"),
+    ]
 
 
-def test_system_messages_are_joined_in_front() -> None:
+def test_system_messages_are_joined_at_the_start() -> None:
     first, second = (
         Message(Role.SYSTEM, (TextPart(text), TextPart("x"))) for text in ("Be kind.", "Be brief.")
     )
-    assert items(first, HI, second) == [said("developer", "Be kind.\nx\n\nBe brief.\nx"), said("user", "Hi")]
+    assert items(first, HI, second) == [
+        message_item("developer", "Be kind.\nx\n\nBe brief.\nx"),
+        message_item("user", "Hi"),
+    ]
 
 
-def test_a_text_file_in_a_system_message_is_read_out() -> None:
+def test_a_text_file_in_a_system_message_is_sent_as_text() -> None:
     assert items(Message(Role.SYSTEM, (DataPart(b"Be kind.", "text/plain"),))) == [
-        said("developer", "Be kind.")
+        message_item("developer", "Be kind.")
     ]
 
 
 @pytest.mark.parametrize("part", [DataPart(PNG, "image/png"), ToolCallPart("c", "weather", {})])
-def test_what_a_system_message_cannot_hold_is_an_error_and_not_lost(part: Part) -> None:
+def test_content_that_a_system_message_cannot_contain_is_an_error(part: Part) -> None:
     with pytest.raises(RequestError, match=r"image/png|ToolCallPart"):
         translate_messages([Message(Role.SYSTEM, (part,))])
 
 
 @pytest.mark.parametrize("message", [user(), user(TextPart("")), Message(Role.SYSTEM, (TextPart(""),))])
-def test_a_message_with_nothing_in_it_is_no_item(message: Message) -> None:
+def test_an_empty_message_is_not_sent(message: Message) -> None:
     assert items(message) == []
 
 
-def test_images_are_typed_by_their_bytes_and_not_by_their_label() -> None:
+def test_the_type_of_an_image_is_detected_from_its_bytes() -> None:
     (item,) = items(user(TextPart("Look"), DataPart(PNG, "image/jpeg"), TextPart("well")))
     expected = [{"type": "input_text", "text": "Look"}, image("image/png", PNG)]
-    assert item == said("user", [*expected, {"type": "input_text", "text": "well"}])
+    assert item == message_item("user", [*expected, {"type": "input_text", "text": "well"}])
 
 
-def test_the_bytes_of_a_file_arrive_whole_under_its_name() -> None:
+def test_a_file_is_sent_completely_with_its_name() -> None:
     (item,) = items(user(DataPart(PDF, "application/octet-stream", "a.pdf"), DataPart(b"\0\1", "x/y+z")))
     pdf, other = item["content"]
     assert (pdf["type"], pdf["filename"]) == ("input_file", "a.pdf")
@@ -128,35 +134,37 @@ def test_the_bytes_of_a_file_arrive_whole_under_its_name() -> None:
 @pytest.mark.parametrize(
     "mime", ["text/x-python", "text/plain; charset=utf-8", "application/json;charset=utf-8", "image/svg+xml"]
 )
-def test_files_of_text_are_read_out(mime: str) -> None:
-    assert items(user(DataPart("a = “b”".encode(), mime))) == [said("user", "a = “b”")]
+def test_text_files_are_sent_as_text(mime: str) -> None:
+    assert items(user(DataPart("a = “b”".encode(), mime))) == [message_item("user", "a = “b”")]
 
 
-def test_a_text_that_opens_like_a_picture_is_read_out() -> None:
-    assert items(user(DataPart(b"BMW makes cars.", "text/plain"))) == [said("user", "BMW makes cars.")]
+def test_a_text_file_that_starts_like_an_image_is_sent_as_text() -> None:
+    assert items(user(DataPart(b"BMW makes cars.", "text/plain"))) == [
+        message_item("user", "BMW makes cars.")
+    ]
 
 
-def test_bytes_that_are_no_utf8_do_not_stop_a_text_file() -> None:
-    assert items(user(DataPart(b"a\xffb", "text/plain"))) == [said("user", "a\ufffdb")]
+def test_a_text_file_with_invalid_utf8_is_sent() -> None:
+    assert items(user(DataPart(b"a\xffb", "text/plain"))) == [message_item("user", "a\ufffdb")]
 
 
-def test_a_models_own_picture_is_named_and_its_own_text_kept() -> None:
+def test_an_image_of_the_assistant_is_replaced_by_a_text() -> None:
     answer = assistant(TextPart("Here: "), DataPart(PNG, "image/png"), DataPart(b"[1]", "application/json"))
-    assert items(answer) == [said("assistant", f"Here: [image/png: {len(PNG)} bytes][1]")]
+    assert items(answer) == [message_item("assistant", f"Here: [image/png: {len(PNG)} bytes][1]")]
 
 
-def test_calls_and_results_are_items_in_their_order() -> None:
+def test_calls_and_results_are_items_in_order() -> None:
     call = ToolCallPart("c1", "weather", {"city": "Zürich"})
-    found = items(
+    encoded = items(
         HI,
         assistant(TextPart("I look."), call, TextPart("Wait.")),
         user(ToolResultPart("c1", (TextPart("sun"),))),
     )
-    assert found == [
-        said("user", "Hi"),
-        said("assistant", "I look."),
+    assert encoded == [
+        message_item("user", "Hi"),
+        message_item("assistant", "I look."),
         {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city":"Zürich"}'},
-        said("assistant", "Wait."),
+        message_item("assistant", "Wait."),
         {"type": "function_call_output", "call_id": "c1", "output": "sun"},
     ]  # fmt: skip
 
@@ -179,13 +187,13 @@ def test_calls_and_results_are_items_in_their_order() -> None:
         ('{"even": "\\uD83D\\uDE00"}', {"even": "😀"}),
     ],
 )
-def test_arguments_are_always_an_object_in_json(given: Any, arguments: Json) -> None:
+def test_arguments_are_always_a_json_object(given: Any, arguments: Json) -> None:
     (item,) = items(assistant(ToolCallPart("c", "weather", given)))
     assert json.loads(item["arguments"]) == arguments
     item["arguments"].encode()
 
 
-def test_arguments_that_json_cannot_say_are_an_error_that_says_so() -> None:
+def test_arguments_that_are_not_json_serializable_are_an_error() -> None:
     with pytest.raises(RequestError, match=r"arguments of a tool call cannot be sent: object"):
         translate_messages([assistant(ToolCallPart("c", "weather", {"a": object()}))])
 
@@ -214,11 +222,11 @@ RESULTS: list[tuple[ToolResultPart, Any]] = [
 
 
 @pytest.mark.parametrize(("result", "output"), RESULTS)
-def test_a_result_is_sent_whole_and_an_error_says_that_it_is_one(result: ToolResultPart, output: Any) -> None:
+def test_a_result_is_sent_completely_and_an_error_is_marked(result: ToolResultPart, output: Any) -> None:
     assert items(user(result)) == [{"type": "function_call_output", "call_id": "c", "output": output}]
 
 
-def test_reasoning_goes_back_only_with_what_proves_it() -> None:
+def test_reasoning_is_sent_back_only_with_its_signature() -> None:
     proven = ThinkingPart("Hm", "x", {"encrypted_content": "abc", "id": "rs_1"})
     silent = ThinkingPart("", None, {"encrypted_content": "def"})
     bare = ThinkingPart("Hm", "rs_2", {"encrypted_content": None})
@@ -267,19 +275,19 @@ def test_a_tool_choice_is_sent_with_tools_and_not_without(choice: Any, sent: Any
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & set(without)
 
 
-def test_a_tool_that_must_be_called_and_is_not_offered_is_an_error_that_names_it() -> None:
-    with pytest.raises(RequestError, match="“news”"):
+def test_a_tool_choice_that_is_not_a_tool_is_an_error_that_names_it() -> None:
+    with pytest.raises(RequestError, match='"news"'):
         body(tools=(WEATHER,), tool_choice=NamedTool("news"))
 
 
-def test_reasoning_is_asked_for_together_with_what_proves_it_later() -> None:
+def test_reasoning_requests_include_encrypted_content() -> None:
     sent = body(reasoning_effort="low", reasoning_summary="auto")
     assert sent["reasoning"] == {"effort": "low", "summary": "auto"}
     assert sent["include"] == ["reasoning.encrypted_content"]
     assert body(reasoning_summary="auto")["reasoning"] == {"summary": "auto"}
 
 
-def test_an_output_format_is_sent_with_what_was_said_of_it() -> None:
+def test_an_output_format_is_sent_with_its_options() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     bare = body(output_format=OutputFormat("thing", schema))["text"]["format"]
     assert bare == {"type": "json_schema", "name": "thing", "schema": schema}
@@ -287,14 +295,14 @@ def test_an_output_format_is_sent_with_what_was_said_of_it() -> None:
     assert full == {**bare, "description": "A thing", "strict": False}
 
 
-def test_zero_is_something_that_was_set() -> None:
+def test_zero_is_a_value_that_was_set() -> None:
     sent = body(temperature=0.0, top_p=0.0, max_output_tokens=16, metadata={"a": "b"})
     assert (sent["temperature"], sent["top_p"], sent["max_output_tokens"]) == (0.0, 0.0, 16)
     assert sent["metadata"] == {"a": "b"}
     assert "metadata" not in body(metadata={})
 
 
-def test_fields_we_do_not_name_are_sent_as_given() -> None:
+def test_extra_fields_are_sent_unchanged() -> None:
     options = {"gateway": {"order": ["azure"]}}
     assert body(extra={"providerOptions": options, "service_tier": "flex"})["providerOptions"] == options
 
@@ -345,7 +353,7 @@ REQUESTS = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(REQUESTS)
-def test_any_request_is_one_the_protocol_allows(request: ChatRequest) -> None:
+def test_any_request_is_valid(request: ChatRequest) -> None:
     sent = encode_request(request)
     check_shape(json.loads(write_json(sent)), "CreateResponseBody")
 
@@ -366,7 +374,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_a_server_that_checks_everything_accepts_any_legal_conversation(
+async def test_a_strict_server_accepts_any_valid_conversation(
     session: aiohttp.ClientSession,
 ) -> None:
     conversations: list[list[Message]] = []
@@ -404,31 +412,31 @@ def quirky(**fields: Any) -> Json:
     return encode_request(request)
 
 
-def test_fields_a_server_does_not_take_are_not_sent() -> None:
+def test_fields_that_a_server_does_not_accept_are_not_sent() -> None:
     sent = quirky(without=frozenset({"temperature", "include", "store", "x"}))
     assert set(sent) == {"model", "input", "stream"}
     assert {"temperature", "include", "store", "x"} <= set(quirky())
 
 
 @pytest.mark.parametrize("role", ["developer", "system"])
-def test_the_system_prompt_has_the_role_the_server_knows(role: Any) -> None:
+def test_the_system_prompt_has_the_role_that_the_server_accepts(role: Any) -> None:
     assert quirky(system=role)["input"][0] == {"type": "message", "role": role, "content": "Be kind."}
 
 
-def test_the_system_prompt_may_be_instructions() -> None:
+def test_the_system_prompt_can_be_sent_as_instructions() -> None:
     sent = quirky(system="instructions")
     assert sent["instructions"] == "Be kind."
     assert sent["input"][0]["role"] == "user"
     assert "instructions" not in quirky()
 
 
-def test_text_may_travel_in_lists() -> None:
+def test_text_can_be_sent_in_lists() -> None:
     contents = [item["content"] for item in quirky(text_as="array")["input"] if item["type"] == "message"]
     kinds = [[part["type"] for part in content] for content in contents]
     assert kinds == [["input_text"], ["input_text"], ["output_text"]]
 
 
-def test_reasoning_is_sent_as_the_server_reads_it() -> None:
+def test_reasoning_is_sent_in_the_format_of_the_server() -> None:
     usual, bare = quirky()["input"][2], quirky(reasoning_ids=False, reasoning_as="content")["input"][2]
     text = "Hm."
     assert usual["id"] == "rs_1"
@@ -437,11 +445,11 @@ def test_reasoning_is_sent_as_the_server_reads_it() -> None:
     assert (bare["summary"], bare["content"]) == ([], [{"type": "reasoning_text", "text": text}])
 
 
-def test_what_a_model_signed_a_call_with_stays_on_it() -> None:
+def test_the_signatures_of_a_call_are_sent_back() -> None:
     assert quirky()["input"][3]["thought_signature"] == "s"
 
 
-def test_tools_are_nested_for_a_server_that_names_them_as_chat_completions_do() -> None:
+def test_tools_are_nested_for_a_server_that_uses_the_chat_completions_format() -> None:
     request = ChatRequest(
         model="m",
         messages=(Message(Role.USER, "Hi"),),

@@ -1,4 +1,4 @@
-"""Every event that exists has its line in the table, and fields are read for what they should be."""
+"""Every known event is in the table, and fields are read with their type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from tollbridge.protocols.openresponses.wire import EVENTS, Fields, meaning, read_usage
+from tollbridge.protocols.openresponses.wire import EVENTS, Fields, classify_event, read_usage
 from tollbridge.types.usage import Usage
 
 SHARED = Path(os.environ.get("TOLLBRIDGE_SHARED", Path(__file__).parents[4] / "shared"))
@@ -27,7 +27,7 @@ SPECIFIED = (
 ).split()
 
 
-def test_the_24_events_of_the_specification_have_their_lines() -> None:
+def test_the_24_events_of_the_specification_are_in_the_table() -> None:
     assert len(SPECIFIED) == 24
     assert set(SPECIFIED) <= set(EVENTS)
 
@@ -44,7 +44,7 @@ def test_the_24_events_are_those_of_the_schema() -> None:
     assert types == set(SPECIFIED)
 
 
-def test_every_event_of_openais_own_client_has_its_line() -> None:
+def test_every_event_of_the_openai_client_is_in_the_table() -> None:
     from openai.types.responses import ResponseStreamEvent
 
     union = get_args(ResponseStreamEvent)[0]
@@ -53,16 +53,16 @@ def test_every_event_of_openais_own_client_has_its_line() -> None:
     assert names - set(EVENTS) == set()
 
 
-def test_an_event_nobody_knows_means_nothing() -> None:
-    assert meaning(Fields({"type": "acme:sparkle"})) is None
-    assert meaning(Fields({})) is None
-    assert meaning(Fields(["not an object"])) is None
+def test_an_unknown_event_has_no_kind() -> None:
+    assert classify_event(Fields({"type": "acme:sparkle"})) is None
+    assert classify_event(Fields({})) is None
+    assert classify_event(Fields(["not an object"])) is None
 
 
-def test_an_error_is_one_without_its_type_too() -> None:
-    assert meaning(Fields({"error": {"message": "no"}})) == "error"
-    assert meaning(Fields({"code": "x", "message": "no"})) == "error"
-    assert meaning(Fields({"detail": "no"})) == "error"
+def test_an_error_without_a_type_is_an_error() -> None:
+    assert classify_event(Fields({"error": {"message": "no"}})) == "error"
+    assert classify_event(Fields({"code": "x", "message": "no"})) == "error"
+    assert classify_event(Fields({"detail": "no"})) == "error"
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_an_error_is_one_without_its_type_too() -> None:
         ([], None),
     ],
 )
-def test_a_number_is_read_from_what_servers_write(value: object, number: int | None) -> None:
+def test_a_number_is_read_from_the_formats_of_servers(value: object, number: int | None) -> None:
     assert Fields({"n": value}).number("n") == number
 
 
-def test_usage_is_read_under_the_names_of_chat_completions_too() -> None:
+def test_usage_is_read_with_the_field_names_of_chat_completions() -> None:
     usage = {
         "prompt_tokens": 5,
         "completion_tokens": 2,

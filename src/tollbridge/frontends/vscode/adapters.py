@@ -1,18 +1,22 @@
-"""AI SDK streams to editor parts."""
+"""Convert response streams to editor parts.
+
+`OpenResponsesStreamAdapter` converts OpenResponses streams, `AiSdkStreamAdapter` (also available under its
+first name, `VSCodeStreamAdapter`) converts AI SDK streams.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol, TypeAlias, get_args
 
 import msgspec
 
 from tollbridge.history.answer import AnswerParts
 from tollbridge.protocols.ai_sdk.state import StreamState
 from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecoder
-from tollbridge.protocols.detect import detect_by_framing
+from tollbridge.protocols.detect import ParsedStreamDecoder, detect_by_framing
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.types.errors import BridgeError, BrokenCall, most_severe
 from tollbridge.types.events import Event, Failed, Finished, FinishReason
@@ -20,34 +24,39 @@ from tollbridge.types.messages import Part
 from tollbridge.types.text import replace_surrogates
 from tollbridge.types.usage import Usage
 
-# SECTION What all stream adapters do: take a stream in whatever form it comes, report parts, keep the result.
 
-
-class Typed(Protocol):
-    """An event as typed clients (`openai`) yield it."""
+class TypedEvent(Protocol):
+    """An event of a typed client such as `openai`."""
 
     def model_dump(self) -> dict[str, Any]: ...
 
 
-# A stream of bytes as they come from a socket or of their text, of parsed chunks, typed or not, or of events
-# of ours.
-Streamed = (
+# A stream of bytes, of text, of parsed or typed chunks, or of our events.
+Stream: TypeAlias = (
     AsyncIterable[bytes]
     | AsyncIterable[str]
     | AsyncIterable[Mapping[str, Any]]
-    | AsyncIterable[Typed]
+    | AsyncIterable[TypedEvent]
     | AsyncIterable[Event]
 )
 
 
 class Progress(Protocol):
-    """Takes parts one by one, as an editor's progress object does."""
+    """Receives parts one at a time, like the progress object of an editor."""
 
     def report(self, part: Part, /) -> None: ...
 
 
 class StreamUsage(msgspec.Struct, frozen=True):
-    """What a stream came to. `usage` is what is billed, `context` what now fills the model's window."""
+    """The result of a stream.
+
+    Attributes:
+        usage: The tokens that are billed.
+        context: The tokens that fill the context window of the model now.
+        finish_reason: Why the model stopped.
+        response_id: The id of the response.
+        model: The model that answered.
+    """
 
     usage: Usage | None = None
     context: Usage | None = None
@@ -64,55 +73,65 @@ class StreamUsage(msgspec.Struct, frozen=True):
         return self.usage.output_tokens if self.usage else None
 
 
-class TurnDecoder(Protocol):
-    """A decoder that also takes chunks somebody else has parsed."""
-
-    @property
-    def over(self) -> bool: ...
-
-    def feed(self, chunk: bytes) -> list[Event]: ...
-
-    def take(self, event: object) -> list[Event]: ...
-
-    def close(self) -> list[Event]: ...
-
-
 class StreamAdapter:
-    """One adapter reads one stream after the other; each begins anew."""
+    """Base class of the stream adapters. An adapter converts any number of streams, one after the other.
 
-    def __init__(self, decoder: Callable[[], TurnDecoder], *, reasoning: bool) -> None:
-        self._decoder = decoder
+    Args:
+        new_decoder: Returns a decoder for one stream.
+        reasoning: Whether to report reasoning as thinking parts.
+    """
+
+    def __init__(self, new_decoder: Callable[[], ParsedStreamDecoder], *, reasoning: bool) -> None:
+        self._create_decoder = new_decoder
         self._reasoning = reasoning
         self._result = StreamUsage()
 
     async def process_stream(
-        self, stream: Streamed, progress: Progress | Callable[[Part], object]
+        self, stream: Stream, progress: Progress | Callable[[Part], object]
     ) -> StreamUsage:
-        """Report every part as it comes. A failure is raised when all parts before it are reported."""
+        """Report the parts of a stream as they arrive.
+
+        Args:
+            stream: Bytes, text, parsed or typed chunks, or events.
+            progress: A callable that receives each part, or an object with a `report` method.
+
+        Returns:
+            The result of the stream.
+
+        Raises:
+            BridgeError: The stream failed. All parts before the failure have been reported.
+        """
         report = progress if callable(progress) else progress.report
         async with aclosing(self.adapt_stream(stream)) as parts:
             async for part in parts:
                 report(part)
         return self._result
 
-    async def adapt_stream(self, stream: Streamed) -> AsyncGenerator[Part]:
-        """The parts of a stream. A failure is raised after the parts that came before it."""
+    async def adapt_stream(self, stream: Stream) -> AsyncGenerator[Part]:
+        """Yield the parts of a stream.
+
+        Args:
+            stream: Bytes, text, parsed or typed chunks, or events.
+
+        Raises:
+            BridgeError: The stream failed. All parts before the failure have been yielded.
+        """
         self._result = StreamUsage()
-        decoder = self._decoder()
+        decoder = self._create_decoder()
         answer = AnswerParts(reasoning=self._reasoning)
         failures: list[BridgeError] = []
-        ours = False  # whether the stream is of events already
+        is_decoded = False  # whether the stream consists of events
         try:
             async for chunk in stream:
-                ours = isinstance(chunk, _EVENTS)
-                for part in answer.take(self._seen(_read(decoder, chunk), failures)):
+                is_decoded = isinstance(chunk, _EVENTS)
+                for part in answer.take(self._collect(_decode(decoder, chunk), failures)):
                     yield part
-                if decoder.over:  # the gateway may hold the connection; nothing more will come
+                if decoder.over:  # the connection can stay open, but no more events follow
                     break
-        except BrokenCall as error:  # a client's own stream tells it so
+        except BrokenCall as error:  # raised by the stream of one of our clients
             failures.append(error)
-        if not ours:
-            for part in answer.take(self._seen(decoder.close(), failures)):
+        if not is_decoded:
+            for part in answer.take(self._collect(decoder.close(), failures)):
                 yield part
         parts, failure = answer.close(most_severe(failures))
         for part in parts:
@@ -121,10 +140,11 @@ class StreamAdapter:
             raise failure
 
     def get_usage(self) -> StreamUsage:
-        """The result of the last stream, as far as it has come."""
+        """Return the result of the last stream, as far as it was read."""
         return self._result
 
-    def _seen(self, events: list[Event], failures: list[BridgeError]) -> list[Event]:
+    def _collect(self, events: list[Event], failures: list[BridgeError]) -> list[Event]:
+        """Store the result and the failures among the events, and return the events."""
         for event in events:
             if isinstance(event, Failed):
                 failures.append(event.error)
@@ -142,36 +162,36 @@ class StreamAdapter:
 _EVENTS = get_args(Event)
 
 
-def _read(decoder: TurnDecoder, chunk: bytes | str | Mapping[str, Any] | Typed | Event) -> list[Event]:
+def _decode(
+    decoder: ParsedStreamDecoder, chunk: bytes | str | Mapping[str, Any] | TypedEvent | Event
+) -> list[Event]:
     if isinstance(chunk, str):
         chunk = replace_surrogates(chunk).encode()
     if isinstance(chunk, (bytes, bytearray, memoryview)):
         return decoder.feed(bytes(chunk))
     if isinstance(chunk, _EVENTS):
         return [chunk]
-    dump = getattr(chunk, "model_dump", None)  # an event as a typed client yields it
-    return decoder.take(dump() if callable(dump) else chunk)
-
-
-# SECTION OpenResponses streams to editor parts.
+    dump = getattr(chunk, "model_dump", None)  # see TypedEvent
+    return decoder.feed_parsed(dump() if callable(dump) else chunk)
 
 
 class OpenResponsesStreamAdapter(StreamAdapter):
-    """Turns the events of an OpenResponses stream into parts: text, thinking, tool calls, data.
+    """Converts an OpenResponses stream to parts: text, thinking, tool calls, data.
 
-    The stream may be the bytes of the body as any HTTP library gives them, the events as parsed JSON, or what
+    The stream can consist of the bytes of a response body, of events as parsed JSON, or of the events that
     `OpenResponsesClient.stream` yields.
+
+    Args:
+        enable_reasoning: Whether to report reasoning as thinking parts.
     """
 
     def __init__(self, enable_reasoning: bool = True) -> None:
         super().__init__(StreamDecoder, reasoning=enable_reasoning)
 
 
-# SECTION AI SDK streams to editor parts.
-
 Chunk = Mapping[str, Any]
 
-# A model's own parts need no line here: a turn sees by itself that a model speaks.
+# All other protocols use UiDecoder, which also detects the chunks of a language model.
 _DECODERS: dict[str, type[DataDecoder | FullDecoder | UiDecoder]] = {
     "ai-sdk-data": DataDecoder,
     "ai-sdk-full": FullDecoder,
@@ -179,11 +199,16 @@ _DECODERS: dict[str, type[DataDecoder | FullDecoder | UiDecoder]] = {
 
 
 class VSCodeStreamAdapter(StreamAdapter):
-    """Turns the chunks of an AI SDK stream, of any version from 4 to 7, into parts.
+    """Converts an AI SDK stream of any version from 4 to 7 to parts.
 
-    The stream may be the chunks as parsed JSON (`fullStream`, UI message chunks, a model's own parts), the
-    bytes of a body in any of the SDK's protocols, or events. Chunks of an unknown type emit nothing:
-    `on_unknown_chunk` gets them, and `logger` a line at debug level.
+    The stream can consist of chunks as parsed JSON (`fullStream`, UI message chunks, the chunks of a language
+    model), of the bytes of a body in any of the SDK's protocols, or of events. Chunks of an unknown type
+    produce no parts.
+
+    Args:
+        enable_reasoning: Whether to report reasoning as thinking parts.
+        on_unknown_chunk: Called with each chunk of an unknown type.
+        logger: Logs the types of unknown chunks at debug level.
     """
 
     def __init__(
@@ -196,21 +221,24 @@ class VSCodeStreamAdapter(StreamAdapter):
         self._on_unknown_chunk = on_unknown_chunk
         self._logger = logger or logging.getLogger(__name__)
 
-    def _new_decoder(self) -> _AnyDecoder:
-        return _AnyDecoder(StreamState(on_unknown=self._unknown))
+    def _new_decoder(self) -> _AiSdkDecoder:
+        return _AiSdkDecoder(StreamState(on_unknown=self._report_unknown))
 
-    def _unknown(self, chunk: Chunk) -> None:
-        # Its type alone: the rest of it may be anybody's words.
+    def _report_unknown(self, chunk: Chunk) -> None:
+        # Only the type is logged: the other fields can contain text of the conversation.
         self._logger.debug("ignored a chunk of the unknown type %r", chunk.get("type"))
         if self._on_unknown_chunk is not None:
             self._on_unknown_chunk(chunk)
 
 
-class _AnyDecoder:
-    """Chunks are taken as they are; bytes show by their first line which protocol they are in."""
+AiSdkStreamAdapter = VSCodeStreamAdapter
 
-    def __init__(self, turn: StreamState) -> None:
-        self._turn = turn
+
+class _AiSdkDecoder:
+    """Decodes parsed chunks, or bytes, whose protocol is detected by their first line."""
+
+    def __init__(self, state: StreamState) -> None:
+        self._state = state
         self._start = b""
         self._decoder: DataDecoder | FullDecoder | UiDecoder | None = None
 
@@ -218,25 +246,29 @@ class _AnyDecoder:
     def over(self) -> bool:
         return self._decoder is not None and self._decoder.over
 
-    def take(self, chunk: object) -> list[Event]:
-        start, self._start = self._start, b""  # nothing that made sense, or it would be chosen by now
-        decoder = self._chosen("ai-sdk-full")
-        return (decoder.feed(start + b"\n") if start else []) + decoder.take(chunk)
+    @property
+    def unknown(self) -> Mapping[str, int]:
+        return self._state.unknown
+
+    def feed_parsed(self, event: object) -> list[Event]:
+        start, self._start = self._start, b""  # bytes whose protocol was not detected
+        decoder = self._choose("ai-sdk-full")
+        return (decoder.feed(start + b"\n") if start else []) + decoder.feed_parsed(event)
 
     def feed(self, chunk: bytes) -> list[Event]:
         if self._decoder is not None:
             return self._decoder.feed(chunk)
         self._start += chunk
         protocol = detect_by_framing(self._start, complete=False)
-        return [] if protocol is None else self._chosen(protocol).feed(self._start)
+        return [] if protocol is None else self._choose(protocol).feed(self._start)
 
     def close(self) -> list[Event]:
         if self._decoder is None:
             protocol = detect_by_framing(self._start, complete=True) or "ai-sdk-full"
-            return self._chosen(protocol).feed(self._start) + self._chosen(protocol).close()
+            return self._choose(protocol).feed(self._start) + self._choose(protocol).close()
         return self._decoder.close()
 
-    def _chosen(self, protocol: str) -> DataDecoder | FullDecoder | UiDecoder:
+    def _choose(self, protocol: str) -> DataDecoder | FullDecoder | UiDecoder:
         if self._decoder is None:
-            self._decoder = _DECODERS.get(protocol, UiDecoder)(self._turn)
+            self._decoder = _DECODERS.get(protocol, UiDecoder)(self._state)
         return self._decoder

@@ -1,4 +1,4 @@
-"""From what a model said to what VS Code shows."""
+"""Encode parts, usage, models and errors for VS Code."""
 
 from __future__ import annotations
 
@@ -18,38 +18,46 @@ from tollbridge.types.usage import Usage
 
 MILLION = 1_000_000
 
-# What a person can do, by the kind of failure; the gateway's own words come first.
+# What the user can do, by the kind of the error. It is appended to the message of the gateway.
 ADVICE: dict[Kind, str] = {
     "authentication": "Check the account's API key with “Tollbridge: Set Up”.",
-    "permission": "The key may not use this model.",
-    "not_found": "“Tollbridge: Refresh Models” fetches the list again.",
-    "rate_limited": "Wait a little and try again.",
-    "context_too_long": "Start a new chat, or attach less.",
+    "permission": "The API key does not have access to this model.",
+    "not_found": "Run “Tollbridge: Refresh Models” to update the model list.",
+    "rate_limited": "Try again later.",
+    "context_too_long": "Start a new chat or remove attachments.",
     "overloaded": "Try again in a moment.",
     "network": "Check the account's base URL and the network.",
-    "timeout": "Try again, or raise tollbridge.timeouts.",
-    "disconnected": "What was said is kept; try again.",
+    "timeout": "Try again, or increase tollbridge.timeouts.",
+    "disconnected": "The partial answer was kept. Try again.",
 }
 
 EFFORT_LABELS = {"xhigh": "Extra High"}
-EFFORT_WORDS = {
-    "none": "No thinking",
-    "minimal": "As little thinking as possible",
-    "low": "Quick answers",
-    "medium": "A balance of speed and depth",
-    "high": "Deep thinking",
-    "xhigh": "Deeper thinking",
-    "max": "As much thinking as the model can do",
+EFFORT_DESCRIPTIONS = {
+    "none": "No reasoning",
+    "minimal": "Minimal reasoning",
+    "low": "Little reasoning, faster answers",
+    "medium": "Balance between speed and reasoning",
+    "high": "Extensive reasoning",
+    "xhigh": "Very extensive reasoning",
+    "max": "Maximum reasoning",
 }
 
 
 def encode_parts(parts: Iterable[Part], model: str = "") -> list[wire.Part]:
-    """`model` is whose answer it is: the host keeps it beside what must come back."""
-    return [_part(part, model) for part in parts]
+    """Return the parts for VS Code.
+
+    Args:
+        parts: The parts of an answer.
+        model: The model that answered. VS Code stores it with the reasoning that must be sent back.
+
+    Raises:
+        StreamError: VS Code cannot represent a part.
+    """
+    return [_encode_part(part, model) for part in parts]
 
 
 def encode_usage(usage: Usage | None) -> wire.Data | None:
-    """The part that moves the host's context meter: only from numbers the gateway gave."""
+    """Return the part that updates VS Code's context meter, or `None` if the gateway did not report usage."""
     if usage is None or not usage.known or usage.input_tokens is None or usage.output_tokens is None:
         return None
     cached, reasoning = usage.cached_tokens, usage.reasoning_tokens
@@ -66,13 +74,16 @@ def encode_usage(usage: Usage | None) -> wire.Data | None:
 
 
 def encode_model_id(model_id: str) -> str:
-    """A name the host can put between slashes of its own, no two models the same."""
+    """Return a unique id without slashes, because VS Code uses slashes to separate its own prefix."""
     return model_id.replace("%", "%25").replace("/", "%2F")
 
 
 def encode_model(model: Model) -> wire.ModelInfo:
-    """`family` is the whole name without its maker: the host picks its prompts by how it begins."""
-    identity, limits, can = model.identity, model.limits, model.capabilities
+    """Return the model information for VS Code.
+
+    `family` is the full name without the creator, because VS Code chooses its prompts by the start of it.
+    """
+    identity, limits, capabilities = model.identity, model.limits, model.capabilities
     prices = model.prices or Prices()
     return wire.ModelInfo(
         id=encode_model_id(model.id),
@@ -83,21 +94,21 @@ def encode_model(model: Model) -> wire.ModelInfo:
         max_input_tokens=limits.input,
         max_output_tokens=limits.output,
         context_window=limits.window,
-        capabilities=wire.ModelCapabilities(tool_calling=can.tools, image_input=can.images),
+        capabilities=wire.ModelCapabilities(tool_calling=capabilities.tools, image_input=capabilities.images),
         tooltip=model.description or model.id,
         detail=identity.creator or model.owner,
-        input_cost=_per_million(prices.input),
-        output_cost=_per_million(prices.output),
-        cache_cost=_per_million(prices.cache_read),
-        cache_write_cost=_per_million(prices.cache_write),
+        input_cost=_to_price_per_million(prices.input),
+        output_cost=_to_price_per_million(prices.output),
+        cache_cost=_to_price_per_million(prices.cache_read),
+        cache_write_cost=_to_price_per_million(prices.cache_write),
         price_category=prices.category,
-        configuration_schema=_effort_picker(model.efforts),
+        configuration_schema=_encode_efforts(model.efforts),
     )
 
 
 def encode_error(error: BridgeError) -> tuple[str, dict[str, Any]]:
-    """A sentence for a person, and the facts for a program."""
-    facts = {
+    """Return the message for the user, and the `data` of the JSON-RPC error."""
+    data = {
         "kind": error.kind,
         "status": error.status,
         "code": error.code,
@@ -105,47 +116,46 @@ def encode_error(error: BridgeError) -> tuple[str, dict[str, Any]]:
         "requestId": error.request_id,
     }
     if isinstance(error, ContextTooLong):
-        facts |= {"tokens": error.tokens, "limit": error.limit}
-    said = error.message.strip() or "The gateway gave no reason."
-    said = said if said[-1] in ".!?”" else f"{said}."
+        data |= {"tokens": error.tokens, "limit": error.limit}
+    message = error.message.strip() or "The gateway gave no reason."
+    message = message if message[-1] in ".!?”" else f"{message}."
     advice = ADVICE.get(error.kind, "")
     if error.kind == "rate_limited" and error.retry_after:
         advice = f"Try again in {error.retry_after:.0f} s."
-    known = {name: value for name, value in facts.items() if value is not None}
-    return f"{said} {advice}".strip(), known
+    return f"{message} {advice}".strip(), {name: value for name, value in data.items() if value is not None}
 
 
-def _part(part: Part, model: str) -> wire.Part:
+def _encode_part(part: Part, model: str) -> wire.Part:
     match part:
         case TextPart(text):
             return wire.Text(text)
         case ThinkingPart(text, id, metadata):
             return wire.Thinking(text, id, dict(metadata) if metadata else None)
-        case ToolCallPart(call_id, name, given):
-            return wire.ToolCall(call_id, name, _arguments(name, given))
+        case ToolCallPart(call_id, name, arguments):
+            return wire.ToolCall(call_id, name, _encode_arguments(name, arguments))
         case DataPart(data, mime) if mime == PACK_MIME:
             return wire.Data(wire.MARKER_MIME, encode_marker(model, data))
         case DataPart(data, mime):
             return wire.Data(mime, data)
         case ToolResultPart(call_id):
-            # The host drops it: the tools it runs are its own.
-            raise StreamError(f"The gateway answered with the result of a tool call ({call_id}).")
+            # VS Code would drop it, because it executes all tools itself.
+            raise StreamError(f"The gateway sent a tool result ({call_id}), which VS Code cannot show.")
 
 
-def _arguments(name: str, given: Any) -> dict[str, Any]:
-    """The host hands its tools an object, so a call without arguments has an empty one."""
-    if isinstance(given, dict):
-        return given
-    if given is None or (isinstance(given, str) and not given.strip()):
+def _encode_arguments(name: str, arguments: Any) -> dict[str, Any]:
+    """Return the arguments as an object, because VS Code passes an object to its tools."""
+    if isinstance(arguments, dict):
+        return arguments
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
         return {}
     raise StreamError(f"The model called the tool {name} with arguments that are not a JSON object.")
 
 
-def _per_million(price: Decimal | None) -> float | None:
+def _to_price_per_million(price: Decimal | None) -> float | None:
     return None if price is None else float(price * MILLION)
 
 
-def _effort_picker(efforts: tuple[str, ...]) -> wire.Configuration | None:
+def _encode_efforts(efforts: tuple[str, ...]) -> wire.Configuration | None:
     if not efforts:
         return None
     return wire.Configuration(
@@ -156,7 +166,7 @@ def _effort_picker(efforts: tuple[str, ...]) -> wire.Configuration | None:
                 group="navigation",
                 enum=efforts,
                 enum_item_labels=tuple(EFFORT_LABELS.get(effort, effort.capitalize()) for effort in efforts),
-                enum_descriptions=tuple(EFFORT_WORDS.get(effort, effort) for effort in efforts),
+                enum_descriptions=tuple(EFFORT_DESCRIPTIONS.get(effort, effort) for effort in efforts),
             )
         )
     )

@@ -1,4 +1,8 @@
-"""The parameters of a call as an editor sends them; parts of kinds nobody told us of do not spoil them."""
+"""VS Code wire format: messages, parts and models as the extension and the sidecar exchange them.
+
+`read_parameters` decodes the parameters of a JSON-RPC request and accepts parts of unknown types.
+`encode_marker` and `decode_marker` convert reasoning to the data part that VS Code stores and sends back.
+"""
 
 from __future__ import annotations
 
@@ -11,40 +15,19 @@ import msgspec
 
 from tollbridge.types.reasoning import read_reasoning_pack
 
-# SECTION The host's `stateful_marker`: a model's name, a backslash, and a payload of ours in base64url.
-
-
-def encode_marker(model: str, data: bytes) -> bytes:
-    """`model` is for the host alone; whose reasoning it is, the payload says itself."""
-    return f"{model.replace(chr(92), '_')}\\".encode() + urlsafe_b64encode(data).rstrip(b"=")
-
-
-def decode_marker(marker: bytes) -> bytes | None:
-    """The payload, or `None` for a marker that is not ours: other providers leave theirs in the same chat."""
-    payload = marker.partition(b"\\")[2]
-    try:
-        data = urlsafe_b64decode(payload + b"=" * (-len(payload) % 4))
-    except (binascii.Error, ValueError):
-        return None
-    return data if read_reasoning_pack(data) is not None else None
-
-
-# SECTION VS Code's messages, parts and models as they travel between its extension and the sidecar.
-
-# Roles of LanguageModelChatMessageRole. System is not in the public API, and arrives all the same.
+# Values of LanguageModelChatMessageRole. SYSTEM is not in the public API, but VS Code sends it.
 USER, ASSISTANT, SYSTEM = 1, 2, 3
-# LanguageModelChatToolMode.
+# Values of LanguageModelChatToolMode.
 AUTO, REQUIRED = 1, 2
 
-# The mime type under which the host looks for what an answer cost.
+# The mime type of the data part with the usage of an answer.
 USAGE_MIME = "usage"
-# And the one under which it keeps, and gives back, what a provider wants to remember of an answer. The host
-# writes `model\\payload` and reads two pieces between backslashes, so the payload must have none.
+# The mime type of the data part that VS Code stores for a provider and sends back with the conversation.
 MARKER_MIME = "stateful_marker"
 
 
 class WireStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What travels is spelled as in JavaScript; what is not known is left out."""
+    """Base of the structs: field names are in camel case, default values are omitted."""
 
 
 class _Part(WireStruct, frozen=True, tag_field="type"):
@@ -68,20 +51,20 @@ class ToolCall(_Part, frozen=True, tag="toolCall"):
 
 
 class Data(_Part, frozen=True, tag="data"):
-    """`data` is base64 in JSON."""
+    """Bytes, encoded as base64 in JSON."""
 
     mime_type: str
     data: bytes
 
 
 class PromptTsx(_Part, frozen=True, tag="promptTsx"):
-    """A piece of a prompt that its author has not made text of."""
+    """A rendered prompt-tsx tree that was not converted to text."""
 
     value: Any = None
 
 
 class Unknown(_Part, frozen=True, tag="unknown"):
-    """A part of a class the extension does not know, by its class's name."""
+    """A part of a class that the extension does not know. `name` is the name of the class."""
 
     name: str = ""
 
@@ -108,7 +91,7 @@ class Tool(WireStruct, frozen=True):
 
 
 class Chat(WireStruct, frozen=True):
-    """What `provideLanguageModelChatResponse` was given."""
+    """The arguments of `provideLanguageModelChatResponse`."""
 
     model: str
     messages: list[Message]
@@ -119,14 +102,14 @@ class Chat(WireStruct, frozen=True):
 
 
 class ModelCapabilities(WireStruct, frozen=True):
-    """Both always sent: the host drops all models of a vendor whose capabilities it cannot read."""
+    """Capabilities of a model. Both are required: without them VS Code drops all models of the vendor."""
 
     tool_calling: bool
     image_input: bool
 
 
 class Effort(WireStruct, frozen=True):
-    """One property of a model's configuration; `navigation` puts it beside the model's name in the chat."""
+    """The schema of the reasoning effort. The group `navigation` shows it next to the model name."""
 
     type: str
     title: str
@@ -145,9 +128,9 @@ class Configuration(WireStruct, frozen=True):
 
 
 class ModelInfo(WireStruct, frozen=True, kw_only=True):
-    """A LanguageModelChatInformation, and `model`, the name the gateway answers to.
+    """A LanguageModelChatInformation, and `model`, the id of the model at the gateway.
 
-    The costs are US dollars for a million tokens.
+    The costs are in US dollars per million tokens.
     """
 
     id: str
@@ -175,7 +158,7 @@ class TokenDetails(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class UsageJson(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The body of the `usage` part; the host ignores it unless the first three are numbers."""
+    """The content of the `usage` data part. VS Code ignores it unless the first three fields are numbers."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -184,57 +167,90 @@ class UsageJson(msgspec.Struct, frozen=True, omit_defaults=True):
     completion_tokens_details: TokenDetails | None = None
 
 
-# SECTION The parameters of a call as an editor sends them; parts of kinds nobody told us of do not spoil them.
+# --- Reasoning markers ---
+#
+# A marker is the name of a model, a backslash, and data in base64url. VS Code splits it at backslashes and
+# reads two pieces, so neither the name nor the data can contain one.
+
+
+def encode_marker(model: str, data: bytes) -> bytes:
+    """Return a marker.
+
+    Args:
+        model: The name of the model, which only VS Code uses: the data contains the origin of the reasoning.
+        data: The reasoning.
+    """
+    return f"{model.replace(chr(92), '_')}\\".encode() + urlsafe_b64encode(data).rstrip(b"=")
+
+
+def decode_marker(marker: bytes) -> bytes | None:
+    """Return the data of a marker, or `None` for a marker of another provider in the same chat."""
+    payload = marker.partition(b"\\")[2]
+    try:
+        data = urlsafe_b64decode(payload + b"=" * (-len(payload) % 4))
+    except (binascii.Error, ValueError):
+        return None
+    return data if read_reasoning_pack(data) is not None else None
+
+
+# --- Request parameters ---
 
 Params = TypeVar("Params")
 
+# The part types in a tool result and in a message.
 _RESULT_PARTS = frozenset({"text", "data", "promptTsx", "unknown"})
 _PARTS = _RESULT_PARTS | {"thinking", "toolCall", "toolResult"}
 
 
 class NotUtf8(Exception):
-    """The bytes are not UTF-8."""
+    """Raised when the parameters are not valid UTF-8."""
 
 
 def read_parameters(raw: msgspec.Raw, shape: type[Params]) -> Params:
-    """Raises `msgspec.ValidationError` for what does not fit, and `NotText`."""
+    """Decode the parameters of a request. Parts of unknown types become `Unknown`.
+
+    Raises:
+        msgspec.ValidationError: The parameters do not have this shape.
+        NotUtf8: The parameters are not valid UTF-8.
+    """
     try:
-        return _read(raw, shape)
+        return _decode(raw, shape)
     except UnicodeDecodeError as error:
         raise NotUtf8 from error
 
 
-def _read(raw: msgspec.Raw, shape: type[Params]) -> Params:
+def _decode(raw: msgspec.Raw, shape: type[Params]) -> Params:
     try:
         return msgspec.json.decode(raw, type=shape)
     except msgspec.ValidationError:
-        given = msgspec.json.decode(raw)
-        unknown = list(_unknown_parts(given))
+        params = msgspec.json.decode(raw)
+        unknown = list(_find_unknown_parts(params))
         if not unknown:
             raise
     for part in unknown:
         name = str(part.get("type", ""))
         part.clear()
         part.update(type="unknown", name=name)
-    return msgspec.convert(given, shape)
+    return msgspec.convert(params, shape)
 
 
-def _unknown_parts(given: Any) -> Iterator[dict[str, Any]]:
-    """In the messages of a chat, or among the items of a count."""
+def _find_unknown_parts(params: Any) -> Iterator[dict[str, Any]]:
+    """Yield the unknown parts in the messages of a chat, or in the items of a token count."""
     for field in ("messages", "items"):
-        for message in _list(given, field):
-            for part in _list(message, "content"):
-                yield from _unknown(part, _PARTS)
-                for inner in _list(part, "content"):
-                    yield from _unknown(inner, _RESULT_PARTS)
+        for message in _get_list(params, field):
+            for part in _get_list(message, "content"):
+                if _is_unknown(part, _PARTS):
+                    yield part
+                for inner in _get_list(part, "content"):
+                    if _is_unknown(inner, _RESULT_PARTS):
+                        yield inner
 
 
-def _unknown(part: Any, known: frozenset[str]) -> Iterator[dict[str, Any]]:
+def _is_unknown(part: Any, known_types: frozenset[str]) -> bool:
     kind = part.get("type") if isinstance(part, dict) else None
-    if isinstance(kind, str) and kind not in known:
-        yield part
+    return isinstance(kind, str) and kind not in known_types
 
 
-def _list(value: Any, field: str) -> list[Any]:
-    found = value.get(field) if isinstance(value, dict) else None
-    return found if isinstance(found, list) else []
+def _get_list(value: Any, field: str) -> list[Any]:
+    items = value.get(field) if isinstance(value, dict) else None
+    return items if isinstance(items, list) else []

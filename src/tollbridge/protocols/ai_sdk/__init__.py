@@ -1,10 +1,11 @@
-"""Everything that speaks Vercel's AI SDK, in the versions met in the wild (ai 4 to 7).
+"""The protocols of Vercel's AI SDK, versions 4 to 7.
 
-    wire      the names and shapes as they travel, and where each fact is found in a chunk
-    chunks    what each chunk does to the turn: `turn` with its `deltas`, `calls` and `toll`
-    decode    the four protocols: bytes to chunks
-    encode    editor messages to ModelMessages; `prompt` to the gateway's own form of them
+    wire      typed deltas, and functions that read the fields of a chunk
+    requests  messages to ModelMessages, UIMessages and language-model calls
+    stream    response bytes to events, for the four protocols; parses the bytes to chunks
+    chunks    one handler per chunk type, which applies a chunk to the state; used by `stream`
+    state     the state of one stream: deltas, tool calls, usage, errors; used by `chunks`
 
-The meaning of a chunk is read from its fields, never from a version number: patch releases
-changed the dialect.
+The decoders look at the fields of a chunk, never at a version number, because patch releases changed the
+format.
 """

@@ -1,4 +1,8 @@
-"""What each chunk of the AI SDK does to a turn: one line in the table for each name, of all versions."""
+"""Apply AI SDK chunks to the state of a stream.
+
+`_HANDLERS` has one handler for each chunk type of all versions. This module also reads the two chunk contents
+that have many forms: errors and files.
+"""
 
 from __future__ import annotations
 
@@ -11,54 +15,56 @@ from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
 
 from tollbridge.protocols.ai_sdk import wire
-from tollbridge.protocols.ai_sdk.state import StreamState, not_json, read_arguments
+from tollbridge.protocols.ai_sdk.state import StreamState, invalid_arguments, read_arguments
 from tollbridge.protocols.errors import error_from
 from tollbridge.types.errors import BridgeError, StreamError
 from tollbridge.types.events import Data, File, Source
 from tollbridge.types.media import UNKNOWN
 
-# SECTION Errors in a stream: what the SDK serialises of them, down to one sentence and a kind.
+# --- Errors ---
 #
-# A serialised error often holds the whole request, prompt included, and seldom its own message. So it is never
-# shown as it is: the message is searched for in the places where the versions keep it.
+# An error that the SDK serialized often contains the whole request with the prompt, and no message. Therefore
+# it is never shown as it is; the message is taken from the fields where the versions put it.
 
-_DEPTH = 6  # of objects inside objects; deeper than any version nests
+_MAX_DEPTH = 6  # more levels than any version uses
 
 
-def read_failure(chunk: wire.Chunk) -> BridgeError:
-    """The error of an `error` chunk: `errorText` in the UI stream, any JSON value in the others."""
+def read_error(chunk: wire.Chunk) -> BridgeError:
+    """Return the error of an `error` chunk: `errorText` in the UI stream, any JSON value in the others."""
     value = chunk.get("errorText")
-    return failure_from(value if value is not None else chunk.get("error"))
+    return parse_error(value if value is not None else chunk.get("error"))
 
 
-def failure_from(value: object) -> BridgeError:
-    layers = list(_layers(value, _DEPTH))
-    message = next((text for layer in layers if (text := _message(layer))), None)
-    status = next((number for layer in layers if (number := _status(layer)) is not None), None)
-    code = next((text for layer in layers if (text := _code(layer))), None)
+def parse_error(value: object) -> BridgeError:
+    """Return the exception for an error that the SDK serialized to any JSON value."""
+    layers = list(_iter_layers(value, _MAX_DEPTH))
+    message = next((text for layer in layers if (text := _read_message(layer))), None)
+    status = next((number for layer in layers if (number := _read_status(layer)) is not None), None)
+    code = next((text for layer in layers if (text := _read_code(layer))), None)
     if message is None:
-        message = _by_name(layers)
+        message = _describe(layers)
     return error_from({"message": message, "type": code}, status=status)
 
 
-def _layers(value: object, depth: int) -> Iterator[Mapping[str, Any]]:
-    """The objects of an error, outermost first: itself, `error`, `data`, the response's body, `cause`."""
+def _iter_layers(value: object, depth: int) -> Iterator[Mapping[str, Any]]:
+    """Yield the nested objects of an error, outermost first."""
     if isinstance(value, str):
-        value = _parsed(value) or {"message": value}
+        value = _parse_object(value) or {"message": value}
     if not isinstance(value, Mapping) or depth == 0:
         return
     yield value
     for name in ("error", "data", "responseBody", "cause"):
         inner = value.get(name)
         if isinstance(inner, Mapping):
-            yield from _layers(inner, depth - 1)
+            yield from _iter_layers(inner, depth - 1)
         elif isinstance(inner, str):
-            # A response's body is shown only for a message inside it; as text it could be anything.
-            found = _parsed(inner) if name == "responseBody" else _parsed(inner) or {"message": inner}
-            yield from _layers(found, depth - 1)
+            layer = _parse_object(inner)
+            if not layer and name != "responseBody":  # the text of a body is not necessarily a message
+                layer = {"message": inner}
+            yield from _iter_layers(layer, depth - 1)
 
 
-def _parsed(text: str) -> Mapping[str, Any] | None:
+def _parse_object(text: str) -> Mapping[str, Any] | None:
     if not text.lstrip().startswith("{"):
         return None
     try:
@@ -68,18 +74,18 @@ def _parsed(text: str) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) else None
 
 
-def _message(layer: Mapping[str, Any]) -> str | None:
+def _read_message(layer: Mapping[str, Any]) -> str | None:
     message = layer.get("message")
     return message if isinstance(message, str) and message.strip() else None
 
 
-def _status(layer: Mapping[str, Any]) -> int | None:
+def _read_status(layer: Mapping[str, Any]) -> int | None:
     status = layer.get("statusCode", layer.get("status"))
     return status if isinstance(status, int) and 400 <= status < 600 else None
 
 
-def _code(layer: Mapping[str, Any]) -> str | None:
-    """The most telling code: `code`, or `type` unless it only says that this is an error."""
+def _read_code(layer: Mapping[str, Any]) -> str | None:
+    """Return `code`, or else `type` if it is more specific than `error`."""
     for name in ("code", "type"):
         code = layer.get(name)
         if isinstance(code, str) and code not in ("", "error"):
@@ -87,98 +93,100 @@ def _code(layer: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _by_name(layers: list[Mapping[str, Any]]) -> str:
-    """`JSON.stringify(new Error("x"))` is `{}`: then a name, a tool or a status is all that is left."""
+def _describe(layers: list[Mapping[str, Any]]) -> str:
+    """Return a message for an error without one: in JavaScript, `JSON.stringify(new Error("x"))` is `{}`."""
     outer = layers[0] if layers else {}
     name, tool = wire.first_text(outer, "name"), wire.first_text(outer, "toolName")
     if name and tool:
-        return f"{name} in the tool “{tool}”; the stream gave no message."
+        return f'{name} in the tool "{tool}"; the stream contained no message.'
     if name:
-        return f"{name}; the stream gave no message."
-    return "The stream reported an error and gave no message."
+        return f"{name}; the stream contained no message."
+    return "The stream reported an error without a message."
 
 
-# SECTION Files in a stream: the many ways in which the AI SDK's versions serialise the same bytes.
+# --- Files ---
 
 
 def read_file(chunk: wire.Chunk) -> File:
-    """The file in a chunk. A remote URL stays a URL: nobody fetches what a model names."""
-    carrier = {**chunk, **wire.mapping(chunk.get("file"))}
-    mime = wire.first_text(carrier, "mediaType", "mimeType") or ""
-    name = wire.first_text(carrier, "filename", "name")
-    url = wire.first_text(carrier, "url")
-    data = carrier.get("data")
-    if isinstance(data, Mapping) and data.get("type") in ("url", "data"):  # a model of version 4
+    """Return the file of a chunk. A remote URL stays a URL, because URLs from models are never fetched.
+
+    Raises:
+        StreamError: The file has no data, or invalid data.
+    """
+    fields = {**chunk, **wire.mapping(chunk.get("file"))}
+    mime = wire.first_text(fields, "mediaType", "mimeType") or ""
+    name = wire.first_text(fields, "filename", "name")
+    url = wire.first_text(fields, "url")
+    data = fields.get("data")
+    if isinstance(data, Mapping) and data.get("type") in ("url", "data"):  # specification 4
         url = wire.first_text(data, "url") or url
         data = data.get("data")
     if url is None and isinstance(data, str) and _is_url(data):
         url, data = data, None
     if url is not None:
-        return _at_url(url, mime, name)
-    for given in (carrier.get("base64"), carrier.get("base64Data"), data):
-        if isinstance(given, str):
-            return File(mime or UNKNOWN, _from_base64(given), name=name)
-    for given in (carrier.get("uint8Array"), carrier.get("uint8ArrayData"), data):
-        if given is not None:
-            return File(mime or UNKNOWN, _from_numbers(given), name=name)
-    raise StreamError("The stream holds a file without any data.")
+        return _read_url(url, mime, name)
+    for value in (fields.get("base64"), fields.get("base64Data"), data):
+        if isinstance(value, str):
+            return File(mime or UNKNOWN, _decode_base64(value), name=name)
+    for value in (fields.get("uint8Array"), fields.get("uint8ArrayData"), data):
+        if value is not None:
+            return File(mime or UNKNOWN, _decode_numbers(value), name=name)
+    raise StreamError("The stream contains a file without data.")
 
 
 def _is_url(text: str) -> bool:
     return text.startswith(("data:", "http://", "https://"))
 
 
-def _at_url(url: str, mime: str, name: str | None) -> File:
+def _read_url(url: str, mime: str, name: str | None) -> File:
     if not url.startswith("data:"):
         return File(mime or UNKNOWN, url=url, name=name)
     head, comma, body = url[5:].partition(",")
     if not comma:
-        raise StreamError("The stream holds a file whose data URL has no data.")
+        raise StreamError("The stream contains a file whose data URL has no data.")
     label, *parameters = head.split(";")
     raw = unquote_to_bytes(body.encode("utf-8", "surrogatepass"))
     if "base64" in (parameter.strip().lower() for parameter in parameters):
-        raw = _from_base64(raw)
+        raw = _decode_base64(raw)
     return File(mime or label or "text/plain", raw, name=name)
 
 
-def _from_base64(text: str | bytes) -> bytes:
-    """Also the URL-safe alphabet, missing padding and line breaks, which JavaScript's decoders let pass."""
+def _decode_base64(text: str | bytes) -> bytes:
+    """Decode base64. As in JavaScript, the URL-safe alphabet, missing padding and line breaks are allowed."""
     try:
         raw = text.encode("ascii") if isinstance(text, str) else text
-        raw = b"".join(raw.split()).rstrip(b"=").translate(_STANDARD)
+        raw = b"".join(raw.split()).rstrip(b"=").translate(_STANDARD_ALPHABET)
         return base64.b64decode(raw + b"=" * (-len(raw) % 4), validate=True)
     except (binascii.Error, UnicodeEncodeError):
-        raise StreamError("The stream holds a file whose base64 is broken.") from None
+        raise StreamError("The stream contains a file with invalid base64.") from None
 
 
-_STANDARD = bytes.maketrans(b"-_", b"+/")
+_STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
 
 
-def _from_numbers(given: Any) -> bytes:
-    """Bytes as JSON sees them: a list of numbers, or an object `{"0": 137, "1": 80, …}` without gaps."""
-    numbers = given
-    if isinstance(given, Mapping):
-        numbers = given.get("data") if given.get("type") == "Buffer" else _in_order(given)
+def _decode_numbers(value: Any) -> bytes:
+    """Return the bytes of a list of numbers, of a Buffer, or of an object `{"0": 137, "1": 80, …}`."""
+    numbers = value
+    if isinstance(value, Mapping):
+        numbers = value.get("data") if value.get("type") == "Buffer" else _list_numbers(value)
     try:
-        return bytes(numbers) if isinstance(numbers, list) else _broken()
+        if isinstance(numbers, list):
+            return bytes(numbers)
     except (TypeError, ValueError):
-        return _broken()
+        pass
+    raise StreamError("The stream contains a file with incomplete data.")
 
 
-def _in_order(given: Mapping[str, Any]) -> list[Any] | None:
+def _list_numbers(value: Mapping[str, Any]) -> list[Any] | None:
     try:
-        return [given[str(index)] for index in range(len(given))]
+        return [value[str(index)] for index in range(len(value))]
     except KeyError:
         return None
 
 
-def _broken() -> bytes:
-    raise StreamError("The stream holds a file whose bytes are incomplete.")
+# --- Chunks ---
 
-
-# SECTION What each chunk of the AI SDK does to a turn: one line in the table for each name, of all versions.
-
-# All that the streams before 5.0.0 tell of a tool of the backend's own that failed.
+# Before version 5.0.0, this error is the only sign that a tool of the backend failed.
 _TOOL_FAILED = re.compile(r"Error executing tool (.+?): ")
 _SOURCES: dict[str, Literal["url", "document"]] = {
     "document": "document",
@@ -188,266 +196,270 @@ _SOURCES: dict[str, Literal["url", "document"]] = {
 }
 
 
-def apply_chunk(turn: StreamState, chunk: wire.Chunk) -> None:
-    """Let one chunk act. What is in no table does nothing; it is counted, and `on_unknown` is told."""
-    if turn.over:
+def apply_chunk(state: StreamState, chunk: wire.Chunk) -> None:
+    """Apply one chunk to the state. A chunk of an unknown type is counted and passed to `on_unknown`."""
+    if state.over:
         return
     kind = chunk.get("type")
     if not isinstance(kind, str):
         if "error" not in chunk:
-            turn.fail(StreamError("The stream holds a chunk without a type."))
+            state.fail(StreamError("The stream contains a chunk without a type."))
             return
-        kind = "error"  # the bare body of an error
-    act = _ACTS.get(kind)
-    if act is not None:
-        turn.known = True
-        act(turn, chunk)
+        kind = "error"  # the body of an error response
+    handler = _HANDLERS.get(kind)
+    if handler is not None:
+        state.recognized = True
+        handler(state, chunk)
     elif kind.startswith("data-"):
-        turn.known = True
-        turn.emit(Data(kind.removeprefix("data-"), chunk.get("data"), wire.first_text(chunk, "id")))
+        state.recognized = True
+        state.emit(Data(kind.removeprefix("data-"), chunk.get("data"), wire.first_text(chunk, "id")))
     else:
-        turn.unknown.note(kind)
-        if turn.on_unknown is not None:
-            turn.on_unknown(chunk)
+        state.unknown.record(kind)
+        if state.on_unknown is not None:
+            state.on_unknown(chunk)
 
 
 def is_known(kind: str) -> bool:
-    return kind in _ACTS or kind.startswith("data-")
+    """Return whether this is a chunk type of any AI SDK version."""
+    return kind in _HANDLERS or kind.startswith("data-")
 
 
-def _silent(turn: StreamState, chunk: wire.Chunk) -> None:
-    """Known, and nothing to an editor."""
+def _ignore(state: StreamState, chunk: wire.Chunk) -> None:
+    """Ignore a chunk of a known type that an editor does not need."""
 
 
-def _text(turn: StreamState, chunk: wire.Chunk) -> None:
+def _add_text(state: StreamState, chunk: wire.Chunk) -> None:
     text = wire.first_text(chunk, "textDelta", "text", "delta")
     if text:
-        turn.deltas.watch(text)
-        turn.deltas.add_text(text)
+        state.deltas.check_surrogates(text)
+        state.deltas.add_text(text)
 
 
-def _reasoning(turn: StreamState, chunk: wire.Chunk) -> None:
-    block, said = wire.first_text(chunk, "id"), wire.metadata(chunk)
-    if said:
-        turn.remember(block, said)
+def _add_reasoning(state: StreamState, chunk: wire.Chunk) -> None:
+    block, metadata = wire.first_text(chunk, "id"), wire.metadata(chunk)
+    if metadata:
+        state.add_metadata(block, metadata)
     text = wire.first_text(chunk, "textDelta", "text", "delta")
     if text:
-        turn.deltas.watch(text)
-        turn.deltas.add_reasoning(text, block)
+        state.deltas.check_surrogates(text)
+        state.deltas.add_reasoning(text, block)
 
 
-def _start_reasoning(turn: StreamState, chunk: wire.Chunk) -> None:
-    turn.remember(wire.first_text(chunk, "id"), wire.metadata(chunk) or {})
+def _start_reasoning(state: StreamState, chunk: wire.Chunk) -> None:
+    state.add_metadata(wire.first_text(chunk, "id"), wire.metadata(chunk) or {})
 
 
-def _end_reasoning(turn: StreamState, chunk: wire.Chunk) -> None:
+def _end_reasoning(state: StreamState, chunk: wire.Chunk) -> None:
     block = wire.first_text(chunk, "id")
-    turn.remember(block, wire.metadata(chunk) or {})
-    turn.end_reasoning(block)
+    state.add_metadata(block, wire.metadata(chunk) or {})
+    state.end_reasoning(block)
 
 
-def _sign_reasoning(turn: StreamState, chunk: wire.Chunk) -> None:
-    """Version 4 names no block and no provider; only Anthropic's models signed or redacted then."""
+def _sign_reasoning(state: StreamState, chunk: wire.Chunk) -> None:
+    """Apply a signature of version 4, which has no block id and no provider name.
+
+    At that time only Anthropic models signed or redacted reasoning.
+    """
     names = {"signature": "signature", "data": "redactedData"}
-    said = {late: chunk[early] for early, late in names.items() if early in chunk}
-    turn.remember(None, {"anthropic": said})
-    turn.end_reasoning(None)
+    metadata = {new: chunk[old] for old, new in names.items() if old in chunk}
+    state.add_metadata(None, {"anthropic": metadata})
+    state.end_reasoning(None)
 
 
-def _start_input(turn: StreamState, chunk: wire.Chunk) -> None:
+def _start_input(state: StreamState, chunk: wire.Chunk) -> None:
     call_id = wire.call_id(chunk)
     if call_id is not None:
-        is_text, is_ours = chunk.get("inputEncoding") == "text", chunk.get("providerExecuted") is not True
-        turn.calls.start_input(call_id, wire.tool_name(chunk), is_text=is_text, offered=is_ours)
+        is_text, offered = chunk.get("inputEncoding") == "text", chunk.get("providerExecuted") is not True
+        state.calls.start_input(call_id, wire.tool_name(chunk), is_text=is_text, offered=offered)
 
 
-def _input(turn: StreamState, chunk: wire.Chunk) -> None:
+def _add_input(state: StreamState, chunk: wire.Chunk) -> None:
     call_id, piece = wire.call_id(chunk), wire.first_text(chunk, "argsTextDelta", "inputTextDelta", "delta")
     if call_id is not None and piece:
-        turn.calls.add_input(call_id, piece, wire.tool_name(chunk))
+        state.calls.add_input(call_id, piece, wire.tool_name(chunk))
 
 
-def _end_input(turn: StreamState, chunk: wire.Chunk) -> None:
-    turn.calls.end_input(wire.call_id(chunk) or "")
+def _end_input(state: StreamState, chunk: wire.Chunk) -> None:
+    state.calls.end_input(wire.call_id(chunk) or "")
 
 
-def _call(turn: StreamState, chunk: wire.Chunk) -> None:
+def _add_call(state: StreamState, chunk: wire.Chunk) -> None:
     call_id, name = wire.call_id(chunk), wire.tool_name(chunk)
     if call_id is None:
-        turn.fail(StreamError(f"A call of the tool “{name}” has no id."))
+        state.fail(StreamError(f'A call to the tool "{name}" has no id.'))
         return
-    is_ours, is_valid = chunk.get("providerExecuted") is not True, chunk.get("invalid") is not True
-    offered = None if is_ours and is_valid else False
-    if is_ours and not is_valid:
-        turn.calls.refuse(call_id)
+    by_provider, is_invalid = chunk.get("providerExecuted") is True, chunk.get("invalid") is True
+    offered = False if by_provider or is_invalid else None
+    if is_invalid and not by_provider:
+        state.calls.mark_invalid(call_id)
     value = chunk["args"] if "args" in chunk else chunk.get("input")
-    if isinstance(value, str) and (turn.model_parts or "toolCallType" in chunk):
+    if isinstance(value, str) and (state.model_parts or "toolCallType" in chunk):
         try:
             value = read_arguments(value)
         except ValueError:
             offered = False
-            turn.fail(not_json(call_id, name))
-    turn.deltas.flush()
-    turn.calls.call(call_id, name, value, offered=offered, metadata=wire.metadata(chunk))
+            state.fail(invalid_arguments(call_id, name))
+    state.deltas.flush()
+    state.calls.add_call(call_id, name, value, offered=offered, metadata=wire.metadata(chunk))
 
 
-def _broken_call(turn: StreamState, chunk: wire.Chunk) -> None:
-    _call(turn, {**chunk, "invalid": True})
+def _add_invalid_call(state: StreamState, chunk: wire.Chunk) -> None:
+    _add_call(state, {**chunk, "invalid": True})
 
 
-def _answer(turn: StreamState, chunk: wire.Chunk) -> None:
+def _mark_answered(state: StreamState, chunk: wire.Chunk) -> None:
     call_id = wire.call_id(chunk)
     if call_id is not None:
-        turn.deltas.flush()
-        turn.calls.answer(call_id)
+        state.deltas.flush()
+        state.calls.mark_answered(call_id)
 
 
-def _ask_approval(turn: StreamState, chunk: wire.Chunk) -> None:
+def _request_approval(state: StreamState, chunk: wire.Chunk) -> None:
     call_id = wire.call_id({**wire.mapping(chunk.get("toolCall")), **chunk})
     approval = wire.first_text(chunk, "approvalId")
     if call_id is not None and approval is not None:
-        turn.approvals[approval] = call_id
+        state.approvals[approval] = call_id
 
 
-def _give_approval(turn: StreamState, chunk: wire.Chunk) -> None:
-    asked = turn.approvals.get(wire.first_text(chunk, "approvalId") or "")
+def _apply_approval(state: StreamState, chunk: wire.Chunk) -> None:
+    call_id = state.approvals.get(wire.first_text(chunk, "approvalId") or "")
     if chunk.get("approved") is False:
-        _answer(turn, {"toolCallId": asked, **wire.mapping(chunk.get("toolCall"))})
+        _mark_answered(state, {"toolCallId": call_id, **wire.mapping(chunk.get("toolCall"))})
 
 
-def _file(turn: StreamState, chunk: wire.Chunk) -> None:
+def _add_file(state: StreamState, chunk: wire.Chunk) -> None:
     try:
-        turn.emit(read_file(chunk))
+        state.emit(read_file(chunk))
     except StreamError as error:
-        turn.fail(error)
+        state.fail(error)
 
 
-def _source(turn: StreamState, chunk: wire.Chunk) -> None:
-    given = {**chunk, **wire.mapping(chunk.get("source"))}
-    kind = _SOURCES.get(wire.first_text(given, "sourceType") or chunk["type"])
+def _add_source(state: StreamState, chunk: wire.Chunk) -> None:
+    fields = {**chunk, **wire.mapping(chunk.get("source"))}
+    kind = _SOURCES.get(wire.first_text(fields, "sourceType") or chunk["type"])
     if kind is not None:
         source = Source(
             kind,
-            id=wire.first_text(given, "sourceId", "id"),
-            url=wire.first_text(given, "url"),
-            title=wire.first_text(given, "title"),
-            mime=wire.first_text(given, "mediaType"),
-            filename=wire.first_text(given, "filename"),
+            id=wire.first_text(fields, "sourceId", "id"),
+            url=wire.first_text(fields, "url"),
+            title=wire.first_text(fields, "title"),
+            mime=wire.first_text(fields, "mediaType"),
+            filename=wire.first_text(fields, "filename"),
         )
-        turn.emit(source)
+        state.emit(source)
 
 
-def _unnamed_data(turn: StreamState, chunk: wire.Chunk) -> None:
+def _add_unnamed_data(state: StreamState, chunk: wire.Chunk) -> None:
     values = chunk.get("data")
     for value in values if isinstance(values, list) else [values]:
-        turn.emit(Data("data", value))
+        state.emit(Data("data", value))
 
 
-def _start_step(turn: StreamState, _: wire.Chunk) -> None:
-    turn.deltas.start_step()
-    turn.calls.start_step()
+def _start_step(state: StreamState, _: wire.Chunk) -> None:
+    state.deltas.start_step()
+    state.calls.start_step()
 
 
-def _reset_step(turn: StreamState, _: wire.Chunk) -> None:
-    turn.deltas.reset_step()
-    turn.calls.reset_step()
+def _reset_step(state: StreamState, _: wire.Chunk) -> None:
+    state.deltas.reset_step()
+    state.calls.reset_step()
 
 
-def _finish_step(turn: StreamState, chunk: wire.Chunk) -> None:
-    turn.deltas.flush()
-    turn.calls.end_step()
-    turn.toll.add_step(wire.usage(chunk))
-    _name_response(turn, wire.mapping(chunk.get("response")))
+def _finish_step(state: StreamState, chunk: wire.Chunk) -> None:
+    state.deltas.flush()
+    state.calls.end_step()
+    state.usage.add_step(wire.usage(chunk))
+    _set_response(state, wire.mapping(chunk.get("response")))
 
 
-def _finish(turn: StreamState, chunk: wire.Chunk) -> None:
-    turn.deltas.flush()
-    if wire.is_models_finish(chunk) and not turn.model_parts:
-        turn.model_parts = True
-        for error in turn.calls.read_texts():
-            turn.fail(error)
-    turn.calls.end_step()
-    turn.finished = True
-    turn.reason = wire.finish_reason(chunk) or turn.reason
-    turn.toll.add_turn(wire.usage(chunk))
-    _name_response(turn, wire.mapping(chunk.get("response")))
+def _finish(state: StreamState, chunk: wire.Chunk) -> None:
+    state.deltas.flush()
+    if wire.is_model_finish(chunk) and not state.model_parts:
+        state.model_parts = True
+        for error in state.calls.parse_inputs():
+            state.fail(error)
+    state.calls.end_step()
+    state.finished = True
+    state.reason = wire.finish_reason(chunk) or state.reason
+    state.usage.add_total(wire.usage(chunk))
+    _set_response(state, wire.mapping(chunk.get("response")))
 
 
-def _name_response(turn: StreamState, chunk: wire.Chunk) -> None:
-    turn.response_id = wire.first_text(chunk, "id") or turn.response_id
-    turn.model = wire.first_text(chunk, "modelId") or turn.model
+def _set_response(state: StreamState, chunk: wire.Chunk) -> None:
+    state.response_id = wire.first_text(chunk, "id") or state.response_id
+    state.model = wire.first_text(chunk, "modelId") or state.model
 
 
-def _model_speaks(turn: StreamState, chunk: wire.Chunk) -> None:
-    """Only a model itself says this, never the SDK around it."""
-    turn.model_parts = True
-    _name_response(turn, chunk)
+def _start_model(state: StreamState, chunk: wire.Chunk) -> None:
+    """Apply a chunk that only language models send; the SDK does not forward it."""
+    state.model_parts = True
+    _set_response(state, chunk)
 
 
-def _abort(turn: StreamState, _: wire.Chunk) -> None:
-    turn.aborted = True
+def _abort(state: StreamState, _: wire.Chunk) -> None:
+    state.aborted = True
 
 
-def _error(turn: StreamState, chunk: wire.Chunk) -> None:
+def _add_error(state: StreamState, chunk: wire.Chunk) -> None:
     error = chunk.get("errorText", chunk.get("error"))
-    answered = wire.first_text(wire.mapping(error), "toolCallId")
-    failed = _TOOL_FAILED.match(error) if isinstance(error, str) else None
-    turn.deltas.flush()
-    if answered is not None:
-        turn.calls.answer(answered)
-    elif failed is not None:
-        turn.calls.answer_by_name(failed[1])
-    turn.fail(read_failure(chunk))
+    call_id = wire.first_text(wire.mapping(error), "toolCallId")
+    tool_failure = _TOOL_FAILED.match(error) if isinstance(error, str) else None
+    state.deltas.flush()
+    if call_id is not None:
+        state.calls.mark_answered(call_id)
+    elif tool_failure is not None:
+        state.calls.mark_answered_by_name(tool_failure[1])
+    state.fail(read_error(chunk))
 
 
-_ACTS: dict[str, Callable[[StreamState, wire.Chunk], None]] = {
+_HANDLERS: dict[str, Callable[[StreamState, wire.Chunk], None]] = {
     "abort": _abort,
-    "custom": _silent,
-    "data": _unnamed_data,  # version 4's
-    "error": _error,
-    "file": _file,
+    "custom": _ignore,
+    "data": _add_unnamed_data,  # version 4
+    "error": _add_error,
+    "file": _add_file,
     "finish": _finish,
     "finish-step": _finish_step,
-    "message-metadata": _silent,
-    "metadata": _silent,
-    "ping": _silent,
-    "raw": _silent,
-    "reasoning": _reasoning,  # before 5.0.0
-    "reasoning-delta": _reasoning,
+    "message-metadata": _ignore,
+    "metadata": _ignore,
+    "ping": _ignore,
+    "raw": _ignore,
+    "reasoning": _add_reasoning,  # before version 5.0.0
+    "reasoning-delta": _add_reasoning,
     "reasoning-end": _end_reasoning,
-    "reasoning-file": _silent,
-    "reasoning-part-finish": _end_reasoning,  # 5.0.0's previews
+    "reasoning-file": _ignore,
+    "reasoning-part-finish": _end_reasoning,  # previews of version 5.0.0
     "reasoning-signature": _sign_reasoning,
     "reasoning-start": _start_reasoning,
     "redacted-reasoning": _sign_reasoning,
     "reset-step": _reset_step,
-    "response-metadata": _model_speaks,
-    "source": _source,
-    "source-document": _source,
-    "source-url": _source,
-    "start": _silent,
+    "response-metadata": _start_model,
+    "source": _add_source,
+    "source-document": _add_source,
+    "source-url": _add_source,
+    "start": _ignore,
     "start-step": _start_step,
-    "steering-message": _silent,  # the user's words, not the model's
+    "steering-message": _ignore,  # text of the user, not of the model
     "step-finish": _finish_step,
     "step-start": _start_step,
-    "stream-start": _model_speaks,
-    "text": _text,  # 5.0.0's previews
-    "text-delta": _text,
-    "text-end": _silent,
-    "text-start": _silent,
-    "tool-approval-request": _ask_approval,
-    "tool-approval-response": _give_approval,
-    "tool-call": _call,
-    "tool-call-delta": _input,
+    "stream-start": _start_model,
+    "text": _add_text,  # previews of version 5.0.0
+    "text-delta": _add_text,
+    "text-end": _ignore,
+    "text-start": _ignore,
+    "tool-approval-request": _request_approval,
+    "tool-approval-response": _apply_approval,
+    "tool-call": _add_call,
+    "tool-call-delta": _add_input,
     "tool-call-streaming-start": _start_input,
-    "tool-error": _answer,
-    "tool-input-available": _call,
-    "tool-input-delta": _input,
+    "tool-error": _mark_answered,
+    "tool-input-available": _add_call,
+    "tool-input-delta": _add_input,
     "tool-input-end": _end_input,
-    "tool-input-error": _broken_call,
+    "tool-input-error": _add_invalid_call,
     "tool-input-start": _start_input,
-    "tool-output-available": _answer,
-    "tool-output-denied": _answer,
-    "tool-output-error": _answer,
-    "tool-result": _answer,
+    "tool-output-available": _mark_answered,
+    "tool-output-denied": _mark_answered,
+    "tool-output-error": _mark_answered,
+    "tool-result": _mark_answered,
 }

@@ -1,7 +1,8 @@
-"""The state of one turn: what has been said, what is still open, and how it ended.
+"""The state of one AI SDK stream: pending deltas, undecided tool calls, usage and errors.
 
-Nothing is said twice and nothing is taken back: deltas leave as they come, joined where they are neighbours;
-calls leave when it is certain whose they are; the end, and after it every failure, leaves last.
+`StreamState` is the whole state. It emits deltas immediately, with consecutive deltas joined, and tool calls
+as soon as it is known whether the caller or the backend executes them. The `Finished` event and then all
+errors are emitted at the end.
 """
 
 from __future__ import annotations
@@ -28,18 +29,14 @@ from tollbridge.types.events import (
 from tollbridge.types.text import read_json
 from tollbridge.types.usage import Usage
 
-# SECTION The tool calls of a turn, and the order in which everything leaves.
-#
-# Whether a call is for the editor shows only later: a result, a failure or a denial may follow it. So a call
-# that is not decided waits, and what comes after it waits behind it. The end of its step decides: whatever the
-# backend wanted to answer it has answered by then.
-
-# After these reasons a model had said all it wanted, so whole arguments are a whole call.
-_SAID_ALL: frozenset[FinishReason | None] = frozenset({"stop", "tool-calls", "other", "unknown", None})
+# With these finish reasons the output was not truncated, so valid arguments are a complete call.
+_COMPLETE_REASONS: frozenset[FinishReason | None] = frozenset(
+    {"stop", "tool-calls", "other", "unknown", None}
+)
 
 
 class _Call(msgspec.Struct):
-    """`offered` is `None` until it is decided."""
+    """A tool call. `offered` is `None` while it is undecided whether the caller is to execute it."""
 
     call_id: str
     name: str
@@ -52,7 +49,7 @@ class _Call(msgspec.Struct):
 
 
 class _Input(msgspec.Struct):
-    """Arguments that are being streamed. `ended`: the model said that they are complete."""
+    """Arguments that are being streamed. `ended` is set by the chunk that completes them."""
 
     name: str
     is_text: bool
@@ -62,17 +59,24 @@ class _Input(msgspec.Struct):
 
 
 class CallQueue:
+    """The tool calls of a stream, and the order of all events.
+
+    A chunk after a call (a result, an error or a denial) can show that the caller must not execute it. Until
+    then the call is undecided, and it holds back all events after it. At the end of its step a call without
+    a result is offered to the caller, because the backend sends its results within the step.
+    """
+
     def __init__(self) -> None:
         self._ready: list[Event] = []
-        self._queue: list[Event | _Call] = []  # from the first undecided call on
-        self._step: dict[str, _Call] = {}  # the calls of this step; ids come again in other steps
-        self._inputs: dict[str, _Input] = {}  # streamed, and not called yet
-        self._answered: set[str] = set()
-        self._invalid: dict[str, None] = {}  # in order; of the last step
+        self._queue: list[Event | _Call] = []  # the first undecided call and all events after it
+        self._step: dict[str, _Call] = {}  # the calls of this step; other steps can use the same ids
+        self._inputs: dict[str, _Input] = {}  # streamed arguments of calls that are not complete
+        self._answered: set[str] = set()  # calls of this step with a result
+        self._invalid: dict[str, None] = {}  # invalid calls of the last step, in order
 
     @property
     def invalid(self) -> tuple[str, ...]:
-        """The calls that the backend found to make no sense, and neither answered nor came back to."""
+        """The ids of calls that the backend reported as invalid, without a result or another step."""
         return tuple(self._invalid)
 
     def emit(self, event: Event) -> None:
@@ -81,7 +85,7 @@ class CallQueue:
         else:
             self._ready.append(event)
 
-    def take_ready(self) -> list[Event]:
+    def drain(self) -> list[Event]:
         ready, self._ready = self._ready, []
         return ready
 
@@ -90,9 +94,9 @@ class CallQueue:
             self._inputs[call_id] = _Input(name, is_text, offered, [])
 
     def add_input(self, call_id: str, piece: str, name: str = "") -> None:
-        given = self._inputs.get(call_id)
-        if given is not None:
-            given.pieces.append(piece)
+        streamed = self._inputs.get(call_id)
+        if streamed is not None:
+            streamed.pieces.append(piece)
         elif call_id not in self._step:
             self._inputs[call_id] = _Input(name, False, True, [piece])
 
@@ -100,12 +104,12 @@ class CallQueue:
         if call_id in self._inputs:
             self._inputs[call_id].ended = True
 
-    def refuse(self, call_id: str) -> None:
-        """The backend says of a call that it makes no sense."""
+    def mark_invalid(self, call_id: str) -> None:
+        """Record that the backend reported a call as invalid."""
         if call_id not in self._answered:
             self._invalid[call_id] = None
 
-    def call(
+    def add_call(
         self,
         call_id: str,
         name: str,
@@ -114,27 +118,27 @@ class CallQueue:
         offered: bool | None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        """A final call. A second one of the same id in a step replaces the first while that still waits."""
+        """Add a complete call. It replaces an undecided call with the same id of the same step."""
         streamed = self._inputs.pop(call_id, None)
         if streamed is not None:
             name = name or streamed.name
             offered = offered if streamed.offered else False
         if offered is not False and isinstance(value, str) and not value.strip():
-            # No arguments at all, unless the tool is one that takes text.
+            # Blank text means no arguments, except for a tool whose input is text.
             value = value if streamed is not None and streamed.is_text else {}
         if call_id in self._answered:
             offered = False
-        known = self._step.get(call_id)
-        if known is None:
+        call = self._step.get(call_id)
+        if call is None:
             call = self._step[call_id] = _Call(call_id, name, value, offered, metadata)
             self._queue.append(call)
-        elif known.offered is None:
-            known.name, known.input, known.offered = name or known.name, value, offered
-            known.metadata = metadata or known.metadata
+        elif call.offered is None:
+            call.name, call.input, call.offered = name or call.name, value, offered
+            call.metadata = metadata or call.metadata
         self._release()
 
-    def answer(self, call_id: str) -> None:
-        """The backend answered it, or it was denied: nobody is to run it any more."""
+    def mark_answered(self, call_id: str) -> None:
+        """Record that the backend executed a call or that it was denied: the caller must not execute it."""
         self._answered.add(call_id)
         self._invalid.pop(call_id, None)
         self._inputs.pop(call_id, None)
@@ -143,15 +147,15 @@ class CallQueue:
             call.offered = False
             self._release()
 
-    def answer_by_name(self, name: str) -> None:
-        """Before 5.0.0 the streams tell of a failed tool by its name alone."""
+    def mark_answered_by_name(self, name: str) -> None:
+        """Record that a tool failed. Before version 5.0.0 the error contains only the name of the tool."""
         for call_id, call in self._step.items():
             if call.name == name and call.offered is None:
-                self.answer(call_id)
+                self.mark_answered(call_id)
                 return
 
-    def read_texts(self) -> list[BridgeError]:
-        """The end shows that a model spoke: what its calls were made with is JSON text, and no value."""
+    def parse_inputs(self) -> list[BridgeError]:
+        """Parse the inputs of undecided calls, when the `finish` chunk shows that they are JSON text."""
         errors: list[BridgeError] = []
         for call in self._step.values():
             if call.offered is None and isinstance(call.input, str):
@@ -159,11 +163,11 @@ class CallQueue:
                     call.input = read_arguments(call.input)
                 except ValueError:
                     call.offered = False
-                    errors.append(not_json(call.call_id, call.name))
+                    errors.append(invalid_arguments(call.call_id, call.name))
         return errors
 
     def start_step(self) -> None:
-        """The model goes on: it has read what was wrong with its calls."""
+        """Start a step. The model has received the errors about its invalid calls."""
         self._invalid.clear()
 
     def end_step(self) -> None:
@@ -172,33 +176,42 @@ class CallQueue:
         self._answered.clear()
 
     def reset_step(self) -> None:
-        """The step starts anew. The calls that have not left yet never will."""
+        """Restart the step. The calls that were not emitted yet are discarded."""
         self._queue = [item for item in self._queue if not isinstance(item, _Call)]
         self._step.clear()
         self._inputs.clear()
         self._invalid.clear()
         self._release()
 
-    def end_turn(self, reason: FinishReason | None) -> list[BridgeError]:
-        """The turn is over in order. Streamed arguments that are whole are a call; cut ones are an error."""
+    def finish(self, reason: FinishReason | None) -> list[BridgeError]:
+        """End a stream that finished normally.
+
+        Streamed arguments that are complete become a call.
+
+        Returns:
+            An error for each call with truncated arguments.
+        """
         self.end_step()
         errors: list[BridgeError] = []
-        for call_id, given in self._inputs.items():
+        for call_id, streamed in self._inputs.items():
             try:
-                if reason not in _SAID_ALL:
+                if reason not in _COMPLETE_REASONS:
                     raise ValueError
-                value = _whole(given)
+                value = _parse_input(streamed)
             except ValueError:
                 errors.append(
-                    StreamError(f"The arguments of a call of the tool “{given.name}” were cut off.")
+                    StreamError(f'The arguments of a call to the tool "{streamed.name}" were truncated.')
                 )
             else:
-                self._ready.append(ToolCall(call_id, given.name, value, given.offered))
+                self._ready.append(ToolCall(call_id, streamed.name, value, streamed.offered))
         self._inputs.clear()
         return errors
 
-    def break_off(self) -> None:
-        """The turn is cut, aborted or failed: an undecided call may well be running, so it is not offered."""
+    def abandon(self) -> None:
+        """End a stream that was truncated, aborted or failed.
+
+        Undecided calls are not offered, because the backend can be executing them.
+        """
         self._decide(offered=False)
         self._inputs.clear()
 
@@ -221,34 +234,37 @@ class CallQueue:
 
 
 def read_arguments(text: str) -> Any:
-    """The value of a model's arguments. Raises `ValueError` for what is no JSON."""
+    """Return the value of a model's arguments.
+
+    Raises:
+        ValueError: The text is not JSON.
+    """
     return read_json(text) if text.strip() else {}
 
 
-def not_json(call_id: str, name: str) -> BrokenCall:
-    return BrokenCall(f"The arguments of a call of the tool “{name}” are not JSON.", calls=(call_id,))
+def invalid_arguments(call_id: str, name: str) -> BrokenCall:
+    return BrokenCall(f'The arguments of a call to the tool "{name}" are not JSON.', calls=(call_id,))
 
 
-def _whole(given: _Input) -> Any:
-    text = wire.repair_text("".join(given.pieces))
-    if given.ended and (given.is_text or not text.strip()):
-        return text if given.is_text else {}
-    if given.is_text:
+def _parse_input(streamed: _Input) -> Any:
+    text = wire.repair_text("".join(streamed.pieces))
+    if streamed.ended and (streamed.is_text or not text.strip()):
+        return text if streamed.is_text else {}
+    if streamed.is_text:
         raise ValueError
     return read_json(text)
 
-
-# SECTION Text and reasoning on their way: neighbours joined, halves of a character made whole.
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TEXT, _REASONING = range(2)
 
 
-class Deltas:
-    """Collects what one network read brings; `flush` makes one event of it.
+class DeltaBuffer:
+    """Collects the deltas of one network read; `flush` emits them as one event.
 
-    JavaScript cuts an emoji in two: half of it may end one delta, the other half begin the next. A first half
-    at the end is kept for the next delta of its kind; what stays a half to the end leaves as it is.
+    JavaScript can split an emoji into two surrogates, the first at the end of one delta and the second at the
+    start of the next. A high surrogate at the end is kept for the next delta of the same kind; a lone
+    surrogate at the end of the stream is emitted unchanged.
     """
 
     def __init__(self, calls: CallQueue) -> None:
@@ -256,10 +272,10 @@ class Deltas:
         self._kind = _TEXT
         self._block: str | None = None
         self._pieces: list[str] = []
-        self._halves = False  # from the first half a character on
-        self._kept = ["", ""]
-        self._said = [0, 0]  # characters of this step
-        self._void = [0, 0]  # characters that the next delta replaces
+        self._has_surrogates = False  # set at the first surrogate and never reset
+        self._high_surrogates = ["", ""]  # kept for the next delta, for text and reasoning
+        self._emitted = [0, 0]  # characters emitted in this step, of text and reasoning
+        self._void = [0, 0]  # emitted characters that the next delta replaces, of text and reasoning
 
     def add_text(self, text: str) -> None:
         if self._kind != _TEXT:
@@ -273,69 +289,68 @@ class Deltas:
             self._kind, self._block = _REASONING, block
         self._pieces.append(text)
 
-    def watch(self, text: str) -> None:
-        """Look for half characters. The fast path cannot meet any: its reader refuses them."""
-        if not self._halves and _SURROGATE.search(text):
-            self._halves = True
+    def check_surrogates(self, text: str) -> None:
+        """Look for surrogates. The fast path does not need this, because msgspec rejects lone surrogates."""
+        if not self._has_surrogates and _SURROGATE.search(text):
+            self._has_surrogates = True
 
     def flush(self) -> None:
         pieces = self._pieces
         if pieces:
             text = "".join(pieces) if len(pieces) > 1 else pieces[0]
             pieces.clear()
-            self._give(self._kind, self._mended(text) if self._halves else text)
+            self._emit(self._kind, self._join_surrogates(text) if self._has_surrogates else text)
 
     def close(self) -> None:
         self.flush()
         for kind in (_TEXT, _REASONING):
-            text, self._kept[kind] = self._kept[kind], ""
-            self._give(kind, text)
+            text, self._high_surrogates[kind] = self._high_surrogates[kind], ""
+            self._emit(kind, text)
 
     def start_step(self) -> None:
         self.flush()
-        self._said = [0, 0]
+        self._emitted = [0, 0]
 
     def reset_step(self) -> None:
-        """What this step has said is void. It has left already; the next delta says how much it replaces."""
+        """Discard the text of this step. It was already emitted; the next delta says how much it replaces."""
         self.flush()
-        self._kept = ["", ""]
+        self._high_surrogates = ["", ""]
         for kind in (_TEXT, _REASONING):
-            self._void[kind] += self._said[kind]
-        self._said = [0, 0]
+            self._void[kind] += self._emitted[kind]
+        self._emitted = [0, 0]
 
-    def _give(self, kind: int, text: str) -> None:
+    def _emit(self, kind: int, text: str) -> None:
         void = self._void[kind]
         if void:
             self._void[kind] = 0
         elif not text:
             return
-        self._said[kind] += len(text)
+        self._emitted[kind] += len(text)
         delta = TextDelta(text, void) if kind == _TEXT else ReasoningDelta(text, self._block, void)
         self._calls.emit(delta)
 
-    def _mended(self, text: str) -> str:
-        text = wire.repair_text(self._kept[self._kind] + text)
+    def _join_surrogates(self, text: str) -> str:
+        text = wire.repair_text(self._high_surrogates[self._kind] + text)
         last = text[-1:]
-        keep = last if "\ud800" <= last <= "\udbff" else ""
-        self._kept[self._kind] = keep
-        return text[:-1] if keep else text
-
-
-# SECTION What a turn of several steps cost: the sum is billed, the last step fills the window.
+        high_surrogate = last if "\ud800" <= last <= "\udbff" else ""
+        self._high_surrogates[self._kind] = high_surrogate
+        return text[:-1] if high_surrogate else text
 
 
 class StepUsage:
+    """The usage of a stream with several steps: the sum is billed, the last step fills the context window."""
+
     def __init__(self) -> None:
         self._billed: Usage | None = None
-        self._steps: Usage | None = None  # of the turn that is not finished yet
+        self._steps: Usage | None = None  # sum of the steps since the last total
         self._last: Usage | None = None
 
     def add_step(self, usage: Usage | None) -> None:
         self._steps = _sum(self._steps, usage)
         self._last = usage or self._last
 
-    def add_turn(self, total: Usage | None) -> None:
-        """A total replaces the sum of its steps. Merged streams send several, one for each of theirs."""
+    def add_total(self, total: Usage | None) -> None:
+        """Add a total, which replaces the sum of its steps. Merged streams contain several totals."""
         self._billed = _sum(self._billed, total or self._steps)
         self._last = self._last if self._steps is not None else total or self._last
         self._steps = None
@@ -344,26 +359,27 @@ class StepUsage:
         return _sum(self._billed, self._steps)
 
     def context(self) -> Usage | None:
-        """The last step's usage, where it is not the whole."""
+        """Return the usage of the last step, if it differs from the total."""
         return self._last if self._last != self.total() else None
 
 
-def _sum(one: Usage | None, other: Usage | None) -> Usage | None:
-    if one is None or other is None:
-        return one or other
-    return one + other
+def _sum(first: Usage | None, second: Usage | None) -> Usage | None:
+    if first is None or second is None:
+        return first or second
+    return first + second
 
 
-# SECTION The state of one turn: what has been said, what is still open, and how it ended.
-#
-# Nothing is said twice and nothing is taken back: deltas leave as they come, joined where they are neighbours;
-# calls leave when it is certain whose they are; the end, and after it every failure, leaves last.
-
-ERROR_LIMIT = 16  # a stream that does nothing but fail is not repeated word for word
+ERROR_LIMIT = 16  # further errors of a stream are dropped
 
 
 class StreamState:
-    """`model_parts`: the chunks come from a model and not from the SDK, so a call's input is JSON text."""
+    """The state of one stream.
+
+    Args:
+        model_parts: Whether the chunks come from a language model and not from the SDK. If so, the input of a
+            call is JSON text.
+        on_unknown: Called with each chunk of an unknown type.
+    """
 
     def __init__(
         self, *, model_parts: bool = False, on_unknown: Callable[[wire.Chunk], None] | None = None
@@ -371,91 +387,91 @@ class StreamState:
         self.model_parts = model_parts
         self.on_unknown = on_unknown
         self.calls = CallQueue()
-        self.deltas = Deltas(self.calls)
-        self.toll = StepUsage()
-        self.approvals: dict[str, str] = {}  # the call each one is about
+        self.deltas = DeltaBuffer(self.calls)
+        self.usage = StepUsage()
+        self.approvals: dict[str, str] = {}  # the call id for each approval id
         self.unknown = UnknownNames()
-        self.known = False  # whether anything was understood
+        self.recognized = False  # whether a chunk of a known type was received
         self.finished = False
         self.aborted = False
         self.over = False
         self.reason: FinishReason | None = None
         self.response_id: str | None = None
         self.model: str | None = None
-        self._blocks: dict[str | None, dict[str, Any]] = {}  # metadata of the open blocks of reasoning
+        self._blocks: dict[str | None, dict[str, Any]] = {}  # metadata of the open reasoning blocks
         self._errors: list[BridgeError] = []
 
     def drain(self) -> list[Event]:
-        """What can leave now."""
+        """Return the events that are ready, and remove them."""
         self.deltas.flush()
-        return self.calls.take_ready()
+        return self.calls.drain()
 
     def emit(self, event: Event) -> None:
         self.deltas.flush()
         self.calls.emit(event)
 
     def fail(self, error: BridgeError) -> None:
-        """Something went wrong. It is told last; the stream goes on."""
+        """Record an error. It is emitted at the end; decoding continues."""
         if len(self._errors) < ERROR_LIMIT and error not in self._errors:
             self._errors.append(error)
 
-    def remember(self, block: str | None, metadata: dict[str, Any]) -> None:
-        """What goes back with a block of reasoning may ride on its start, any delta, or its end."""
-        known = self._blocks.setdefault(block, {})
-        for provider, said in metadata.items():
-            both = isinstance(said, dict) and isinstance(known.get(provider), dict)
-            known[provider] = {**known[provider], **said} if both else said
+    def add_metadata(self, block: str | None, metadata: dict[str, Any]) -> None:
+        """Merge metadata into a reasoning block. Its start, any delta and its end can contain metadata."""
+        merged = self._blocks.setdefault(block, {})
+        for provider, value in metadata.items():
+            both = isinstance(value, dict) and isinstance(merged.get(provider), dict)
+            merged[provider] = {**merged[provider], **value} if both else value
 
     def end_reasoning(self, block: str | None) -> None:
         self.emit(ReasoningEnded(block, self._blocks.pop(block, None) or None))
 
     def finish(self) -> None:
-        """The stream's own mark of its end: a right end even where no `finish` was sent."""
-        self._check_known()
+        """Apply the end marker `[DONE]`. The stream is complete even without a `finish` chunk."""
+        self._check_recognized()
         self.finished = self.finished or not (self._errors or self.aborted)
         self.end()
 
     def end(self) -> None:
-        """Nothing more will come."""
+        """End the stream: emit the last events, `Finished` and the errors."""
         if self.over:
             return
         self.over = True
-        self._check_known()
+        self._check_recognized()
         self.deltas.flush()
         if self.finished and not self.aborted:
             failed = any(not isinstance(error, BrokenCall) for error in self._errors)
-            for error in self.calls.end_turn("error" if failed else self.reason):
+            for error in self.calls.finish("error" if failed else self.reason):
                 self.fail(error)
         else:
-            self.calls.break_off()
+            self.calls.abandon()
         self.deltas.close()
         for block in [block for block, metadata in self._blocks.items() if metadata]:
             self.end_reasoning(block)
-        self._say_the_end()
+        self._emit_end()
 
-    def not_ours(self) -> None:
+    def fail_unrecognized(self) -> None:
         self.fail(StreamError("The gateway's answer is not an AI SDK stream."))
 
-    def _check_known(self) -> None:
-        if self.unknown and not self.known:
-            self.not_ours()
+    def _check_recognized(self) -> None:
+        if self.unknown and not self.recognized:
+            self.fail_unrecognized()
 
-    def _say_the_end(self) -> None:
-        ended, usage = self.finished or self.aborted, self.toll.total()
+    def _emit_end(self) -> None:
+        ended, usage = self.finished or self.aborted, self.usage.total()
         if ended:
             self.calls.emit(
                 Finished(
                     reason=None if self.aborted else self.reason,
                     ended="abort" if self.aborted else "finish",
                     usage=usage,
-                    context=self.toll.context(),
+                    context=self.usage.context(),
                     response_id=self.response_id,
                     model=self.model,
                     invalid=() if self.aborted else self.calls.invalid,
                 )
             )
         elif not self._errors:
-            self._errors.append(Disconnected("The stream stopped before its end."))
+            self._errors.append(Disconnected("The stream ended before the answer was complete."))
         for error in self._errors:
             error.usage = None if ended else usage
             self.calls.emit(Failed(error))

@@ -1,11 +1,12 @@
-"""The AI SDK's four protocols, from bytes to events.
+"""Decode the four stream protocols of the AI SDK: bytes to events.
 
     UiDecoder      the UI message stream: server-sent events, ended by `[DONE]`  (ai 5 to 7)
-    ModelDecoder   the gateway's language-model protocol: server-sent events of a model's own parts
-    FullDecoder    `fullStream`, one JSON object on a line                       (ai 4 to 7)
-    DataDecoder    the data stream, `code:JSON` on a line                        (ai 4)
+    ModelDecoder   the gateway's language-model protocol: server-sent events with the chunks of a model
+    FullDecoder    `fullStream`, one JSON object per line                        (ai 4 to 7)
+    DataDecoder    the data stream, one `code:JSON` per line                     (ai 4)
 
-A decoder belongs to one turn, takes the bytes as the network cuts them, and never raises.
+A decoder decodes one response. The events do not depend on where the bytes are split, and no method raises: a
+failure is the last event.
 """
 
 from __future__ import annotations
@@ -15,20 +16,30 @@ from collections.abc import Mapping
 import msgspec
 
 from tollbridge.protocols.ai_sdk import wire
-from tollbridge.protocols.ai_sdk.chunks import apply_chunk, failure_from
+from tollbridge.protocols.ai_sdk.chunks import apply_chunk, parse_error
 from tollbridge.protocols.ai_sdk.state import StreamState
-from tollbridge.protocols.sse import FRAME_LIMIT, SseDecoder, UnknownNames, too_large
+from tollbridge.protocols.sse import FRAME_LIMIT, SseDecoder, UnknownNames, frame_too_large
 from tollbridge.types.errors import BridgeError, StreamError
 from tollbridge.types.events import Event
 from tollbridge.types.text import read_json
 
-# SECTION Lines of JSON: bytes in, whole lines out. They end at LF alone: models write every other line end.
-
 _BOM = b"\xef\xbb\xbf"
+# Bytes that can precede the first significant byte: white space, and a byte order mark.
+BLANK = b" \t\r\n\xef\xbb\xbf"
+# A JSON body with one of these fields is an error.
+_ERROR_FIELDS = ("error", "errorText", "message")
+
+_DELTA = msgspec.json.Decoder(wire.Delta)
+_STRING = msgspec.json.Decoder(str)
+_NOT_DELTA = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class LineDecoder:
-    """Belongs to one stream. A line over the limit ends it: `error` says so, and nothing more comes out."""
+    """Splits one stream into lines. A line ends only at LF: models write all other line ends.
+
+    Attributes:
+        error: Set when a line is larger than the limit. After that, no more lines are returned.
+    """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self.error: StreamError | None = None
@@ -42,20 +53,20 @@ class LineDecoder:
             return []
         *lines, rest = chunk.split(b"\n")
         if lines and (self._partial or not self._started):
-            lines[0] = self._whole(lines[0])
+            lines[0] = self._complete(lines[0])
         if rest:
             self._partial.append(rest)
             self._size += len(rest)
         if self._size > self._limit or (len(chunk) > self._limit and len(max(lines, key=len)) > self._limit):
-            self.error = too_large(self._limit)
+            self.error = frame_too_large(self._limit)
             return []
         return lines
 
     def close(self) -> list[bytes]:
-        """The last line, where nothing ended it."""
-        return [] if self.error is not None else [self._whole(b"")]
+        """Return the last line, which has no line end."""
+        return [] if self.error is not None else [self._complete(b"")]
 
-    def _whole(self, end: bytes) -> bytes:
+    def _complete(self, end: bytes) -> bytes:
         line = b"".join([*self._partial, end])
         self._partial.clear()
         self._size = 0
@@ -65,16 +76,12 @@ class LineDecoder:
         return line
 
 
-# SECTION An answer that is no stream: one JSON body, which says why there is none.
-
-# What may stand before the first byte that means anything: white space, and a byte order mark.
-BLANK = b" \t\r\n\xef\xbb\xbf"
-# The fields by which a body is the report of a failure.
-_TELLING = ("error", "errorText", "message")
-
-
 class JsonBody:
-    """Belongs to one answer. Over the limit, `error` says so, and nothing more is kept."""
+    """Collects a response that is one JSON body with an error instead of a stream.
+
+    Attributes:
+        error: Set when the body is larger than the limit.
+    """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self.error: StreamError | None = None
@@ -85,219 +92,222 @@ class JsonBody:
     def add(self, chunk: bytes) -> None:
         self._size += len(chunk)
         if self._size > self._limit:
-            self.error = too_large(self._limit)
+            self.error = frame_too_large(self._limit)
             self._pieces.clear()
         else:
             self._pieces.append(chunk)
 
-    def failure(self) -> BridgeError | None:
-        """What went wrong, or `None` where the body says nothing of it."""
+    def read_error(self) -> BridgeError | None:
+        """Return the error in the body, or `None` if it contains none."""
         if self.error is not None:
             return self.error
         try:
             value = read_json(b"".join(self._pieces).lstrip(BLANK))
         except ValueError:
-            return StreamError("The gateway's answer is JSON that breaks off or makes no sense.")
-        told = isinstance(value, dict) and any(value.get(name) is not None for name in _TELLING)
-        return failure_from(value) if told else None
+            return StreamError("The gateway returned invalid or truncated JSON.")
+        is_error = isinstance(value, dict) and any(value.get(name) is not None for name in _ERROR_FIELDS)
+        return parse_error(value) if is_error else None
 
 
-# SECTION The AI SDK's four protocols, from bytes to events.
-#
-#     UiDecoder      the UI message stream: server-sent events, ended by `[DONE]`  (ai 5 to 7)
-#     ModelDecoder   the gateway's language-model protocol: server-sent events of a model's own parts
-#     FullDecoder    `fullStream`, one JSON object on a line                       (ai 4 to 7)
-#     DataDecoder    the data stream, `code:JSON` on a line                        (ai 4)
-#
-# A decoder belongs to one turn, takes the bytes as the network cuts them, and never raises.
+class _StateDecoder:
+    """The common part of all decoders."""
 
-_DELTA = msgspec.json.Decoder(wire.Delta)
-_STRING = msgspec.json.Decoder(str)
-_NOT_DELTA = (msgspec.MsgspecError, ValueError, RecursionError)
-_NOT_JSON = "The stream holds something that is not JSON."
-
-
-class _TurnDecoder:
-    def __init__(self, turn: StreamState | None = None) -> None:
-        self._turn = turn or StreamState()
+    def __init__(self, state: StreamState | None = None) -> None:
+        self._state = state or StreamState()
 
     @property
     def over(self) -> bool:
-        """Whether the stream said that it has ended. It may stay open; nothing more will come."""
-        return self._turn.over
+        """Whether the response has ended. The connection can stay open, but no more events follow."""
+        return self._state.over
 
     @property
     def unknown(self) -> UnknownNames:
-        """Chunks that were not understood, by name."""
-        return self._turn.unknown
+        """The number of chunks of unknown types, by type."""
+        return self._state.unknown
 
-    def take(self, chunk: object) -> list[Event]:
-        """A chunk that somebody else has already parsed."""
-        if isinstance(chunk, Mapping):
-            apply_chunk(self._turn, chunk)
+    def feed_parsed(self, event: object) -> list[Event]:
+        """Return the events for a chunk that is already parsed."""
+        self._apply(event)
+        return self._state.drain()
+
+    def _apply(self, chunk: object) -> None:
+        if isinstance(chunk, (dict, Mapping)):  # the check for dict is faster
+            apply_chunk(self._state, chunk)
         else:
-            self._turn.fail(StreamError("The stream holds a chunk that is not an object."))
-        return self._turn.drain()
+            self._state.fail(StreamError("The stream contains a chunk that is not an object."))
 
 
-class _ChunkDecoder(_TurnDecoder):
-    """What the three protocols of JSON chunks have in common."""
+class _ChunkDecoder(_StateDecoder):
+    """The common part of the three protocols whose chunks are JSON objects."""
 
-    def _read(self, texts: list[bytes]) -> None:
-        turn, decode = self._turn, _DELTA.decode
-        deltas, calls = turn.deltas, turn.calls
+    def _decode_chunks(self, texts: list[bytes]) -> None:
+        """Decode the JSON texts of chunks. Deltas are decoded to typed structs, which is much faster."""
+        state, decode = self._state, _DELTA.decode
+        deltas, calls = state.deltas, state.calls
         for text in texts:
             try:
                 delta = decode(text)
             except _NOT_DELTA:
-                self._read_chunk(text)
-                if turn.over:
+                self._decode_chunk(text)
+                if state.over:
                     return
                 continue
-            turn.known = True
+            state.recognized = True
             if delta.__class__ is wire.TextDelta:
-                said = delta.delta or delta.text or delta.textDelta
-                if said:
-                    deltas.add_text(said)
+                piece = delta.delta or delta.text or delta.textDelta
+                if piece:
+                    deltas.add_text(piece)
             elif isinstance(delta, wire.ReasoningDelta):
                 if delta.providerMetadata:
-                    turn.remember(delta.id, delta.providerMetadata)
-                said = delta.delta or delta.text
-                if said:
-                    deltas.add_reasoning(said, delta.id)
+                    state.add_metadata(delta.id, delta.providerMetadata)
+                piece = delta.delta or delta.text
+                if piece:
+                    deltas.add_reasoning(piece, delta.id)
             elif isinstance(delta, wire.ToolInputDelta):
                 calls.add_input(delta.toolCallId or delta.id, delta.inputTextDelta or delta.delta)
 
-    def _read_chunk(self, text: bytes) -> None:
+    def _decode_chunk(self, text: bytes) -> None:
         if not text.strip():
             return
         if text.strip() == b"[DONE]":
-            self._turn.finish()
+            self._state.finish()
             return
         try:
-            chunk = read_json(text)
+            value = read_json(text)
         except ValueError:
-            self._turn.fail(StreamError(_NOT_JSON))
+            self._state.fail(StreamError("The stream contains data that is not JSON."))
             return
-        for one in chunk if isinstance(chunk, list) else [chunk]:  # some write the whole stream as one array
-            if isinstance(one, dict):
-                apply_chunk(self._turn, one)
-            else:
-                self._turn.fail(StreamError("The stream holds a chunk that is not an object."))
+        for chunk in value if isinstance(value, list) else [value]:  # the whole stream can be one array
+            self._apply(chunk)
 
-    def _end(self, rest: list[bytes], error: StreamError | None, *, strange: bool) -> list[Event]:
-        """The last text may be cut in its middle: then that it is cut is all there is to say.
+    def _end(self, rest: list[bytes], error: StreamError | None, *, has_other_data: bool) -> list[Event]:
+        """Decode the last texts and end the stream.
 
-        `strange`: there was something that no stream of this kind has."""
+        Args:
+            rest: The last texts. A truncated text is ignored: the missing end of the stream is the error.
+            error: The framing error, if there was one.
+            has_other_data: Whether the stream contained something that does not belong to this protocol.
+        """
         if error is not None:
-            self._turn.fail(error)
-        elif strange and not self._turn.known:
-            self._turn.not_ours()
-        self._read([text for text in rest if _is_json(text)])
-        self._turn.end()
-        return self._turn.drain()
+            self._state.fail(error)
+        elif has_other_data and not self._state.recognized:
+            self._state.fail_unrecognized()
+        self._decode_chunks([text for text in rest if _is_json(text)])
+        self._state.end()
+        return self._state.drain()
 
 
 class UiDecoder(_ChunkDecoder):
-    def __init__(self, turn: StreamState | None = None) -> None:
-        super().__init__(turn)
+    """Decodes the UI message stream."""
+
+    def __init__(self, state: StreamState | None = None) -> None:
+        super().__init__(state)
         self._sse = SseDecoder()
-        self._start: bytes | None = b""  # until the first byte that means anything tells what this is
+        self._start: bytes | None = b""  # the first bytes, until it is clear whether this is a stream
         self._body: JsonBody | None = None
 
     def feed(self, chunk: bytes) -> list[Event]:
-        if self._turn.over:
+        if self._state.over:
             return []
         if self._start is not None:
-            chunk = self._sniff(chunk)
+            chunk = self._detect_json(chunk)
         if self._body is not None:
             self._body.add(chunk)
-            return self._refused(self._body) if self._body.error is not None else []
-        block = self._sse.complete(chunk)
+            return self._end_body(self._body) if self._body.error is not None else []
+        block = self._sse.buffer(chunk)
         if not block:
             return []
-        payloads = self._sse.payloads(block)
-        self._read([data for _, data in self._sse.cut(block)] if payloads is None else payloads)
-        return self._turn.drain()
+        payloads = self._sse.extract_payloads(block)
+        self._decode_chunks([data for _, data in self._sse.split(block)] if payloads is None else payloads)
+        return self._state.drain()
 
     def close(self) -> list[Event]:
         if self._body is not None:
-            return self._refused(self._body)
+            return self._end_body(self._body)
         rest = [data for _, data in self._sse.close()]
-        return self._end(rest, self._sse.error, strange=self._sse.strange)
+        return self._end(rest, self._sse.error, has_other_data=self._sse.has_unknown_fields)
 
-    def _sniff(self, chunk: bytes) -> bytes:
-        """Statuses and content types lie: a body that opens with a brace is JSON, and no stream."""
+    def _detect_json(self, chunk: bytes) -> bytes:
+        """Detect whether this is an event stream or one JSON body, and return the bytes to decode.
+
+        The first character decides, because the status and the content type are not reliable.
+        """
         start = (self._start or b"") + chunk
-        seen = start.lstrip(BLANK)
-        self._start = None if seen else start
-        if seen.startswith(b"{"):
+        content = start.lstrip(BLANK)
+        self._start = None if content else start
+        if content.startswith(b"{"):
             self._body = JsonBody()
-        return start if seen else b""
+        return start if content else b""
 
-    def _refused(self, body: JsonBody) -> list[Event]:
-        if not self._turn.over:
-            error = body.failure()
+    def _end_body(self, body: JsonBody) -> list[Event]:
+        if not self._state.over:
+            error = body.read_error()
             if error is None:
-                self._turn.not_ours()
+                self._state.fail_unrecognized()
             else:
-                self._turn.fail(error)
-            self._turn.end()
-        return self._turn.drain()
+                self._state.fail(error)
+            self._state.end()
+        return self._state.drain()
 
 
 class ModelDecoder(UiDecoder):
+    """Decodes the gateway's language-model protocol."""
+
     def __init__(self) -> None:
         super().__init__(StreamState(model_parts=True))
 
 
 class FullDecoder(_ChunkDecoder):
-    def __init__(self, turn: StreamState | None = None) -> None:
-        super().__init__(turn)
+    """Decodes `fullStream` as JSON lines."""
+
+    def __init__(self, state: StreamState | None = None) -> None:
+        super().__init__(state)
         self._lines = LineDecoder()
 
     def feed(self, chunk: bytes) -> list[Event]:
-        if self._turn.over:
+        if self._state.over:
             return []
-        self._read(self._lines.feed(chunk))
-        return self._turn.drain()
+        self._decode_chunks(self._lines.feed(chunk))
+        return self._state.drain()
 
     def close(self) -> list[Event]:
         rest = self._lines.close()
-        strange = any(line.strip() and line.lstrip()[:1] not in b"{[" for line in rest)
-        return self._end(rest, self._lines.error, strange=strange)
+        has_other_data = any(line.strip() and line.lstrip()[:1] not in b"{[" for line in rest)
+        return self._end(rest, self._lines.error, has_other_data=has_other_data)
 
 
-class DataDecoder(_TurnDecoder):
-    def __init__(self, turn: StreamState | None = None) -> None:
-        super().__init__(turn)
+class DataDecoder(_StateDecoder):
+    """Decodes the data stream of version 4."""
+
+    def __init__(self, state: StreamState | None = None) -> None:
+        super().__init__(state)
         self._lines = LineDecoder()
 
     def feed(self, chunk: bytes) -> list[Event]:
-        add_text, decode = self._turn.deltas.add_text, _STRING.decode
+        add_text, decode = self._state.deltas.add_text, _STRING.decode
         for line in self._lines.feed(chunk):
             if line.startswith(b"0:"):
                 try:
-                    said = decode(line[2:])
+                    text = decode(line[2:])
                 except _NOT_DELTA:
-                    self._read_line(line)
+                    self._decode_line(line)
                 else:
-                    if said:
-                        add_text(said)
+                    if text:
+                        add_text(text)
             else:
-                self._read_line(line)
-        return self._turn.drain()
+                self._decode_line(line)
+        return self._state.drain()
 
     def close(self) -> list[Event]:
         if self._lines.error is not None:
-            self._turn.fail(self._lines.error)
+            self._state.fail(self._lines.error)
         for line in self._lines.close():
             if line[1:2] == b":" and _is_json(line[2:]):
-                self._read_line(line)
-        self._turn.end()
-        return self._turn.drain()
+                self._decode_line(line)
+        self._state.end()
+        return self._state.drain()
 
-    def _read_line(self, line: bytes) -> None:
+    def _decode_line(self, line: bytes) -> None:
         if not line.strip():
             return
         code, colon, text = line[:1], line[1:2], line[2:]
@@ -306,19 +316,20 @@ class DataDecoder(_TurnDecoder):
                 raise ValueError
             value = read_json(text)
         except ValueError:
-            self._turn.fail(StreamError("The stream holds a line that is not a code and JSON."))
+            self._state.fail(StreamError("The stream contains a line that is not a code and JSON."))
             return
-        self._turn.known = True  # by its form alone
+        self._state.recognized = True  # the format of the line is sufficient
         kind = wire.CODES.get(code)
         if kind is None:
-            apply_chunk(self._turn, {"type": f"code {code.decode('latin-1')}", "value": value})
+            apply_chunk(self._state, {"type": f"code {code.decode('latin-1')}", "value": value})
         elif code in wire.CODE_FIELDS and isinstance(value, wire.CODE_FIELDS[code][1]):
-            apply_chunk(self._turn, {"type": kind, wire.CODE_FIELDS[code][0]: value})
+            apply_chunk(self._state, {"type": kind, wire.CODE_FIELDS[code][0]: value})
         elif code not in wire.CODE_FIELDS and isinstance(value, dict):
-            apply_chunk(self._turn, {**value, "type": kind})
+            apply_chunk(self._state, {**value, "type": kind})
         else:
-            self._turn.fail(
-                StreamError(f"The stream holds a line “{code.decode('latin-1')}” of the wrong shape.")
+            name = code.decode("latin-1")
+            self._state.fail(
+                StreamError(f'The stream contains a line with code "{name}" and an invalid value.')
             )
 
 

@@ -1,7 +1,8 @@
-"""The AI SDK's chunks as they travel, in all versions at once.
+"""AI SDK wire format: the chunks of all supported versions.
 
-No type of chunk means two things, if its facts are looked up in the order given here. A chunk is a plain
-mapping; only the deltas, which are nearly all there is, have shapes of their own.
+The field names of a chunk type differ between versions. The functions here look them up in an order that is
+unambiguous for all versions. A chunk is a plain mapping; only deltas, which are nearly all chunks of a
+stream, have typed structs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Chunk = Mapping[str, Any]
 
 
 class TextDelta(msgspec.Struct, tag="text-delta", tag_field="type", gc=False):
-    """`delta` in the UI stream and from a model, `text` in the full stream, `textDelta` in version 4."""
+    """A piece of text: `delta` in UI and model streams, `text` in full streams, `textDelta` in version 4."""
 
     delta: str = ""
     text: str = ""
@@ -33,7 +34,7 @@ class ReasoningDelta(msgspec.Struct, tag="reasoning-delta", tag_field="type"):
 
 
 class ToolInputDelta(msgspec.Struct, tag="tool-input-delta", tag_field="type", gc=False):
-    """`id` and `delta` in the full stream, `toolCallId` and `inputTextDelta` in the UI stream."""
+    """A piece of tool arguments: `id` and `delta` in the full stream, the other names in the UI stream."""
 
     id: str = ""
     toolCallId: str = ""
@@ -43,7 +44,7 @@ class ToolInputDelta(msgspec.Struct, tag="tool-input-delta", tag_field="type", g
 
 Delta = TextDelta | ReasoningDelta | ToolInputDelta
 
-# The codes of version 4's data stream, and the chunks they stand for.
+# The chunk type for each code of the version 4 data stream.
 CODES: dict[bytes, str] = {
     b"0": "text-delta",
     b"2": "data",
@@ -62,7 +63,7 @@ CODES: dict[bytes, str] = {
     b"j": "reasoning-signature",
     b"k": "file",
 }
-# The codes whose value is not an object: the field that it is in a chunk, and its type.
+# For codes whose value is not an object: the field of the chunk for the value, and the type of the value.
 CODE_FIELDS: dict[bytes, tuple[str, type]] = {
     b"0": ("textDelta", str),
     b"2": ("data", list),
@@ -84,12 +85,12 @@ REASONS: dict[str, FinishReason] = {
 
 
 def repair_text(text: str) -> str:
-    """Two halves side by side become the character they are; a lone half stays."""
+    """Join surrogate pairs to one character; keep lone surrogates."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def first_text(chunk: Chunk, *names: str) -> str | None:
-    """The first of the fields that holds a string."""
+    """Return the first of these fields that is a string."""
     for name in names:
         value = chunk.get(name)
         if isinstance(value, str):
@@ -110,52 +111,60 @@ def tool_name(chunk: Chunk) -> str:
 
 
 def metadata(chunk: Chunk) -> dict[str, Any] | None:
-    given = chunk.get("providerMetadata")
-    return dict(given) if isinstance(given, Mapping) and given else None
+    value = chunk.get("providerMetadata")
+    return dict(value) if isinstance(value, Mapping) and value else None
 
 
 def finish_reason(chunk: Chunk) -> FinishReason | None:
-    """Why the turn ended; `None` where nobody said. Models of version 3 and 4 say `{unified, raw}`."""
-    given = chunk.get("finishReason")
-    if isinstance(given, Mapping):
-        given = given.get("unified")
-    return REASONS.get(given, "other") if isinstance(given, str) else None
+    """Return the finish reason, or `None`. Models of specification 3 and 4 send `{unified, raw}`."""
+    reason = chunk.get("finishReason")
+    if isinstance(reason, Mapping):
+        reason = reason.get("unified")
+    return REASONS.get(reason, "other") if isinstance(reason, str) else None
 
 
-def is_models_finish(chunk: Chunk) -> bool:
-    """Whether a model of version 3 or 4 says this itself: the SDK around it makes plain values of both."""
-    counted = mapping(chunk.get("usage")).get("inputTokens")
-    return isinstance(chunk.get("finishReason"), Mapping) or isinstance(counted, Mapping)
+def is_model_finish(chunk: Chunk) -> bool:
+    """Return whether a specification 3 or 4 model sent a `finish` chunk.
+
+    Models send objects for the finish reason and the token counts; the SDK converts both to plain values.
+    """
+    tokens = mapping(chunk.get("usage")).get("inputTokens")
+    return isinstance(chunk.get("finishReason"), Mapping) or isinstance(tokens, Mapping)
 
 
 def usage(chunk: Chunk) -> Usage | None:
-    """What was counted. Servers that do not count send nothing, null or zeros."""
-    given = chunk.get("totalUsage")
-    given = mapping(given if given is not None else chunk.get("usage"))
-    received, parts = _counts(given, "inputTokens", "promptTokens")
-    sent, sent_parts = _counts(given, "outputTokens", "completionTokens")
-    read, written = mapping(given.get("inputTokenDetails")), mapping(given.get("outputTokenDetails"))
-    total = token_count(given.get("totalTokens"))
-    if total is None and received is not None and sent is not None:
-        total = received + sent
-    found = Usage(
-        input_tokens=received,
-        output_tokens=sent,
+    """Return the reported usage, or `None`: servers that do not count send nothing, null or zeros."""
+    fields = chunk.get("totalUsage")
+    fields = mapping(fields if fields is not None else chunk.get("usage"))
+    input_tokens, input_parts = _read_tokens(fields, "inputTokens", "promptTokens")
+    output_tokens, output_parts = _read_tokens(fields, "outputTokens", "completionTokens")
+    input_details = mapping(fields.get("inputTokenDetails"))
+    output_details = mapping(fields.get("outputTokenDetails"))
+    total = token_count(fields.get("totalTokens"))
+    if total is None and input_tokens is not None and output_tokens is not None:
+        total = input_tokens + output_tokens
+    result = Usage(
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
         total_tokens=total,
-        # Late versions say it twice, in the details and flat: it is one number.
+        # Newer versions send the same number twice: in the details and as a field of its own.
         cached_tokens=_first(
-            parts.get("cacheRead"), read.get("cacheReadTokens"), given.get("cachedInputTokens")
+            input_parts.get("cacheRead"),
+            input_details.get("cacheReadTokens"),
+            fields.get("cachedInputTokens"),
         ),
         reasoning_tokens=_first(
-            sent_parts.get("reasoning"), written.get("reasoningTokens"), given.get("reasoningTokens")
+            output_parts.get("reasoning"),
+            output_details.get("reasoningTokens"),
+            fields.get("reasoningTokens"),
         ),
     )
-    return found if found.known else None
+    return result if result.known else None
 
 
-def _counts(given: Chunk, *names: str) -> tuple[int | None, Chunk]:
-    """A number of tokens, and its parts where the model gave an object (`{total, cacheRead, …}`)."""
-    value = next((given[name] for name in names if given.get(name) is not None), None)
+def _read_tokens(fields: Chunk, *names: str) -> tuple[int | None, Chunk]:
+    """Return a number of tokens, and its parts if the value is an object (`{total, cacheRead, …}`)."""
+    value = next((fields[name] for name in names if fields.get(name) is not None), None)
     if isinstance(value, Mapping):
         return token_count(value.get("total")), value
     return token_count(value), {}

@@ -1,4 +1,13 @@
-"""What an answer holds besides text, thoughts and calls: sources and images, each told once."""
+"""State of the output items of one response, and the emitters that make events of them.
+
+Servers send the same content up to four times: in deltas, in the `.done` event of a part, in
+`response.output_item.done` and in the final response, or only in some of these places. The emitters compare
+every copy with the content emitted so far, and emit only the difference.
+
+Servers also omit indexes and ids, change ids between events, and use one index for two items. `Items` looks
+for an item among the items of its kind, by its index unless its id differs, and creates an item that was not
+announced.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +35,6 @@ from tollbridge.types.events import (
 from tollbridge.types.media import detect_mime
 from tollbridge.types.text import read_json
 
-# SECTION What is known of an answer's items while they stream in.
-#
-# Servers leave out indexes and ids, change ids between events, and give two items one index. An item is found
-# by its index unless its id says otherwise, among those of its kind, and is made where it was never announced.
-
 ItemKind = Literal["message", "reasoning", "call"]
 
 KINDS: dict[str, ItemKind] = {
@@ -40,16 +44,16 @@ KINDS: dict[str, ItemKind] = {
     "custom_tool_call": "call",
 }
 
-# A piece of an item: which kind of event tells it, and its number there.
+# Identifies a part of an item: the kind of its events and its index.
 PartKey = tuple[str, int]
-# How an item of the final answer is recognised: its kind, its id, its call's id.
+# Identifies an item of the final response: its kind, its id and its call id.
 ItemKey = tuple[ItemKind, str | None, str | None]
 
 
 class EmittedText:
-    """How much of a text was told, and its checksum: enough to see what a later, fuller copy adds to it.
+    """The length and checksum of emitted text, to find what a later copy of the text adds.
 
-    The text itself is not kept, so a long answer costs no memory.
+    The text itself is not stored, so memory use does not grow with the response.
     """
 
     __slots__ = ("checksum", "length")
@@ -65,16 +69,16 @@ class EmittedText:
         self.length += len(text)
         self.checksum = _checksum(text, self.checksum)
 
-    def is_all(self, full: str) -> bool:
-        """Whether what was told is `full`, whole."""
-        return len(full) == self.length and self.begins(full)
+    def equals(self, full: str) -> bool:
+        """Return whether the emitted text is equal to `full`."""
+        return len(full) == self.length and self.is_prefix_of(full)
 
-    def rest(self, full: str) -> str:
-        """What `full` has beyond what was told: nothing, where it is another text altogether."""
-        return full[self.length :] if self.begins(full) else ""
+    def remainder(self, full: str) -> str:
+        """Return the part of `full` after the emitted text, or `""` if `full` does not start with it."""
+        return full[self.length :] if self.is_prefix_of(full) else ""
 
-    def begins(self, full: str) -> bool:
-        """Whether what was told is `full`, or its beginning."""
+    def is_prefix_of(self, full: str) -> bool:
+        """Return whether `full` starts with the emitted text."""
         return len(full) >= self.length and _checksum(full[: self.length]) == self.checksum
 
 
@@ -83,72 +87,84 @@ def _checksum(text: str, start: int = 0) -> int:
 
 
 class Item:
+    """One output item: a message, reasoning or a tool call."""
+
     __slots__ = (
         "arguments",
-        "before",
         "call_id",
         "closed",
         "custom",
         "done",
+        "emitted",
+        "emitted_before",
         "final_arguments",
+        "has_unnumbered_text",
         "id",
         "index",
         "kind",
         "name",
         "parts",
-        "proof",
-        "said",
-        "unnumbered",
+        "signatures",
     )
 
     def __init__(self, kind: ItemKind, index: int | None, id: str | None) -> None:
         self.kind = kind
         self.index = index
         self.id = id
-        self.said = EmittedText()
+        self.emitted = EmittedText()
         self.parts: dict[PartKey, EmittedText] = {}
-        self.before: dict[PartKey, EmittedText] = {}  # what had been told of the item when each part began
-        self.unnumbered = False  # something was told that did not say of which part it is
+        self.emitted_before: dict[PartKey, EmittedText] = {}  # text of the item when each part began
+        self.has_unnumbered_text = False  # there was text in an event without a part index
         self.call_id: str | None = None
         self.name: str | None = None
-        self.custom = False  # a call of a tool whose input is text and not JSON
-        self.arguments: list[str] = []  # as they stream
-        self.final_arguments: str | None = None  # as `.done` gives them
-        self.proof: dict[str, object] | None = None  # what the model needs to know its call again
-        self.done = False  # its own `output_item.done` has come
-        self.closed = False  # nothing more is expected of it
+        self.custom = False  # the input of the tool is text, not JSON
+        self.arguments: list[str] = []  # from deltas
+        self.final_arguments: str | None = None  # from the `.done` event
+        self.signatures: dict[str, object] | None = None  # `wire.CALL_SIGNATURES` of the call
+        self.done = False  # whether its `output_item.done` was received
+        self.closed = False  # whether it is complete
 
     @property
-    def nameless(self) -> bool:
+    def is_unidentified(self) -> bool:
         return self.index is None and self.id is None and self.call_id is None
 
     @property
-    def untouched(self) -> bool:
-        """Announced, and nothing more. Of calls no two are one because of it."""
-        return self.kind != "call" and not self.said.length
+    def is_replaceable(self) -> bool:
+        """Whether the item was announced without content, so that another announcement can be the same item.
 
-    def tell(self, text: str, part: PartKey) -> None:
+        Never true for calls: two calls can be announced before any of their arguments.
+        """
+        return self.kind != "call" and not self.emitted.length
+
+    def add_text(self, text: str, part: PartKey) -> None:
         if part not in self.parts:
-            self.parts[part], self.before[part] = EmittedText(), self.said.copy()
-        self.said.add(text)
+            self.parts[part], self.emitted_before[part] = EmittedText(), self.emitted.copy()
+        self.emitted.add(text)
         self.parts[part].add(text)
 
-    def correct(self, full: str, part: PartKey) -> int:
-        """How many of the last characters that were told `full` replaces: all of its part, where that was
-        told otherwise. None where other parts came after it."""
-        said = self.parts.get(part)
-        if not full or said is None or said.begins(full):
+    def replace_part(self, full: str, part: PartKey) -> int:
+        """Replace the text of a part by `full` if `full` does not start with the emitted text.
+
+        Only the last part of an item can be replaced.
+
+        Returns:
+            The number of emitted characters at the end that `full` replaces, or 0 if nothing was replaced.
+        """
+        emitted = self.parts.get(part)
+        if not full or emitted is None or emitted.is_prefix_of(full):
             return 0
-        void = said.length
-        if self.before[part].length + void != self.said.length:
+        void = emitted.length
+        if self.emitted_before[part].length + void != self.emitted.length:
             return 0
-        self.parts[part], self.said = EmittedText(), self.before[part].copy()
+        self.parts[part], self.emitted = EmittedText(), self.emitted_before[part].copy()
         self.parts[part].add(full)
-        self.said.add(full)
+        self.emitted.add(full)
         return void
 
 
 class Items:
+    """All items of one response, found by kind, index, id and call id."""
+
     def __init__(self) -> None:
         self._all: list[Item] = []
         self._by_index: dict[tuple[ItemKind, int | None], Item] = {}
@@ -157,333 +173,369 @@ class Items:
     def __iter__(self) -> Iterator[Item]:
         return iter(self._all)
 
-    def at(self, kind: ItemKind, index: int | None, id: str | None, *, ending: bool = False) -> Item:
-        """The item these names mean, made now if it was never announced. Names that come only when it ends
-        are those of an item that had none."""
-        here, named = self._by_index.get((kind, index)), self._by_id.get((kind, id))
-        if here is not None and (named is None or here.id == id):
-            return here
-        if named is not None:
-            return named
-        latest = self._latest(kind) if index is None or ending else None
-        if latest is None or (index is not None and not latest.nameless):
-            return self._new(kind, index, id)
-        return self._name(latest, index, id, None) if ending else latest
+    def resolve(self, kind: ItemKind, index: int | None, id: str | None, *, ending: bool = False) -> Item:
+        """Return the item with this index or id; create it if it was not announced.
 
-    def kind_at(self, index: int | None, id: str | None) -> ItemKind | None:
-        """Whether these names mean text or reasoning, where that was told before."""
+        Args:
+            kind: The kind of the item.
+            index: Its `output_index`, if the event has one.
+            id: Its id, if the event has one.
+            ending: Whether the event completes the item or a part. An index and id that first occur in such
+                an event belong to the open item without index and id, if there is one.
+        """
+        by_index, by_id = self._by_index.get((kind, index)), self._by_id.get((kind, id))
+        if by_index is not None and (by_id is None or by_index.id == id):
+            return by_index
+        if by_id is not None:
+            return by_id
+        latest = self._find_latest(kind) if index is None or ending else None
+        if latest is None or (index is not None and not latest.is_unidentified):
+            return self._create(kind, index, id)
+        return self._register(latest, index, id, None) if ending else latest
+
+    def find_kind(self, index: int | None, id: str | None) -> ItemKind | None:
+        """Return whether the item with this id or index is a message or reasoning, if it exists."""
         kinds: tuple[ItemKind, ...] = ("message", "reasoning")
-        named = [kind for kind in kinds if (kind, id) in self._by_id]
-        here = [kind for kind in kinds if (kind, index) in self._by_index]
-        return next(iter(named + here), None)
+        by_id = [kind for kind in kinds if (kind, id) in self._by_id]
+        by_index = [kind for kind in kinds if (kind, index) in self._by_index]
+        return next(iter(by_id + by_index), None)
 
     def open(self, kind: ItemKind, index: int | None, id: str | None, call_id: str | None) -> Item:
-        """An item that is announced, and was not met before in a delta or a first announcement."""
-        item = self._called(call_id)
-        if item is not None:  # one call announced twice, under two ids
-            return self._name(item, index, id, call_id)
+        """Return the item that an event announces; create it unless a delta or an event before created it."""
+        item = self._find_call(call_id)
+        if item is not None:  # the same call, announced twice with two ids
+            return self._register(item, index, id, call_id)
         item = self._by_index.get((kind, index)) if index is not None else self._by_id.get((kind, id))
-        if item is None or item.closed or item.call_id or not (item.id in (None, id) or item.untouched):
-            item = self._new(kind, index, id)
-        return self._name(item, index, id, call_id)
+        if item is None or item.closed or item.call_id or not (item.id in (None, id) or item.is_replaceable):
+            item = self._create(kind, index, id)
+        return self._register(item, index, id, call_id)
 
-    def ended(self, kind: ItemKind, index: int | None, id: str | None, call_id: str | None) -> Item:
-        """The item that is complete now."""
-        item = self._called(call_id) or self.at(kind, index, id, ending=True)
+    def resolve_done(self, kind: ItemKind, index: int | None, id: str | None, call_id: str | None) -> Item:
+        """Return the item that an `output_item.done` event completes; create it if it was not announced."""
+        item = self._find_call(call_id) or self.resolve(kind, index, id, ending=True)
         if item.closed and call_id is not None and item.call_id != call_id:
-            item = self._new(kind, index, id)  # a second call under the index of the first
-        return self._name(item, None, None, call_id)
+            item = self._create(kind, index, id)  # a second call with the same index
+        return self._register(item, None, None, call_id)
 
     def match(self, output: Mapping[int, ItemKey]) -> dict[int, Item]:
-        """The streamed item that each item of the final answer, by its position, is: by its names where they
-        are known, and only then, of what is left, by its position or its turn; else a new one."""
-        found: dict[int, Item] = {}
-        left: dict[ItemKind, dict[Item, None]] = {kind: {} for kind, _, _ in output.values()}
-        for item in self._all:
-            left.setdefault(item.kind, {})[item] = None
-        for of_call in (True, False):
-            for position, (kind, id, call_id) in output.items():
-                named = self._by_id.get((kind, call_id if of_call else id))
-                if named in left[kind] and position not in found:
-                    found[position] = named
-                    del left[kind][named]
-        for position, (kind, id, call_id) in output.items():
-            if position in found:
-                continue
-            here = self._by_index.get((kind, position))
-            if here is None or here not in left[kind]:
-                here = next(iter(left[kind]), None) or self._new(kind, None, id)
-            left[kind].pop(here, None)
-            found[position] = self._name(here, None, None, call_id)
-        return found
+        """Match the items of the final response to the streamed items.
 
-    def _latest(self, kind: ItemKind) -> Item | None:
+        Items are matched by call id, then by id, then by position, then in order. An item without a match is
+        created.
+
+        Args:
+            output: The items of the final response by position.
+
+        Returns:
+            The matching item for each position.
+        """
+        matches: dict[int, Item] = {}
+        unmatched: dict[ItemKind, dict[Item, None]] = {kind: {} for kind, _, _ in output.values()}
+        for item in self._all:
+            unmatched.setdefault(item.kind, {})[item] = None
+        for use_call_id in (True, False):
+            for position, (kind, id, call_id) in output.items():
+                by_id = self._by_id.get((kind, call_id if use_call_id else id))
+                if by_id in unmatched[kind] and position not in matches:
+                    matches[position] = by_id
+                    del unmatched[kind][by_id]
+        for position, (kind, id, call_id) in output.items():
+            if position in matches:
+                continue
+            candidate = self._by_index.get((kind, position))
+            if candidate is None or candidate not in unmatched[kind]:
+                candidate = next(iter(unmatched[kind]), None) or self._create(kind, None, id)
+            unmatched[kind].pop(candidate, None)
+            matches[position] = self._register(candidate, None, None, call_id)
+        return matches
+
+    def _find_latest(self, kind: ItemKind) -> Item | None:
         return next((item for item in reversed(self._all) if item.kind == kind and not item.closed), None)
 
-    def _called(self, call_id: str | None) -> Item | None:
-        found = self._by_id.get(("call", call_id)) if call_id else None
-        return found if found is not None and found.call_id == call_id else None
+    def _find_call(self, call_id: str | None) -> Item | None:
+        item = self._by_id.get(("call", call_id)) if call_id else None
+        return item if item is not None and item.call_id == call_id else None
 
-    def _new(self, kind: ItemKind, index: int | None, id: str | None) -> Item:
+    def _create(self, kind: ItemKind, index: int | None, id: str | None) -> Item:
         item = Item(kind, index, id)
         self._all.append(item)
-        return self._name(item, index, id, None)
+        return self._register(item, index, id, None)
 
-    def _name(self, item: Item, index: int | None, id: str | None, call_id: str | None) -> Item:
-        """The first name stays the item's own; it is found by all of them."""
+    def _register(self, item: Item, index: int | None, id: str | None, call_id: str | None) -> Item:
+        """Make the item findable by this index and these ids. Its own id and index are the first ones."""
         item.id = item.id or id
         item.call_id = item.call_id or call_id
         if index is not None:
             item.index = index if item.index is None else item.index
             self._by_index[item.kind, index] = item
-        for name in (id, call_id):  # some servers name a call's events by its call_id
-            if name:
-                self._by_id[item.kind, name] = item
+        for key in (id, call_id):  # some servers use the call id as `item_id`
+            if key:
+                self._by_id[item.kind, key] = item
         return item
 
 
-# SECTION The words of one answer, text and reasoning, each told once.
-#
-# Servers say them in deltas, in `.done`, in the item and in the final response, or in any one of these.
-
-# Raw reasoning and its summary may both be told of one item, each in parts of its own.
+# One item can have both raw reasoning and a summary, each with its own parts.
 TextEvent = Literal["text", "reasoning", "summary"]
 
 
 class TextEmitter:
-    def __init__(self) -> None:
-        self._text = EmittedText()  # of all messages together
-        self._before = EmittedText()  # the same, when the part that was told last began
-        self._last: dict[bool, tuple[Item, PartKey]] = {}  # what was told last: of text, of reasoning
-        self._ended: set[int] = set()  # blocks of reasoning
+    """Emits the text and reasoning of one response without repetition."""
 
-    def tell(self, kind: TextEvent, item: Item, part: int | None, text: str) -> list[Event]:
+    def __init__(self) -> None:
+        self._text = EmittedText()  # the text of all messages
+        self._text_before_part = EmittedText()  # the same, before the last emitted part began
+        self._last_parts: dict[bool, tuple[Item, PartKey]] = {}  # the last emitted part, by `is_text`
+        self._ended_blocks: set[int] = set()  # reasoning items whose end was emitted, by object identity
+
+    def emit(self, kind: TextEvent, item: Item, part: int | None, text: str) -> list[Event]:
         if not text:
             return []
         key = kind, part or 0
         is_text = kind == "text"
-        if self._last.get(is_text) != (item, key):
-            self._last[is_text] = item, key
-            self._before = self._text.copy() if is_text else self._before
-            item.unnumbered = item.unnumbered or part is None
-        item.tell(text, key)
+        if self._last_parts.get(is_text) != (item, key):
+            self._last_parts[is_text] = item, key
+            self._text_before_part = self._text.copy() if is_text else self._text_before_part
+            item.has_unnumbered_text = item.has_unnumbered_text or part is None
+        item.add_text(text, key)
         if not is_text:
-            return [ReasoningDelta(text, _block(item, part))]
+            return [ReasoningDelta(text, _block_id(item, part))]
         self._text.add(text)
         return [TextDelta(text)]
 
-    def text_done(self, item: Item, part: int | None, full: str) -> list[Event]:
+    def emit_text_done(self, item: Item, part: int | None, full: str) -> list[Event]:
         if ("text", part or 0) in item.parts:
-            return self._done("text", item, part, full)
-        # A number that no delta had: another part, or the one whose deltas had another number or none.
-        known = item.unnumbered or item.said.is_all(full)
-        return self.tell("text", item, part, item.said.rest(full) if known else full)
+            return self._emit_part_done("text", item, part, full)
+        # No delta had this index: it is another part, or the deltas of this part had another index or none.
+        is_copy = item.has_unnumbered_text or item.emitted.equals(full)
+        return self.emit("text", item, part, item.emitted.remainder(full) if is_copy else full)
 
-    def reasoning_done(self, kind: TextEvent, item: Item, part: int | None, full: str) -> list[Event]:
+    def emit_reasoning_done(self, kind: TextEvent, item: Item, part: int | None, full: str) -> list[Event]:
         if (kind, part or 0) in item.parts:
-            return self._done(kind, item, part, full)
-        return self.tell(kind, item, part, item.said.rest(full))
+            return self._emit_part_done(kind, item, part, full)
+        return self.emit(kind, item, part, item.emitted.remainder(full))
 
-    def message(self, item: Item, full: str) -> list[Event]:
-        """A message at its end."""
-        return self.rest_of(item, item.said.rest(full))
+    def emit_message(self, item: Item, full: str) -> list[Event]:
+        """Close a message; `full` is its complete text."""
+        return self.emit_remainder(item, item.emitted.remainder(full))
 
-    def rest_of(self, item: Item, rest: str) -> list[Event]:
-        """What a complete message has that was not told."""
+    def emit_remainder(self, item: Item, remainder: str) -> list[Event]:
+        """Close a message; `remainder` is the text that was not emitted yet."""
         item.closed = True
-        item.said.add(rest)
-        self._text.add(rest)
-        return [TextDelta(rest)] if rest else []
+        item.emitted.add(remainder)
+        self._text.add(remainder)
+        return [TextDelta(remainder)] if remainder else []
 
-    def rests(self, messages: list[str]) -> list[str] | None:
-        """What each message of the final answer adds to everything that was told, however it was parted into
-        messages before; nothing is known where it is another text altogether."""
-        if not self._text.begins("".join(messages)):
+    def find_remainders(self, messages: list[str]) -> list[str] | None:
+        """Return what each message of the final response adds to the emitted text.
+
+        The emitted text is compared as a whole, because the streamed messages can be divided differently.
+
+        Returns:
+            One text per message, or `None` if the messages do not start with the emitted text.
+        """
+        if not self._text.is_prefix_of("".join(messages)):
             return None
-        told, found = self._text.length, []
+        emitted_length, remainders = self._text.length, []
         for message in messages:
-            found.append(message[told:])
-            told = max(0, told - len(message))
-        return found
+            remainders.append(message[emitted_length:])
+            emitted_length = max(0, emitted_length - len(message))
+        return remainders
 
-    def reasoning(self, known: Item, item: Fields) -> list[Event]:
-        """Reasoning at its end. One server streams as summary what it then gives as content: either may copy
-        what was told."""
-        found: list[Event] = []
-        for copy in (wire.texts(item.list("content")), wire.texts(item.list("summary"))):
-            rest = known.said.rest(copy)
-            if rest:
-                known.said.add(rest)
-                found.append(ReasoningDelta(rest, known.id))
+    def emit_reasoning(self, item: Item, fields: Fields) -> list[Event]:
+        """Close a reasoning item; `fields` is its complete copy.
+
+        Both content and summary are compared with the emitted text: one server streams the reasoning as
+        summary and then sends it as content.
+        """
+        events: list[Event] = []
+        for copy in (wire.join_texts(fields.list("content")), wire.join_texts(fields.list("summary"))):
+            remainder = item.emitted.remainder(copy)
+            if remainder:
+                item.emitted.add(remainder)
+                events.append(ReasoningDelta(remainder, item.id))
                 break
-        proof = {name: said for name in wire.PROOFS if (said := item.text(name))}
-        if (proof or known.said.length) and id(known) not in self._ended:
-            self._ended.add(id(known))
-            metadata = {"id": item.text("id"), **proof} if proof else None
-            found.append(ReasoningEnded(known.id, metadata))
-        known.closed = True
-        return found
+        signatures = {name: value for name in wire.REASONING_SIGNATURES if (value := fields.text(name))}
+        if (signatures or item.emitted.length) and id(item) not in self._ended_blocks:
+            self._ended_blocks.add(id(item))
+            metadata = {"id": fields.text("id"), **signatures} if signatures else None
+            events.append(ReasoningEnded(item.id, metadata))
+        item.closed = True
+        return events
 
-    def _done(self, kind: TextEvent, item: Item, part: int | None, full: str) -> list[Event]:
-        """A part in full, of which something was told: its rest, or what it should have been.
+    def _emit_part_done(self, kind: TextEvent, item: Item, part: int | None, full: str) -> list[Event]:
+        """Emit the remainder of a part with emitted text, or a correction if `full` is a different text.
 
-        Only the part that was told last can be corrected, and only where the event names it: of a server that
-        numbers nothing, it may be the end of a longer text."""
+        Only the last emitted part can be corrected, and only if the event has a part index: on a server that
+        sends no indexes, `full` can be the end of a longer text.
+        """
         key = kind, part or 0
-        rest = item.parts[key].rest(full)
+        remainder = item.parts[key].remainder(full)
         is_text = kind == "text"
-        if rest or part is None or self._last.get(is_text) != (item, key):
-            return self.tell(kind, item, part, rest)
-        void = item.correct(full, key)
+        if remainder or part is None or self._last_parts.get(is_text) != (item, key):
+            return self.emit(kind, item, part, remainder)
+        void = item.replace_part(full, key)
         if not void:
             return []
         if not is_text:
-            return [Corrected(full, void, "reasoning", _block(item, part))]
-        self._text = self._before.copy()
+            return [Corrected(full, void, "reasoning", _block_id(item, part))]
+        self._text = self._text_before_part.copy()
         self._text.add(full)
         return [Corrected(full, void)]
 
 
-def _block(item: Item, part: int | None) -> str | None:
-    """A summary of several parts is several blocks of thinking."""
+def _block_id(item: Item, part: int | None) -> str | None:
+    """Return the id of a reasoning block. Each part of a summary is a block of its own."""
     return f"{item.id}:{part}" if part and item.id else item.id
 
 
-# SECTION The calls of one answer: each told once, and offered only where it is whole and still to be answered.
-
-# What a call's own status says of it.
+# Values of the status of a call.
 UNFINISHED = frozenset({"in_progress", "incomplete"})
-GIVEN_UP = frozenset({"failed", "cancelled"})
-# The items that answer a call: the server has run it.
-ANSWERS = frozenset({"function_call_output", "custom_tool_call_output"})
+ABANDONED = frozenset({"failed", "cancelled"})
+# Items with the result of a call that the server executed.
+CALL_OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
 class CallEmitter:
-    """What makes no sense is added to `broken`."""
+    """Emits each call of one response once.
 
-    def __init__(self, broken: list[BridgeError]) -> None:
-        self._broken = broken
-        self._told: set[str] = set()
-        self._wanted: set[str] = set()  # those of them that somebody is to run
-        self._answered: set[str] = set()
-        self._handed: set[str] = set()  # told already, and not to be taken back
-        # Told when something follows them: a server that answers a call itself does so next.
+    A call is offered (to be executed by the caller) only if it is complete and the server does not execute it
+    itself. Errors are added to `errors`.
+    """
+
+    def __init__(self, errors: list[BridgeError]) -> None:
+        self._errors = errors
+        self._emitted: set[str] = set()
+        self._complete: set[str] = set()  # the emitted calls that can be executed
+        self._answered: set[str] = set()  # calls that the server executed
+        self._released: set[str] = set()  # calls that were returned and cannot change any more
+        # Held until another event follows: a server that executes a call sends its result next.
         self._held: list[ToolCall] = []
 
     @property
-    def wanted(self) -> bool:
-        return bool(self._wanted - self._answered)
+    def has_pending_calls(self) -> bool:
+        return bool(self._complete - self._answered)
 
     @property
-    def holding(self) -> bool:
+    def has_held_calls(self) -> bool:
         return bool(self._held)
 
-    def announce(self, item: Item, given: Fields) -> None:
-        item.name = item.name or given.text("name")
-        item.custom = given.text("type") == "custom_tool_call"
-        item.proof = wire.call_proof(given) or item.proof
-        arguments = wire.as_text(given.raw.get("arguments")) or given.text("input")
+    def announce(self, item: Item, fields: Fields) -> None:
+        item.name = item.name or fields.text("name")
+        item.custom = fields.text("type") == "custom_tool_call"
+        item.signatures = wire.read_call_signatures(fields) or item.signatures
+        arguments = wire.encode_arguments(fields.raw.get("arguments")) or fields.text("input")
         if arguments and not item.arguments:
             item.arguments.append(arguments)
 
-    def answer(self, given: Fields) -> None:
-        """The server has run a call: nobody else is to run it, unless it was told before."""
-        self._answered.update({given.text("call_id") or ""} - self._handed)
+    def apply_output(self, fields: Fields) -> None:
+        """Mark a call as executed by the server, unless it was already returned to the caller."""
+        self._answered.update({fields.text("call_id") or ""} - self._released)
 
-    def end(self, item: Item, given: Fields, ending: str | None) -> list[Event]:
-        """A call in full: at its own end, or in a final answer that ended as `ending` says."""
-        item.name = item.name or given.text("name")
-        item.proof = wire.call_proof(given) or item.proof
-        item.custom = given.text("type") == "custom_tool_call"
-        text = given.text("input") if item.custom else wire.as_text(given.raw.get("arguments"))
-        if given.text("status") in UNFINISHED:
+    def finish(self, item: Item, fields: Fields, ending: str | None) -> list[Event]:
+        """Emit a call of which `fields` is the complete copy.
+
+        Args:
+            item: The call.
+            fields: The item from `output_item.done` or from the final response.
+            ending: The status of the final response, or `None` for `output_item.done`.
+        """
+        item.name = item.name or fields.text("name")
+        item.signatures = wire.read_call_signatures(fields) or item.signatures
+        item.custom = fields.text("type") == "custom_tool_call"
+        text = fields.text("input") if item.custom else wire.encode_arguments(fields.raw.get("arguments"))
+        if fields.text("status") in UNFINISHED:
             item.final_arguments = text or item.final_arguments
             return []
-        if given.text("status") in GIVEN_UP:
+        if fields.text("status") in ABANDONED:
             item.closed = True
-            return self._withhold(item, text)
+            return self._emit_withheld(item, text)
         if ending is None:
             item.done = True
             if not (item.custom or text or item.final_arguments or item.arguments):
-                return []  # left open: there are servers that give the arguments only in the final answer
+                return []  # still open: some servers send the arguments only in the final response
         item.closed = True
-        return self._tell(item, text) if _is_vouched(item, text, ending) else self._withhold(item, text)
+        if _is_complete(item, text, ending):
+            return self._emit(item, text)
+        return self._emit_withheld(item, text)
 
-    def unfinished(self, item: Item, *, complete: bool) -> list[Event]:
-        """A call that was never closed. Only an answer that is complete vouches for it."""
-        return self._tell(item, None) if complete else self._withhold(item, None)
+    def finish_open_call(self, item: Item, *, complete: bool) -> list[Event]:
+        """Emit a call that was never closed. It is offered only if the response is complete."""
+        return self._emit(item, None) if complete else self._emit_withheld(item, None)
 
-    def in_order(self, found: list[Event], *, last: bool) -> list[Event]:
-        """Calls that are held are told before whatever follows them, and at the end."""
-        told: list[Event] = []
-        for event in found:
+    def hold_calls(self, events: list[Event], *, last: bool) -> list[Event]:
+        """Hold back the calls among the events until another event follows, or until the last events."""
+        result: list[Event] = []
+        for event in events:
             if isinstance(event, ToolCall):
                 self._held.append(event)
             else:
-                told += [*self._released(), event]
-        return told + self._released() if last else told
+                result += [*self._release_held(), event]
+        return result + self._release_held() if last else result
 
-    def _released(self) -> list[Event]:
+    def _release_held(self) -> list[Event]:
         held, self._held = self._held, []
-        self._handed.update(call.call_id for call in held)
+        self._released.update(call.call_id for call in held)
         return [
             msgspec.structs.replace(call, offered=False) if call.call_id in self._answered else call
             for call in held
         ]
 
-    def _tell(self, item: Item, given: str | None) -> list[Event]:
-        """The item's own arguments before those of `.done`, and those before the deltas."""
-        call_id = self._id(item)
-        if call_id in self._told:
+    def _emit(self, item: Item, arguments: str | None) -> list[Event]:
+        """Emit a complete call with the first valid arguments: of the item, of `.done`, of the deltas."""
+        call_id = self._call_id(item)
+        if call_id in self._emitted:
             return []
-        self._told.add(call_id)
-        self._wanted.add(call_id)
+        self._emitted.add(call_id)
+        self._complete.add(call_id)
         name = item.name or ""
-        copies = [given, item.final_arguments, "".join(item.arguments)]
+        copies = [arguments, item.final_arguments, "".join(item.arguments)]
         item.arguments.clear()
         text = next((copy for copy in copies if copy and copy.strip()), "")
         if item.custom:
-            return [ToolCall(call_id, name, text, metadata=item.proof)]
+            return [ToolCall(call_id, name, text, metadata=item.signatures)]
         for copy in filter(None, copies):
-            value = _object(copy)
+            value = _parse_object(copy)
             if value is not None and name:
-                return [ToolCall(call_id, name, value, metadata=item.proof)]
+                return [ToolCall(call_id, name, value, metadata=item.signatures)]
         if not text and name:
-            return [ToolCall(call_id, name, {}, metadata=item.proof)]
+            return [ToolCall(call_id, name, {}, metadata=item.signatures)]
         problem = (
             f"the tool {name} with arguments that are not a JSON object" if name else "a tool without a name"
         )
         message = f"The model called {problem}. Ask it to try again."
-        self._broken.append(BrokenCall(message, calls=(call_id,)))
-        return [ToolCall(call_id, name, text, offered=False, metadata=item.proof)]
+        self._errors.append(BrokenCall(message, calls=(call_id,)))
+        return [ToolCall(call_id, name, text, offered=False, metadata=item.signatures)]
 
-    def _withhold(self, item: Item, given: str | None) -> list[Event]:
-        """Nobody is to run it; what is known of it is told."""
-        call_id = self._id(item)
-        if call_id in self._told or not item.name:
+    def _emit_withheld(self, item: Item, arguments: str | None) -> list[Event]:
+        """Emit a call that must not be executed."""
+        call_id = self._call_id(item)
+        if call_id in self._emitted or not item.name:
             return []
-        self._told.add(call_id)
-        text = given or item.final_arguments or "".join(item.arguments)
-        value = None if item.custom else _object(text)
+        self._emitted.add(call_id)
+        text = arguments or item.final_arguments or "".join(item.arguments)
+        value = None if item.custom else _parse_object(text)
         return [ToolCall(call_id, item.name, text if value is None else value, offered=False)]
 
-    def _id(self, item: Item) -> str:
-        return item.call_id or item.id or f"call_{len(self._told) + 1}"
+    def _call_id(self, item: Item) -> str:
+        return item.call_id or item.id or f"call_{len(self._emitted) + 1}"
 
 
-def _is_vouched(item: Item, text: str | None, ending: str | None) -> bool:
-    """Whether a call is whole: it has ended, its answer is complete, or all of its arguments are there though
-    the answer was cut after them."""
+def _is_complete(item: Item, text: str | None, ending: str | None) -> bool:
+    """Return whether a call is complete.
+
+    That is the case if the call itself has ended, if the response is complete, or if the response was
+    truncated after valid JSON arguments.
+    """
     match ending:
         case None | "completed":
             return True
         case "incomplete" if not item.done:
-            return bool(text) and not item.custom and _object(text or "") is not None
+            return bool(text) and not item.custom and _parse_object(text or "") is not None
         case _:
             return item.done and ending != "failed"
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _parse_object(text: str) -> dict[str, Any] | None:
     try:
         value = read_json(text)
     except ValueError:
@@ -491,18 +543,15 @@ def _object(text: str) -> dict[str, Any] | None:
     return {} if value is None else value if isinstance(value, dict) else None
 
 
-# SECTION What an answer holds besides text, thoughts and calls: sources and images, each told once.
-
-
 class MediaEmitter:
-    """What makes no sense is added to `broken`."""
+    """Emits each image and source of one response once. Errors are added to `errors`."""
 
-    def __init__(self, broken: list[BridgeError]) -> None:
-        self._broken = broken
+    def __init__(self, errors: list[BridgeError]) -> None:
+        self._errors = errors
         self._sources: set[tuple[str | None, ...]] = set()
         self._files: set[str] = set()
 
-    def image(self, item: Fields) -> list[Event]:
+    def emit_image(self, item: Fields) -> list[Event]:
         encoded = item.text("result") or ""
         name = item.text("id") or str(len(self._files))
         if not encoded or name in self._files:
@@ -511,17 +560,18 @@ class MediaEmitter:
         try:
             data = b64decode(encoded.partition(";base64,")[2] or encoded)
         except (binascii.Error, ValueError):
-            self._broken.append(StreamError("The gateway sent an image that is not valid base64."))
+            self._errors.append(StreamError("The gateway sent an image that is not valid base64."))
             return []
         label = f"image/{item.text('output_format') or 'png'}"
         return [File(detect_mime(data, label), data)]
 
-    def cited(self, parts: list[Fields]) -> list[Event]:
-        return [event for part in parts for note in part.list("annotations") for event in self.cite(note)]
+    def emit_sources(self, parts: list[Fields]) -> list[Event]:
+        annotations = (annotation for part in parts for annotation in part.list("annotations"))
+        return [event for annotation in annotations for event in self.emit_source(annotation)]
 
-    def cite(self, note: Fields) -> list[Event]:
-        url, title = note.text("url"), note.text("title")
-        filename, file_id = note.text("filename"), note.text("file_id")
+    def emit_source(self, annotation: Fields) -> list[Event]:
+        url, title = annotation.text("url"), annotation.text("title")
+        filename, file_id = annotation.text("filename"), annotation.text("file_id")
         key = (url, title, filename, file_id)
         if key in self._sources or not (url or filename or file_id):
             return []

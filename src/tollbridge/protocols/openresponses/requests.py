@@ -1,4 +1,4 @@
-"""Messages to OpenResponses requests. What the caller did not set is not sent."""
+"""Encode messages as OpenResponses requests. Options that the caller did not set are not sent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
-from tollbridge.protocols.openresponses.wire import CALL_PROOFS, PROOFS
+from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES, REASONING_SIGNATURES
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
 from tollbridge.types.messages import (
@@ -26,240 +26,263 @@ from tollbridge.types.quirks import Quirks
 from tollbridge.types.reasoning import unbind
 from tollbridge.types.text import MAX_TEXT, read_json, write_valid_json
 
-# The system prompt travels as `developer`: `instructions` reaches the models of one provider only.
+# The system prompt is sent as a `developer` message: `instructions` reaches the models of one provider only.
 ROLES = {Role.SYSTEM: "developer", Role.USER: "user", Role.ASSISTANT: "assistant"}
 
-# Text that a tool result needs when it has no other: the wire takes no error flag.
-ERROR_MARK = "Error: "
+# Marks a failed tool result, because the protocol has no error flag.
+ERROR_PREFIX = "Error: "
 
 Json = dict[str, Any]
 DEFAULT = Quirks()
 
 
 def encode_request(request: ChatRequest) -> Json:
-    """The body of `POST /responses`, for an answer that is streamed."""
+    """Return the body of `POST /responses` for a streamed response.
+
+    Raises:
+        RequestError: The request contains something that the protocol cannot represent.
+    """
     quirks = request.quirks or DEFAULT
     body: Json = {
         "model": request.model,
         "input": translate_messages(request.messages, quirks),
         "stream": True,
-        # The whole history is sent every time; nothing depends on the server's memory.
+        # Every request contains the full history, so the server does not need to store anything.
         "store": False,
     }
-    reasoning = _set(effort=request.reasoning_effort, summary=request.reasoning_summary)
-    body |= _set(
+    reasoning = _omit_none(effort=request.reasoning_effort, summary=request.reasoning_summary)
+    body |= _omit_none(
         max_output_tokens=request.max_output_tokens,
         temperature=request.temperature,
         top_p=request.top_p,
         reasoning=reasoning or None,
         include=["reasoning.encrypted_content"] if reasoning or request.reasons else None,
         metadata=dict(request.metadata) if request.metadata else None,
-        text=_format(request),
-        instructions=_instructions(request),
+        text=_encode_format(request),
+        instructions=_encode_instructions(request),
     )
     if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
-        body |= _set(tool_choice=_choice(request), parallel_tool_calls=request.parallel_tool_calls)
+        body["tools"] = [_encode_tool(tool) for tool in request.tools]
+        body |= _omit_none(
+            tool_choice=_encode_tool_choice(request), parallel_tool_calls=request.parallel_tool_calls
+        )
         if quirks.tools_as == "nested":
-            body |= _nested(body)
+            body |= _nest_tools(body)
     body |= request.extra or {}
     return {name: value for name, value in body.items() if name not in quirks.without}
 
 
 def translate_messages(messages: Iterable[Message], quirks: Quirks = DEFAULT) -> list[Json]:
-    """The input items of a conversation, in order. Several system messages are joined into the first."""
-    found = list(messages)
-    items = _system(found, quirks) if quirks.system != "instructions" else []
-    for message in found:
+    """Return the input items of a conversation. All system messages are joined to one item at the start.
+
+    Args:
+        messages: The conversation.
+        quirks: What the server accepts.
+
+    Raises:
+        RequestError: A message contains something that the protocol cannot represent.
+    """
+    conversation = list(messages)
+    items = _encode_system(conversation, quirks) if quirks.system != "instructions" else []
+    for message in conversation:
         if message.role is not Role.SYSTEM:
-            items += _items(message, quirks)
+            items += _encode_message(message, quirks)
     return items
 
 
-def _instructions(request: ChatRequest) -> str | None:
+def _encode_instructions(request: ChatRequest) -> str | None:
     if (request.quirks or DEFAULT).system != "instructions":
         return None
-    return "\n".join(item["content"] for item in _system(request.messages, DEFAULT)) or None
+    return "\n".join(item["content"] for item in _encode_system(request.messages, DEFAULT)) or None
 
 
-def _items(message: Message, quirks: Quirks) -> list[Json]:
-    """A message is cut where a call, a result or reasoning stands in it: those are items of their own."""
+def _encode_message(message: Message, quirks: Quirks) -> list[Json]:
+    """Return the items of a message. Tool calls, tool results and reasoning are separate items."""
     role = ROLES[message.role]
     items: list[Json] = []
     content: list[Json] = []
 
     def flush() -> None:
         if content:
-            items.append(_message(role, list(content), quirks))
+            items.append(_message_item(role, list(content), quirks))
             content.clear()
 
     for part in message.parts:
         match part:
             case TextPart(text):
                 if text:
-                    content.append(_text(text))
+                    content.append(_encode_text(text))
             case DataPart():
-                sent = _data(part)
-                if message.role is Role.ASSISTANT and sent["type"] != "input_text":
-                    # The wire has no place for a model's own files in its history.
-                    sent = _text(f"[{part.mime}: {len(part.data)} bytes]")
-                content.append(sent)
+                encoded = _encode_data(part)
+                if message.role is Role.ASSISTANT and encoded["type"] != "input_text":
+                    # The protocol does not allow files in assistant messages.
+                    encoded = _encode_text(f"[{part.mime}: {len(part.data)} bytes]")
+                content.append(encoded)
             case ThinkingPart():
                 flush()
-                items += _reasoning(part, quirks)
+                items += _encode_reasoning(part, quirks)
             case ToolCallPart():
                 flush()
-                items.append(_call(part))
+                items.append(_encode_call(part))
             case ToolResultPart():
                 flush()
-                items.append(_result(part))
+                items.append(_encode_result(part))
             case _:
                 assert_never(part)
     flush()
     return items
 
 
-def _message(role: str, content: list[Json], quirks: Quirks) -> Json:
-    """Text alone travels as a string: nearly every server takes that, and some take nothing else."""
-    glue = "" if role == "assistant" else "\n"  # an answer's parts are pieces of one text
-    text = _joined(content, glue) if quirks.text_as == "string" else None
+def _message_item(role: str, content: list[Json], quirks: Quirks) -> Json:
+    """Return a message item. Text is sent as a string: nearly all servers accept that, some nothing else."""
+    separator = "" if role == "assistant" else "\n"  # the parts of an answer are pieces of one text
+    text = _join(content, separator) if quirks.text_as == "string" else None
     if text is None and role == "assistant":
         content = [{"type": "output_text", "text": part["text"]} for part in content]
     return {"type": "message", "role": role, "content": content if text is None else text}
 
 
-def _joined(content: list[Json], glue: str) -> str | None:
-    """The texts as one, unless there is more than text or more than one text may hold."""
+def _join(content: list[Json], separator: str) -> str | None:
+    """Join the texts; return `None` if there is other content or the result is longer than `MAX_TEXT`."""
     if any(part["type"] != "input_text" for part in content):
         return None
-    text = glue.join(part["text"] for part in content)
+    text = separator.join(part["text"] for part in content)
     return text if len(text) <= MAX_TEXT else None
 
 
-def _text(text: str) -> Json:
+def _encode_text(text: str) -> Json:
     return {"type": "input_text", "text": text}
 
 
-def _data(part: DataPart) -> Json:
-    """Bytes are called what they are: editors label PNG as JPEG."""
+def _encode_data(part: DataPart) -> Json:
+    """Return a content part. The media type is detected from the bytes: editors label PNG as JPEG."""
     mime = detect_mime(part.data, part.mime)
     if is_text(mime):
-        return _text(part.data.decode("utf-8", "replace"))
+        return _encode_text(part.data.decode("utf-8", "replace"))
     url = f"data:{mime};base64,{b64encode(part.data).decode()}"
     if mime.startswith("image/"):
         return {"type": "input_image", "image_url": url, "detail": "auto"}
-    return {"type": "input_file", "filename": part.name or _filename(mime), "file_data": url}
+    return {"type": "input_file", "filename": part.name or _default_filename(mime), "file_data": url}
 
 
-def _filename(mime: str) -> str:
+def _default_filename(mime: str) -> str:
     return f"file.{mime.rpartition('/')[2].partition('+')[0] or 'bin'}"
 
 
-def _reasoning(part: ThinkingPart, quirks: Quirks) -> list[Json]:
-    """Reasoning goes back with what proves it; text alone only where the server gave no more than that."""
-    bound, own = unbind(part.metadata)
-    proof = {name: own[name] for name in PROOFS if isinstance(own.get(name), str)}
-    if not proof and (bound is None or not bound.plain):
+def _encode_reasoning(part: ThinkingPart, quirks: Quirks) -> list[Json]:
+    """Return a reasoning item with its signatures, or nothing.
+
+    Reasoning without signatures is sent only if the server that produced it does not sign reasoning.
+    """
+    binding, metadata = unbind(part.metadata)
+    signatures = {
+        name: metadata[name] for name in REASONING_SIGNATURES if isinstance(metadata.get(name), str)
+    }
+    if not signatures and (binding is None or not binding.plain):
         return []
-    item: Json = {"type": "reasoning", "summary": [], **proof}
+    item: Json = {"type": "reasoning", "summary": [], **signatures}
     if part.text and quirks.reasoning_as == "summary":
         item["summary"] = [{"type": "summary_text", "text": part.text}]
     elif part.text:
         item["content"] = [{"type": "reasoning_text", "text": part.text}]
-    named = quirks.reasoning_ids and isinstance(own.get("id"), str)
-    return [{"id": own["id"], **item} if named else item]
+    send_id = quirks.reasoning_ids and isinstance(metadata.get("id"), str)
+    return [{"id": metadata["id"], **item} if send_id else item]
 
 
-def _call(part: ToolCallPart) -> Json:
+def _encode_call(part: ToolCallPart) -> Json:
     call = {"type": "function_call", "call_id": part.call_id, "name": part.name}
-    given = part.metadata or {}
-    proof = {name: given[name] for name in CALL_PROOFS if name in given}
-    return {**call, "arguments": _arguments(part.input), **proof}
+    metadata = part.metadata or {}
+    signatures = {name: metadata[name] for name in CALL_SIGNATURES if name in metadata}
+    return {**call, "arguments": _encode_arguments(part.input), **signatures}
 
 
-def _arguments(given: Any) -> str:
-    """An object in JSON, which is what servers parse; anything else is wrapped, as it was for the editor."""
-    if isinstance(given, str):
+def _encode_arguments(arguments: Any) -> str:
+    """Return the JSON text of an object, which servers parse. Other values are wrapped in an object."""
+    if isinstance(arguments, str):
         try:
-            found = read_json(given)
-            if isinstance(found, dict):  # as it is, unless it may spell out half a character
-                return write_valid_json(found) if "\\ud" in given.lower() else given
+            value = read_json(arguments)
+            if isinstance(value, dict):  # unchanged, unless it can contain an escaped lone surrogate
+                return write_valid_json(value) if "\\ud" in arguments.lower() else arguments
         except ValueError:
             pass
-    if given is None or given == "":
-        given = {}
+    if arguments is None or arguments == "":
+        arguments = {}
     try:
-        return write_valid_json(given if isinstance(given, Mapping) else {"input": given})
+        return write_valid_json(arguments if isinstance(arguments, Mapping) else {"input": arguments})
     except ValueError as error:
         raise RequestError(f"The arguments of a tool call cannot be sent: {error}.") from None
 
 
-def _result(part: ToolResultPart) -> Json:
-    content = [_text(each.text) if isinstance(each, TextPart) else _data(each) for each in part.parts]
+def _encode_result(part: ToolResultPart) -> Json:
+    content = [
+        _encode_text(item.text) if isinstance(item, TextPart) else _encode_data(item) for item in part.parts
+    ]
     if part.is_error:
-        opening = content.pop(0)["text"] if content and content[0]["type"] == "input_text" else ""
-        content.insert(0, _text((ERROR_MARK + opening).rstrip()))
-    text = _joined(content, "\n")
+        first_text = content.pop(0)["text"] if content and content[0]["type"] == "input_text" else ""
+        content.insert(0, _encode_text((ERROR_PREFIX + first_text).rstrip()))
+    text = _join(content, "\n")
     output = content if text is None else text
     return {"type": "function_call_output", "call_id": part.call_id, "output": output}
 
 
-def _system(messages: Iterable[Message], quirks: Quirks) -> list[Json]:
+def _encode_system(messages: Iterable[Message], quirks: Quirks) -> list[Json]:
     system = [message for message in messages if message.role is Role.SYSTEM]
-    texts = [[text for text in map(_only_text, message.parts) if text] for message in system]
-    whole = "\n\n".join("\n".join(lines) for lines in texts if lines)
-    content = [whole] if len(whole) <= MAX_TEXT else [line for lines in texts for line in lines]
-    # Sanitised for a server that knows the user alone, there is no system message left.
+    texts = [[text for text in map(_extract_text, message.parts) if text] for message in system]
+    prompt = "\n\n".join("\n".join(lines) for lines in texts if lines)
+    content = [prompt] if len(prompt) <= MAX_TEXT else [line for lines in texts for line in lines]
+    # For servers that only accept user messages, the history contains no system message here.
     role = "system" if quirks.system == "system" else ROLES[Role.SYSTEM]
-    return [_message(role, [_text(text) for text in content], quirks)] if whole else []
+    return [_message_item(role, [_encode_text(text) for text in content], quirks)] if prompt else []
 
 
-def _only_text(part: Part) -> str:
-    sent = (
-        _text(part.text) if isinstance(part, TextPart) else _data(part) if isinstance(part, DataPart) else {}
-    )
-    if sent.get("type") != "input_text":
-        what = part.mime if isinstance(part, DataPart) else type(part).__name__
-        raise RequestError(f"A system message holds text only; {what} cannot be sent in it.")
-    return str(sent["text"])
+def _extract_text(part: Part) -> str:
+    encoded: Json = {}
+    if isinstance(part, TextPart):
+        encoded = _encode_text(part.text)
+    elif isinstance(part, DataPart):
+        encoded = _encode_data(part)
+    if encoded.get("type") != "input_text":
+        content_type = part.mime if isinstance(part, DataPart) else type(part).__name__
+        raise RequestError(f"A system message can only contain text; {content_type} cannot be sent in it.")
+    return str(encoded["text"])
 
 
-def _tool(tool: Tool) -> Json:
-    # Left out, `strict` is true on OpenAI's servers, and editors' schemas do not follow its rules.
-    described = _set(description=tool.description or None)
+def _encode_tool(tool: Tool) -> Json:
+    # OpenAI's default for `strict` is true, and the schemas of editors do not follow its rules.
+    description = _omit_none(description=tool.description or None)
     parameters = dict(tool.parameters) if tool.parameters else {"type": "object", "properties": {}}
-    return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": False}
+    return {"type": "function", "name": tool.name, **description, "parameters": parameters, "strict": False}
 
 
-def _nested(body: Json) -> Json:
-    """Tools as chat completions name them: everything but the type under `function`."""
-    fit: Json = {"tools": [_under_function(tool) for tool in body["tools"]]}
+def _nest_tools(body: Json) -> Json:
+    """Return tools and tool choice in the Chat Completions format: all fields except `type` in `function`."""
+    nested: Json = {"tools": [_nest(tool) for tool in body["tools"]]}
     if isinstance(body.get("tool_choice"), dict):
-        fit["tool_choice"] = _under_function(body["tool_choice"])
-    return fit
+        nested["tool_choice"] = _nest(body["tool_choice"])
+    return nested
 
 
-def _under_function(tool: Json) -> Json:
+def _nest(tool: Json) -> Json:
     return {"type": "function", "function": {name: tool[name] for name in tool if name != "type"}}
 
 
-def _choice(request: ChatRequest) -> str | Json | None:
+def _encode_tool_choice(request: ChatRequest) -> str | Json | None:
     choice = request.tool_choice
     if not isinstance(choice, NamedTool):
         return choice
     if all(tool.name != choice.name for tool in request.tools):
-        raise RequestError(f"The tool to be called, “{choice.name}”, is not among the tools of the request.")
+        raise RequestError(f'Tool choice "{choice.name}" is not one of the tools of the request.')
     return {"type": "function", "name": choice.name}
 
 
-def _format(request: ChatRequest) -> Json | None:
-    wanted = request.output_format
-    if wanted is None:
+def _encode_format(request: ChatRequest) -> Json | None:
+    output_format = request.output_format
+    if output_format is None:
         return None
-    described = _set(description=wanted.description, strict=wanted.strict)
-    schema: Mapping[str, Any] = wanted.schema
-    return {"format": {"type": "json_schema", "name": wanted.name, **described, "schema": schema}}
+    options = _omit_none(description=output_format.description, strict=output_format.strict)
+    schema: Mapping[str, Any] = output_format.schema
+    return {"format": {"type": "json_schema", "name": output_format.name, **options, "schema": schema}}
 
 
-def _set(**fields: Any) -> Json:
+def _omit_none(**fields: Any) -> Json:
     return {name: value for name, value in fields.items() if value is not None}

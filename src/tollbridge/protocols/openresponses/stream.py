@@ -1,4 +1,8 @@
-"""OpenResponses bytes to events: one decoder a turn, one list of events a network read."""
+"""Decode OpenResponses responses: bytes to events.
+
+`StreamDecoder` parses the bytes of one response, which is an event stream or one JSON body. `ResponseState`
+converts the parsed wire events to our events. Consecutive deltas of one network read become one event.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +14,24 @@ import msgspec
 from tollbridge.protocols.errors import error_from
 from tollbridge.protocols.openresponses import wire
 from tollbridge.protocols.openresponses.items import (
-    ANSWERS,
+    CALL_OUTPUTS,
     KINDS,
     CallEmitter,
     Item,
-    ItemKind,
+    ItemKey,
     Items,
     MediaEmitter,
     TextEmitter,
     TextEvent,
 )
 from tollbridge.protocols.openresponses.wire import Fields
-from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, too_large
+from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
 from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
 from tollbridge.types.events import Data, Event, Failed, Finished, FinishReason
 from tollbridge.types.text import read_json
 from tollbridge.types.usage import Usage
 
-# SECTION One answer as it is told: wire events in, events of ours out, each thing said once.
-#
-# Servers say things twice (delta, `.done`, item, final response) or only once in any of these places. What was
-# told is never told again, and what a fuller copy adds is told when it comes.
-
+# Finish reasons of an incomplete response.
 INCOMPLETE: dict[str, FinishReason] = {
     "content_filter": "content-filter",
     "length": "length",
@@ -39,7 +39,7 @@ INCOMPLETE: dict[str, FinishReason] = {
     "max_tokens": "length",
 }
 
-# How a response can end: by its status, else by the name of the event that carries it.
+# How a response ended, by its status. The event name replaces a status that is missing or unknown.
 ENDINGS: dict[str, Literal["finish", "incomplete", "abort"]] = {
     "completed": "finish",
     "incomplete": "incomplete",
@@ -47,27 +47,31 @@ ENDINGS: dict[str, Literal["finish", "incomplete", "abort"]] = {
 }
 STATUSES = {*ENDINGS, "failed"}
 
-
-# The parts of a content that are reasoning, whatever item they are said to be of.
-THOUGHTS = frozenset({"reasoning", "reasoning_text", "summary_text"})
+# Types of content parts that are reasoning, even in an item of another type.
+REASONING_PARTS = frozenset({"reasoning", "reasoning_text", "summary_text"})
 
 
 class ResponseState:
-    """Belongs to one answer. Once `over`, nothing more is said."""
+    """The state of one response: applies wire events and returns events.
+
+    Attributes:
+        over: Whether the response has ended. After that, no more events are returned.
+        unknown: The number of wire events of unknown types, by type.
+    """
 
     def __init__(self) -> None:
         self.over = False
         self.unknown = UnknownNames()
-        self._known = False  # whether anything was understood
+        self._known = False  # whether an event of a known type was received
         self._items = Items()
-        self._telling = TextEmitter()
-        self._broken: list[BridgeError] = []  # calls that make no sense, told after everything else
-        self._calls = CallEmitter(self._broken)
-        self._extras = MediaEmitter(self._broken)
-        # An error without a word, while `response.failed` may explain it.
+        self._texts = TextEmitter()
+        self._item_errors: list[BridgeError] = []  # invalid calls and images, emitted after everything else
+        self._calls = CallEmitter(self._item_errors)
+        self._media = MediaEmitter(self._item_errors)
+        # An error event without a message: `response.failed` can follow and explain it.
         self._error: BridgeError | None = None
 
-    def say(
+    def apply_delta(
         self,
         kind: TextEvent | Literal["arguments"],
         index: int | None,
@@ -75,83 +79,84 @@ class ResponseState:
         part: int | None,
         text: str,
     ) -> list[Event]:
-        """A piece of text, reasoning or arguments."""
+        """Apply a piece of text, reasoning or arguments."""
         self._known = True
         if kind == "arguments":
-            self._items.at("call", index, item_id).arguments.append(text)
+            self._items.resolve("call", index, item_id).arguments.append(text)
             return []
         if not text:
             return []
-        item = self._items.at("message" if kind == "text" else "reasoning", index, item_id)
-        found = self._telling.tell(kind, item, part, text)
-        return self._calls.in_order(found, last=False) if self._calls.holding else found
+        item = self._items.resolve("message" if kind == "text" else "reasoning", index, item_id)
+        events = self._texts.emit(kind, item, part, text)
+        return self._calls.hold_calls(events, last=False) if self._calls.has_held_calls else events
 
-    def take(self, event: Fields) -> list[Event]:
-        """Any event of the wire."""
-        return [] if self.over else self._calls.in_order(self._take(event), last=self.over)
+    def apply(self, event: Fields) -> list[Event]:
+        """Apply a wire event of any type."""
+        return [] if self.over else self._calls.hold_calls(self._apply(event), last=self.over)
 
-    def _take(self, event: Fields) -> list[Event]:
-        meaning = wire.meaning(event)
-        self._known = self._known or meaning is not None
+    def _apply(self, event: Fields) -> list[Event]:
+        kind = wire.classify_event(event)
+        self._known = self._known or kind is not None
         index, item_id = event.number("output_index"), event.text("item_id") or event.text("id")
-        match meaning:
+        match kind:
             case "text" | "arguments":
                 part = event.number("content_index")
-                return self.say(meaning, index, item_id, part, event.text("delta") or "")
+                return self.apply_delta(kind, index, item_id, part, event.text("delta") or "")
             case "reasoning":
                 part = event.number("summary_index")
-                return self.say(wire.thought(event), index, item_id, part, event.text("delta") or "")
+                text = event.text("delta") or ""
+                return self.apply_delta(wire.classify_reasoning(event), index, item_id, part, text)
             case "text done":
-                item = self._items.at("message", index, item_id, ending=True)
+                item = self._items.resolve("message", index, item_id, ending=True)
                 full = event.text("text") or event.text("refusal") or ""
-                return self._telling.text_done(item, event.number("content_index"), full)
+                return self._texts.emit_text_done(item, event.number("content_index"), full)
             case "part done":
-                return self._part(index, item_id, event.number("content_index"), event.inner("part"))
+                return self._finish_part(index, item_id, event.number("content_index"), event.inner("part"))
             case "reasoning done":
-                item = self._items.at("reasoning", index, item_id, ending=True)
-                number = event.number("summary_index")
-                if number is None and event.number("content_index") == 0:
-                    number = 0  # raw reasoning has one part, whatever its deltas count
-                return self._telling.reasoning_done(
-                    wire.thought(event), item, number, event.text("text") or ""
-                )
+                item = self._items.resolve("reasoning", index, item_id, ending=True)
+                part = event.number("summary_index")
+                if part is None and event.number("content_index") == 0:
+                    part = 0  # raw reasoning has one part, whatever the indexes of its deltas
+                text = event.text("text") or ""
+                return self._texts.emit_reasoning_done(wire.classify_reasoning(event), item, part, text)
             case "arguments done":
-                full = wire.as_text(event.raw.get("arguments")) or event.text("input") or ""
-                self._items.at("call", index, item_id, ending=True).final_arguments = full
+                full = wire.encode_arguments(event.raw.get("arguments")) or event.text("input") or ""
+                self._items.resolve("call", index, item_id, ending=True).final_arguments = full
                 return []
             case "item added":
-                self._announce(index, event.inner("item"))
+                self._open_item(index, event.inner("item"))
                 return []
             case "item done":
-                return self._item(event.inner("item"), index)
+                return self._finish_item(event.inner("item"), index)
             case "annotation":
-                return self._extras.cite(event.inner("annotation"))
+                return self._media.emit_source(event.inner("annotation"))
             case "ended":
-                return self._end(event)
+                return self._finish(event)
             case "error":
-                return self._fail(error_from(event.raw), wait=not wire.explains(event))
+                return self._fail(error_from(event.raw), wait=not wire.has_error_message(event))
             case "ignored":
                 return []
             case None:
-                self.unknown.note(event.text("type") or "no type")
+                self.unknown.record(event.text("type") or "no type")
                 return []
             case _:
-                assert_never(meaning)
+                assert_never(kind)
 
     def close(self) -> list[Event]:
-        """The bytes have ended. An answer that was not ended by its gateway was cut off."""
+        """Return the last events. A response without a terminal event is an error."""
         if self.over:
             return []
         if self.unknown and not self._known:
-            return self.cut(StreamError("The gateway's answer is not an OpenResponses stream."))
-        return self.cut(Disconnected("The gateway closed the stream before the answer was complete."))
+            return self.interrupt(StreamError("The gateway's answer is not an OpenResponses stream."))
+        return self.interrupt(Disconnected("The gateway closed the stream before the answer was complete."))
 
-    def cut(self, error: BridgeError) -> list[Event]:
-        """The answer breaks off here."""
-        return self._calls.in_order(self._unfinished() + self._fail(self._error or error), last=True)
+    def interrupt(self, error: BridgeError) -> list[Event]:
+        """End the response with an error, because the stream ended or is invalid."""
+        events = self._finish_open_calls() + self._fail(self._error or error)
+        return self._calls.hold_calls(events, last=True)
 
-    def answer(self, body: Fields) -> list[Event]:
-        """A whole answer that came as one JSON body."""
+    def apply_body(self, body: Fields) -> list[Event]:
+        """Apply a complete response that was received as one JSON body."""
         if "output" not in body and "status" not in body:
             error = (
                 error_from(body.raw)
@@ -160,75 +165,80 @@ class ResponseState:
             )
             return self._fail(error)
         if body.text("status") in ("queued", "in_progress"):
-            return self._fail(StreamError("The gateway put the answer off: it runs in the background."))
-        return self._calls.in_order(self._end(body), last=True)
+            message = "The gateway deferred the response (background mode), which is not supported."
+            return self._fail(StreamError(message))
+        return self._calls.hold_calls(self._finish(body), last=True)
 
-    # Items
+    # --- Items ---
 
-    def _announce(self, index: int | None, item: Fields) -> None:
-        kind = KINDS.get(item.text("type") or "")
+    def _open_item(self, index: int | None, fields: Fields) -> None:
+        kind = KINDS.get(fields.text("type") or "")
         if kind is None:
             return
-        call_id = item.text("call_id") if kind == "call" else None
-        opened = self._items.open(kind, index, item.text("id"), call_id)
+        call_id = fields.text("call_id") if kind == "call" else None
+        item = self._items.open(kind, index, fields.text("id"), call_id)
         if kind == "call":
-            self._calls.announce(opened, item)
+            self._calls.announce(item, fields)
 
-    def _part(self, index: int | None, item_id: str | None, number: int | None, part: Fields) -> list[Event]:
-        """A part of a message, or of reasoning: servers call its type what they like."""
-        full = wire.texts([part])
-        if part.text("type") in THOUGHTS or self._items.kind_at(index, item_id) == "reasoning":
-            item = self._items.at("reasoning", index, item_id, ending=True)
-            return self._telling.tell("reasoning", item, None, item.said.rest(full))
-        item = self._items.at("message", index, item_id, ending=True)
-        return self._telling.text_done(item, number, full) + self._extras.cited([part])
+    def _finish_part(
+        self, index: int | None, item_id: str | None, number: int | None, part: Fields
+    ) -> list[Event]:
+        """Apply the end of a part of a message or of reasoning. Servers use different types for reasoning."""
+        full = wire.join_texts([part])
+        if part.text("type") in REASONING_PARTS or self._items.find_kind(index, item_id) == "reasoning":
+            item = self._items.resolve("reasoning", index, item_id, ending=True)
+            return self._texts.emit("reasoning", item, None, item.emitted.remainder(full))
+        item = self._items.resolve("message", index, item_id, ending=True)
+        return self._texts.emit_text_done(item, number, full) + self._media.emit_sources([part])
 
-    def _item(self, item: Fields, index: int | None) -> list[Event]:
-        """An item at its own end."""
-        kind = KINDS.get(item.text("type") or "")
+    def _finish_item(self, fields: Fields, index: int | None) -> list[Event]:
+        """Apply the `output_item.done` event of an item."""
+        kind = KINDS.get(fields.text("type") or "")
         if kind is None:
-            return self._extra(item)
-        known = self._items.ended(kind, index, item.text("id"), item.text("call_id"))
+            return self._apply_other_item(fields)
+        item = self._items.resolve_done(kind, index, fields.text("id"), fields.text("call_id"))
         if kind != "message":
-            return self._whole(known, item, None)
-        content = item.list("content")
-        return self._telling.message(known, wire.texts(content)) + self._extras.cited(content)
+            return self._emit_complete(item, fields, None)
+        content = fields.list("content")
+        return self._texts.emit_message(item, wire.join_texts(content)) + self._media.emit_sources(content)
 
-    def _whole(self, known: Item, item: Fields, ending: str | None) -> list[Event]:
-        """Reasoning or a call, complete."""
-        if known.kind == "reasoning":
-            return self._telling.reasoning(known, item)
-        return self._calls.end(known, item, ending)
+    def _emit_complete(self, item: Item, fields: Fields, ending: str | None) -> list[Event]:
+        """Emit what a complete copy of reasoning or of a call adds."""
+        if item.kind == "reasoning":
+            return self._texts.emit_reasoning(item, fields)
+        return self._calls.finish(item, fields, ending)
 
-    def _extra(self, item: Fields) -> list[Event]:
-        type_ = item.text("type")
-        if type_ in ANSWERS:
-            self._calls.answer(item)
-        return self._extras.image(item) if type_ == "image_generation_call" else []
+    def _apply_other_item(self, fields: Fields) -> list[Event]:
+        """Apply an item that is neither a message, reasoning nor a call."""
+        type_ = fields.text("type")
+        if type_ in CALL_OUTPUTS:
+            self._calls.apply_output(fields)
+        return self._media.emit_image(fields) if type_ == "image_generation_call" else []
 
-    # Endings
+    # --- The end of the response ---
 
-    def _end(self, event: Fields) -> list[Event]:
+    def _finish(self, event: Fields) -> list[Event]:
         response = event.inner("response") or event
-        named = (event.text("type") or "response.completed").removeprefix("response.")
+        event_status = (event.text("type") or "response.completed").removeprefix("response.")
         status = response.text("status")
-        if named == "failed" or status not in STATUSES:
-            status = named if named in STATUSES else "completed"
+        if event_status == "failed" or status not in STATUSES:
+            status = event_status if event_status in STATUSES else "completed"
         usage = wire.read_usage(response.inner("usage"))
         if status == "failed" or (response.raw.get("error") and status != "cancelled"):
-            problem = response.raw.get("error")
-            error = error_from(problem) if problem else None
+            payload = response.raw.get("error")
+            error = error_from(payload) if payload else None
             error = error or self._error or ServerFailed("The gateway reported a failure and gave no reason.")
-            return [*self._output(response, "failed"), *self._unfinished(), *self._fail(error, usage)]
-        found = self._output(response, status)
-        found += self._unfinished(complete=status == "completed")
-        reason: FinishReason = "tool-calls" if self._calls.wanted else "stop"
+            events = self._apply_output(response, "failed") + self._finish_open_calls()
+            return events + self._fail(error, usage)
+        events = self._apply_output(response, status)
+        events += self._finish_open_calls(complete=status == "completed")
+        reason: FinishReason = "tool-calls" if self._calls.has_pending_calls else "stop"
         if status == "incomplete":
             reason = INCOMPLETE.get(response.inner("incomplete_details").text("reason") or "", "other")
         elif status == "cancelled":
             reason = "other"
         self.over = True
-        found.append(
+        events.append(
             Finished(
                 reason,
                 ENDINGS[status],
@@ -237,37 +247,38 @@ class ResponseState:
                 model=response.text("model"),
             )
         )
-        return found + [Failed(error) for error in self._broken]
+        return events + [Failed(error) for error in self._item_errors]
 
-    def _output(self, response: Fields, ending: str) -> list[Event]:
-        """What the final answer has beyond what was told."""
+    def _apply_output(self, response: Fields, ending: str) -> list[Event]:
+        """Return events for the content of the final response that was not emitted before."""
         output = response.list("output")
-        kinds = [KINDS.get(item.text("type") or "") for item in output]
-        signs: dict[int, tuple[ItemKind, str | None, str | None]] = {
-            position: (kind, item.text("id"), item.text("call_id"))
-            for position, (kind, item) in enumerate(zip(kinds, output, strict=True))
+        kinds = [KINDS.get(fields.text("type") or "") for fields in output]
+        keys: dict[int, ItemKey] = {
+            position: (kind, fields.text("id"), fields.text("call_id"))
+            for position, (kind, fields) in enumerate(zip(kinds, output, strict=True))
             if kind is not None
         }
-        known = self._items.match(signs)
-        texts = [wire.texts(item.list("content")) for item in output]
+        items = self._items.match(keys)
+        texts = [wire.join_texts(fields.list("content")) for fields in output]
         messages = [position for position, kind in enumerate(kinds) if kind == "message"]
-        added = self._telling.rests([texts[position] for position in messages])
-        rests = dict(zip(messages, added, strict=True)) if added is not None else {}
-        found: list[Event] = []
-        for position, item in enumerate(output):
-            if position not in known:
-                found += self._extra(item)
+        added = self._texts.find_remainders([texts[position] for position in messages])
+        remainders = dict(zip(messages, added, strict=True)) if added is not None else {}
+        events: list[Event] = []
+        for position, fields in enumerate(output):
+            item = items.get(position)
+            if item is None:
+                events += self._apply_other_item(fields)
             elif kinds[position] == "message":
-                one = known[position]
-                rest = rests.get(position, one.said.rest(texts[position]))
-                found += self._telling.rest_of(one, rest) + self._extras.cited(item.list("content"))
+                remainder = remainders.get(position, item.emitted.remainder(texts[position]))
+                events += self._texts.emit_remainder(item, remainder)
+                events += self._media.emit_sources(fields.list("content"))
             else:
-                found += self._whole(known[position], item, ending)
-        return found
+                events += self._emit_complete(item, fields, ending)
+        return events
 
-    def _unfinished(self, *, complete: bool = False) -> list[Event]:
-        open_ = [item for item in self._items if item.kind == "call" and not item.closed]
-        return [event for item in open_ for event in self._calls.unfinished(item, complete=complete)]
+    def _finish_open_calls(self, *, complete: bool = False) -> list[Event]:
+        calls = [item for item in self._items if item.kind == "call" and not item.closed]
+        return [event for call in calls for event in self._calls.finish_open_call(call, complete=complete)]
 
     def _fail(self, error: BridgeError, usage: Usage | None = None, *, wait: bool = False) -> list[Event]:
         if wait:
@@ -275,14 +286,12 @@ class ResponseState:
             return []
         self.over = True
         error.usage = usage
-        return [Failed(each) for each in (*self._broken, error)]
+        return [Failed(failure) for failure in (*self._item_errors, error)]
 
 
-# SECTION OpenResponses bytes to events: one decoder a turn, one list of events a network read.
-
-# What deltas of one run have in common, each looked at on its own: that is cheaper than tuples.
-_PLACE = (type, attrgetter("output_index"), attrgetter("item_id"), attrgetter("part"))
-_piece = attrgetter("delta")
+# The attributes that all deltas of a run have in common. Comparing one at a time is faster than tuples.
+_RUN_ATTRIBUTES = (type, attrgetter("output_index"), attrgetter("item_id"), attrgetter("part"))
+_get_text = attrgetter("delta")
 _KINDS: dict[type[wire.Delta], TextEvent | Literal["arguments"]] = {
     wire.TextDelta: "text",
     wire.ReasoningDelta: "reasoning",
@@ -294,78 +303,84 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class StreamDecoder:
-    """Takes the bytes of one answer, streamed or as one JSON body, however they are cut. Never raises."""
+    """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises.
 
-    def __init__(self, limit: int = FRAME_LIMIT, *, siblings: bool = False) -> None:
-        """With `siblings`, a body that answers another question (models, token count) is no error."""
+    Args:
+        limit: The maximum size of a frame or of a JSON body, in bytes.
+        other_endpoints: Whether to accept the JSON body of a model list or of a token count, too.
+    """
+
+    def __init__(self, limit: int = FRAME_LIMIT, *, other_endpoints: bool = False) -> None:
         self._limit = limit
-        self._siblings = siblings
-        self._turn = ResponseState()
+        self._other_endpoints = other_endpoints
+        self._state = ResponseState()
         self._sse = SseDecoder(limit)
-        self._start: bytes | None = b""  # until the first byte that is no white space tells what this is
-        self._body: list[bytes] = []  # of an answer that is not streamed
+        self._start: bytes | None = b""  # the first bytes, until it is clear whether this is a stream
+        self._body: list[bytes] = []  # of a response that is not a stream
         self._streamed = True
         self._size = 0
-        self._understood = 0  # frames that were
-        self._garbled = 0  # frames that were not JSON
+        self._valid_frames = 0
+        self._invalid_frames = 0  # frames that are not JSON
 
     @property
     def over(self) -> bool:
-        """Whether the answer has ended. The gateway may still hold the connection; nothing more will come."""
-        return self._turn.over
+        """Whether the response has ended. The connection can stay open, but no more events follow."""
+        return self._state.over
 
     @property
     def unknown(self) -> UnknownNames:
-        """Events that were not understood, by name."""
-        return self._turn.unknown
+        """The number of wire events of unknown types, by type."""
+        return self._state.unknown
 
     def feed(self, chunk: bytes) -> list[Event]:
-        if self._turn.over:
+        if self._state.over:
             return []
         if self._start is not None:
-            chunk = self._sniff(chunk)
+            chunk = self._detect_json(chunk)
         if not self._streamed:
             return self._collect(chunk)
-        block = self._sse.complete(chunk)
-        found = self._read_run(block)
-        if found is None:
-            found = self._read(self._sse.cut(block))
-        return self._checked(found)
+        block = self._sse.buffer(chunk)
+        events = self._decode_run(block)
+        if events is None:
+            events = self._decode_frames(self._sse.split(block))
+        return self._add_framing_error(events)
 
-    def take(self, event: object) -> list[Event]:
-        """An event that somebody else has already parsed."""
-        return self._turn.take(Fields(event))
+    def feed_parsed(self, event: object) -> list[Event]:
+        """Return the events for a wire event that is already parsed."""
+        return self._state.apply(Fields(event))
 
     def close(self) -> list[Event]:
-        """The bytes have ended."""
-        if self._turn.over:
+        """Return the last events. Call it once, after the last byte."""
+        if self._state.over:
             return []
         if not self._streamed:
-            return self._answer(b"".join(self._body))
-        garbled = self._garbled
-        found = self._checked(self._read(self._sse.close()))
-        if self._turn.over:
-            return found
-        self._garbled = garbled  # a last frame that breaks off was cut, and is not to blame
-        if not self._understood and (self._sse.strange or self._garbled):
-            return [*found, *self._fail("The gateway's answer is not an event stream.")]
-        if self._garbled:
-            return [
-                *found,
-                *self._turn.cut(StreamError("The gateway's stream broke off in bytes that make no sense.")),
-            ]
-        return found + self._turn.close()
+            return self._decode_body(b"".join(self._body))
+        invalid_frames = self._invalid_frames
+        events = self._add_framing_error(self._decode_frames(self._sse.close()))
+        if self._state.over:
+            return events
+        self._invalid_frames = (
+            invalid_frames  # an incomplete last frame was truncated; it is not invalid data
+        )
+        if not self._valid_frames and (self._sse.has_unknown_fields or self._invalid_frames):
+            return [*events, *self._fail("The gateway's answer is not an event stream.")]
+        if self._invalid_frames:
+            return [*events, *self._state.interrupt(StreamError("The stream contained invalid data."))]
+        return events + self._state.close()
 
-    def _sniff(self, chunk: bytes) -> bytes:
-        """Content types lie: a body that opens with a brace is JSON, whatever it was called."""
+    def _detect_json(self, chunk: bytes) -> bytes:
+        """Detect whether this is an event stream or one JSON body, and return the bytes to decode.
+
+        The first character decides, because content types are not reliable.
+        """
         start = (self._start or b"") + chunk
-        seen = start.lstrip(b" \t\r\n")
-        if _BOM.startswith(seen):
-            # White space means nothing in either, and may go on for ever: the last of it stands for all.
-            self._start = seen or start[-1:]
+        content = start.lstrip(b" \t\r\n")
+        if _BOM.startswith(content):
+            # White space has no meaning in either format and can be unlimited, so only its last byte is kept.
+            self._start = content or start[-1:]
             return b""
         self._start = None
-        self._streamed = not seen.removeprefix(_BOM).startswith((b"{", b"["))
+        self._streamed = not content.removeprefix(_BOM).startswith((b"{", b"["))
         return start
 
     def _collect(self, chunk: bytes) -> list[Event]:
@@ -373,86 +388,92 @@ class StreamDecoder:
         self._size += len(chunk)
         if self._size <= self._limit:
             return []
-        self._turn.over = True
-        return [Failed(too_large(self._limit))]
+        self._state.over = True
+        return [Failed(frame_too_large(self._limit))]
 
-    def _answer(self, body: bytes) -> list[Event]:
+    def _decode_body(self, body: bytes) -> list[Event]:
         try:
-            value = read_json(body.strip().removeprefix(b"\xef\xbb\xbf"))
+            value = read_json(body.strip().removeprefix(_BOM))
         except ValueError:
-            return self._fail("The gateway's answer is JSON that breaks off or makes no sense.")
-        sibling = _sibling(Fields(value)) if self._siblings else []
-        self._turn.over = bool(sibling)
-        return sibling or self._turn.answer(Fields(value))
+            return self._fail("The gateway returned invalid or truncated JSON.")
+        events = _decode_other_endpoint(Fields(value)) if self._other_endpoints else []
+        self._state.over = bool(events)
+        return events or self._state.apply_body(Fields(value))
 
-    def _read_run(self, block: bytes) -> list[Event] | None:
-        """The event of a block that is one run of deltas of one item: nearly every block of a long answer."""
-        payloads = self._sse.payloads(block) if block else None
+    def _decode_run(self, block: bytes) -> list[Event] | None:
+        """Decode a block that contains only deltas of one item, as nearly all blocks of a long response do.
+
+        Returns:
+            The events, or `None` if the block contains something else.
+        """
+        payloads = self._sse.extract_payloads(block) if block else None
         if not payloads:
             return None
         try:
             deltas = list(map(wire.read_delta, payloads))
         except (msgspec.MsgspecError, ValueError):
             return None
-        if any(len(set(map(sign, deltas))) != 1 for sign in _PLACE):
+        if any(len(set(map(get, deltas))) != 1 for get in _RUN_ATTRIBUTES):
             return None
-        return self._tell(deltas)
+        return self._emit_run(deltas)
 
-    def _read(self, frames: list[Frame]) -> list[Event]:
-        """Frames of any kind. Deltas in a row that belong together become one event."""
-        found: list[Event] = []
+    def _decode_frames(self, frames: list[Frame]) -> list[Event]:
+        """Decode any frames. Consecutive deltas of one part become one event."""
+        events: list[Event] = []
         run: list[wire.Delta] = []
         for _, data in frames:
             try:
                 delta = wire.read_delta(data)
             except (msgspec.MsgspecError, ValueError):
-                found += self._tell(run)
-                found += self._other(data)
-                if self._turn.over:
+                events += self._emit_run(run)
+                events += self._decode_frame(data)
+                if self._state.over:
                     break
                 continue
-            if run and any(sign(delta) != sign(run[0]) for sign in _PLACE):
-                found += self._tell(run)
+            if run and any(get(delta) != get(run[0]) for get in _RUN_ATTRIBUTES):
+                events += self._emit_run(run)
             run.append(delta)
-        return found + self._tell(run)
+        return events + self._emit_run(run)
 
-    def _tell(self, run: list[wire.Delta]) -> list[Event]:
-        """The one event of a run, which is used up."""
+    def _emit_run(self, run: list[wire.Delta]) -> list[Event]:
+        """Join the deltas of a run, and clear the list."""
         if not run:
             return []
-        self._understood += len(run)
-        first, text = run[0], "".join(map(_piece, run))
+        self._valid_frames += len(run)
+        first, text = run[0], "".join(map(_get_text, run))
         run.clear()
-        return self._turn.say(_KINDS[type(first)], first.output_index, first.item_id, first.part, text)
+        return self._state.apply_delta(
+            _KINDS[type(first)], first.output_index, first.item_id, first.part, text
+        )
 
-    def _other(self, data: bytes) -> list[Event]:
-        """Everything but a well-formed delta."""
+    def _decode_frame(self, data: bytes) -> list[Event]:
+        """Decode a frame that is not one of the typed deltas."""
         text = data.strip()
         if not text:
             return []
         if text == b"[DONE]":
-            self._understood += 1
-            return self._turn.close()
+            self._valid_frames += 1
+            return self._state.close()
         try:
             value = read_json(text)
         except ValueError:
-            self._garbled += 1
+            self._invalid_frames += 1
             return []
-        self._understood += 1
-        return self._turn.take(Fields(value))
+        self._valid_frames += 1
+        return self._state.apply(Fields(value))
 
-    def _checked(self, found: list[Event]) -> list[Event]:
-        if self._sse.error is not None and not self._turn.over:
-            found += self._turn.cut(self._sse.error)
-        return found
+    def _add_framing_error(self, events: list[Event]) -> list[Event]:
+        if self._sse.error is not None and not self._state.over:
+            events += self._state.interrupt(self._sse.error)
+        return events
 
-    def _fail(self, sentence: str) -> list[Event]:
-        self._turn.over = True
-        return [Failed(StreamError(sentence))]
+    def _fail(self, message: str) -> list[Event]:
+        self._state.over = True
+        return [Failed(StreamError(message))]
 
 
-def _sibling(body: Fields) -> list[Event]:
-    """The answer to “which models are there?” or to “how many tokens would that be?”."""
+def _decode_other_endpoint(body: Fields) -> list[Event]:
+    """Decode the response of the model list or of the token count; return no events for other bodies."""
     match body.text("object"):
         case "list":
             return [Data("models", [model.text("id") for model in body.list("data")]), Finished("stop")]

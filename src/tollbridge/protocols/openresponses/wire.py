@@ -1,7 +1,8 @@
-"""OpenResponses as it travels: the events of a stream, the items of an answer.
+"""OpenResponses wire format: the events of a stream and the items of a response.
 
-The deltas are nearly all of a stream, so they have typed shapes that decode at C speed. Everything else is
-read from plain JSON values, forgivingly: no server met so far sends what the specification demands.
+Nearly all events of a stream are deltas, so deltas have typed structs, which msgspec decodes at C speed. All
+other events are read from plain JSON values. Wrong types are tolerated, because none of the tested servers
+follows the specification exactly.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from tollbridge.types.text import write_json
 from tollbridge.types.usage import Usage, token_count
 
-Meaning = Literal[
+EventKind = Literal[
     "text",
     "reasoning",
     "arguments",
@@ -30,9 +31,9 @@ Meaning = Literal[
     "ignored",
 ]
 
-# Every event of the specification (24) and of OpenAI's API (59), and what some servers call them.
-EVENTS: dict[str, Meaning] = {
-    # the response
+# The events of the specification (24) and of OpenAI's API (59), and names that only some servers use.
+EVENTS: dict[str, EventKind] = {
+    # The response
     "response.created": "ignored",
     "response.queued": "ignored",
     "response.in_progress": "ignored",
@@ -40,10 +41,10 @@ EVENTS: dict[str, Meaning] = {
     "response.failed": "ended",
     "response.incomplete": "ended",
     "response.cancelled": "ended",
-    "response.done": "ended",  # as one gateway names it
+    "response.done": "ended",  # used by one gateway
     "error": "error",
     "response.error": "error",
-    # its items and their parts
+    # Items and content parts
     "response.output_item.added": "item added",
     "response.output_item.done": "item done",
     "response.content_part.added": "ignored",
@@ -52,13 +53,13 @@ EVENTS: dict[str, Meaning] = {
     "response.reasoning_summary_part.done": "ignored",
     "response.reasoning_part.added": "ignored",
     "response.reasoning_part.done": "ignored",
-    # text
+    # Text
     "response.output_text.delta": "text",
     "response.output_text.done": "text done",
     "response.output_text.annotation.added": "annotation",
     "response.refusal.delta": "text",
     "response.refusal.done": "text done",
-    # reasoning, by all its names
+    # Reasoning
     "response.reasoning.delta": "reasoning",
     "response.reasoning.done": "reasoning done",
     "response.reasoning_text.delta": "reasoning",
@@ -67,12 +68,12 @@ EVENTS: dict[str, Meaning] = {
     "response.reasoning_summary_text.done": "reasoning done",
     "response.reasoning_summary.delta": "reasoning",
     "response.reasoning_summary.done": "reasoning done",
-    # tool calls
+    # Tool calls
     "response.function_call_arguments.delta": "arguments",
     "response.function_call_arguments.done": "arguments done",
     "response.custom_tool_call_input.delta": "arguments",
     "response.custom_tool_call_input.done": "arguments done",
-    # what only OpenAI sends, and an editor cannot show: the finished item says all there is to say
+    # Sent only by OpenAI. Editors cannot show them, and the completed item contains the result.
     "response.audio.delta": "ignored",
     "response.audio.done": "ignored",
     "response.audio.transcript.delta": "ignored",
@@ -91,7 +92,7 @@ EVENTS: dict[str, Meaning] = {
     "response.image_generation_call.completed": "ignored",
     "response.image_generation_call.generating": "ignored",
     "response.image_generation_call.in_progress": "ignored",
-    "response.image_generation_call.partial_image": "ignored",  # a sketch; the item has the image
+    "response.image_generation_call.partial_image": "ignored",  # a preview; the item contains the image
     "response.mcp_call.completed": "ignored",
     "response.mcp_call.failed": "ignored",
     "response.mcp_call.in_progress": "ignored",
@@ -111,10 +112,10 @@ EVENTS: dict[str, Meaning] = {
     "response.web_search_call.searching": "ignored",
 }
 
-
-# What may prove that reasoning is the model's own, and what some gateways put on a call of Gemini's.
-PROOFS = ("encrypted_content", "signature", "thought_signature", "format")
-CALL_PROOFS = (
+# Fields by which a provider verifies that reasoning came from its model.
+REASONING_SIGNATURES = ("encrypted_content", "signature", "thought_signature", "format")
+# The same for tool calls: some gateways add these fields to calls of Gemini models.
+CALL_SIGNATURES = (
     "thought_signature",
     "thoughtSignature",
     "signature",
@@ -124,7 +125,7 @@ CALL_PROOFS = (
 
 
 class Delta(msgspec.Struct, frozen=True, gc=False, tag_field="type"):
-    """A piece of an item. Where it belongs is often said only in part, or not at all."""
+    """A piece of an item. Servers often omit some or all of the fields that identify the item and part."""
 
     delta: str
     output_index: int | None = None
@@ -140,31 +141,31 @@ class SummaryDelta(Delta, frozen=True, gc=False, tag="response.reasoning_summary
     part: int | None = msgspec.field(name="summary_index", default=None)
 
 
-class _Whole(Delta, frozen=True, gc=False):
-    # Not in parts: raw reasoning has one, and on one server its content_index grows with every token.
+class _UnnumberedDelta(Delta, frozen=True, gc=False):
+    # `content_index` is not read: raw reasoning has one part, and one server increments it with every token.
     part: int | None = msgspec.field(name="", default=None)
 
 
-class ReasoningDelta(_Whole, frozen=True, gc=False, tag="response.reasoning.delta"):
+class ReasoningDelta(_UnnumberedDelta, frozen=True, gc=False, tag="response.reasoning.delta"):
     pass
 
 
-class ReasoningTextDelta(_Whole, frozen=True, gc=False, tag="response.reasoning_text.delta"):
+class ReasoningTextDelta(_UnnumberedDelta, frozen=True, gc=False, tag="response.reasoning_text.delta"):
     pass
 
 
-class ArgumentsDelta(_Whole, frozen=True, gc=False, tag="response.function_call_arguments.delta"):
+class ArgumentsDelta(_UnnumberedDelta, frozen=True, gc=False, tag="response.function_call_arguments.delta"):
     pass
 
 
-# The deltas worth a typed decoder. Whatever it refuses is read as plain JSON.
+# Decodes the most frequent deltas. Events that it rejects are read as plain JSON.
 read_delta = msgspec.json.Decoder(
     TextDelta | ReasoningDelta | ReasoningTextDelta | SummaryDelta | ArgumentsDelta
 ).decode
 
 
 class Fields:
-    """A JSON object of the world's. Reading a field gives what it should be, or nothing."""
+    """Tolerant access to a JSON object: a method returns the value if it has the right type, else nothing."""
 
     __slots__ = ("raw",)
 
@@ -194,67 +195,67 @@ class Fields:
 
     def list(self, name: str) -> list[Fields]:
         value = self.raw.get(name)
-        return [Fields(each) for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+        return [Fields(item) for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def meaning(event: Fields) -> Meaning | None:
-    """What an event says; `None` for one that is not known. An error is one with or without its type."""
+def classify_event(event: Fields) -> EventKind | None:
+    """Return the kind of an event, or `None` if it is unknown. An error event can have no `type`."""
     name = event.text("type")
     if name is None:
         return "error" if is_error(event) else None
     return EVENTS.get(name)
 
 
-def thought(event: Fields) -> Literal["reasoning", "summary"]:
-    """Whether an event of reasoning is of the reasoning itself or of its summary."""
+def classify_reasoning(event: Fields) -> Literal["reasoning", "summary"]:
+    """Return whether a reasoning event belongs to the raw reasoning or to its summary."""
     return "summary" if "reasoning_summary" in (event.text("type") or "") else "reasoning"
 
 
 def is_error(body: Fields) -> bool:
-    """Whether a body that has neither type nor status is an error: nested, flat or FastAPI's."""
+    """Return whether a body without type and status is an error: nested, flat, or in FastAPI's format."""
     return bool(body.raw.get("error") or body.raw.get("detail")) or ("message" in body and "code" in body)
 
 
-def texts(parts: Iterable[Fields]) -> str:
-    """The text of content parts, refusals among them: they are what the model said."""
+def join_texts(parts: Iterable[Fields]) -> str:
+    """Return the text of content parts. A refusal is text of the model, too."""
     return "".join(part.text("text") or part.text("refusal") or "" for part in parts)
 
 
 def read_usage(usage: Fields) -> Usage | None:
-    """Reported usage. A server that reports nothing but zeros did not count."""
-    tokens_in = _first(usage, "input_tokens", "prompt_tokens")
-    tokens_out = _first(usage, "output_tokens", "completion_tokens")
+    """Return the reported usage, or `None` if there is none or all counts are zero (not counted)."""
+    input_tokens = _first(usage, "input_tokens", "prompt_tokens")
+    output_tokens = _first(usage, "output_tokens", "completion_tokens")
     total = token_count(usage.number("total_tokens"))
-    if total is None and tokens_in is not None and tokens_out is not None:
-        total = tokens_in + tokens_out
-    details_in = usage.inner("input_tokens_details") or usage.inner("prompt_tokens_details")
-    details_out = usage.inner("output_tokens_details") or usage.inner("completion_tokens_details")
-    read = Usage(
-        tokens_in,
-        tokens_out,
+    if total is None and input_tokens is not None and output_tokens is not None:
+        total = input_tokens + output_tokens
+    input_details = usage.inner("input_tokens_details") or usage.inner("prompt_tokens_details")
+    output_details = usage.inner("output_tokens_details") or usage.inner("completion_tokens_details")
+    result = Usage(
+        input_tokens,
+        output_tokens,
         total,
-        token_count(details_in.number("cached_tokens")),
-        token_count(details_out.number("reasoning_tokens")),
+        token_count(input_details.number("cached_tokens")),
+        token_count(output_details.number("reasoning_tokens")),
     )
-    return read if read.known else None
+    return result if result.known else None
 
 
 def _first(fields: Fields, *names: str) -> int | None:
     return next((n for name in names if (n := token_count(fields.number(name))) is not None), None)
 
 
-def explains(event: Fields) -> bool:
-    """Whether an error event says what is wrong; one that does not may be explained by the next event."""
+def has_error_message(event: Fields) -> bool:
+    """Return whether an error event has a message. If not, the next event can contain it."""
     inner = event.inner("error") or event
     return bool(inner.text("message") or event.text("error") or event.raw.get("detail"))
 
 
-def call_proof(item: Fields) -> dict[str, Any] | None:
-    return {name: item.raw[name] for name in CALL_PROOFS if item.raw.get(name)} or None
+def read_call_signatures(item: Fields) -> dict[str, Any] | None:
+    return {name: item.raw[name] for name in CALL_SIGNATURES if item.raw.get(name)} or None
 
 
-def as_text(value: object) -> str | None:
-    """Arguments are JSON in a string; some servers send the object itself."""
+def encode_arguments(value: object) -> str | None:
+    """Return arguments as JSON text. Some servers send the object instead of a string."""
     if isinstance(value, dict):
         return write_json(value)
     return value if isinstance(value, str) else None
