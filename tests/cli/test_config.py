@@ -66,10 +66,10 @@ async def test_what_is_wrong_with_the_settings_is_not_blamed_on_the_options(tmp_
     path.write_text("model = ")
     env = {"TOLLBRIDGE_CONFIG": str(path)}
     result = await tollbridge("models", env=env)
-    assert result.err.endswith(" Correct it, or name another with TOLLBRIDGE_CONFIG.\n")
+    assert result.err.endswith(" Fix it, or set TOLLBRIDGE_CONFIG to another file.\n")
     path.write_text("")
     result = await tollbridge("models", "--account", "nobody", env=env)
-    assert result.err == f"Error: There is no account “nobody” in {path}. None is set up.\n"
+    assert result.err == f'Error: Account "nobody" not found in {path} (no accounts configured).\n'
 
 
 async def test_a_mistake_in_the_file_is_one_line_that_names_it(tmp_path: Path) -> None:
@@ -79,6 +79,6 @@ async def test_a_mistake_in_the_file_is_one_line_that_names_it(tmp_path: Path) -
         result = await tollbridge(*command, env={"TOLLBRIDGE_CONFIG": str(path)})
         assert (result.code, result.out) == (1, "")
         assert result.err == (
-            "Error: timeouts.idel: there is no such setting. Did you mean idle? "
+            'Error: timeouts.idel: unknown setting. Did you mean "idle"? '
             f"(the file {path}, line 3). Correct it there; `tollbridge config` shows what is in force.\n"
         )

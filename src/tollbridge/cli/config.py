@@ -16,7 +16,7 @@ from tollbridge.cli.tables import Column, show_table
 from tollbridge.cli.terminal import Paint
 from tollbridge.config.accounts import all_accounts
 from tollbridge.config.keys import describe_key
-from tollbridge.config.loading import LoadedSettings, leaves, load_settings, quoted
+from tollbridge.config.loading import LoadedSettings, iter_values, load_settings, quote_name
 from tollbridge.config.request_options import CLEAR_THINKING, CLEAR_TOOL_USES
 from tollbridge.recorder.redaction import without_secrets
 from tollbridge.types.errors import RequestError
@@ -51,7 +51,7 @@ def settings_rows(loaded: LoadedSettings) -> list[Row]:
     told = {name for name in loaded.origins if name.startswith(("accounts.", "models."))}
     rows = [
         Row(name, _harmless(name, value), loaded.origin(name))
-        for name, value in leaves(plain)
+        for name, value in iter_values(plain)
         if not name.startswith(("accounts.", "models.")) or name in told
     ]
     if loaded.settings.context_management:
@@ -79,7 +79,7 @@ def account_rows(loaded: LoadedSettings) -> list[Row]:
     except RequestError as error:
         return [Row("account in use", None, error.message)]
     rows = [Row("account in use", accounts[0].name, f"{accounts[0].base_url}, {accounts[0].backend}")]
-    return rows + [Row(f"key of {quoted(one.name)}", describe_key(one), one.base_url) for one in accounts]
+    return rows + [Row(f"key of {quote_name(one.name)}", describe_key(one), one.base_url) for one in accounts]
 
 
 def _show(rows: list[Row], loaded: LoadedSettings) -> None:
