@@ -28,7 +28,7 @@ async def test_the_checklist_has_a_line_for_every_step_and_the_profile_is_writte
     assert {line[0] for line in lines} == {"✓", "✗"}
     assert last.startswith("A chat is possible (")
     assert kept is not None
-    assert kept.of("tollbridge/demo").files is False
+    assert kept.quirks_for("tollbridge/demo").files is False
     assert kept.quirks.system == "system"
     assert KEY not in result.out + result.err + "".join(path.read_text() for path in tmp_path.rglob("*.toml"))
 
@@ -139,5 +139,5 @@ async def test_a_profile_that_makes_no_sense_is_named_and_doctor_mends_it(tmp_pa
         confused = await tollbridge("ask", "Hello", *where, env=env)
         mended = await tollbridge("doctor", *where, env=env)
     assert confused.code == 0
-    assert f"The profile {path} makes no sense" in confused.err
+    assert f"Invalid profile {path}" in confused.err
     assert mended.code == 0

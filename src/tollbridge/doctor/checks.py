@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlsplit
 
-from tollbridge.compat.profiles import KnownServer, known_server
+from tollbridge.compat.profiles import KnownServer, recognize_server
 from tollbridge.doctor.session import (
     ALONE,
     HELLO,
@@ -119,7 +119,7 @@ def recognise(bench: ProbeSession) -> KnownServer | None:
     replies = (bench.listed or Reply(), bench.first)
     headers = {name: value for heard in replies for name, value in heard.headers.items()}
     owners = {model.owner for model in bench.models if model.owner}
-    return known_server(bench.client.base_url, headers, owners)
+    return recognize_server(bench.client.base_url, headers, owners)
 
 
 # SECTION What an answer is like: whether there is one at all, how its stream is framed, what it says of its toll.
