@@ -18,7 +18,7 @@ from tollbridge.config.accounts import all_accounts
 from tollbridge.config.keys import describe_key
 from tollbridge.config.loading import LoadedSettings, iter_values, load_settings, quote_name
 from tollbridge.config.request_options import CLEAR_THINKING, CLEAR_TOOL_USES
-from tollbridge.recorder.redaction import without_secrets
+from tollbridge.recorder.redaction import hide_secret_values
 from tollbridge.types.errors import RequestError
 
 COLUMNS = (Column("setting", least=18), Column("value", least=24), Column("from", least=32))
@@ -67,7 +67,7 @@ def settings_rows(loaded: LoadedSettings) -> list[Row]:
 
 def _harmless(name: str, value: Any) -> Any:
     # A provider's own key may be among the options.
-    if name.startswith("models.") and without_secrets(value, name) != value:
+    if name.startswith("models.") and hide_secret_values(value, name) != value:
         return "set, not shown"
     return _PASSWORD.sub("…@", value) if isinstance(value, str) else value
 

@@ -19,15 +19,15 @@ from tollbridge.cli.tables import draw, room
 from tollbridge.cli.terminal import Paint, counted, folded, harmless, one_line
 from tollbridge.protocols.detect import DECODERS, decoder_for
 from tollbridge.recorder.recording import (
-    Answered,
     AnyLine,
-    Begun,
-    Cut,
-    Ended,
-    Parts,
-    Received,
+    DataLine,
+    EndLine,
+    PartsLine,
     Recording,
-    Sent,
+    RecordingStart,
+    RequestLine,
+    ResponseLine,
+    TruncationLine,
     is_recording,
     read_recording,
 )
@@ -116,7 +116,7 @@ def replay_turn(path: Path, diff: bool, as_json: bool) -> bool:
     played = asyncio.run(replay_recording(recording))
     parts = recording.parts
     # Of a turn that was cut, the last bytes may be there without the parts they made.
-    differences = diff_parts(parts, played.parts if recording.ended else played.parts[: len(parts)])
+    differences = diff_parts(parts, played.parts if recording.end else played.parts[: len(parts)])
     same = not differences and not any(played.requests) and _same_ending(recording, played)
     if as_json:
         click.echo(to_json(_as_json(path, recording, played, same)))
@@ -130,7 +130,7 @@ def replay_turn(path: Path, diff: bool, as_json: bool) -> bool:
 
 def _same_ending(recording: Recording, played: Replay) -> bool:
     """How it ended then and now. One that was stopped, or that the network ended, cannot end so again."""
-    ended = recording.ended
+    ended = recording.end
     if ended is None or ended.outcome == "cancelled":
         return True
     kind = (ended.error or {}).get("kind")
@@ -140,7 +140,7 @@ def _same_ending(recording: Recording, played: Replay) -> bool:
 
 
 def _as_json(path: Path, recording: Recording, played: Replay, same: bool) -> dict[str, Any]:
-    ended, error = recording.ended, played.error
+    ended, error = recording.end, played.error
     return {
         "file": str(path),
         "same": same,
@@ -162,7 +162,7 @@ def _plain(part: Part) -> Any:
 
 
 def _show_timeline(path: Path, recording: Recording, played: Replay) -> None:
-    begun = recording.begun
+    begun = recording.start
     paint = Paint(sys.stdout)
     click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
     redacted = ", content blotted out" if begun.redacted else ""
@@ -171,7 +171,7 @@ def _show_timeline(path: Path, recording: Recording, played: Replay) -> None:
         what, told = _told(line)
         when = f"{line.at:>9.3f} s  {what:<9}"
         click.echo(f"{paint.dim}{when}{paint.plain}{folded(one_line(told), sys.stdout, len(when))}")
-    if recording.ended is None:
+    if recording.end is None:
         click.echo(f"{paint.dim}{'':>11}  {INTERRUPTED}: the process ended before the turn did{paint.plain}")
     now = f"failed ({played.error.kind})" if played.error else "completed"
     click.echo(f"{paint.dim}{'today':>11}  {'':<9}{now}, {counted(len(played.parts), 'part')}{paint.plain}\n")
@@ -179,21 +179,21 @@ def _show_timeline(path: Path, recording: Recording, played: Replay) -> None:
 
 def _told(line: AnyLine) -> tuple[str, str]:
     match line:
-        case Begun(request=request):
+        case RecordingStart(request=request):
             asked = request if isinstance(request, dict) else {}
             return "asked", f"{asked.get('model')}, {counted(len(asked.get('messages') or ()), 'message')}"
-        case Sent(protocol=protocol, url=url, body=body, left_out=left_out):
+        case RequestLine(protocol=protocol, url=url, body=body, omitted_bytes=left_out):
             kept = ", not kept: it was too large" if left_out else ""
             return "sent", f"{left_out or len(body.encode()):,} bytes to {url} ({protocol}){kept}"
-        case Answered(status=status, headers=headers):
+        case ResponseLine(status=status, headers=headers):
             return "answered", f"{status} {headers.get('content-type', '')}"
-        case Received(data=data):
+        case DataLine(data=data):
             return "received", f"{len(data):,} bytes"
-        case Parts(parts=parts):
+        case PartsLine(parts=parts):
             return "parts", f"{', '.join(_shown(part) for part in parts)}"
-        case Cut(kept=kept):
+        case TruncationLine(recorded_bytes=kept):
             return "cut", f"more than {kept:,} bytes came; what followed was not kept"
-        case Ended():
+        case EndLine():
             reason = f" ({line.finish_reason})" if line.finish_reason else ""
             error = f": {line.error.get('kind')}: {line.error.get('message', '')}" if line.error else ""
             return "ended", f"{line.outcome}{reason}{error}"

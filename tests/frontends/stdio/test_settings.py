@@ -141,8 +141,8 @@ async def test_turns_are_recorded_where_the_editor_says_so(env: dict[str, str], 
     (path,) = (tmp_path / "tapes").iterdir()
     recording = read_recording(path)
     assert diff_parts(recording.parts, (await replay_recording(recording)).parts) == []
-    assert recording.begun.said["model"] == "tollbridge/demo"
-    assert recording.begun.said["messages"][0]["content"][0]["type"] == "text"
+    assert recording.start.editor_request["model"] == "tollbridge/demo"
+    assert recording.start.editor_request["messages"][0]["content"][0]["type"] == "text"
     assert KEY.encode() not in path.read_bytes()
 
 
