@@ -42,14 +42,10 @@ def test_quirks_of_one_model_do_not_affect_another(tmp_path: Path) -> None:
     save_profile(URL, "vision", Quirks(system="system"), folder=tmp_path)
     profile = load_profile(URL, tmp_path)
     assert profile is not None
-    assert [profile.quirks_for(model).images for model in ("text-only", "vision", "other")] == [
-        False,
-        True,
-        True,
-    ]
-    assert profile.quirks_for("text-only").without == {
-        "temperature"
-    }  # in the second examination, `store` was accepted
+    images = [profile.quirks_for(model).images for model in ("text-only", "vision", "other")]
+    assert images == [False, True, True]
+    # The second examination found that the server accepts `store`.
+    assert profile.quirks_for("text-only").without == {"temperature"}
 
 
 def test_two_base_urls_never_share_a_file(tmp_path: Path) -> None:

@@ -131,10 +131,10 @@ async def test_an_error_about_an_unsigned_call_is_not_a_quirk_of_the_server() ->
     async with Gateway(scenario="reject-unsigned-calls", settings=QUICK) as gateway:
         examination = await run_examination(gateway)
     assert examination.quirks == Quirks()
-    found = findings(examination)
+    results = findings(examination)
     for step in ("history", "results", "replay"):
-        assert found[step].verdict == "unknown"
-        assert "without the model's signature" in found[step].sentence
+        assert results[step].verdict == "unknown"
+        assert "without the model's signature" in results[step].sentence
 
 
 async def test_the_models_own_call_is_sent_back() -> None:
@@ -148,11 +148,11 @@ async def test_the_models_own_call_is_sent_back() -> None:
 
 async def test_every_step_passes_with_a_server_without_quirks() -> None:
     async with Gateway(api_key=KEY) as gateway:
-        found = findings(await run_examination(gateway, key=KEY))
-    assert {finding.verdict for finding in found.values()} == {"well"}
-    assert found["stream"].sentence.endswith("framed as specified.")
-    assert "reasoning_summary_text.delta" in found["reasoning"].sentence
-    assert found["parallel"].sentence == "The model made 2 calls in parallel."
+        results = findings(await run_examination(gateway, key=KEY))
+    assert {finding.verdict for finding in results.values()} == {"well"}
+    assert results["stream"].sentence.endswith("framed as specified.")
+    assert "reasoning_summary_text.delta" in results["reasoning"].sentence
+    assert results["parallel"].sentence == "The model made 2 calls in parallel."
 
 
 @pytest.mark.parametrize(
@@ -203,11 +203,11 @@ async def test_a_wrong_key_is_reported_and_not_shown() -> None:
 async def test_a_missing_or_wrong_key_is_also_reported_without_a_model(key: str | None, problem: str) -> None:
     """The server requires the key for the model list too."""
     async with Gateway(api_key=KEY) as gateway:
-        found = findings(await run_examination(gateway, key=key))
-    assert "TOLLBRIDGE_API_KEY" in found["models"].remedy
-    assert found["key"].verdict == "amiss"
-    assert found["key"].sentence.startswith(f"{problem}: ")
-    assert "TOLLBRIDGE_API_KEY" in found["key"].remedy
+        results = findings(await run_examination(gateway, key=key))
+    assert "TOLLBRIDGE_API_KEY" in results["models"].remedy
+    assert results["key"].verdict == "amiss"
+    assert results["key"].sentence.startswith(f"{problem}: ")
+    assert "TOLLBRIDGE_API_KEY" in results["key"].remedy
 
 
 async def test_a_base_url_without_v1_is_reported() -> None:

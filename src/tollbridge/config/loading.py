@@ -425,10 +425,12 @@ def _suggest_name(name: str, table_type: type[Any], path: str) -> str:
 
 def _type_at(table_type: type[Any], path: str) -> Any:
     """Return the type of the field at a dotted path inside a settings table."""
-    found: Any = table_type
+    current: Any = table_type
     for name in filter(None, path.split(".")):
-        found = next((field.type for field in msgspec.structs.fields(found) if field.name == name), found)
-    return found
+        current = next(
+            (field.type for field in msgspec.structs.fields(current) if field.name == name), current
+        )
+    return current
 
 
 def _literal_values(annotation: Any) -> list[str]:
