@@ -296,5 +296,5 @@ async def test_a_broken_key_is_found_nowhere_either(machine: Machine, server: Se
     assert await machine.run("config") == 1
     config.unlink()
     assert server.keys == []
-    said = machine.said.replace(f"login {KEY}", "").replace(f"no account “{KEY}”", "")  # what was typed
+    said = machine.said.replace(f"login {KEY}", "").replace(f'Account "{KEY}"', "")  # what was typed
     assert KEY not in said

@@ -94,7 +94,7 @@ async def test_what_cannot_be_compared_or_read_is_told(tmp_path: Path) -> None:
     broken.write_text('{"line":"begun","at":0}\n')
     for arguments, words in (
         (("--diff", str(plain)), "has nothing to compare with"),
-        ((str(broken),), "line 1, is not of a recording"),
+        ((str(broken),), "line 1 is not a valid recording line"),
         ((str(tmp_path),), "cannot be read"),
     ):
         result = await tollbridge("replay", *arguments)
@@ -111,7 +111,7 @@ async def test_a_request_in_a_recording_that_is_none_is_told(tmp_path: Path, bod
     path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     result = await tollbridge("replay", "--diff", str(path))
     assert (result.code, result.out) == (1, "")
-    assert f"The recorded body of the request to {sent['url']} {words}" in result.err
+    assert f"The recorded request body to {sent['url']} {words}" in result.err
 
 
 async def test_a_folder_that_cannot_be_made_costs_the_recording_and_not_the_answer() -> None:
