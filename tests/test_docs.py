@@ -64,7 +64,7 @@ def test_the_profile_that_is_shown_is_one(tmp_path: Path) -> None:
     server = {name for name in table if name not in ("base_url", "models")}
     named = server | set(table["models"]["my-model"])
     assert named <= set(Quirks.__struct_fields__)
-    quirks = kept.of("my-model")
+    quirks = kept.quirks_for("my-model")
     for name in server - {"without"}:
         assert getattr(quirks, name) == table[name]
 

@@ -74,7 +74,7 @@ def test_what_helped_is_told_in_later_turns_too() -> None:
     refusal = InvalidRequest("Unsupported parameter: 'temperature'", status=400, param="temperature")
     PreparedRequest(ask(HI, temperature=1), "http://here", lessons).repair(refusal)
     later = PreparedRequest(ask(HI, temperature=1), "http://here", lessons)
-    assert later.changes == ("Sent without temperature: the server does not take it.",)
+    assert later.changes == ("Removed temperature: not supported by this server.",)
     assert PreparedRequest(ask(HI), "http://here", lessons).changes == ()
 
 

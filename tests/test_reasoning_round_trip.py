@@ -148,7 +148,7 @@ async def test_two_thoughts_under_one_id_are_healed_by_leaving_the_ids_out() -> 
         said = [Message(Role.ASSISTANT, (thought, TextPart("Well."))) for thought in thoughts]
         ended, _ = await turn(client, QUESTION, said[0], QUESTION, said[1], QUESTION, model=OTHER)
         assert [arrival.status for arrival in gateway.requests] == [400, 200]
-    assert any("without its ids" in change for change in ended.changes)
+    assert any("without its IDs" in change for change in ended.changes)
 
 
 async def test_a_switch_of_gateway_drops_reasoning_cleanly() -> None:

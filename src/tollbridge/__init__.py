@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tollbridge.engine import Engine as Engine
     from tollbridge.estimator import HybridTokenEstimator as HybridTokenEstimator
     from tollbridge.estimator import Preflight as Preflight
+    from tollbridge.frontends.vscode.adapters import AiSdkStreamAdapter as AiSdkStreamAdapter
     from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter as OpenResponsesStreamAdapter
     from tollbridge.frontends.vscode.adapters import StreamUsage as StreamUsage
     from tollbridge.frontends.vscode.adapters import VSCodeStreamAdapter as VSCodeStreamAdapter
@@ -77,7 +78,9 @@ if TYPE_CHECKING:
     from tollbridge.types.messages import Tool as Tool
     from tollbridge.types.messages import ToolCallPart as ToolCallPart
     from tollbridge.types.messages import ToolResultPart as ToolResultPart
+    from tollbridge.types.models import Capabilities as Capabilities
     from tollbridge.types.models import Model as Model
+    from tollbridge.types.models import Prices as Prices
     from tollbridge.types.usage import Usage as Usage
 
 # The public names, by the module that defines them.
@@ -99,6 +102,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "Preflight",
     ),
     "tollbridge.frontends.vscode.adapters": (
+        "AiSdkStreamAdapter",
         "OpenResponsesStreamAdapter",
         "StreamUsage",
         "VSCodeStreamAdapter",
@@ -168,7 +172,11 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "ToolCallPart",
         "ToolResultPart",
     ),
-    "tollbridge.types.models": ("Model",),
+    "tollbridge.types.models": (
+        "Capabilities",
+        "Model",
+        "Prices",
+    ),
     "tollbridge.types.usage": ("Usage",),
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names}

@@ -194,7 +194,7 @@ class Engine:
         if isinstance(loaded, Settings):
             loaded = LoadedSettings(loaded, {}, config_file())
         account = resolve_account(loaded) if name is None else named_account(loaded, name)
-        key = await self._tokens.good(find_key(account))
+        key = await self._tokens.refresh(find_key(account))
         return msgspec.structs.replace(account, api_key=key.value if key else None)
 
     # --- Models ---
@@ -272,7 +272,7 @@ class Engine:
                 recording = recorder.start(
                     request,
                     Origin.of(request.model, client.base_url),
-                    source=source,
+                    editor_request=source,
                     keys=(account.api_key or "",),
                     learned=learned,
                     capabilities=capabilities,

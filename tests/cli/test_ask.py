@@ -80,7 +80,7 @@ async def test_changes_of_a_rejected_request_are_reported() -> None:
     async with Gateway(scenario="reject-effort") as gateway:
         result = await ask(gateway, "hello", "--reasoning", "low")
     assert result.code == 0
-    assert "[Sent without reasoning: the server does not take it.]" in result.err
+    assert "[Removed reasoning: not supported by this server.]" in result.err
 
 
 async def test_json_is_one_object_with_the_full_result() -> None:

@@ -66,10 +66,10 @@ async def test_advice_for_settings_errors_does_not_mention_options(tmp_path: Pat
     path.write_text("model = ")
     env = {"TOLLBRIDGE_CONFIG": str(path)}
     result = await tollbridge("models", env=env)
-    assert result.err.endswith(" Correct it, or name another with TOLLBRIDGE_CONFIG.\n")
+    assert result.err.endswith(" Fix it, or set TOLLBRIDGE_CONFIG to another file.\n")
     path.write_text("")
     result = await tollbridge("models", "--account", "nobody", env=env)
-    assert result.err == f"Error: There is no account “nobody” in {path}. None is set up.\n"
+    assert result.err == f'Error: Account "nobody" not found in {path} (no accounts configured).\n'
 
 
 async def test_an_error_in_the_file_is_one_line_that_names_the_setting(tmp_path: Path) -> None:

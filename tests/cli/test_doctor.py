@@ -28,7 +28,7 @@ async def test_the_checklist_has_a_line_per_step_and_a_profile_is_saved(tmp_path
     assert {line[0] for line in lines} == {"✓", "✗"}
     assert last.startswith("Chat works (")
     assert profile is not None
-    assert profile.of("tollbridge/demo").files is False
+    assert profile.quirks_for("tollbridge/demo").files is False
     assert profile.quirks.system == "system"
     assert KEY not in result.out + result.err + "".join(path.read_text() for path in tmp_path.rglob("*.toml"))
 
@@ -139,5 +139,5 @@ async def test_an_invalid_profile_is_named_and_doctor_replaces_it(tmp_path: Path
         confused = await tollbridge("ask", "Hello", *where, env=env)
         mended = await tollbridge("doctor", *where, env=env)
     assert confused.code == 0
-    assert f"The profile {path} makes no sense" in confused.err
+    assert f"Invalid profile {path}" in confused.err
     assert mended.code == 0

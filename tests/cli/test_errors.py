@@ -47,10 +47,10 @@ def test_there_is_advice_for_every_kind_of_error() -> None:
             "There is no name. See --help for the options.",
         ),
         (
-            SettingsUnusable("There is no account “x”. None is set up."),
-            "There is no account “x”. None is set up.",
+            SettingsUnusable("Account 'x' not found (no accounts configured)."),
+            "Account 'x' not found (no accounts configured).",
         ),
-        (SettingsUnusable("It is not TOML.", "Correct it."), "It is not TOML. Correct it."),
+        (SettingsUnusable("It is not valid TOML.", "Fix it."), "It is not valid TOML. Fix it."),
         (KeyringUnusable("The keyring is locked."), "The keyring is locked."),
         (
             StoreUnusable("The disk is full"),

@@ -82,7 +82,7 @@ async def test_without_a_keyring_the_error_says_what_to_do(env: dict[str, str]) 
     none = {**env, "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
     result = await tollbridge("login", "work", env=none, stdin=KEY.encode())
     assert (result.code, result.out) == (1, "")
-    assert result.err.startswith("Error: This machine has no keyring that can be used")
+    assert result.err.startswith("Error: No usable system keyring found")
     assert result.err.endswith("Set TOLLBRIDGE_API_KEY instead.\n")
 
 

@@ -111,7 +111,7 @@ async def test_an_invalid_request_in_a_recording_is_reported(tmp_path: Path, bod
     path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
     result = await tollbridge("replay", "--diff", str(path))
     assert (result.code, result.out) == (1, "")
-    assert f"The recorded body of the request to {sent['url']} {words}" in result.err
+    assert f"The recorded request body to {sent['url']} {words}" in result.err
 
 
 async def test_the_answer_is_complete_if_the_recording_folder_cannot_be_created() -> None:

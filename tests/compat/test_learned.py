@@ -1,4 +1,4 @@
-"""What is remembered of gateways and models."""
+"""Quirks learned at run time, by gateway and model."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from tollbridge.compat.profiles import MODEL_LIMIT, CompatMemory, LearnedQuirks
 from tollbridge.types.quirks import Quirks
 
 
-def test_lessons_are_kept_for_one_model_at_one_gateway() -> None:
-    lessons = CompatMemory()
+def test_quirks_are_stored_per_gateway_and_model() -> None:
+    memory = CompatMemory()
     learned = LearnedQuirks(Quirks(images=False))
-    lessons.learn("http://here", "m", learned)
-    assert lessons.recall("http://here", "m") == learned
-    assert lessons.recall("http://here", "n") == lessons.recall("http://there", "m") == LearnedQuirks()
+    memory.learn("http://here", "m", learned)
+    assert memory.recall("http://here", "m") == learned
+    assert memory.recall("http://here", "n") == memory.recall("http://there", "m") == LearnedQuirks()
 
 
-def test_the_oldest_are_forgotten() -> None:
-    lessons = CompatMemory()
+def test_the_oldest_models_are_dropped() -> None:
+    memory = CompatMemory()
     learned = LearnedQuirks(Quirks(images=False))
     for number in range(MODEL_LIMIT + 1):
-        lessons.learn("http://here", str(number), learned)
-    assert lessons.recall("http://here", "0") == LearnedQuirks()
-    assert lessons.recall("http://here", str(MODEL_LIMIT)) == learned
+        memory.learn("http://here", str(number), learned)
+    assert memory.recall("http://here", "0") == LearnedQuirks()
+    assert memory.recall("http://here", str(MODEL_LIMIT)) == learned
 
 
-def test_a_profile_is_where_learning_begins_and_may_know_nothing() -> None:
-    told = {"m": Quirks(files=False)}
-    lessons = CompatMemory(lambda _url, model: told.get(model))
-    assert lessons.recall("u", "m") == LearnedQuirks(Quirks(files=False))
-    assert lessons.recall("u", "n") == LearnedQuirks()
+def test_a_profile_provides_the_initial_quirks_if_there_is_one() -> None:
+    profiles = {"m": Quirks(files=False)}
+    memory = CompatMemory(lambda _url, model: profiles.get(model))
+    assert memory.recall("u", "m") == LearnedQuirks(Quirks(files=False))
+    assert memory.recall("u", "n") == LearnedQuirks()
     more = LearnedQuirks(Quirks(files=False, images=False))
-    lessons.learn("u", "m", more)
-    assert lessons.recall("u", "m") == more
+    memory.learn("u", "m", more)
+    assert memory.recall("u", "m") == more
 
 
-def test_a_profile_that_is_written_meanwhile_counts_at_once() -> None:
-    told: dict[str, Quirks] = {}
-    lessons = CompatMemory(lambda _url, model: told.get(model))
-    lessons.learn("u", "m", LearnedQuirks(Quirks(images=False)))
-    assert lessons.recall("u", "m") == LearnedQuirks(Quirks(images=False))
-    told["m"] = Quirks(system="system")
-    assert lessons.recall("u", "m") == LearnedQuirks(Quirks(system="system"))
+def test_a_new_profile_takes_effect_immediately() -> None:
+    profiles: dict[str, Quirks] = {}
+    memory = CompatMemory(lambda _url, model: profiles.get(model))
+    memory.learn("u", "m", LearnedQuirks(Quirks(images=False)))
+    assert memory.recall("u", "m") == LearnedQuirks(Quirks(images=False))
+    profiles["m"] = Quirks(system="system")
+    assert memory.recall("u", "m") == LearnedQuirks(Quirks(system="system"))

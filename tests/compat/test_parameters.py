@@ -1,4 +1,4 @@
-"""Which parameter a refusal is about, in the words of real servers."""
+"""Finding the parameter that an error is about, with error messages of real servers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REQUEST = ChatRequest(
         ("Unknown parameter: 'providerOptions'.", None, ["providerOptions"]),
     ],
 )  # fmt: skip
-def test_the_field_a_refusal_is_about_is_found(message: str, param: str | None, fields: list[str]) -> None:
+def test_the_rejected_field_is_found(message: str, param: str | None, fields: list[str]) -> None:
     assert refused_fields(InvalidRequest(message, status=400, param=param), REQUEST) == fields
 
 
@@ -49,10 +49,10 @@ def test_the_field_a_refusal_is_about_is_found(message: str, param: str | None, 
         "Invalid value: 'input' is required.",
     ],
 )
-def test_nothing_is_taken_away_for_another_reason(message: str) -> None:
+def test_no_field_is_removed_for_other_errors(message: str) -> None:
     assert refused_fields(InvalidRequest(message, status=400), REQUEST) == []
 
 
-def test_what_is_left_out_is_told_where_the_request_had_it() -> None:
+def test_an_omitted_field_is_reported_only_if_the_request_has_it() -> None:
     quirks = Quirks(without=frozenset({"temperature", "tool_choice", "store"}))
     assert omitted_fields(REQUEST, quirks) == ["temperature"]

@@ -1,4 +1,4 @@
-"""From refusals, as real servers word them, to cures."""
+"""Repairs for errors, with error messages of real servers."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ BARE = ChatRequest(model="m", messages=(Message(Role.USER, "Hi"),))
         ("Unknown item type 'reasoning'", {"reasoning": False}),
     ],
 )
-def test_what_real_servers_say_is_understood(message: str, quirks: dict[str, object]) -> None:
-    cure = find_repair(InvalidRequest(message, status=400), REQUEST, LearnedQuirks())
-    assert cure is not None
-    assert cure.learned.quirks == Quirks(**quirks)  # type: ignore[arg-type]
-    assert len(cure.changes) == 1
+def test_errors_of_real_servers_are_repaired(message: str, quirks: dict[str, object]) -> None:
+    repair = find_repair(InvalidRequest(message, status=400), REQUEST, LearnedQuirks())
+    assert repair is not None
+    assert repair.learned.quirks == Quirks(**quirks)  # type: ignore[arg-type]
+    assert len(repair.changes) == 1
 
 
-def test_a_signature_that_is_refused_takes_the_calls_it_led_to_with_it() -> None:
+def test_calls_are_sent_as_text_if_the_signature_before_them_is_rejected() -> None:
     error = InvalidRequest("messages.1.content.0: Invalid `signature` in `thinking` block", status=400)
-    cure = find_repair(error, REQUEST, LearnedQuirks())
-    assert cure is not None
-    assert cure.learned == LearnedQuirks(refused=frozenset({digest(PROOF)}), spoken=frozenset({"c1"}))
+    repair = find_repair(error, REQUEST, LearnedQuirks())
+    assert repair is not None
+    assert repair.learned == LearnedQuirks(refused=frozenset({digest(PROOF)}), spoken=frozenset({"c1"}))
 
 
 @pytest.mark.parametrize(
@@ -81,47 +81,49 @@ def test_a_signature_that_is_refused_takes_the_calls_it_led_to_with_it() -> None
         "The PDF file could not be read: it is corrupt",
     ],
 )
-def test_a_file_that_cannot_be_read_is_left_out_and_the_next_one_is_tried(message: str) -> None:
-    cure = find_repair(InvalidRequest(message, status=400), REQUEST, LearnedQuirks())
-    assert cure is not None
-    assert cure.learned == LearnedQuirks(refused=frozenset({fingerprint(b"\0")}))
+def test_an_unreadable_file_is_left_out_and_later_files_are_sent(message: str) -> None:
+    repair = find_repair(InvalidRequest(message, status=400), REQUEST, LearnedQuirks())
+    assert repair is not None
+    assert repair.learned == LearnedQuirks(refused=frozenset({fingerprint(b"\0")}))
 
 
-def test_a_parameter_that_shares_its_name_with_items_is_meant_by_what_calls_it_one() -> None:
-    asked = msgspec.structs.replace(REQUEST, reasoning_effort="low")
-    cure = find_repair(InvalidRequest("Unknown parameter: 'reasoning'.", status=400), asked, LearnedQuirks())
-    assert cure is not None
-    assert cure.learned == LearnedQuirks(Quirks(without=frozenset({"reasoning"})))
+def test_the_parameter_reasoning_is_distinguished_from_the_item_by_the_message() -> None:
+    with_effort = msgspec.structs.replace(REQUEST, reasoning_effort="low")
+    repair = find_repair(
+        InvalidRequest("Unknown parameter: 'reasoning'.", status=400), with_effort, LearnedQuirks()
+    )
+    assert repair is not None
+    assert repair.learned == LearnedQuirks(Quirks(without=frozenset({"reasoning"})))
 
 
-def test_what_the_request_does_not_have_is_not_taken_away() -> None:
+def test_a_rule_does_not_apply_to_a_request_without_the_rejected_content() -> None:
     for message in ("This model does not support image inputs", "Unexpected message role: developer"):
         assert find_repair(InvalidRequest(message, status=400), BARE, LearnedQuirks()) is None
 
 
-def test_a_cure_that_was_tried_is_not_tried_again() -> None:
+def test_a_repair_is_not_tried_twice() -> None:
     error = InvalidRequest("This model does not support image inputs", status=400)
     assert find_repair(error, REQUEST, LearnedQuirks(Quirks(images=False))) is None
 
 
-def test_the_system_prompt_ends_as_the_users_own_words() -> None:
+def test_the_last_role_of_the_system_prompt_is_user() -> None:
     error = InvalidRequest("Unexpected message role: system", status=400)
-    cure = find_repair(error, REQUEST, LearnedQuirks(Quirks(system="system")))
-    assert cure is not None
-    assert cure.learned.quirks.system == "user"
+    repair = find_repair(error, REQUEST, LearnedQuirks(Quirks(system="system")))
+    assert repair is not None
+    assert repair.learned.quirks.system == "user"
 
 
-def test_other_failures_are_left_to_others() -> None:
+def test_other_errors_are_not_repaired() -> None:
     words = "The encrypted content could not be verified."
     assert find_repair(RateLimited(words, status=429), REQUEST, LearnedQuirks()) is None
     assert find_repair(NotFound("The model does not exist.", status=404), REQUEST, LearnedQuirks()) is None
     assert find_repair(GatewayError(words), REQUEST, LearnedQuirks()) is not None
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    known = LearnedQuirks(refused=frozenset(str(number) for number in range(REFUSED_LIMIT)))
+def test_the_number_of_rejected_items_is_bounded() -> None:
+    earlier = LearnedQuirks(refused=frozenset(str(number) for number in range(REFUSED_LIMIT)))
     error = InvalidRequest("No.", status=400, code="invalid_encrypted_content")
-    cure = find_repair(error, REQUEST, known)
-    assert cure is not None
-    assert len(cure.learned.refused) == REFUSED_LIMIT
-    assert digest(PROOF) in cure.learned.refused
+    repair = find_repair(error, REQUEST, earlier)
+    assert repair is not None
+    assert len(repair.learned.refused) == REFUSED_LIMIT
+    assert digest(PROOF) in repair.learned.refused

@@ -37,7 +37,7 @@ def test_the_first_key_that_is_set_is_used(environment: dict[str, str], value: s
 
 
 @pytest.mark.parametrize("key", ["schlüssel", "two\nlines", "tab\tbed", "two words"])
-def test_a_broken_key_is_named_and_not_shown(key: str) -> None:
+def test_an_invalid_key_is_reported_by_its_variable_and_not_shown(key: str) -> None:
     with pytest.raises(RequestError) as caught:
         find_key(account(), {"AI_GATEWAY_API_KEY": key})
     assert "AI_GATEWAY_API_KEY" in caught.value.message
@@ -55,7 +55,7 @@ def test_a_broken_key_is_named_and_not_shown(key: str) -> None:
         ("https://127.0.0.1.evil.example/v1", None),
     ],
 )
-def test_keys_that_are_vercels_do_not_go_elsewhere(base_url: str, value: str | None) -> None:
+def test_vercel_keys_are_not_sent_to_other_hosts(base_url: str, value: str | None) -> None:
     key = find_key(account(base_url), {"AI_GATEWAY_API_KEY": "b", "VERCEL_OIDC_TOKEN": "c"})
     assert (key.value if key else None) == value
 
@@ -65,37 +65,37 @@ def expired_token() -> str:
     return f"e30.{base64.urlsafe_b64encode(payload).decode().rstrip('=')}.c2ln"
 
 
-def test_an_expired_token_of_vercels_keeps_nobody_from_a_server_on_this_machine() -> None:
-    here, environ = account("http://127.0.0.1:8080/v1"), {"VERCEL_OIDC_TOKEN": expired_token()}
-    assert find_key(here, environ) is None
-    key = find_key(account(), environ)  # for Vercel itself it is made good, or told
+def test_an_expired_vercel_token_is_not_used_for_a_local_server() -> None:
+    local, environ = account("http://127.0.0.1:8080/v1"), {"VERCEL_OIDC_TOKEN": expired_token()}
+    assert find_key(local, environ) is None
+    key = find_key(account(), environ)  # for Vercel it is refreshed, or reported as expired
     assert key is not None
     assert key.source == "environment VERCEL_OIDC_TOKEN"
-    for one in (here, account()):
-        assert describe_key(one, environ) == "expired (environment VERCEL_OIDC_TOKEN)"
+    for candidate in (local, account()):
+        assert describe_key(candidate, environ) == "expired (environment VERCEL_OIDC_TOKEN)"
     for source in ("none", "keyring"):
         assert not describe_key(account(key=source), environ).startswith("expired")
 
 
-def test_an_account_can_name_its_variable_and_then_has_no_other() -> None:
+def test_an_account_that_names_a_variable_uses_no_other() -> None:
     mine = account("https://elsewhere.example/v1", "environment:THEIR_KEY")
-    found = find_key(mine, {"THEIR_KEY": "x", **KEYS})
-    assert found is not None
-    assert found.value == "x"
+    key = find_key(mine, {"THEIR_KEY": "x", **KEYS})
+    assert key is not None
+    assert key.value == "x"
     with pytest.raises(RequestError, match="THEIR_KEY, which is not set"):
         find_key(mine, KEYS)
     assert find_key(account(key="none"), KEYS) is None
 
 
-def test_an_account_beside_the_one_in_use_gets_only_its_own_key() -> None:
+def test_an_account_that_is_not_in_use_only_has_its_own_variable() -> None:
     other = account(name="at-work", selected=False)
     assert find_key(other, KEYS) is None
-    found = find_key(other, {**KEYS, "TOLLBRIDGE_API_KEY_AT_WORK": "w"})
-    assert found is not None
-    assert found.value == "w"
+    key = find_key(other, {**KEYS, "TOLLBRIDGE_API_KEY_AT_WORK": "w"})
+    assert key is not None
+    assert key.value == "w"
 
 
-def test_a_key_is_described_by_its_source_and_never_shown() -> None:
+def test_a_key_is_described_by_its_source_and_not_shown() -> None:
     key = find_key(account(), {"TOLLBRIDGE_API_KEY": "tk-secret"})
     assert repr(key) == "Key('environment TOLLBRIDGE_API_KEY')"
     assert (

@@ -48,7 +48,7 @@ def loaded(
         ({}, {"TOLLBRIDGE_MODEL": " "}, {"model": "d"}, "of/the-file", "the file {path}, line 1"),
     ],
 )
-def test_flags_outrank_the_environment_and_that_the_file(
+def test_flags_override_the_environment_which_overrides_the_file(
     path: Path,
     flags: dict[str, object],
     env: dict[str, str],
@@ -56,63 +56,76 @@ def test_flags_outrank_the_environment_and_that_the_file(
     model: str,
     origin: str,
 ) -> None:
-    found = loaded(path, flags, editor, **env)
-    assert found.settings.model == model
-    assert found.origin("model") == origin.format(path=path)
+    result = loaded(path, flags, editor, **env)
+    assert result.settings.model == model
+    assert result.origin("model") == origin.format(path=path)
 
 
-def test_the_file_outranks_the_editor_and_that_the_defaults(path: Path) -> None:
-    found = loaded(
+def test_the_file_overrides_the_editor_which_overrides_the_defaults(path: Path) -> None:
+    result = loaded(
         path, editor={"model": "d", "proxy": "http://proxy:3128", "timeouts": {"idle": 5, "total": 9}}
     )
-    assert found.settings.model == "of/the-file"
-    assert (found.settings.proxy, found.origin("proxy")) == ("http://proxy:3128", "editor")
-    assert (found.settings.timeouts.idle, found.origin("timeouts.idle")) == (60.0, f"the file {path}, line 5")
-    assert (found.settings.timeouts.total, found.origin("timeouts.total")) == (9.0, "editor")
-    assert (found.settings.timeouts.connect, found.origin("timeouts.connect")) == (15.0, "default")
+    assert result.settings.model == "of/the-file"
+    assert (result.settings.proxy, result.origin("proxy")) == ("http://proxy:3128", "editor")
+    assert (result.settings.timeouts.idle, result.origin("timeouts.idle")) == (
+        60.0,
+        f"the file {path}, line 5",
+    )
+    assert (result.settings.timeouts.total, result.origin("timeouts.total")) == (9.0, "editor")
+    assert (result.settings.timeouts.connect, result.origin("timeouts.connect")) == (15.0, "default")
 
 
-def test_tables_of_two_layers_are_joined_and_lists_replaced(path: Path) -> None:
+def test_tables_are_merged_and_lists_are_replaced(path: Path) -> None:
     options = {"gateway": {"caching": "auto"}, "openai": {"store": False}}
     editor = {"models": {"anthropic/*": {"provider_options": options}}, "deny": ["a", "b"]}
-    found = loaded(path, editor=editor).settings
-    assert found.models["anthropic/*"].provider_options == {
+    result = loaded(path, editor=editor).settings
+    assert result.models["anthropic/*"].provider_options == {
         "gateway": {"caching": "auto", "order": ["bedrock"]},
         "openai": {"store": False},
     }
-    assert found.deny == ("*-preview",)
+    assert result.deny == ("*-preview",)
 
 
-def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
+def test_defaults_are_used_without_a_file(tmp_path: Path) -> None:
     assert load_settings(environ={"XDG_CONFIG_HOME": str(tmp_path)}).settings.context_management
-    with pytest.raises(RequestError, match="There is no settings file"):
+    with pytest.raises(RequestError, match=r"Settings file .* not found"):
         load_settings(environ={"TOLLBRIDGE_CONFIG": str(tmp_path / "none.toml")})
 
 
 @pytest.mark.parametrize(
     ("text", "setting", "words", "line"),
     [
-        ("\nmodle = 'x'", "modle", "Did you mean model?", 2),
-        ("[timeouts]\n\nidle = 'long'", "timeouts.idle", "Expected `float`, got `str`", 3),
-        ("[timeouts]\nidle = -1", "timeouts.idle", "less than 0", 2),
-        ("[timeouts]\nidle = nan", "timeouts.idle", "not less than 0", 2),
-        ("[timeouts]\ntotal = inf", "timeouts.total", "not less than 0", 2),
-        ("allow = 'x'", "allow", "Expected `array`", 1),
-        ("[models]\n\n'a/b.c' = { context_window = 0 }", 'models."a/b.c".context_window', "more than 0", 3),
+        ("\nmodle = 'x'", "modle", 'Did you mean "model"?', 2),
+        ("[timeouts]\n\nidle = 'long'", "timeouts.idle", "expected a number, got a string", 3),
+        ("[timeouts]\nidle = -1", "timeouts.idle", "must be a number ≥ 0", 2),
+        ("[timeouts]\nidle = nan", "timeouts.idle", "must be a number ≥ 0", 2),
+        ("[timeouts]\ntotal = inf", "timeouts.total", "must be a number ≥ 0", 2),
+        ("allow = 'x'", "allow", "expected a list, got a string", 1),
+        (
+            "[models]\n\n'a/b.c' = { context_window = 0 }",
+            'models."a/b.c".context_window',
+            "greater than 0",
+            3,
+        ),
         (
             "[models.a]\nparameters = { temperature = 'hot' }",
             "models.a.parameters.temperature",
-            "Expected `float | null`, got `str`",
+            "expected a number, got a string",
             2,
         ),
-        ("[models.a.parameters]\nmodel = 'x'", "models.a.parameters.model", "it is the editor's", 2),
-        ("proxy = 'localhost:3128'", "proxy", "For example: http://proxy.example:3128", 1),
+        ("[models.a.parameters]\nmodel = 'x'", "models.a.parameters.model", "the editor controls it", 2),
+        ("proxy = 'localhost:3128'", "proxy", "Expected something like http://proxy.example:3128", 1),
         ("proxy = 'socks5://localhost:1080'", "proxy", "SOCKS proxies are not supported", 1),
         ("[accounts.a]\nbase_url = 'x'", "accounts.a.base_url", "not an http or https URL", 2),
-        ("[accounts.a]\nbackend = 'x'", "accounts.a.backend", "Invalid enum value 'x'", 2),
-        ("[accounts.a]\nkee = 'x'", "accounts.a.kee", "Did you mean key?", 2),
-        ("accounts.a.key = 'tk-secret'", "accounts.a.key", "never the key", 1),
-        ('[models."a/b.c"]\ncontext_window = 0', 'models."a/b.c".context_window', "more than 0", 2),
+        (
+            "[accounts.a]\nbackend = 'x'",
+            "accounts.a.backend",
+            'invalid value "x". Valid values: openresponses, ai-sdk',
+            2,
+        ),
+        ("[accounts.a]\nkee = 'x'", "accounts.a.kee", 'Did you mean "key"?', 2),
+        ("accounts.a.key = 'tk-secret'", "accounts.a.key", "not the key itself", 1),
+        ('[models."a/b.c"]\ncontext_window = 0', 'models."a/b.c".context_window', "greater than 0", 2),
         (
             '[models."a/*".provider_options]\ngateway = 1',
             'models."a/*".provider_options.gateway',
@@ -123,12 +136,12 @@ def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
         (
             "[models.a.provider_options.google]\nx = [nan]",
             "models.a.provider_options.google",
-            "no such number",
+            "NaN and Infinity are not valid JSON",
             1,
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_name_and_its_place(
+def test_an_invalid_setting_is_reported_with_its_name_file_and_line(
     tmp_path: Path, text: str, setting: str, words: str, line: int
 ) -> None:
     path = tmp_path / "config.toml"
@@ -144,13 +157,13 @@ def test_a_mistake_is_told_with_its_name_and_its_place(
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"model = ", "is not TOML: Invalid value \\(at end of document"),
+        (b"model = ", "is not valid TOML: Invalid value \\(at end of document"),
         (b"model = '\xff'", "is not UTF-8 text \\(byte 9\\)"),
         (b"#" * (1 << 20) + b"#", "is larger than 1 MiB"),
-        (b"a=" + b"[" * 100_000, "nested too deeply|not TOML"),
+        (b"a=" + b"[" * 100_000, "nested too deeply|not valid TOML"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, data: bytes, words: str) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path, data: bytes, words: str) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(data)
     with pytest.raises(RequestError, match=words):
@@ -167,40 +180,42 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, data: bytes, words: 
         ("TOLLBRIDGE_BASE_URL", "nowhere"),
     ],
 )
-def test_a_mistake_in_the_environment_names_the_variable(path: Path, variable: str, value: str) -> None:
+def test_an_invalid_environment_variable_is_named(path: Path, variable: str, value: str) -> None:
     with pytest.raises(RequestError, match=variable):
         load_settings(environ={"TOLLBRIDGE_CONFIG": str(path), variable: value})
 
 
-def test_a_variable_that_is_empty_names_no_file() -> None:
+def test_an_empty_variable_is_ignored() -> None:
     assert load_settings(environ={"TOLLBRIDGE_CONFIG": ""}).settings.account is None
 
 
 @pytest.mark.parametrize(
     ("record", "folder"), [("", None), ("~/turns", Path.home() / "turns"), ("/tmp/turns", Path("/tmp/turns"))]
 )
-def test_a_folder_for_recordings_may_be_at_home_or_none(path: Path, record: str, folder: Path | None) -> None:
+def test_the_recording_folder_may_start_with_a_tilde_or_be_empty(
+    path: Path, record: str, folder: Path | None
+) -> None:
     path.write_text(f'record = "{record}"')
     assert loaded(path).settings.record_folder == folder
 
 
 @pytest.mark.parametrize("record", ["~nobody-of-this-name/turns", "a\\u0000b"])
-def test_a_folder_for_recordings_that_cannot_be_is_told_with_its_place(path: Path, record: str) -> None:
+def test_an_invalid_recording_folder_is_reported_with_its_line(path: Path, record: str) -> None:
     path.write_text(f'model = "m"\nrecord = "{record}"')
     with pytest.raises(SettingsError, match=r"^record: .*\(.*, line 2\)$") as caught:
         loaded(path)
     assert caught.value.setting == "record"
 
 
-def test_the_environment_reads_lists_numbers_and_switches(path: Path) -> None:
-    found = loaded(
+def test_lists_numbers_and_booleans_are_read_from_the_environment(path: Path) -> None:
+    result = loaded(
         path, TOLLBRIDGE_DENY="a/*, b", TOLLBRIDGE_ALLOW_HTTP="on", TOLLBRIDGE_TIMEOUT_TOTAL="7.5"
     ).settings
-    assert (found.deny, found.allow_http, found.timeouts.total) == (("a/*", "b"), True, 7.5)
+    assert (result.deny, result.allow_http, result.timeouts.total) == (("a/*", "b"), True, 7.5)
 
 
 @pytest.mark.parametrize("setting", ["base_url", "accounts.work.base_url"])
-def test_a_password_in_the_address_of_a_gateway_is_refused_and_not_repeated(path: Path, setting: str) -> None:
+def test_a_password_in_a_gateway_url_is_rejected_and_not_shown(path: Path, setting: str) -> None:
     table, _, name = setting.rpartition(".")
     path.write_text(f'{f"[{table}]" if table else ""}\n{name} = "https://me:hush-hush@host.example/v1"\n')
     with pytest.raises(SettingsError, match="must not contain a user name or a password") as caught:
@@ -210,32 +225,32 @@ def test_a_password_in_the_address_of_a_gateway_is_refused_and_not_repeated(path
     assert "hush" not in caught.value.message
 
 
-def test_the_only_account_is_the_one_in_use(path: Path) -> None:
-    used = resolve_account(loaded(path))
-    assert (used.name, used.base_url, used.backend) == ("work", "https://work.example/v1", "ai-sdk")
+def test_the_only_account_is_used(path: Path) -> None:
+    account = resolve_account(loaded(path))
+    assert (account.name, account.base_url, account.backend) == ("work", "https://work.example/v1", "ai-sdk")
 
 
-def test_a_base_url_of_a_stronger_layer_is_a_gateway_of_its_own(path: Path) -> None:
+def test_a_base_url_from_a_layer_of_higher_priority_replaces_the_account(path: Path) -> None:
     """The account's key must not go to another host."""
-    used = resolve_account(loaded(path, {"base_url": "http://127.0.0.1:1/v1/"}))
-    assert (used.name, used.base_url, used.key) == ("default", "http://127.0.0.1:1/v1", "auto")
-    used = resolve_account(loaded(path, {"account": "work"}, TOLLBRIDGE_BASE_URL="http://127.0.0.1:1/v1"))
-    assert used.base_url == "https://work.example/v1"
+    account = resolve_account(loaded(path, {"base_url": "http://127.0.0.1:1/v1/"}))
+    assert (account.name, account.base_url, account.key) == ("default", "http://127.0.0.1:1/v1", "auto")
+    account = resolve_account(loaded(path, {"account": "work"}, TOLLBRIDGE_BASE_URL="http://127.0.0.1:1/v1"))
+    assert account.base_url == "https://work.example/v1"
 
 
-def test_two_gateways_at_once_are_a_mistake(path: Path) -> None:
-    with pytest.raises(RequestError, match="option --base-url and option --account name two gateways"):
+def test_a_base_url_and_an_account_from_one_layer_conflict(path: Path) -> None:
+    with pytest.raises(RequestError, match="option --base-url and option --account conflict"):
         resolve_account(loaded(path, {"base_url": "http://127.0.0.1:1/v1", "account": "work"}))
 
 
-def test_a_backend_for_this_run_outranks_the_accounts(path: Path) -> None:
+def test_a_backend_from_the_environment_overrides_that_of_the_account(path: Path) -> None:
     assert resolve_account(loaded(path, TOLLBRIDGE_BACKEND="openresponses")).backend == "openresponses"
     assert resolve_account(loaded(path, editor={"backend": "openresponses"})).backend == "ai-sdk"
 
 
-def test_an_account_that_is_not_there_is_told_with_those_that_are(path: Path) -> None:
-    with pytest.raises(RequestError, match=r"no account “wrok” in .*Known are: work"):
+def test_an_unknown_account_is_reported_with_the_configured_ones(path: Path) -> None:
+    with pytest.raises(RequestError, match=r'Account "wrok" not found in .*Configured accounts: work'):
         resolve_account(loaded(path, {"account": "wrok"}))
     path.write_text(FILE + "[accounts.home]\n")
-    with pytest.raises(RequestError, match="several accounts \\(work, home\\)"):
+    with pytest.raises(RequestError, match="Several accounts are configured \\(work, home\\)"):
         resolve_account(loaded(path))

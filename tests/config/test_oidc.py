@@ -1,4 +1,4 @@
-"""Tokens with the shape Vercel's have, and a stand-in for its API on a loopback socket."""
+"""Refreshing OIDC tokens, with a mock of Vercel's API on a loopback socket."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def expired() -> Key:
 
 
 class Api:
-    """What Vercel's API answers, and what it was asked."""
+    """A mock of Vercel's API, with the requests that it received."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.status = 200
         self.token = token(exp=int(time.time()) + 3600)
         self.url = ""
 
     async def make_token(self, request: web.Request) -> web.Response:
-        self.asked.append((request.path_qs, request.headers["authorization"]))
+        self.requests.append((request.path_qs, request.headers["authorization"]))
         return web.json_response({"token": self.token}, status=self.status)
 
 
@@ -59,7 +59,7 @@ async def api() -> AsyncIterator[Api]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A machine where the Vercel CLI is logged in, and a linked project with a folder inside."""
+    """A home directory with a login of the Vercel CLI, and a linked project with a subfolder."""
     login(tmp_path, token="cli-login", expiresAt=time.time() + 3600)
     (tmp_path / "project" / ".vercel").mkdir(parents=True)
     (tmp_path / "project" / "src").mkdir()
@@ -77,61 +77,65 @@ def refresher(api: Api, home: Path, folder: str = "project/src") -> TokenRefresh
     return TokenRefresher(api.url, {"XDG_DATA_HOME": str(home)}, home / folder)
 
 
-def test_the_time_a_token_expires_is_read_from_it() -> None:
+def test_the_expiry_of_a_token_is_read_from_its_payload() -> None:
     assert expiry(token(exp=1_800_000_000)) == 1_800_000_000.0
     assert is_expired(token(exp=1000), now=999)
     assert not is_expired(token(exp=1000), now=900)
 
 
-@pytest.mark.parametrize("odd", ["", "key", "a.b.c", "a.!!!.c", token(), token(exp="soon"), token(exp=True)])
-def test_what_does_not_say_when_it_expires_does_not(odd: str) -> None:
-    assert expiry(odd) is None
-    assert not is_expired(odd)
+@pytest.mark.parametrize("text", ["", "key", "a.b.c", "a.!!!.c", token(), token(exp="soon"), token(exp=True)])
+def test_a_token_without_an_expiry_is_not_expired(text: str) -> None:
+    assert expiry(text) is None
+    assert not is_expired(text)
 
 
 async def test_an_expired_token_is_replaced_with_the_login_of_the_vercel_cli(api: Api, home: Path) -> None:
     tokens = refresher(api, home)
-    fresh = await tokens.good(expired())
-    assert fresh is not None
-    assert (fresh.value, fresh.source) == (api.token, "Vercel CLI login")
-    await tokens.good(expired())
-    # Asked once: the new token is kept while it is good.
-    assert api.asked == [
+    new_key = await tokens.refresh(expired())
+    assert new_key is not None
+    assert (new_key.value, new_key.source) == (api.token, "Vercel CLI login")
+    await tokens.refresh(expired())
+    # Requested once: the new token is reused until it expires.
+    assert api.requests == [
         ("/v1/projects/prj_1/token?source=vercel-oidc-refresh&teamId=team_2", "Bearer cli-login")
     ]
 
 
-async def test_good_tokens_and_other_keys_are_left_alone(api: Api, home: Path) -> None:
-    good = Key(token(exp=int(time.time()) + 3600), SOURCE)
+async def test_valid_tokens_and_other_keys_are_returned_unchanged(api: Api, home: Path) -> None:
+    valid = Key(token(exp=int(time.time()) + 3600), SOURCE)
     other = Key(token(exp=1), "environment TOLLBRIDGE_API_KEY")
     tokens = refresher(api, home)
-    assert await tokens.good(good) is good
-    assert await tokens.good(other) is other
-    assert await tokens.good(None) is None
-    assert api.asked == []
+    assert await tokens.refresh(valid) is valid
+    assert await tokens.refresh(other) is other
+    assert await tokens.refresh(None) is None
+    assert api.requests == []
 
 
-async def test_without_a_login_or_a_project_it_says_what_to_do(api: Api, home: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotAuthenticated, match=r"no project is linked here\. Run `vercel env pull`"):
-        await refresher(api, home, folder="com.vercel.cli").good(expired())
+async def test_without_a_login_or_a_project_the_error_says_what_to_do(
+    api: Api, home: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        NotAuthenticated, match=r"this directory is not linked to a Vercel project\. Run `vercel env pull`"
+    ):
+        await refresher(api, home, folder="com.vercel.cli").refresh(expired())
     login(home, token="cli-login", expiresAt=time.time() - 5)
-    with pytest.raises(NotAuthenticated, match="the Vercel CLI is not logged in here"):
-        await refresher(api, home).good(expired())
+    with pytest.raises(NotAuthenticated, match="the Vercel CLI is not logged in"):
+        await refresher(api, home).refresh(expired())
     (home / "com.vercel.cli" / "auth.json").write_text("not json")
     assert find_login({"XDG_DATA_HOME": str(home)}) is None
-    assert api.asked == []
+    assert api.requests == []
 
 
-async def test_a_refusal_is_told_without_the_keys(api: Api, home: Path) -> None:
+async def test_the_error_for_a_rejected_refresh_does_not_contain_the_keys(api: Api, home: Path) -> None:
     api.status = 403
     key = expired()
-    with pytest.raises(NotAuthenticated, match=r"gave no new one \(HTTP 403\)") as caught:
-        await refresher(api, home).good(key)
+    with pytest.raises(NotAuthenticated, match=r"did not return a new one \(HTTP 403\)") as caught:
+        await refresher(api, home).refresh(key)
     assert key.value not in caught.value.message
     assert "cli-login" not in caught.value.message
 
 
-async def test_an_api_out_of_reach_is_told(home: Path) -> None:
+async def test_an_unreachable_api_is_reported(home: Path) -> None:
     tokens = TokenRefresher("http://127.0.0.1:9", {"XDG_DATA_HOME": str(home)}, home / "project")
-    with pytest.raises(NotAuthenticated, match="no new one could be had: Could not connect"):
-        await tokens.good(expired())
+    with pytest.raises(NotAuthenticated, match=r"could not be refreshed: Could not connect"):
+        await tokens.refresh(expired())

@@ -1,4 +1,4 @@
-"""Where things are kept: where the person says, or in the system's places."""
+"""The paths of files: from an environment variable, or in a platform directory."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import platformdirs
 import pytest
 from platformdirs.windows import Windows
 
-from tollbridge.config import paths as places
+from tollbridge.config import paths
 
 VARIABLES = {
-    "TOLLBRIDGE_CONFIG": places.config_file,
-    "TOLLBRIDGE_CACHE_DIR": places.cache_folder,
-    "TOLLBRIDGE_CATALOGUE_DIR": places.catalog_folder,
-    "TOLLBRIDGE_DATA_DIR": places.data_folder,
+    "TOLLBRIDGE_CONFIG": paths.config_file,
+    "TOLLBRIDGE_CACHE_DIR": paths.cache_folder,
+    "TOLLBRIDGE_CATALOGUE_DIR": paths.catalog_folder,
+    "TOLLBRIDGE_DATA_DIR": paths.data_folder,
 }
 
 
 @pytest.mark.parametrize(("variable", "find"), VARIABLES.items())
-def test_a_place_is_the_one_that_was_chosen(
+def test_an_environment_variable_overrides_a_path(
     variable: str, find: Callable[[Mapping[str, str]], Path], tmp_path: Path
 ) -> None:
     assert find({variable: str(tmp_path)}) == tmp_path
     assert find({variable: ""}) == find({})
 
 
-@pytest.mark.parametrize("find", [places.cache_folder, places.data_folder])
-def test_on_windows_no_place_has_a_second_folder_of_our_name(
+@pytest.mark.parametrize("find", [paths.cache_folder, paths.data_folder])
+def test_on_windows_paths_contain_the_name_tollbridge_once(
     find: Callable[[Mapping[str, str]], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platformdirs, "PlatformDirs", Windows)

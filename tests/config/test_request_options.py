@@ -25,17 +25,17 @@ def request(model: str = CLAUDE, **fields: Any) -> ChatRequest:
     return ChatRequest(model=model, messages=(Message(Role.USER, "hi"),), **fields)
 
 
-def options(asked: ChatRequest, told: Settings, base_url: str = VERCEL_URL) -> Any:
-    return (apply_settings(asked, told, base_url).extra or {}).get("providerOptions")
+def options(chat_request: ChatRequest, user_settings: Settings, base_url: str = VERCEL_URL) -> Any:
+    return (apply_settings(chat_request, user_settings, base_url).extra or {}).get("providerOptions")
 
 
-def test_claude_on_vercel_forgets_old_tool_results_by_default() -> None:
+def test_old_tool_results_are_cleared_by_default_for_claude_on_vercel() -> None:
     edits = [{"type": "clear_tool_uses_20250919"}]
     assert options(request(), Settings()) == {"anthropic": {"contextManagement": {"edits": edits}}}
 
 
-def test_old_thinking_is_cleared_first_and_only_where_the_model_thinks() -> None:
-    """Anthropic refuses the edit with a 400 where thinking is off."""
+def test_old_thinking_is_cleared_first_and_only_if_thinking_is_on() -> None:
+    """Anthropic rejects the edit with a 400 if thinking is off."""
     edits = [{"type": "clear_thinking_20251015"}, {"type": "clear_tool_uses_20250919"}]
     thinking = request(reasoning_effort="high")
     assert options(thinking, Settings()) == {"anthropic": {"contextManagement": {"edits": edits}}}
@@ -49,27 +49,29 @@ def test_old_thinking_is_cleared_first_and_only_where_the_model_thinks() -> None
     ("model", "base_url", "on"),
     [(CLAUDE, ELSEWHERE, True), ("openai/gpt-5", VERCEL_URL, True), (CLAUDE, VERCEL_URL, False)],
 )
-def test_nothing_is_sent_to_others_or_when_it_is_switched_off(model: str, base_url: str, on: bool) -> None:
-    told = Settings(context_management=on)
-    assert apply_settings(request(model), told, base_url) == request(model)
+def test_context_editing_is_not_sent_to_other_models_or_gateways_or_if_disabled(
+    model: str, base_url: str, on: bool
+) -> None:
+    user_settings = Settings(context_management=on)
+    assert apply_settings(request(model), user_settings, base_url) == request(model)
 
 
-def test_the_closest_pattern_has_the_last_word_and_objects_are_joined() -> None:
-    told = settings(
+def test_the_most_specific_pattern_wins_and_objects_are_merged() -> None:
+    user_settings = settings(
         **{
             CLAUDE: {"provider_options": {"gateway": {"order": ["vertex"]}}},
             "*": {"provider_options": {"gateway": {"caching": "auto", "order": ["azure"]}}},
             "anthropic/*": {"provider_options": {"gateway": {"order": ["bedrock"], "sort": "cost"}}},
         }
     )
-    assert options(request(), told, ELSEWHERE) == {
+    assert options(request(), user_settings, ELSEWHERE) == {
         "gateway": {"caching": "auto", "order": ["vertex"], "sort": "cost"}
     }
-    assert options(request("openai/gpt-5"), told, ELSEWHERE)["gateway"]["order"] == ["azure"]
+    assert options(request("openai/gpt-5"), user_settings, ELSEWHERE)["gateway"]["order"] == ["azure"]
 
 
-def test_what_the_editor_asked_for_stays() -> None:
-    told = settings(
+def test_values_of_the_editor_are_kept() -> None:
+    user_settings = settings(
         **{
             "*": {
                 "parameters": {"temperature": 0.2, "service_tier": "flex"},
@@ -77,46 +79,46 @@ def test_what_the_editor_asked_for_stays() -> None:
             }
         }
     )
-    asked = request(
+    original = request(
         temperature=1.0, extra={"service_tier": "auto", "providerOptions": {"a": {"b": 2, "c": 3}}}
     )
-    made = apply_settings(asked, told, ELSEWHERE)
-    assert made.temperature == 1.0
-    assert made.extra == {"service_tier": "auto", "providerOptions": {"a": {"b": 2, "c": 3}}}
-    preset = apply_settings(request(), told, ELSEWHERE)
+    result = apply_settings(original, user_settings, ELSEWHERE)
+    assert result.temperature == 1.0
+    assert result.extra == {"service_tier": "auto", "providerOptions": {"a": {"b": 2, "c": 3}}}
+    preset = apply_settings(request(), user_settings, ELSEWHERE)
     assert (preset.temperature, preset.extra) == (
         0.2,
         {"service_tier": "flex", "providerOptions": {"a": {"b": 1}}},
     )
 
 
-def test_each_backend_has_them_where_it_looks_for_them() -> None:
-    told = settings(**{"*": {"provider_options": {"gateway": {"caching": "auto"}}}})
-    made = apply_settings(request("openai/gpt-5"), told, VERCEL_URL)
-    assert encode_request(made)["providerOptions"] == {"gateway": {"caching": "auto"}}
-    assert encode_call(made)["providerOptions"] == {"gateway": {"caching": "auto"}}
+def test_both_backends_send_the_provider_options() -> None:
+    user_settings = settings(**{"*": {"provider_options": {"gateway": {"caching": "auto"}}}})
+    result = apply_settings(request("openai/gpt-5"), user_settings, VERCEL_URL)
+    assert encode_request(result)["providerOptions"] == {"gateway": {"caching": "auto"}}
+    assert encode_call(result)["providerOptions"] == {"gateway": {"caching": "auto"}}
 
 
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"temperature": "warm"}, "temperature for .*Expected"),
-        ({"model": "other"}, "model for .* cannot be preset"),
-        ({"input": []}, "input for .* cannot be preset"),
+        ({"temperature": "warm"}, "temperature for .*expected a number, got a string"),
+        ({"model": "other"}, "model for .* cannot be set here"),
+        ({"input": []}, "input for .* cannot be set here"),
     ],
 )
-def test_a_parameter_that_cannot_be_is_told(parameters: dict[str, Any], words: str) -> None:
+def test_an_invalid_parameter_is_reported(parameters: dict[str, Any], words: str) -> None:
     with pytest.raises(RequestError, match=words):
         apply_settings(request(), settings(**{"*": {"parameters": parameters}}), ELSEWHERE)
 
 
-def test_options_that_are_no_object_are_told() -> None:
+def test_provider_options_that_are_not_an_object_are_rejected() -> None:
     with pytest.raises(RequestError, match="must be a JSON object"):
         apply_settings(request(extra={"providerOptions": [1]}), Settings(), ELSEWHERE)
 
 
 @pytest.mark.parametrize(
-    ("pattern", "model", "found"),
+    ("pattern", "model", "expected"),
     [
         ("anthropic/*", CLAUDE, True),
         ("Anthropic/Claude*", CLAUDE, True),
@@ -128,5 +130,5 @@ def test_options_that_are_no_object_are_told() -> None:
         ("*", "anything", True),
     ],
 )
-def test_patterns(pattern: str, model: str, found: bool) -> None:
-    assert matches(pattern, model) is found
+def test_a_pattern_matches_model_names(pattern: str, model: str, expected: bool) -> None:
+    assert matches(pattern, model) is expected

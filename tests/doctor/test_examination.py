@@ -1,4 +1,4 @@
-"""The doctor against servers with quirks: it finds them, and with its profile a turn with tools works."""
+"""The doctor with servers that have quirks: it finds them, and its profile makes a turn with tools work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEY = "tb-doctor-key-0123456789"
 MODEL = "tollbridge/demo"
 QUICK = FaultSettings(stall_seconds=0.5, pace=0.002)
 
-# What each server is: the quirks that are not as usual.
+# The quirks of each scenario that differ from the default.
 QUIRKS: dict[str, dict[str, Any]] = {
     "demo": {},
     "no-developer": {"system": "system"},
@@ -55,15 +55,15 @@ QUIRKS: dict[str, dict[str, Any]] = {
         "without": {"include", "store"},
     },
 }
-# Where a turn with everything in it fails unless the profile is used.
-REFUSING = sorted(set(QUIRKS) - {"demo", "no-input-tokens", "reject-reasoning"})
+# The scenarios in which a full turn fails without the profile.
+REJECTING = sorted(set(QUIRKS) - {"demo", "no-input-tokens", "reject-reasoning"})
 
 
-async def examined(
-    gateway: Gateway, model: str | None = None, key: str | None = None, bounds: ProbeLimits | None = None
+async def run_examination(
+    gateway: Gateway, model: str | None = None, key: str | None = None, limits: ProbeLimits | None = None
 ) -> Examination:
     async with OpenResponsesClient(gateway.url, key) as client:
-        examination = Examination(client, model, bounds)
+        examination = Examination(client, model, limits)
         async for _ in examination.run():
             pass
     return examination
@@ -74,8 +74,8 @@ def findings(examination: Examination) -> dict[str, Finding]:
 
 
 async def agent_turn(bridge: Bridge) -> None:
-    """A turn with everything in it: a system prompt, an image, a file, a call, and its rich result."""
-    attached = (TextPart("Call the tool get_weather."), samples.image(), samples.document())
+    """Run a turn with a system prompt, an image, a file, a tool call and a result with an image."""
+    attached = (TextPart("Call the tool get_weather."), samples.make_image(), samples.make_document())
     first = (Message(Role.SYSTEM, "You are a bridge."), Message(Role.USER, attached))
     parts: list[Part] = []
     request = ChatRequest(
@@ -92,15 +92,17 @@ async def agent_turn(bridge: Bridge) -> None:
     await bridge.answer(request, parts.extend)
     (call,) = [part for part in parts if isinstance(part, ToolCallPart)]
     thoughts = tuple(part for part in parts if not isinstance(part, ToolCallPart))
-    result = ToolResultPart(call.call_id, (TextPart("Sunny, as ever"), samples.image()))
-    told = (*first, Message(Role.ASSISTANT, (*thoughts, call)), Message(Role.USER, (result,)))
-    await bridge.answer(msgspec.structs.replace(request, messages=told, tool_choice=None), lambda parts: None)
+    result = ToolResultPart(call.call_id, (TextPart("Sunny, as ever"), samples.make_image()))
+    messages = (*first, Message(Role.ASSISTANT, (*thoughts, call)), Message(Role.USER, (result,)))
+    await bridge.answer(
+        msgspec.structs.replace(request, messages=messages, tool_choice=None), lambda parts: None
+    )
 
 
 @pytest.mark.parametrize("scenario", QUIRKS)
-async def test_the_profile_says_what_was_found(scenario: str) -> None:
+async def test_the_examination_finds_the_quirks_of_the_server(scenario: str) -> None:
     async with Gateway(scenario=scenario, settings=QUICK) as gateway:
-        examination = await examined(gateway)
+        examination = await run_examination(gateway)
         assert len(gateway.requests) == examination.requests <= ProbeLimits().requests
     assert examination.can_chat
     assert examination.quirks == apply_findings(Quirks(), QUIRKS[scenario])
@@ -108,56 +110,56 @@ async def test_the_profile_says_what_was_found(scenario: str) -> None:
 
 
 @pytest.mark.parametrize("scenario", QUIRKS)
-async def test_with_its_profile_a_turn_with_tools_works_where_it_failed_without(scenario: str) -> None:
+async def test_a_turn_with_tools_works_with_the_profile_and_fails_without(scenario: str) -> None:
     async with Gateway(scenario=scenario, settings=QUICK) as gateway:
-        examination = await examined(gateway)
+        examination = await run_examination(gateway)
         once = RetryPolicy(attempts=1)
         async with OpenResponsesClient(gateway.url, retries=once) as client:
-            if scenario in REFUSING:
+            if scenario in REJECTING:
                 with pytest.raises(BridgeError):
                     await agent_turn(Bridge(client))
-            asked = len(gateway.requests)
-            lessons = CompatMemory(lambda _url, _model: examination.quirks)
-            await agent_turn(Bridge(client, lessons=lessons))
+            earlier = len(gateway.requests)
+            memory = CompatMemory(lambda _url, _model: examination.quirks)
+            await agent_turn(Bridge(client, lessons=memory))
         *_, last = gateway.requests
-        assert [each.status for each in list(gateway.requests)[asked:]] == [200, 200]  # right at once
+        assert [arrival.status for arrival in list(gateway.requests)[earlier:]] == [200, 200]  # no retries
     for words in ("You are a bridge.", "Call the tool get_weather.", "Sunny, as ever"):
         assert words in str(last.body)
 
 
-async def test_a_call_that_lacks_its_signature_says_nothing_of_the_server() -> None:
+async def test_an_error_about_an_unsigned_call_is_not_a_quirk_of_the_server() -> None:
     async with Gateway(scenario="reject-unsigned-calls", settings=QUICK) as gateway:
-        examination = await examined(gateway)
+        examination = await run_examination(gateway)
     assert examination.quirks == Quirks()
-    found = findings(examination)
+    results = findings(examination)
     for step in ("history", "results", "replay"):
-        assert found[step].verdict == "unknown"
-        assert "without the model's signature" in found[step].sentence
+        assert results[step].verdict == "unknown"
+        assert "without the model's signature" in results[step].sentence
 
 
-async def test_the_call_that_the_model_made_is_sent_back_with_all_that_came_with_it() -> None:
+async def test_the_models_own_call_is_sent_back() -> None:
     async with Gateway(settings=QUICK) as gateway:
-        await examined(gateway)
-        sent = [item for each in gateway.requests for item in (each.body or {}).get("input", ())]
+        await run_examination(gateway)
+        sent = [item for arrival in gateway.requests for item in (arrival.body or {}).get("input", ())]
     calls = {item["call_id"] for item in sent if item["type"] == "function_call"}
     assert calls
     assert not any(call.startswith("call_doctor") for call in calls)
 
 
-async def test_a_server_that_takes_everything_is_well_in_every_step() -> None:
+async def test_every_step_passes_with_a_server_without_quirks() -> None:
     async with Gateway(api_key=KEY) as gateway:
-        found = findings(await examined(gateway, key=KEY))
-    assert {finding.verdict for finding in found.values()} == {"well"}
-    assert found["stream"].sentence.endswith("framed as the protocol says.")
-    assert "reasoning_summary_text.delta" in found["reasoning"].sentence
-    assert found["parallel"].sentence == "2 tools are called at once."
+        results = findings(await run_examination(gateway, key=KEY))
+    assert {finding.verdict for finding in results.values()} == {"well"}
+    assert results["stream"].sentence.endswith("framed as specified.")
+    assert "reasoning_summary_text.delta" in results["reasoning"].sentence
+    assert results["parallel"].sentence == "The model made 2 calls in parallel."
 
 
 @pytest.mark.parametrize(
     ("scenario", "step", "words"),
     [
-        ("usage-null", "usage", "does not say what it cost"),
-        ("usage-zero", "usage", "all its numbers are zero"),
+        ("usage-null", "usage", "Usage is not reported"),
+        ("usage-zero", "usage", "Usage is reported as zero"),
         ("no-done", "stream", "no [DONE]"),
         ("no-event-lines", "stream", "no event: lines"),
         ("no-sequence", "stream", "no sequence numbers"),
@@ -167,27 +169,27 @@ async def test_a_server_that_takes_everything_is_well_in_every_step() -> None:
         ("no-models", "models", "Not Found"),
     ],
 )
-async def test_an_oddity_is_told_in_its_step(scenario: str, step: str, words: str) -> None:
+async def test_a_deviation_is_reported_in_its_step(scenario: str, step: str, words: str) -> None:
     async with Gateway(scenario=scenario, settings=QUICK) as gateway:
-        examination = await examined(gateway, MODEL)
+        examination = await run_examination(gateway, MODEL)
     assert words in findings(examination)[step].sentence
     assert examination.can_chat
 
 
 @pytest.mark.parametrize("scenario", ["server-error", "forbidden", "html-page", "rate-limit", "list-error"])
-async def test_a_server_that_never_answers_is_told_and_asked_little(scenario: str) -> None:
+async def test_a_server_that_never_responds_is_reported_and_gets_few_requests(scenario: str) -> None:
     async with Gateway(scenario=scenario, settings=QUICK) as gateway:
-        examination = await examined(gateway, MODEL)
+        examination = await run_examination(gateway, MODEL)
     assert not examination.can_chat
     assert findings(examination)["text"].verdict == "amiss"
-    assert findings(examination)["cancel"].sentence.startswith("Not looked at")
+    assert findings(examination)["cancel"].sentence.startswith("Not tested")
     assert examination.requests < 16
 
 
-async def test_a_wrong_key_is_told_and_never_shown() -> None:
+async def test_a_wrong_key_is_reported_and_not_shown() -> None:
     wrong = "tb-wrong-key-9876543210"
     async with Gateway(api_key=KEY) as gateway:
-        examination = await examined(gateway, MODEL, wrong)
+        examination = await run_examination(gateway, MODEL, wrong)
     finding = findings(examination)["key"]
     assert finding.verdict == "amiss"
     assert "The API key is wrong" in finding.sentence
@@ -195,18 +197,20 @@ async def test_a_wrong_key_is_told_and_never_shown() -> None:
     assert wrong not in str(examination.steps)
 
 
-@pytest.mark.parametrize(("key", "sent"), [(None, "No key"), ("tb-wrong-key-9876543210", "The key")])
-async def test_a_key_that_is_missing_or_wrong_is_told_without_a_model_too(key: str | None, sent: str) -> None:
-    """Against a server that shows its list to nobody without a key."""
+@pytest.mark.parametrize(
+    ("key", "problem"), [(None, "A key is required"), ("tb-wrong-key-9876543210", "The key was rejected")]
+)
+async def test_a_missing_or_wrong_key_is_also_reported_without_a_model(key: str | None, problem: str) -> None:
+    """The server requires the key for the model list too."""
     async with Gateway(api_key=KEY) as gateway:
-        found = findings(await examined(gateway, key=key))
-    assert "TOLLBRIDGE_API_KEY" in found["models"].remedy
-    assert found["key"].verdict == "amiss"
-    assert found["key"].sentence.startswith(f"{sent} was sent, and the server says: ")
-    assert "TOLLBRIDGE_API_KEY" in found["key"].remedy
+        results = findings(await run_examination(gateway, key=key))
+    assert "TOLLBRIDGE_API_KEY" in results["models"].remedy
+    assert results["key"].verdict == "amiss"
+    assert results["key"].sentence.startswith(f"{problem}: ")
+    assert "TOLLBRIDGE_API_KEY" in results["key"].remedy
 
 
-async def test_an_address_without_its_end_is_told() -> None:
+async def test_a_base_url_without_v1_is_reported() -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url.removesuffix("/v1")) as client:
         examination = Examination(client)
         async for _ in examination.run():
@@ -214,23 +218,23 @@ async def test_an_address_without_its_end_is_told() -> None:
     assert "usually ends in /v1" in findings(examination)["models"].remedy
 
 
-async def test_every_question_is_in_the_ledger_with_what_it_came_to() -> None:
+async def test_every_request_is_in_the_ledger_with_its_usage() -> None:
     tracker, payer = UsageTracker(), BillingAccount("work", "http://h/v1")
     async with Gateway(scenario="no-calls") as gateway:
         async with OpenResponsesClient(gateway.url) as client:
             examination = Examination(client, MODEL, tracker=tracker, payer=payer)
             async for _ in examination.run():
                 pass
-        asked = [each for each in gateway.requests if each.path.endswith("/responses")]
+        arrivals = [arrival for arrival in gateway.requests if arrival.path.endswith("/responses")]
     outcomes = Counter(record.outcome for record in tracker.records)
-    assert sum(outcomes.values()) == len(asked)
-    assert outcomes["cancelled"] == 1  # the answer that was hung up on
-    assert outcomes["failed"] == sum(each.status == 400 for each in asked) > 0
+    assert sum(outcomes.values()) == len(arrivals)
+    assert outcomes["cancelled"] == 1  # by the cancellation check
+    assert outcomes["failed"] == sum(arrival.status == 400 for arrival in arrivals) > 0
     assert {(record.model, record.payer) for record in tracker.records} == {(MODEL, payer)}
     assert all(record.usage for record in tracker.records if record.outcome == "completed")
 
 
-async def test_where_nobody_listens_the_examination_ends_at_once() -> None:
+async def test_the_examination_ends_at_once_if_the_server_is_unreachable() -> None:
     async with Gateway() as gateway:
         url = gateway.url
     async with OpenResponsesClient(url) as client:
@@ -242,54 +246,54 @@ async def test_where_nobody_listens_the_examination_ends_at_once() -> None:
     assert not examination.can_chat
 
 
-async def test_a_server_that_is_busy_for_a_moment_is_asked_again() -> None:
+async def test_a_request_is_repeated_after_a_transient_error() -> None:
     async with Gateway(scenario="server-error-once") as gateway:
-        examination = await examined(gateway)
+        examination = await run_examination(gateway)
     assert examination.quirks == Quirks()
 
 
-async def test_a_model_without_eyes_is_found_out_and_the_cheapest_is_chosen() -> None:
+async def test_a_model_without_image_support_is_detected_and_the_cheapest_model_is_the_default() -> None:
     async with Gateway() as gateway:
-        chosen = await examined(gateway)
-        plain = await examined(gateway, "tollbridge/plain")
+        chosen = await run_examination(gateway)
+        plain = await run_examination(gateway, "tollbridge/plain")
     assert chosen.model == MODEL
     assert plain.quirks.images is False
     assert findings(plain)["tools"].verdict == "amiss"
     assert plain.can_chat
 
 
-async def test_an_answer_that_does_not_come_is_not_waited_for_longer_than_was_said() -> None:
-    began = time.monotonic()
+async def test_a_missing_answer_ends_with_the_answer_timeout() -> None:
+    started = time.monotonic()
     async with Gateway(scenario="stall", settings=FaultSettings(stall_seconds=30)) as gateway:
-        examination = await examined(gateway, MODEL, bounds=ProbeLimits(answer=0.2))
-    assert time.monotonic() - began < 5
-    assert "No whole answer came within" in findings(examination)["text"].sentence
+        examination = await run_examination(gateway, MODEL, limits=ProbeLimits(answer=0.2))
+    assert time.monotonic() - started < 5
+    assert "No complete response within" in findings(examination)["text"].sentence
     assert not examination.can_chat
 
 
-async def test_an_examination_asks_no_more_than_was_said() -> None:
+async def test_an_examination_respects_its_request_limit() -> None:
     async with Gateway() as gateway:
-        examination = await examined(gateway, bounds=ProbeLimits(requests=5))
-        assert len(gateway.requests) <= 6  # the last step hangs up on one of its own
+        examination = await run_examination(gateway, limits=ProbeLimits(requests=5))
+        assert len(gateway.requests) <= 6  # the cancellation check sends one more
     assert examination.can_chat
     assert findings(examination)["parameters"].verdict == "unknown"
-    assert examination.quirks == Quirks()  # what could not be seen is not assumed
+    assert examination.quirks == Quirks()  # untested features are not assumed to be missing
 
 
-async def test_an_examination_ends_when_its_time_is_up() -> None:
+async def test_an_examination_ends_at_its_time_limit() -> None:
     async with Gateway() as gateway:
-        examination = await examined(gateway, MODEL, bounds=ProbeLimits(whole=0.0))
+        examination = await run_examination(gateway, MODEL, limits=ProbeLimits(total=0.0))
         assert len(gateway.requests) == 0
     assert not examination.can_chat
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
-async def test_whatever_a_server_does_every_step_has_its_finding(
+async def test_every_step_has_a_finding_with_any_server(
     scenario: str,
 ) -> None:
     settings = FaultSettings(stall_seconds=3, pace=0.001)
     async with Gateway(scenario=scenario, settings=settings) as gateway:
-        examination = await examined(gateway, MODEL, bounds=ProbeLimits(answer=1.0))
+        examination = await run_examination(gateway, MODEL, limits=ProbeLimits(answer=1.0))
     assert list(findings(examination)) == list(STEPS)
     assert all(finding.sentence.endswith((".", "…")) for finding in findings(examination).values())

@@ -1,4 +1,4 @@
-"""The doctor against a real llama.cpp: it passes, is recognised, and its profile carries a chat."""
+"""The doctor with a real llama.cpp server: it passes, is recognized, and its profile works in a turn."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def conversation(model: str) -> ChatRequest:
-    """A turn with tools and an image in it, which this server does not take."""
+    """A request with tools and an image, which this server does not accept."""
     call = ToolCallPart("call_1", WEATHER.name, {"city": "Paris"})
     return ChatRequest(
         model=model,
         messages=(
             Message(Role.SYSTEM, "Be brief."),
-            Message(Role.USER, (TextPart("What is the weather in Paris?"), samples.image())),
+            Message(Role.USER, (TextPart("What is the weather in Paris?"), samples.make_image())),
             Message(Role.ASSISTANT, (call,)),
-            Message(Role.USER, (ToolResultPart("call_1", (TextPart("Sunny"), samples.image())),)),
+            Message(Role.USER, (ToolResultPart("call_1", (TextPart("Sunny"), samples.make_image())),)),
         ),
         tools=(WEATHER,),
         max_output_tokens=24,
     )
 
 
-async def test_the_local_model_passes_and_its_profile_carries_a_chat() -> None:
+async def test_the_local_model_passes_and_its_profile_works_in_a_turn() -> None:
     async with LocalModel(context=4096) as local:
         async with OpenResponsesClient(local.url) as client:
             examination = Examination(client)
             async for _ in examination.run():
                 pass
-            found = {step.name: step.finding for step in examination.steps if step.finding}
+            findings = {step.name: step.finding for step in examination.steps if step.finding}
             assert examination.can_chat
             assert examination.requests <= 22
             assert examination.server is not None
             assert examination.server.name == "llama.cpp"
-            verdicts = {name: finding.verdict for name, finding in found.items()}
+            verdicts = {name: finding.verdict for name, finding in findings.items()}
             assert {name for name, verdict in verdicts.items() if verdict != "well"} == {"images", "files"}
         parts: list[Part] = []
-        lessons = CompatMemory(lambda _url, _model: examination.quirks)
+        memory = CompatMemory(lambda _url, _model: examination.quirks)
         async with OpenResponsesClient(local.url) as client:
-            turn = await Bridge(client, lessons=lessons).answer(conversation(local.model_id), parts.extend)
+            turn = await Bridge(client, lessons=memory).answer(conversation(local.model_id), parts.extend)
     assert parts
-    # What is shipped is what is measured, but for this model's eyes, and the role that it happened to heed.
-    seen = {"images": False, "system": examination.quirks.system}
-    assert examination.quirks == apply_findings(known_quirks("llama.cpp"), seen)
+    # The shipped profile equals the measured one, except for images and the system role of this model.
+    model_quirks = {"images": False, "system": examination.quirks.system}
+    assert examination.quirks == apply_findings(known_quirks("llama.cpp"), model_quirks)
     assert not any("once more" in change for change in turn.changes)

@@ -7,21 +7,23 @@ from tollbridge.doctor import content_checks as samples
 from tollbridge.types.media import sniff
 
 
-def test_the_image_is_a_png_whose_rows_are_all_there() -> None:
-    data = samples.image().data
+def test_the_image_is_a_png_with_all_of_its_rows() -> None:
+    data = samples.make_image().data
     assert sniff(data) == "image/png"
     begin = data.index(b"IDAT") + 4
     size = int.from_bytes(data[begin - 8 : begin - 4], "big")
-    assert len(zlib.decompress(data[begin : begin + size])) == samples.SIDE * (1 + 3 * samples.SIDE)
+    assert len(zlib.decompress(data[begin : begin + size])) == samples.IMAGE_SIZE * (
+        1 + 3 * samples.IMAGE_SIZE
+    )
 
 
-def test_the_document_is_a_pdf_whose_table_points_at_its_objects() -> None:
-    data = samples.document().data
+def test_the_document_is_a_pdf_with_a_correct_cross_reference_table() -> None:
+    data = samples.make_document().data
     assert sniff(data) == "application/pdf"
-    found = re.search(rb"startxref\n(\d+)\n%%EOF\n\Z", data)
-    assert found is not None
-    assert data[int(found[1]) :].startswith(b"xref\n")
-    places = [int(place) for place in re.findall(rb"(\d{10}) 00000 n ", data)]
-    assert len(places) == 5
-    for number, place in enumerate(places, 1):
-        assert data[place:].startswith(b"%d 0 obj\n" % number)
+    trailer = re.search(rb"startxref\n(\d+)\n%%EOF\n\Z", data)
+    assert trailer is not None
+    assert data[int(trailer[1]) :].startswith(b"xref\n")
+    offsets = [int(offset) for offset in re.findall(rb"(\d{10}) 00000 n ", data)]
+    assert len(offsets) == 5
+    for number, offset in enumerate(offsets, 1):
+        assert data[offset:].startswith(b"%d 0 obj\n" % number)

@@ -1,4 +1,4 @@
-"""Turns against the embedded gateway, recorded and played again."""
+"""Turns with the embedded gateway, recorded and replayed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,21 @@ from tollbridge.compat.profiles import CompatMemory, LearnedQuirks
 from tollbridge.engine import open_client
 from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.recorder.recorder import Recorder
-from tollbridge.recorder.recording import Cut, Received, Sent, is_recording, read_recording
+from tollbridge.recorder.recording import (
+    FORMAT,
+    AnyLine,
+    DataLine,
+    EndLine,
+    PartsLine,
+    RecordingStart,
+    RequestLine,
+    ResponseLine,
+    TruncationLine,
+    is_recording,
+    read_line,
+    read_recording,
+    write_line,
+)
 from tollbridge.recorder.replay import diff_parts, replay_recording
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
@@ -29,9 +43,11 @@ from tollbridge.types.media import draw_png
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Part, Role, Tool
 from tollbridge.types.models import Capabilities
 from tollbridge.types.quirks import Quirks
+from tollbridge.types.reasoning import Origin
 from tollbridge.types.text import write_json
 
 KEY = "tk-0123456789-secret"
+ORIGIN = Origin("tollbridge/demo", "http://h/v1")
 QUICK = FaultSettings(stall_seconds=0.05, oversized_bytes=200_000, pace=0.001)
 ONCE = RetryPolicy(attempts=2, first=0.01)
 TOOL = Tool("get_weather", "The weather", {"type": "object", "properties": {"city": {"type": "string"}}})
@@ -42,19 +58,19 @@ def request(text: str = "hello", **fields: Any) -> ChatRequest:
 
 
 async def record(
-    client: GatewayClient, folder: Path, asked: ChatRequest, *, redacted: bool = False
+    client: GatewayClient, folder: Path, chat_request: ChatRequest, *, redacted: bool = False
 ) -> tuple[Path, list[Part], BridgeError | None]:
-    """The file of one turn, the parts of the live run, and how that failed."""
+    """Record one turn. Return the file, the parts of the live run, and its error."""
     recorder = Recorder(folder, redacted=redacted)
     parts: list[Part] = []
     failure: BridgeError | None = None
+    origin = Origin.of(chat_request.model, client.base_url)
+    writer = recorder.start(chat_request, origin, learned=LearnedQuirks())
     try:
-        async with recorder.tape(asked, learned=LearnedQuirks()) as tape:
-            turn = await Bridge(client.observed_by(tape)).answer(asked, tape.heard(parts.extend), api_key=KEY)
-            tape.finished(turn.finish_reason, turn.usage)
+        await Bridge(client, observers=[writer]).answer(chat_request, parts.extend, api_key=KEY)
     except BridgeError as error:
         failure = error
-    return tape._file.path, parts, failure
+    return writer._file.path, parts, failure
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -65,86 +81,89 @@ async def test_every_scenario_replays_to_the_same_parts_byte_for_byte(scenario: 
     ):
         path, live, failure = await record(client, tmp_path, request("Say what you see.", tools=(TOOL,)))
     recording = read_recording(path)
-    played = await replay_recording(recording)
+    replay = await replay_recording(recording)
     assert [write_json(part) for part in recording.parts] == [write_json(part) for part in live]
-    assert [write_json(part) for part in played.parts] == [write_json(part) for part in live]
-    assert len(played.requests) == len(recording.attempts)
-    assert not any(played.requests)
-    assert (played.error is None) == (failure is None)
+    assert [write_json(part) for part in replay.parts] == [write_json(part) for part in live]
+    assert len(replay.requests) == len(recording.attempts)
+    assert not any(replay.requests)
+    assert (replay.error is None) == (failure is None)
     if failure is not None and failure.status is not None and failure.kind != "network":
-        assert played.error is not None
-        assert played.error.kind == failure.kind
+        assert replay.error is not None
+        assert replay.error.kind == failure.kind
 
 
 @pytest.mark.parametrize("backend", ["openresponses", "ai-sdk"])
 @pytest.mark.parametrize("question", ["hello", "think about it", "call a tool", "draw and cite"])
-async def test_each_backend_replays(backend: Any, question: str, tmp_path: Path) -> None:
+async def test_recordings_of_both_backends_can_be_replayed(
+    backend: Any, question: str, tmp_path: Path
+) -> None:
     async with Gateway() as gateway, open_client(backend, gateway.url) as client:
         path, live, _ = await record(client, tmp_path, request(question, tools=(TOOL,)))
-    played = await replay_recording(read_recording(path))
-    assert diff_parts(live, played.parts) == []
-    assert played.requests == [[]]
+    replay = await replay_recording(read_recording(path))
+    assert diff_parts(live, replay.parts) == []
+    assert replay.requests == [[]]
 
 
-async def test_a_request_that_would_be_put_otherwise_today_is_found_out(tmp_path: Path) -> None:
+async def test_a_request_that_differs_from_the_recorded_one_is_reported(tmp_path: Path) -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        asked = request("hello", tools=(TOOL,), temperature=0.5)
-        path, _, _ = await record(client, tmp_path, asked)
+        chat_request = request("hello", tools=(TOOL,), temperature=0.5)
+        path, _, _ = await record(client, tmp_path, chat_request)
     recording = read_recording(path)
-    (sent,) = [line for line in recording.lines if isinstance(line, Sent)]
+    (sent,) = [line for line in recording.lines if isinstance(line, RequestLine)]
     body = msgspec.json.decode(sent.body)
     del body["temperature"]
     body["input"][0]["content"] = "goodbye"
     body["tools"].append({"type": "function"})
     other = msgspec.structs.replace(sent, body=write_json(body))
     lines = tuple(other if line is sent else line for line in recording.lines)
-    played = await replay_recording(msgspec.structs.replace(recording, lines=lines))
-    (found,) = played.requests
-    assert sorted(found) == [
+    replay = await replay_recording(msgspec.structs.replace(recording, lines=lines))
+    (differences,) = replay.requests
+    assert sorted(differences) == [
         ("input[0].content", '"goodbye"', '"hello"'),
         ("temperature", None, "0.5"),
         ("tools[1]", '{"type":"function"}', None),
     ]
 
 
-async def test_a_request_is_put_by_what_was_known_then(tmp_path: Path) -> None:
-    known = LearnedQuirks(Quirks(system="system", text_as="array"))
+async def test_a_replayed_request_uses_the_recorded_quirks_and_capabilities(tmp_path: Path) -> None:
+    learned = LearnedQuirks(Quirks(system="system", text_as="array"))
     abilities = Capabilities(tools=True, images=False, files=True, reasoning=False)
     image = DataPart(draw_png(), "image/png")
     messages = (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, (image,)))
-    asked = ChatRequest(model="tollbridge/demo", messages=messages)
-    lessons = CompatMemory()
+    chat_request = ChatRequest(model="tollbridge/demo", messages=messages)
+    memory = CompatMemory()
     recorder = Recorder(tmp_path)
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        lessons.learn(client.base_url, asked.model, known)
-        async with recorder.tape(asked, learned=known, abilities=abilities) as tape:
-            bridge = Bridge(client.observed_by(tape), lessons=lessons)
-            await bridge.answer(asked, tape.heard(lambda parts: None), abilities=abilities)
+        memory.learn(client.base_url, chat_request.model, learned)
+        origin = Origin.of(chat_request.model, client.base_url)
+        writer = recorder.start(chat_request, origin, learned=learned, capabilities=abilities)
+        bridge = Bridge(client, lessons=memory, observers=[writer])
+        await bridge.answer(chat_request, lambda parts: None, abilities=abilities)
         roles = [item["role"] for item in gateway.requests[-1].body["input"]]
     assert roles == ["system", "user"]
     assert (await replay_recording(read_recording(next(tmp_path.iterdir())))).requests == [[]]
 
 
-async def test_a_recording_has_the_request_the_bytes_and_the_times(tmp_path: Path) -> None:
+async def test_a_recording_contains_the_request_the_bytes_and_the_times(tmp_path: Path) -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         path, _, _ = await record(client, tmp_path, request())
         sent = gateway.requests[-1]
     recording = read_recording(path)
     assert is_recording(path)
     (attempt,) = recording.attempts
-    assert msgspec.json.decode(attempt.sent.body) == sent.body
-    assert attempt.answered is not None
-    assert attempt.answered.status == 200
-    assert b"response.completed" in b"".join(line.data for line in attempt.received)
+    assert msgspec.json.decode(attempt.request.body) == sent.body
+    assert attempt.response is not None
+    assert attempt.response.status == 200
+    assert b"response.completed" in b"".join(line.data for line in attempt.data)
     times = [line.at for line in recording.lines]
     assert times == sorted(times)
-    assert recording.ended is not None
-    assert (recording.ended.outcome, recording.ended.finish_reason) == ("completed", "stop")
-    assert msgspec.convert(recording.begun.request, ChatRequest) == request()
+    assert recording.end is not None
+    assert (recording.end.outcome, recording.end.finish_reason) == ("completed", "stop")
+    assert msgspec.convert(recording.start.request, ChatRequest) == request()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-async def test_attempts_that_failed_are_on_it_too(tmp_path: Path) -> None:
+async def test_a_recording_contains_failed_attempts(tmp_path: Path) -> None:
     async with (
         Gateway(scenario="server-error-once") as gateway,
         OpenResponsesClient(gateway.url, retries=ONCE) as client,
@@ -152,12 +171,12 @@ async def test_attempts_that_failed_are_on_it_too(tmp_path: Path) -> None:
         path, live, failure = await record(client, tmp_path, request())
     assert failure is None
     recording = read_recording(path)
-    statuses = [attempt.answered.status for attempt in recording.attempts if attempt.answered]
+    statuses = [attempt.response.status for attempt in recording.attempts if attempt.response]
     assert statuses == [500, 200]
     assert diff_parts(live, (await replay_recording(recording)).parts) == []
 
 
-async def test_a_turn_that_was_stopped_is_recorded_as_far_as_it_came(tmp_path: Path) -> None:
+async def test_a_cancelled_turn_is_recorded_up_to_the_cancellation(tmp_path: Path) -> None:
     began = asyncio.Event()
     live: list[Part] = []
     recorder = Recorder(tmp_path)
@@ -167,8 +186,8 @@ async def test_a_turn_that_was_stopped_is_recorded_as_far_as_it_came(tmp_path: P
         began.set()
 
     async def turn(client: OpenResponsesClient) -> None:
-        async with recorder.tape(request()) as tape:
-            await Bridge(client.observed_by(tape)).answer(request(), tape.heard(report))
+        writer = recorder.start(request(), Origin.of("tollbridge/demo", client.base_url))
+        await Bridge(client, observers=[writer]).answer(request(), report)
 
     async with (
         Gateway(scenario="slow", settings=FaultSettings(pace=0.05)) as gateway,
@@ -180,65 +199,66 @@ async def test_a_turn_that_was_stopped_is_recorded_as_far_as_it_came(tmp_path: P
         with pytest.raises(asyncio.CancelledError):
             await task
     recording = read_recording(next(tmp_path.iterdir()))
-    assert recording.ended is not None
-    assert recording.ended.outcome == "cancelled"
+    assert recording.end is not None
+    assert recording.end.outcome == "cancelled"
     assert diff_parts(live, (await replay_recording(recording)).parts) == []
 
 
-async def test_a_key_that_the_model_spells_out_is_not_recorded_in_pieces(tmp_path: Path) -> None:
+async def test_a_key_in_the_output_of_the_model_is_not_recorded_in_pieces(tmp_path: Path) -> None:
     quoting = request(f"My key is {KEY}, remember it.")
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         path, live, _ = await record(client, tmp_path, quoting)
     assert KEY in "".join(getattr(part, "text", "") for part in live)
     assert KEY.encode() not in path.read_bytes()
     recording = read_recording(path)
-    assert recording.begun.redacted
-    played = (await replay_recording(recording)).parts
-    assert KEY not in "".join(getattr(part, "text", "") for part in played)
-    assert diff_parts(recording.parts, played) == []
+    assert recording.start.redacted
+    replay = (await replay_recording(recording)).parts
+    assert KEY not in "".join(getattr(part, "text", "") for part in replay)
+    assert diff_parts(recording.parts, replay) == []
 
 
-async def test_a_key_that_the_gateway_quotes_is_covered_where_it_stands(tmp_path: Path) -> None:
-    """Read in small pieces, so that no read has the key whole."""
+async def test_a_key_in_an_error_of_the_gateway_is_redacted(tmp_path: Path) -> None:
+    """The response is read in small pieces, so that no read contains the complete key."""
     recorder = Recorder(tmp_path)
-    async with recorder.tape(request()) as tape:
-        tape.request("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
-        tape.response(401, {"content-type": "application/json"})
-        body = b'{"error":{"message":"No such key: %b","type":"x"}}' % KEY.encode()
-        for start in range(0, len(body), 7):
-            tape.data(body[start : start + 7])
+    writer = recorder.start(request(), ORIGIN)
+    writer.request("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
+    writer.response(401, {"content-type": "application/json"})
+    body = b'{"error":{"message":"No such key: %b","type":"x"}}' % KEY.encode()
+    for start in range(0, len(body), 7):
+        writer.data(body[start : start + 7])
+    await writer.end(None, None)
     recording = read_recording(next(tmp_path.iterdir()))
-    kept = b"".join(line.data for line in recording.lines if isinstance(line, Received))
-    assert kept == body.replace(KEY.encode(), b"*" * len(KEY))
-    assert not recording.begun.redacted
+    recorded = b"".join(line.data for line in recording.lines if isinstance(line, DataLine))
+    assert recorded == body.replace(KEY.encode(), b"*" * len(KEY))
+    assert not recording.start.redacted
 
 
-async def test_content_is_blotted_out_where_that_is_asked(tmp_path: Path) -> None:
+async def test_content_is_removed_on_request(tmp_path: Path) -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        asked = request("think of Zanzibar and cite", tools=(TOOL,), metadata={"who": "Zanzibar"})
-        path, live, _ = await record(client, tmp_path, asked, redacted=True)
+        chat_request = request("think of Zanzibar and cite", tools=(TOOL,), metadata={"who": "Zanzibar"})
+        path, live, _ = await record(client, tmp_path, chat_request, redacted=True)
     recording = read_recording(path)
-    data = b"".join(line.data for line in recording.lines if isinstance(line, Received))
+    data = b"".join(line.data for line in recording.lines if isinstance(line, DataLine))
     for secret in (b"Zanzibar", b"weather "):
         assert secret not in path.read_bytes()
         assert secret not in data
-    played = (await replay_recording(recording)).parts
-    assert diff_parts(recording.parts, played) == []
-    assert [type(part) for part in played] == [type(part) for part in live]
-    assert recording.begun.redacted
+    replay = (await replay_recording(recording)).parts
+    assert diff_parts(recording.parts, replay) == []
+    assert [type(part) for part in replay] == [type(part) for part in live]
+    assert recording.start.redacted
 
 
-async def test_a_tape_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recording_has_a_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tollbridge.recorder.recorder.RECORDING_LIMIT", 2_000)
     async with Gateway(scenario="long") as gateway, OpenResponsesClient(gateway.url) as client:
         path, live, _ = await record(client, tmp_path, request())
     recording = read_recording(path)
-    assert len([line for line in recording.lines if isinstance(line, Cut)]) == 1
-    assert sum(len(line.data) for line in recording.lines if isinstance(line, Received)) <= 2_000
+    assert len([line for line in recording.lines if isinstance(line, TruncationLine)]) == 1
+    assert sum(len(line.data) for line in recording.lines if isinstance(line, DataLine)) <= 2_000
     assert len(recording.parts) < len(live)
 
 
-async def test_a_folder_has_a_limit_and_the_oldest_go(
+async def test_the_oldest_recordings_are_deleted_if_the_folder_exceeds_its_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tollbridge.recorder.recorder.FILE_LIMIT", 3)
@@ -251,28 +271,28 @@ async def test_a_folder_has_a_limit_and_the_oldest_go(
         monkeypatch.setattr("tollbridge.recorder.recorder.SIZE_LIMIT", 1)
         assert sorted(tmp_path.iterdir()) == sorted(paths[-3:])
         path, _, _ = await record(client, tmp_path, request())
-    assert list(tmp_path.iterdir()) == [path]  # the newest stays, however large
+    assert list(tmp_path.iterdir()) == [path]  # the newest is kept, whatever its size
 
 
-async def test_a_folder_that_is_full_keeps_the_files_that_are_not_recordings(
+async def test_files_that_are_not_recordings_are_not_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tollbridge.recorder.recorder.FILE_LIMIT", 1)
-    theirs = ("training.jsonl", "20260101-000000-0123abcd.jsonl", "kept-recording.jsonl")
-    for name in theirs[:2]:
+    user_files = ("training.jsonl", "20260101-000000-0123abcd.jsonl", "kept-recording.jsonl")
+    for name in user_files[:2]:
         (tmp_path / name).write_text('{"prompt": "mine"}\n')
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         path, _, _ = await record(client, tmp_path, request())
-        path.rename(tmp_path / theirs[2])  # by a person, to keep it
-        for name in theirs:
+        path.rename(tmp_path / user_files[2])  # as a user would, to keep it
+        for name in user_files:
             os.utime(tmp_path / name, (1, 1))
         old, _, _ = await record(client, tmp_path, request())
         os.utime(old, (1, 1))
         new, _, _ = await record(client, tmp_path, request())
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*theirs, new.name])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*user_files, new.name])
 
 
-async def test_a_folder_that_cannot_be_written_does_not_stop_a_turn(
+async def test_a_turn_continues_if_the_folder_cannot_be_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -282,39 +302,67 @@ async def test_a_folder_that_cannot_be_written_does_not_stop_a_turn(
         async with (
             Gateway() as gateway,
             OpenResponsesClient(gateway.url) as client,
-            recorder.tape(request()) as tape,
         ):
-            await Bridge(client.observed_by(tape)).answer(request(), tape.heard(parts.extend))
+            writer = recorder.start(request(), ORIGIN)
+            await Bridge(client, observers=[writer]).answer(request(), parts.extend)
     assert parts
     assert "could not be recorded" in caplog.text
 
 
-async def test_turns_at_once_are_on_tapes_of_their_own(tmp_path: Path) -> None:
+async def test_concurrent_turns_have_separate_recordings(tmp_path: Path) -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        made = await asyncio.gather(
+        recordings = await asyncio.gather(
             *(record(client, tmp_path, request(f"number {number}")) for number in range(10))
         )
-    for number, (path, live, _) in enumerate(made):
+    for number, (path, live, _) in enumerate(recordings):
         recording = read_recording(path)
         assert diff_parts(live, recording.parts) == []
-        (sent,) = [line for line in recording.lines if isinstance(line, Sent)]
+        (sent,) = [line for line in recording.lines if isinstance(line, RequestLine)]
         assert f"number {number}" in sent.body
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (
+            RecordingStart(0.0, FORMAT, "1.0", 9.0, {}, {"a": 1}, True, {}, {}),
+            '{"line":"begun","at":0.0,"format":1,"tollbridge":"1.0","started":9.0,"request":{},"said":{"a":1},'
+            '"redacted":true,"learned":{},"abilities":{}}',
+        ),
+        (
+            RequestLine(0.5, "openresponses", "http://h/v1/responses", {"a": "b"}, "", 7),
+            '{"line":"sent","at":0.5,"protocol":"openresponses","url":"http://h/v1/responses",'
+            '"headers":{"a":"b"},"body":"","left_out":7}',
+        ),
+        (ResponseLine(1.0, 200, {}), '{"line":"answered","at":1.0,"status":200,"headers":{}}'),
+        (DataLine(1.5, b"{}"), '{"line":"received","at":1.5,"data":"e30="}'),
+        (PartsLine(2.0, ()), '{"line":"parts","at":2.0,"parts":[]}'),
+        (TruncationLine(2.5, 32), '{"line":"cut","at":2.5,"kept":32}'),
+        (
+            EndLine(3.0, "completed", None, "stop"),
+            '{"line":"ended","at":3.0,"outcome":"completed","finish_reason":"stop"}',
+        ),
+    ],
+)
+def test_the_names_in_the_file_do_not_change(line: AnyLine, text: str) -> None:
+    assert write_line(line) == f"{text}\n"
+    assert read_line(text.encode()) == line
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "is not a recording"),
-        ('{"line":"ended","at":0,"outcome":"x"}', "does not begin with how the turn began"),
-        ('{"line":"begun"}', "line 1, is not of a recording: Object missing required field `at`"),
-        ("nonsense", "line 1, is not of a recording"),
+        ('{"line":"ended","at":0,"outcome":"x"}', "missing start record"),
+        ('{"line":"begun"}', "line 1 is not a valid recording line: Object missing required field `at`"),
+        ("nonsense", "line 1 is not a valid recording line"),
         (
             '{"line":"begun","at":0,"format":99,"tollbridge":"9","started":0,"request":{}}',
-            "newer Tollbridge .9.",
+            "newer version of Tollbridge .9.",
         ),
     ],
 )
-def test_what_is_no_recording_is_told(tmp_path: Path, text: str, words: str) -> None:
+def test_an_invalid_recording_is_reported(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "file.jsonl"
     path.write_text(text)
     with pytest.raises(RequestError, match=words):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollbridge.compat.profiles import known_server
+from tollbridge.compat.profiles import recognize_server
 from tollbridge.config.accounts import Account
 from tollbridge.config.keys import variables_for
 from tollbridge.transport.http import check_url
@@ -37,7 +37,7 @@ def test_other_hosts_are_not_loopback(host: str) -> None:
 def test_url_checks_profiles_and_keys_agree_on_loopback_hosts(host: str) -> None:
     url = f"http://{host}:11434/v1"
     check_url(url, allow_http=False)
-    found = known_server(url)
+    found = recognize_server(url)
     assert found is not None
     assert 11434 in found.marks.ports
     account = Account("default", url, "openresponses", "auto")

@@ -15,9 +15,9 @@ from tollbridge.cli.tables import Column, Row, show_table
 from tollbridge.cli.terminal import Styles
 from tollbridge.config.accounts import all_accounts
 from tollbridge.config.keys import describe_key
-from tollbridge.config.loading import LoadedSettings, leaves, load_settings, quoted
+from tollbridge.config.loading import LoadedSettings, iter_values, load_settings, quote_name
 from tollbridge.config.request_options import CLEAR_THINKING, CLEAR_TOOL_USES
-from tollbridge.recorder.redaction import without_secrets
+from tollbridge.recorder.redaction import hide_secret_values
 from tollbridge.types.errors import RequestError
 
 COLUMNS = (Column("setting", min_width=18), Column("value", min_width=24), Column("source", min_width=32))
@@ -52,7 +52,7 @@ def settings_rows(loaded: LoadedSettings) -> list[SettingRow]:
     shown_tables = {name for name in loaded.origins if name.startswith(("accounts.", "models."))}
     rows = [
         SettingRow(name, _redact(name, value), loaded.origin(name))
-        for name, value in leaves(values)
+        for name, value in iter_values(values)
         if not name.startswith(("accounts.", "models.")) or name in shown_tables
     ]
     if loaded.settings.context_management:
@@ -68,7 +68,7 @@ def settings_rows(loaded: LoadedSettings) -> list[SettingRow]:
 
 def _redact(name: str, value: Any) -> Any:
     """Hide passwords in URLs, and provider options that contain a key."""
-    if name.startswith("models.") and without_secrets(value, name) != value:
+    if name.startswith("models.") and hide_secret_values(value, name) != value:
         return "set (hidden)"
     return _USERINFO.sub("…@", value) if isinstance(value, str) else value
 
@@ -83,7 +83,7 @@ def account_rows(loaded: LoadedSettings) -> list[SettingRow]:
     return [
         SettingRow("current account", current.name, f"{current.base_url}, {current.backend}"),
         *(
-            SettingRow(f"key ({quoted(account.name)})", describe_key(account), account.base_url)
+            SettingRow(f"key ({quote_name(account.name)})", describe_key(account), account.base_url)
             for account in accounts
         ),
     ]

@@ -21,7 +21,7 @@ from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, known_quirks
 from tollbridge.config.accounts import Account
-from tollbridge.config.keys import OWN, clean_key
+from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
 from tollbridge.config.schema import Settings, http_timeouts
 from tollbridge.engine import Engine
 from tollbridge.local import LocalModel, is_installed
@@ -178,7 +178,7 @@ async def _own_client(
             case "ui-stream":
                 name, place, kind = "ui-stream", choice.base_url, "ui-stream"
                 # A gateway's key is not sent to other servers: only a key meant for Tollbridge itself is.
-                key = clean_key(os.environ.get(OWN, ""), OWN) or None
+                key = clean_key(os.environ.get(API_KEY_VARIABLE, ""), API_KEY_VARIABLE) or None
                 client: GatewayClient = UiStreamClient(
                     choice.base_url,
                     key,

@@ -18,7 +18,7 @@ from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import format_count, one_line, supports_styles, wrap_line
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import profile_file, save_profile
-from tollbridge.doctor.examination import ABOUT, STEPS, Examination, Step
+from tollbridge.doctor.examination import STEPS, TYPICAL_REQUESTS, Examination, Step
 from tollbridge.doctor.session import Verdict
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 from tollbridge.storage.tracker import BillingAccount
 
-# SECTION A checklist: on a terminal a spinner on what is under way and a line for what is done, else plain lines.
-
 _MARKS: dict[Verdict, tuple[str, str]] = {
     "well": ("✓", "green"),
     "amiss": ("✗", "red"),
@@ -38,7 +36,10 @@ _MARKS: dict[Verdict, tuple[str, str]] = {
 
 
 class Checklist:
-    """Shows steps as they are told. With `quiet` only the spinner is shown, on standard error."""
+    """Shows the steps of an examination: on a terminal a spinner and a line per step, else plain lines.
+
+    With `quiet`, only the spinner is shown, on standard error.
+    """
 
     def __init__(self, *, quiet: bool = False, out: TextIO | None = None) -> None:
         self._quiet = quiet
@@ -48,7 +49,7 @@ class Checklist:
 
     def __enter__(self) -> Self:
         if supports_styles(self._out):
-            # Not at the top: it takes longer to load than most commands to run.
+            # Imported here: loading it takes longer than most commands run.
             from rich.console import Console
 
             self._console = Console(file=self._out, highlight=False)
@@ -78,14 +79,14 @@ class Checklist:
         if self._console is None or step.finding is None:
             return
         mark, colour = _MARKS[step.finding.verdict]
-        told = Text(one_line(step.finding.sentence))
+        text = Text(one_line(step.finding.sentence))
         if step.finding.remedy:
-            told.append(f" {one_line(step.finding.remedy)}", "dim")
+            text.append(f" {one_line(step.finding.remedy)}", "dim")
         line = Table.grid(padding=(0, 1, 0, 0))
         line.add_column(width=1)
         line.add_column(width=max(len(title) for title, _ in STEPS.values()))
         line.add_column(overflow="fold")
-        line.add_row(Text(mark, colour), Text(step.title, "bold"), told)
+        line.add_row(Text(mark, colour), Text(step.title, "bold"), text)
         self._console.print(line)
 
 
@@ -93,11 +94,8 @@ def plain(step: Step) -> str:
     if step.finding is None:
         return f"{step.title}…"
     mark, _ = _MARKS[step.finding.verdict]
-    told = f"{mark} {step.title}: {one_line(step.finding.sentence)}"
-    return f"{told} {one_line(step.finding.remedy)}".rstrip()
-
-
-# SECTION `tollbridge doctor`: examines a server, says what it found, and writes the profile to talk to it by.
+    line = f"{mark} {step.title}: {one_line(step.finding.sentence)}"
+    return f"{line} {one_line(step.finding.remedy)}".rstrip()
 
 
 @click.command()
@@ -122,7 +120,8 @@ async def _doctor(where: ConnectionOptions, model: str | None, as_json: bool) ->
     async with connect(where) as session, session.engine.open_client(session.account) as client:
         if not isinstance(client, OpenResponsesClient):
             raise click.UsageError("doctor supports only OpenResponses servers. Remove --backend.")
-        notice = f"Testing {client.base_url} with about {ABOUT} small requests (may incur a small cost)."
+        notice = f"Testing {client.base_url} with about {TYPICAL_REQUESTS} small requests"
+        notice += " (may incur a small cost)."
         click.echo(wrap_line(notice, sys.stderr), err=True)
         with Checklist(quiet=as_json) as checklist:
             examination = Examination(

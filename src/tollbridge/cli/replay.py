@@ -23,15 +23,15 @@ from tollbridge.cli.tables import print_table, table_width
 from tollbridge.cli.terminal import Styles, format_count, one_line, replace_controls, wrap_line
 from tollbridge.protocols.detect import DECODERS, decoder_for
 from tollbridge.recorder.recording import (
-    Answered,
     AnyLine,
-    Begun,
-    Cut,
-    Ended,
-    Parts,
-    Received,
+    DataLine,
+    EndLine,
+    PartsLine,
     Recording,
-    Sent,
+    RecordingStart,
+    RequestLine,
+    ResponseLine,
+    TruncationLine,
     is_recording,
     read_recording,
 )
@@ -250,7 +250,7 @@ def _replay_turn(path: Path, diff: bool, as_json: bool) -> bool:
     result = asyncio.run(replay_recording(recording))
     parts = recording.parts
     # If the process was killed, the recording can contain bytes whose parts were not written any more.
-    differences = diff_parts(parts, result.parts if recording.ended else result.parts[: len(parts)])
+    differences = diff_parts(parts, result.parts if recording.end else result.parts[: len(parts)])
     same = not differences and not any(result.requests) and _has_same_ending(recording, result)
     if as_json:
         click.echo(to_json(_as_json(path, recording, result, same)))
@@ -268,7 +268,7 @@ def _has_same_ending(recording: Recording, result: Replay) -> bool:
     A cancelled turn cannot end the same way again. After a network error, any error of the replay counts as
     the same ending.
     """
-    ended = recording.ended
+    ended = recording.end
     if ended is None or ended.outcome == "cancelled":
         return True
     kind = (ended.error or {}).get("kind")
@@ -278,7 +278,7 @@ def _has_same_ending(recording: Recording, result: Replay) -> bool:
 
 
 def _as_json(path: Path, recording: Recording, result: Replay, same: bool) -> dict[str, Any]:
-    ended, error = recording.ended, result.error
+    ended, error = recording.end, result.error
     return {
         "file": str(path),
         "same": same,
@@ -296,7 +296,7 @@ def _as_json(path: Path, recording: Recording, result: Replay, same: bool) -> di
 
 
 def _show_timeline(path: Path, recording: Recording, result: Replay) -> None:
-    begun = recording.begun
+    begun = recording.start
     paint = Styles(sys.stdout)
     click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
     redacted = ", content redacted" if begun.redacted else ""
@@ -305,7 +305,7 @@ def _show_timeline(path: Path, recording: Recording, result: Replay) -> None:
         label, text = _describe(line)
         prefix = f"{line.at:>9.3f} s  {label:<{_LABEL_WIDTH}}"
         click.echo(f"{paint.dim}{prefix}{paint.plain}{wrap_line(one_line(text), sys.stdout, len(prefix))}")
-    if recording.ended is None:
+    if recording.end is None:
         text = f"{INTERRUPTED}: the process ended before the turn did"
         click.echo(f"{paint.dim}{'':>11}  {text}{paint.plain}")
     outcome = f"failed ({result.error.kind})" if result.error else "completed"
@@ -316,22 +316,22 @@ def _show_timeline(path: Path, recording: Recording, result: Replay) -> None:
 def _describe(line: AnyLine) -> tuple[str, str]:
     """Return the label and the text of a line in the timeline."""
     match line:
-        case Begun(request=value):
+        case RecordingStart(request=value):
             request = value if isinstance(value, dict) else {}
             messages = format_count(len(request.get("messages") or ()), "message")
             return "request", f"{request.get('model')}, {messages}"
-        case Sent(protocol=protocol, url=url, body=body, left_out=left_out):
-            note = "; the body was too large to record" if left_out else ""
-            return "sent", f"{left_out or len(body.encode()):,} bytes to {url} ({protocol}){note}"
-        case Answered(status=status, headers=headers):
+        case RequestLine(protocol=protocol, url=url, body=body, omitted_bytes=omitted_bytes):
+            note = "; the body was too large to record" if omitted_bytes else ""
+            return "sent", f"{omitted_bytes or len(body.encode()):,} bytes to {url} ({protocol}){note}"
+        case ResponseLine(status=status, headers=headers):
             return "response", f"{status} {headers.get('content-type', '')}"
-        case Received(data=data):
+        case DataLine(data=data):
             return "received", f"{len(data):,} bytes"
-        case Parts(parts=parts):
+        case PartsLine(parts=parts):
             return "parts", ", ".join(_describe_part(part) for part in parts)
-        case Cut(kept=limit):
+        case TruncationLine(recorded_bytes=limit):
             return "truncated", f"only the first {limit:,} bytes were recorded"
-        case Ended():
+        case EndLine():
             reason = f" ({line.finish_reason})" if line.finish_reason else ""
             error = f": {line.error.get('kind')}: {line.error.get('message', '')}" if line.error else ""
             return "ended", f"{line.outcome}{reason}{error}"

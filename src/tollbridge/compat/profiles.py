@@ -1,4 +1,11 @@
-"""What was learned of each model at each gateway, so that the second request is right at once."""
+"""Profiles: the quirks of each server and model, from three sources.
+
+- Shipped profiles of known servers, in `data/*.toml`.
+- Profiles that `tollbridge doctor` saves, one TOML file per base URL. Users may edit them.
+- Quirks learned from rejected requests while the program runs (`CompatMemory`).
+
+Saved profiles override shipped ones, and both are the initial values for learning.
+"""
 
 from __future__ import annotations
 
@@ -23,54 +30,94 @@ from tollbridge.types.quirks import LearnedQuirks as LearnedQuirks
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.urls import is_loopback
 
-# SECTION What is known of one server: its quirks, and those that only some of its models have.
+# --- Finding the quirks of a model ---
 
-# What depends on the server alone; everything else may be otherwise for its next model.
-OF_SERVERS = frozenset({"calls", "system", "text_as", "tools_as", "input_tokens"})
-# Of the fields that are left out, those that a server refuses whatever the model.
-REFUSED_BY_SERVERS = frozenset({"store"})
+
+def find_quirks(
+    base_url: str, model: str, folder: Path | None = None, *, owners: Collection[str] = ()
+) -> Quirks | None:
+    """Return the quirks of a model: those of the saved profile, then those of the shipped one.
+
+    Args:
+        folder: The folder of the saved profiles; by default, that of the data directory.
+        owners: The `owned_by` values in the server's model list, which identify some servers.
+
+    Returns:
+        The quirks, or `None` if there is no profile.
+
+    Raises:
+        UnreadableProfile: If the saved profile exists and is not valid.
+    """
+    server = recognize_server(base_url, owners=owners)
+    shipped = server.quirks if server else None
+    profile = load_profile(base_url, folder)
+    return shipped if profile is None else profile.quirks_for(model, shipped)
+
+
+# Quirks of the server. All other quirks belong to a model, and may differ for the server's other models.
+SERVER_QUIRKS = frozenset({"calls", "system", "text_as", "tools_as", "input_tokens"})
+# Request fields that a server rejects for every model.
+SERVER_OMISSIONS = frozenset({"store"})
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """`models` holds, by model, the quirks that are its own; `said` names those that are said of them all."""
+    """The quirks of one server and its models.
+
+    Attributes:
+        quirks: The quirks of the server.
+        models: The quirks of each model, by field name.
+        server_fields: The fields of `quirks` that the profile sets; the others are unknown.
+    """
 
     quirks: Quirks = Quirks()
     models: Mapping[str, Mapping[str, Any]] = {}
-    said: frozenset[str] = frozenset(Quirks.__struct_fields__)
+    server_fields: frozenset[str] = frozenset(Quirks.__struct_fields__)
 
     @classmethod
-    def measured(cls, model: str, quirks: Quirks) -> Profile:
-        """What was seen with one model, shared out between its server and itself."""
+    def from_findings(cls, model: str, quirks: Quirks) -> Profile:
+        """Split the quirks measured with one model into those of the server and those of the model."""
         fields = msgspec.structs.asdict(quirks)
-        server = {name: value for name, value in fields.items() if name in OF_SERVERS}
-        own = {name: value for name, value in fields.items() if name not in OF_SERVERS}
-        server["without"] = quirks.without & REFUSED_BY_SERVERS
-        own["without"] = quirks.without - REFUSED_BY_SERVERS
-        return cls(Quirks(**server), {model: own}, frozenset(server))
+        server = {name: value for name, value in fields.items() if name in SERVER_QUIRKS}
+        model_fields = {name: value for name, value in fields.items() if name not in SERVER_QUIRKS}
+        server["without"] = quirks.without & SERVER_OMISSIONS
+        model_fields["without"] = quirks.without - SERVER_OMISSIONS
+        return cls(Quirks(**server), {model: model_fields}, frozenset(server))
 
-    def of(self, model: str, known: Quirks | None = None) -> Quirks:
-        """The quirks for one model. What either leaves out is left out; what neither speaks of is as it is
-        `known` to be with such servers."""
-        known, own = known or Quirks(), self.models.get(model, {})
-        said = {name: getattr(self.quirks, name) for name in self.said}
-        server = self.quirks.without
-        without = server.union(own["without"]) if "without" in own else server | known.without
-        return apply_findings(known, {**said, **own, "without": without})
+    def quirks_for(self, model: str, shipped: Quirks | None = None) -> Quirks:
+        """Return the quirks of one model. Fields that the profile does not set have their `shipped` value.
+
+        `without` is combined: a field is omitted if the server or the model requires it.
+        """
+        base, model_fields = shipped or Quirks(), self.models.get(model, {})
+        server = {name: getattr(self.quirks, name) for name in self.server_fields}
+        omitted = self.quirks.without
+        if "without" in model_fields:
+            omitted = omitted.union(model_fields["without"])
+        else:
+            omitted = omitted | base.without
+        return apply_findings(base, {**server, **model_fields, "without": omitted})
 
 
 def apply_findings(quirks: Quirks, fields: Mapping[str, Any]) -> Quirks:
-    """The quirks with these fields; raises `msgspec.ValidationError` where one makes no sense."""
+    """Return the quirks with these fields changed.
+
+    Raises:
+        msgspec.ValidationError: If a field is unknown or has an invalid value.
+    """
     return msgspec.convert({**msgspec.structs.asdict(quirks), **fields}, Quirks)
 
 
-# SECTION The servers Tollbridge knows: how each is recognised, and its quirks. The data is in `data/`.
+# --- Shipped profiles ---
 
 
 class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a server is recognised by; one that fits is enough.
+    """The marks by which a server is recognized; one match is enough.
 
-    `ports` count on this very machine alone. `headers` are those of any reply, with the beginning of their
-    value; `owners` are what the list of models names as `owned_by`.
+    Attributes:
+        hosts: Host names.
+        ports: Ports; they only count if the server is on this machine.
+        headers: Response headers, each with the start of its value.
+        owners: Values of `owned_by` in the model list.
     """
 
     hosts: tuple[str, ...] = ()
@@ -80,71 +127,81 @@ class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KnownServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A shipped profile."""
+
     name: str
     marks: Marks
     quirks: Quirks = Quirks()
 
 
 @cache
-def known_servers() -> tuple[KnownServer, ...]:
+def load_known_servers() -> tuple[KnownServer, ...]:
+    """Return the shipped profiles, in the order of their file names."""
     folder = files("tollbridge.compat") / "data"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
     return tuple(msgspec.toml.decode((folder / name).read_bytes(), type=KnownServer) for name in names)
 
 
 def known_quirks(name: str) -> Quirks:
-    """The quirks of a server that needs no recognising: whoever asks has started it."""
-    return next(known.quirks for known in known_servers() if known.name == name)
+    """Return the quirks of a known server by name, for servers that Tollbridge starts itself."""
+    return next(server.quirks for server in load_known_servers() if server.name == name)
 
 
-def known_server(
+def recognize_server(
     base_url: str, headers: Mapping[str, str] | None = None, owners: Collection[str] = ()
 ) -> KnownServer | None:
-    """The server at a base URL. What it says of itself counts for more than where it is."""
-    said = [known for known in known_servers() if _says_so(known.marks, headers or {}, owners)]
-    placed = [known for known in known_servers() if _is_at(known.marks, base_url)]
-    return next(iter([*said, *placed]), None)
+    """Return the known server at a base URL, or `None`.
+
+    Response headers and model owners take precedence over the host and the port.
+    """
+    servers = load_known_servers()
+    by_response = [server for server in servers if _matches_response(server.marks, headers or {}, owners)]
+    by_address = [server for server in servers if _matches_address(server.marks, base_url)]
+    return next(iter([*by_response, *by_address]), None)
 
 
-def _says_so(marks: Marks, headers: Mapping[str, str], owners: Collection[str]) -> bool:
+def _matches_response(marks: Marks, headers: Mapping[str, str], owners: Collection[str]) -> bool:
     if any(owner in owners for owner in marks.owners):
         return True
-    return any(
-        name in headers and headers[name].startswith(beginning) for name, beginning in marks.headers.items()
-    )
+    return any(name in headers and headers[name].startswith(prefix) for name, prefix in marks.headers.items())
 
 
-def _is_at(marks: Marks, base_url: str) -> bool:
+def _matches_address(marks: Marks, base_url: str) -> bool:
     try:
-        place = urlsplit(base_url)
-        port = place.port
+        parts = urlsplit(base_url)
+        port = parts.port
     except ValueError:
         return False
-    host = place.hostname or ""
+    host = parts.hostname or ""
     return host in marks.hosts or (port in marks.ports and is_loopback(host))
 
 
-# SECTION Profiles on disk: a file of TOML for each base URL, written by `tollbridge doctor`, open to any pen.
+# --- Saved profiles ---
 
 
 class UnreadableProfile(RequestError):
-    """A file is there and is no profile. It is named: a person may have written it."""
+    """Raised when a saved profile is not valid. The message contains its path, because users may edit it."""
 
 
 def profile_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Beside what else was measured and learned."""
+    """Return the folder of the saved profiles."""
     return data_folder(environment) / "profiles"
 
 
 def profile_file(base_url: str, folder: Path | None = None) -> Path:
-    """Named so that a person finds it, and so that no two base URLs share one."""
-    url = _normal(base_url)
-    legible = re.sub(r"[^a-z0-9.]+", "-", url.partition("://")[2].lower()).strip("-.")[:60]
-    mark = blake2s(url.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-    return (folder or profile_folder()) / f"{legible or 'server'}-{mark}.toml"
+    """Return the path of a base URL's profile: a readable name, and a hash that makes it unique."""
+    url = _normalize_url(base_url)
+    name = re.sub(r"[^a-z0-9.]+", "-", url.partition("://")[2].lower()).strip("-.")[:60]
+    url_hash = blake2s(url.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return (folder or profile_folder()) / f"{name or 'server'}-{url_hash}.toml"
 
 
 def load_profile(base_url: str, folder: Path | None = None) -> Profile | None:
+    """Read the saved profile of a base URL; return `None` if there is none.
+
+    Raises:
+        UnreadableProfile: If the file cannot be read or is not valid.
+    """
     path = profile_file(base_url, folder)
     try:
         data = path.read_bytes()
@@ -153,26 +210,37 @@ def load_profile(base_url: str, folder: Path | None = None) -> Profile | None:
     except OSError as error:
         raise UnreadableProfile(f"The profile {path} cannot be read: {error.strerror or error}.") from error
     try:
-        return _read(msgspec.toml.decode(data, type=dict[str, Any]))
+        return _parse_profile(msgspec.toml.decode(data, type=dict[str, Any]))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UnreadableProfile(
-            f"The profile {path} makes no sense: {error}. Mend it, or run `tollbridge doctor` again."
+            f"Invalid profile {path}: {error}. Fix it, or run `tollbridge doctor` again."
         ) from error
 
 
 def save_profile(
     base_url: str, model: str, quirks: Quirks, comments: Iterable[str] = (), folder: Path | None = None
 ) -> Path:
-    """Writes what was found with one model. What was found with others before stays."""
+    """Save the quirks measured with one model, and keep those of the server's other models.
+
+    Args:
+        comments: Lines for the head of the file.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
     path = profile_file(base_url, folder)
-    found = Profile.measured(model, quirks)
-    earlier: Mapping[str, Mapping[str, Any]] = {}
+    profile = Profile.from_findings(model, quirks)
+    earlier_models: Mapping[str, Mapping[str, Any]] = {}
     with contextlib.suppress(UnreadableProfile):
-        before = load_profile(base_url, folder)
-        earlier = before.models if before is not None else {}
-    text = _text(base_url, msgspec.structs.replace(found, models={**earlier, **found.models}), comments)
+        earlier = load_profile(base_url, folder)
+        earlier_models = earlier.models if earlier is not None else {}
+    profile = msgspec.structs.replace(profile, models={**earlier_models, **profile.models})
+    text = _format_profile(base_url, profile, comments)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In one step: an editor may be reading it.
+    # Written to a temporary file and renamed, because another process may be reading it.
     file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)  # noqa: SIM115 - closed below
     try:
         with file:
@@ -185,94 +253,88 @@ def save_profile(
     return path
 
 
-def _read(found: dict[str, Any]) -> Profile:
-    found.pop("base_url", None)
-    models = msgspec.convert(found.pop("models", {}), dict[str, dict[str, Any]])
-    profile = Profile(msgspec.convert(found, Quirks), models, frozenset(found))
+def _parse_profile(table: dict[str, Any]) -> Profile:
+    table.pop("base_url", None)
+    models = msgspec.convert(table.pop("models", {}), dict[str, dict[str, Any]])
+    profile = Profile(msgspec.convert(table, Quirks), models, frozenset(table))
     for model in models:
-        profile.of(model)  # checked when it is read, and not when it is used
+        profile.quirks_for(model)  # raises now, and not during a request, if a field is invalid
     return profile
 
 
-def _normal(base_url: str) -> str:
+def _normalize_url(base_url: str) -> str:
     return base_url.rstrip("/")
 
 
-def _text(base_url: str, profile: Profile, comments: Iterable[str]) -> str:
-    server = {name: getattr(profile.quirks, name) for name in profile.said}
+def _format_profile(base_url: str, profile: Profile, comments: Iterable[str]) -> str:
+    server = {name: getattr(profile.quirks, name) for name in profile.server_fields}
     lines = [f"# {' '.join(comment.split())}" for comment in comments]
-    lines.append(f"base_url = {_value(_normal(base_url))}")
-    lines += _lines(server)
-    for model, own in profile.models.items():
-        lines += ["", f"[models.{_value(model)}]", *_lines(own)]
+    lines.append(f"base_url = {_format_value(_normalize_url(base_url))}")
+    lines += _format_fields(server)
+    for model, fields in profile.models.items():
+        lines += ["", f"[models.{_format_value(model)}]", *_format_fields(fields)]
     return "\n".join(lines) + "\n"
 
 
-def _lines(fields: Mapping[str, Any]) -> list[str]:
-    return [f"{name} = {_value(value)}" for name, value in sorted(fields.items())]
+def _format_fields(fields: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {_format_value(value)}" for name, value in sorted(fields.items())]
 
 
-def _value(value: Any) -> str:
-    """A value in TOML, whose strings, booleans and lists are JSON's, but for one character."""
+def _format_value(value: Any) -> str:
+    """Format a string, boolean or list as TOML, which equals JSON except for the character U+007F."""
     plain = sorted(value) if isinstance(value, frozenset) else value
     return json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-# SECTION The quirks of a server: what was measured there, laid over what is known of servers like it.
+# --- Quirks learned at run time ---
 
-
-def find_quirks(
-    base_url: str, model: str, folder: Path | None = None, *, owners: Collection[str] = ()
-) -> Quirks | None:
-    """`None` where nothing is known. `owners` are those that the server's list of models names.
-
-    Raises `UnreadableProfile` where a file is not what it should be.
-    """
-    known = known_server(base_url, owners=owners)
-    quirks = known.quirks if known else None
-    kept = load_profile(base_url, folder)
-    return quirks if kept is None else kept.of(model, quirks)
-
-
-# SECTION What was learned of each model at each gateway, so that the second request is right at once.
-
-# Models remembered, and refused proofs and calls remembered for each; the oldest are forgotten.
+# The number of models that are remembered, and of rejected items per model; the oldest are dropped.
 MODEL_LIMIT = 256
 REFUSED_LIMIT = 4_096
 
 
 class CompatStore(Protocol):
-    def recall(self, base_url: str, model: str) -> LearnedQuirks: ...
+    """Stores the learned quirks of each model at each gateway."""
 
-    def learn(self, base_url: str, model: str, learned: LearnedQuirks) -> None: ...
+    def recall(self, base_url: str, model: str) -> LearnedQuirks:
+        """Return what is known about a model; empty quirks if nothing is."""
+
+    def learn(self, base_url: str, model: str, learned: LearnedQuirks) -> None:
+        """Replace what is known about a model."""
 
 
 class CompatMemory:
-    """In memory. `profile` says what is known of a model's server: where that has changed since, because a
-    file was written or a list was read, what was learned begins anew from it."""
+    """A `CompatStore` in memory.
+
+    Args:
+        profile: Returns the initial quirks for a base URL and a model; called by every `recall`. If the
+            result changes, because a profile was saved or a model list was read, the learned quirks are
+            discarded and learning starts over from the new result.
+    """
 
     def __init__(self, profile: Callable[[str, str], Quirks | None] | None = None) -> None:
         self._profile = profile
-        self._known: dict[tuple[str, str], tuple[Quirks | None, LearnedQuirks]] = {}
+        # The profile's quirks and the learned ones, by base URL and model; the oldest entry first.
+        self._entries: dict[tuple[str, str], tuple[Quirks | None, LearnedQuirks]] = {}
 
     def recall(self, base_url: str, model: str) -> LearnedQuirks:
-        told = self._profile(base_url, model) if self._profile is not None else None
-        before, learned = self._known.get((base_url, model), (None, None))
-        if learned is None or before != told:
-            learned = LearnedQuirks(told or Quirks())
-            self._keep(base_url, model, told, learned)
+        initial = self._profile(base_url, model) if self._profile is not None else None
+        earlier_initial, learned = self._entries.get((base_url, model), (None, None))
+        if learned is None or earlier_initial != initial:
+            learned = LearnedQuirks(initial or Quirks())
+            self._store(base_url, model, initial, learned)
         return learned
 
     def profile(self, base_url: str, model: str) -> Quirks | None:
-        """What was known of the server beforehand when it was last recalled; `None`: nothing was."""
-        return self._known.get((base_url, model), (None, None))[0]
+        """Return the initial quirks of the last `recall`, or `None` if there were none."""
+        return self._entries.get((base_url, model), (None, None))[0]
 
     def learn(self, base_url: str, model: str, learned: LearnedQuirks) -> None:
-        told, _ = self._known.get((base_url, model), (None, None))
-        self._keep(base_url, model, told, learned)
+        initial, _ = self._entries.get((base_url, model), (None, None))
+        self._store(base_url, model, initial, learned)
 
-    def _keep(self, base_url: str, model: str, told: Quirks | None, learned: LearnedQuirks) -> None:
-        self._known.pop((base_url, model), None)
-        while len(self._known) >= MODEL_LIMIT:
-            self._known.pop(next(iter(self._known)))
-        self._known[(base_url, model)] = told, learned
+    def _store(self, base_url: str, model: str, initial: Quirks | None, learned: LearnedQuirks) -> None:
+        self._entries.pop((base_url, model), None)
+        while len(self._entries) >= MODEL_LIMIT:
+            self._entries.pop(next(iter(self._entries)))
+        self._entries[(base_url, model)] = initial, learned

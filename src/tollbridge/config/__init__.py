@@ -1,1 +1,1 @@
-"""Configuration: the settings and their sources, accounts, keys, and the paths of our files."""
+"""Configuration: settings and their sources, accounts, API keys, and the paths of Tollbridge's files."""

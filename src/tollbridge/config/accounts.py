@@ -1,4 +1,4 @@
-"""Which account is used: the one that was named last and loudest."""
+"""Resolve the account to use: command line, environment, settings file, editor, default."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from tollbridge.types.urls import VERCEL_URL, Backend
 
 
 class Account(msgspec.Struct, frozen=True):
-    """An account with nothing left open. `by_default` says that nobody named it."""
+    """An account with all of its fields resolved.
+
+    Attributes:
+        key: Where the API key comes from: `auto`, `keyring`, `none` or `environment:NAME`.
+        by_default: True if no source names an account or a gateway, so Vercel AI Gateway is used.
+        selected: True for the account in use. Only this account may use `TOLLBRIDGE_API_KEY`.
+    """
 
     name: str
     base_url: str
     backend: Backend
     key: str
     by_default: bool = False
-    # Whether it is the one in use, to which `TOLLBRIDGE_API_KEY` belongs.
     selected: bool = True
     # The key itself, where it was looked up. It is never shown or stored.
     api_key: str | None = None
@@ -27,63 +32,77 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def resolve_account(loaded: LoadedSettings) -> Account:
-    """A base URL is a gateway of its own; against an account's name, the stronger layer wins."""
+    """Return the account to use.
+
+    A base URL selects a gateway without an account. If both a base URL and an account are set, the value
+    from the source with the higher priority wins.
+
+    Raises:
+        SettingsUnusable: If one source sets both a base URL and an account, if the account is not
+            configured, or if there are several accounts and none is selected.
+    """
     settings = loaded.settings
     if settings.base_url and settings.account:
         if loaded.rank("base_url") == loaded.rank("account"):
             raise SettingsUnusable(
-                f"{loaded.origin('base_url')} and {loaded.origin('account')} name two gateways. "
-                "Leave one of them out."
+                f"{loaded.origin('base_url')} and {loaded.origin('account')} conflict. Remove one of them."
             )
-        by_url = loaded.outranks("base_url", "account")
+        use_base_url = loaded.outranks("base_url", "account")
     else:
-        by_url = bool(settings.base_url)
-    if by_url and settings.base_url:
-        return _complete(loaded, DEFAULT_ACCOUNT, AccountSettings(base_url=settings.base_url))
-    name = settings.account or _only(loaded)
-    return named_account(loaded, name) if name else _vercel(loaded)
+        use_base_url = bool(settings.base_url)
+    if use_base_url and settings.base_url:
+        return _complete_account(loaded, DEFAULT_ACCOUNT, AccountSettings(base_url=settings.base_url))
+    name = settings.account or _default_account_name(loaded)
+    return named_account(loaded, name) if name else _vercel_account(loaded)
 
 
 def named_account(loaded: LoadedSettings, name: str) -> Account:
+    """Return the account with this name.
+
+    Raises:
+        SettingsUnusable: If no account with this name is configured.
+    """
     accounts = loaded.settings.accounts
     if name in accounts:
-        return _complete(loaded, name, accounts[name])
+        return _complete_account(loaded, name, accounts[name])
     if name == DEFAULT_ACCOUNT:
-        return _vercel(loaded)
-    known = f"Known are: {', '.join(accounts)}." if accounts else "None is set up."
-    raise SettingsUnusable(f"There is no account “{name}” in {loaded.path}. {known}")
+        return _vercel_account(loaded)
+    if not accounts:
+        raise SettingsUnusable(f'Account "{name}" not found in {loaded.path} (no accounts configured).')
+    raise SettingsUnusable(
+        f'Account "{name}" not found in {loaded.path}. Configured accounts: {", ".join(accounts)}.'
+    )
 
 
 def all_accounts(loaded: LoadedSettings) -> list[Account]:
-    """Those of the settings, and the one in use where it is none of them."""
-    used = resolve_account(loaded)
-    named = [named_account(loaded, name) for name in loaded.settings.accounts]
-    others = [msgspec.structs.replace(one, selected=False) for one in named if one != used]
-    return [used, *others]
+    """Return the account in use, followed by the other accounts of the settings."""
+    selected = resolve_account(loaded)
+    accounts = [named_account(loaded, name) for name in loaded.settings.accounts]
+    others = [msgspec.structs.replace(account, selected=False) for account in accounts if account != selected]
+    return [selected, *others]
 
 
-def _only(loaded: LoadedSettings) -> str | None:
-    """Where nobody chose: the default account, or the only one there is."""
+def _default_account_name(loaded: LoadedSettings) -> str | None:
+    """Return `default` if it is configured, else the only configured account, else `None`."""
     accounts = loaded.settings.accounts
     if DEFAULT_ACCOUNT in accounts:
         return DEFAULT_ACCOUNT
     if len(accounts) > 1:
         names = ", ".join(accounts)
         raise SettingsUnusable(
-            f"There are several accounts ({names}). Choose one with --account, or set `account`."
+            f"Several accounts are configured ({names}). Choose one with --account, or set `account`."
         )
     return next(iter(accounts), None)
 
 
-def _vercel(loaded: LoadedSettings) -> Account:
-    return msgspec.structs.replace(
-        _complete(loaded, DEFAULT_ACCOUNT, AccountSettings(base_url=VERCEL_URL)), by_default=True
-    )
+def _vercel_account(loaded: LoadedSettings) -> Account:
+    account = _complete_account(loaded, DEFAULT_ACCOUNT, AccountSettings(base_url=VERCEL_URL))
+    return msgspec.structs.replace(account, by_default=True)
 
 
-def _complete(loaded: LoadedSettings, name: str, account: AccountSettings) -> Account:
-    """A backend given with a flag or in the environment is for this run, whatever the account says."""
-    asked = loaded.settings.backend
-    for_now = loaded.rank("backend") in ("flags", "environment")
-    backend = (asked if for_now else None) or account.backend or asked or "openresponses"
+def _complete_account(loaded: LoadedSettings, name: str, account: AccountSettings) -> Account:
+    """Resolve the backend: a flag or variable overrides the account, the account overrides other sources."""
+    backend = loaded.settings.backend
+    overrides_account = loaded.rank("backend") in ("flags", "environment")
+    backend = (backend if overrides_account else None) or account.backend or backend or "openresponses"
     return Account(name, account.base_url.rstrip("/"), backend, account.key)

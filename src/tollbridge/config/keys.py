@@ -1,8 +1,6 @@
-"""Vercel's OIDC tokens: a new one, where one has expired, from the login of the Vercel CLI.
+"""Find an account's API key in the environment or the system keyring, and refresh Vercel's OIDC tokens.
 
-As the packages `@vercel/oidc` 4.0 and `@vercel/cli-config` 0.3 have it: the CLI keeps its login in
-`com.vercel.cli/auth.json` in the place for data (`token`, `expiresAt` in seconds), a linked project has
-`.vercel/project.json` (`projectId`, `orgId`), and `POST /v1/projects/{projectId}/token` makes a token for it.
+A key is never a setting: settings only name its source. Keys are looked up for each use and are not cached.
 """
 
 from __future__ import annotations
@@ -27,121 +25,17 @@ from tollbridge.types.errors import BridgeError, NotAuthenticated, RequestError
 from tollbridge.types.text import is_valid_key, read_json, write_json
 from tollbridge.types.urls import VERCEL_HOST, is_loopback
 
-# SECTION When a token expires, as it says itself.
+# --- Finding a key ---
 
-# A token that expires within this many seconds is not worth sending.
-MARGIN = 60.0
-
-
-def expiry(token: str) -> float | None:
-    """When a token expires, in seconds since 1970; `None` where it does not say, or is no JWT."""
-    pieces = token.split(".")
-    if len(pieces) != 3:
-        return None
-    try:
-        payload = read_json(base64.urlsafe_b64decode(pieces[1] + "=" * (-len(pieces[1]) % 4)))
-    except (ValueError, binascii.Error):
-        return None
-    when = payload.get("exp") if isinstance(payload, dict) else None
-    return float(when) if isinstance(when, int | float) and not isinstance(when, bool) else None
-
-
-def is_expired(token: str, now: float | None = None) -> bool:
-    when = expiry(token)
-    return when is not None and when < (time.time() if now is None else now) + MARGIN
-
-
-# SECTION Keys in the operating system's keyring, for people at a terminal. Loaded only when it is used.
-
-SERVICE = "tollbridge"
-NOT_INSTALLED = (
-    "Keys can be kept in the system's keyring once the package `keyring` is there: "
-    "pip install keyring. Until then, set TOLLBRIDGE_API_KEY."
-)
-NO_BACKEND = (
-    "This machine has no keyring that can be used (a desktop's keyring must be running and unlocked). "
-    "Set TOLLBRIDGE_API_KEY instead."
-)
-
-
-class KeyringUnusable(RequestError):
-    advice = ""  # the message says it
-
-
-def entry(account: Account) -> str:
-    """Bound to the address: an account that moves to another host does not take its key along."""
-    return f"{account.name} at {account.base_url}"
-
-
-def get_key(account: Account) -> str | None:
-    found = _asked("get_password", account)
-    return found if isinstance(found, str) else None
-
-
-def set_key(account: Account, key: str) -> None:
-    _asked("set_password", account, key)
-    _remember([*logins(), entry(account)])
-
-
-def delete_key(account: Account) -> bool:
-    """Whether there was one."""
-    found = get_key(account) is not None
-    if found:
-        _asked("delete_password", account)
-    _remember([name for name in logins() if name != entry(account)])
-    return found
-
-
-def logins() -> list[str]:
-    """The entries that were made, by name: asking the keyring itself takes a second."""
-    try:
-        found = read_json(_list().read_bytes())
-    except (OSError, ValueError):
-        return []
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
-
-
-def _remember(names: list[str]) -> None:
-    path = _list()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(write_json(sorted(set(names))), encoding="utf-8")
-    except OSError as error:
-        raise KeyringUnusable(f"{path} cannot be written: {error.strerror}.") from None
-
-
-def _list() -> Path:
-    return data_folder() / "logins.json"
-
-
-def _asked(verb: str, account: Account, *rest: str) -> Any:
-    try:
-        import keyring
-        import keyring.errors
-    except ImportError:
-        raise KeyringUnusable(NOT_INSTALLED) from None
-    try:
-        return getattr(keyring, verb)(SERVICE, entry(account), *rest)
-    except keyring.errors.NoKeyringError:
-        raise KeyringUnusable(NO_BACKEND) from None
-    except keyring.errors.KeyringLocked:
-        raise KeyringUnusable("The system's keyring is locked. Unlock it and try again.") from None
-    except (keyring.errors.KeyringError, RuntimeError, OSError) as error:
-        # By the error's kind alone: a backend may quote what it was given.
-        raise KeyringUnusable(f"The system's keyring failed ({type(error).__name__}).") from None
-
-
-# SECTION Where an account's key comes from: the environment, then the keyring. A key is never a setting.
-
-OWN = "TOLLBRIDGE_API_KEY"
-OIDC = "VERCEL_OIDC_TOKEN"
-# Keys that others use too. They are for Vercel's gateway, or one on this machine, and go nowhere else
-# unless an account says so (`key = "environment:AI_GATEWAY_API_KEY"`).
-VERCELS = ("AI_GATEWAY_API_KEY", OIDC)
+API_KEY_VARIABLE = "TOLLBRIDGE_API_KEY"
+OIDC_VARIABLE = "VERCEL_OIDC_TOKEN"
+# Other programs use these variables too. Their keys are only sent to Vercel AI Gateway or to this machine,
+# unless an account names the variable (`key = "environment:AI_GATEWAY_API_KEY"`).
+VERCEL_VARIABLES = ("AI_GATEWAY_API_KEY", OIDC_VARIABLE)
 
 
 class Key(msgspec.Struct, frozen=True):
-    """`source` may be shown; `value` may not, and no representation has it."""
+    """An API key and its source. The source may be shown; the value is not part of the representation."""
 
     value: str
     source: str
@@ -151,60 +45,66 @@ class Key(msgspec.Struct, frozen=True):
 
 
 def find_key(account: Account, environ: Mapping[str, str] = os.environ) -> Key | None:
-    """The key of one account, looked up anew each time and kept nowhere."""
+    """Return the key of an account, or `None` if it has none.
+
+    Raises:
+        SettingsUnusable: If the account names a variable that is not set, or the key has invalid characters.
+        KeyringUnusable: If the keyring is needed and cannot be used.
+    """
     if account.key == "none":
         return None
     _, _, variable = account.key.partition("environment:")
     if variable:
-        found = _from_environment(environ, (variable,))
-        if found is None:
+        key = _key_from_environment(environ, (variable,))
+        if key is None:
             raise SettingsUnusable(
-                f"The account “{account.name}” takes its key from {variable}, which is not set.",
+                f'Account "{account.name}" reads its key from {variable}, which is not set.',
                 "Set it, or change the account's `key`.",
             )
-        return found
+        return key
     if account.key == "keyring":
-        return _from_keyring(account)
-    found = _from_environment(environ, variables_for(account))
-    if found is not None and has_expired(found) and _host(account) != VERCEL_HOST:
-        found = None  # only Vercel knows what to do with it, and a server on this machine may need no key
-    if found is None and entry(account) in logins():
-        found = _from_keyring(account)
-    return found
+        return _key_from_keyring(account)
+    key = _key_from_environment(environ, variables_for(account))
+    if key is not None and is_expired_oidc(key) and _host(account) != VERCEL_HOST:
+        key = None  # only Vercel can refresh it, and a server on this machine may not need a key
+    if key is None and keyring_entry(account) in list_logins():
+        key = _key_from_keyring(account)
+    return key
 
 
 def variables_for(account: Account) -> tuple[str, ...]:
-    """The variables that may hold the account's key, the first that is set counts."""
-    own = f"{OWN}_{re.sub('[^A-Z0-9]', '_', account.name.upper())}"
+    """Return the variables that can hold the account's key; the first that is set is used."""
+    account_variable = f"{API_KEY_VARIABLE}_{re.sub('[^A-Z0-9]', '_', account.name.upper())}"
+    if not account.selected:
+        return (account_variable,)
     host = _host(account)
-    shared = VERCELS if host == VERCEL_HOST or is_loopback(host) else ()
-    return own, *((OWN,) if account.selected else ()), *(shared if account.selected else ())
+    shared = VERCEL_VARIABLES if host == VERCEL_HOST or is_loopback(host) else ()
+    return account_variable, API_KEY_VARIABLE, *shared
 
 
 def describe_key(account: Account, environ: Mapping[str, str] = os.environ) -> str:
-    """Where the key comes from, without the key: `set (environment TOLLBRIDGE_API_KEY)`."""
+    """Return the state and source of a key without the key: `set (environment TOLLBRIDGE_API_KEY)`."""
     try:
         key = find_key(account, environ)
     except RequestError as error:
         return f"not set: {error.message}"
     token = key
     if key is None and account.key == "auto":
-        token = _from_environment(environ, variables_for(account))
-    if token is not None and has_expired(token):
+        token = _key_from_environment(environ, variables_for(account))
+    if token is not None and is_expired_oidc(token):
         return f"expired ({token.source})"
     return "not set" if key is None else f"set ({key.source})"
 
 
-def has_expired(key: Key) -> bool:
-    """Whether it is a token of Vercel's whose time is over."""
-    return key.source == f"environment {OIDC}" and is_expired(key.value)
-
-
 def clean_key(text: str, source: str) -> str:
-    """The key without the blanks around it. It is never shown, so a bad one is named by its source."""
+    """Return a key without surrounding white space.
+
+    Raises:
+        SettingsUnusable: If the key has invalid characters. The message names the source, not the key.
+    """
     key = text.strip()
     if not is_valid_key(key):
-        raise SettingsUnusable(f"{source} holds characters that no key has. Copy the key into it again.")
+        raise SettingsUnusable(f"{source} contains invalid characters. Set it again.")
     return key
 
 
@@ -212,100 +112,234 @@ def _host(account: Account) -> str:
     return urlsplit(account.base_url).hostname or ""
 
 
-def _from_environment(environ: Mapping[str, str], names: tuple[str, ...]) -> Key | None:
-    for name in names:
-        key = clean_key(environ.get(name, ""), name)
+def _key_from_environment(environ: Mapping[str, str], variables: tuple[str, ...]) -> Key | None:
+    for variable in variables:
+        key = clean_key(environ.get(variable, ""), variable)
         if key:
-            return Key(key, f"environment {name}")
+            return Key(key, f"environment {variable}")
     return None
 
 
-def _from_keyring(account: Account) -> Key | None:
+def _key_from_keyring(account: Account) -> Key | None:
     key = get_key(account)
-    return Key(clean_key(key, "The keyring's entry"), "keyring") if key else None
+    return Key(clean_key(key, "The keyring entry"), "keyring") if key else None
 
 
-# SECTION Vercel's OIDC tokens: a new one, where one has expired, from the login of the Vercel CLI.
+# --- The system keyring, used by `tollbridge login` ---
+
+KEYRING_SERVICE = "tollbridge"
+KEYRING_NOT_INSTALLED = (
+    "Storing keys requires the `keyring` package: pip install keyring. Without it, set TOLLBRIDGE_API_KEY."
+)
+NO_KEYRING_BACKEND = (
+    "No usable system keyring found (is it running and unlocked?). Set TOLLBRIDGE_API_KEY instead."
+)
+
+
+class KeyringUnusable(RequestError):
+    """Raised when the system keyring cannot be used. The message says what to do."""
+
+    advice = ""
+
+
+def keyring_entry(account: Account) -> str:
+    """Return the name of the account's keyring entry.
+
+    It contains the base URL, so that a key is not sent to another host if the account's URL changes.
+    """
+    return f"{account.name} at {account.base_url}"
+
+
+def get_key(account: Account) -> str | None:
+    key = _call_keyring("get_password", account)
+    return key if isinstance(key, str) else None
+
+
+def set_key(account: Account, key: str) -> None:
+    _call_keyring("set_password", account, key)
+    _save_logins([*list_logins(), keyring_entry(account)])
+
+
+def delete_key(account: Account) -> bool:
+    """Delete the account's key from the keyring. Return whether there was one."""
+    exists = get_key(account) is not None
+    if exists:
+        _call_keyring("delete_password", account)
+    _save_logins([name for name in list_logins() if name != keyring_entry(account)])
+    return exists
+
+
+def list_logins() -> list[str]:
+    """Return the names of the keyring entries, from a file: reading the keyring itself takes a second."""
+    try:
+        names = read_json(_logins_file().read_bytes())
+    except (OSError, ValueError):
+        return []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _save_logins(names: list[str]) -> None:
+    path = _logins_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(write_json(sorted(set(names))), encoding="utf-8")
+    except OSError as error:
+        raise KeyringUnusable(f"Cannot write {path}: {error.strerror}.") from None
+
+
+def _logins_file() -> Path:
+    return data_folder() / "logins.json"
+
+
+def _call_keyring(function: str, account: Account, *arguments: str) -> Any:
+    # Imported here: the package is optional, and slow to load.
+    try:
+        import keyring
+        import keyring.errors
+    except ImportError:
+        raise KeyringUnusable(KEYRING_NOT_INSTALLED) from None
+    try:
+        return getattr(keyring, function)(KEYRING_SERVICE, keyring_entry(account), *arguments)
+    except keyring.errors.NoKeyringError:
+        raise KeyringUnusable(NO_KEYRING_BACKEND) from None
+    except keyring.errors.KeyringLocked:
+        raise KeyringUnusable("The system keyring is locked. Unlock it and try again.") from None
+    except (keyring.errors.KeyringError, RuntimeError, OSError) as error:
+        # Only the type of the error: the message of a backend may contain the key.
+        raise KeyringUnusable(f"The system keyring failed ({type(error).__name__}).") from None
+
+
+# --- Expiry of tokens ---
+
+# Tokens that expire within this many seconds count as expired.
+EXPIRY_MARGIN = 60.0
+
+
+def expiry(token: str) -> float | None:
+    """Return when a JWT expires, in seconds since 1970, or `None` if it is not a JWT or has no `exp`."""
+    sections = token.split(".")
+    if len(sections) != 3:
+        return None
+    try:
+        payload = read_json(base64.urlsafe_b64decode(sections[1] + "=" * (-len(sections[1]) % 4)))
+    except (ValueError, binascii.Error):
+        return None
+    expires_at = payload.get("exp") if isinstance(payload, dict) else None
+    if not isinstance(expires_at, int | float) or isinstance(expires_at, bool):
+        return None
+    return float(expires_at)
+
+
+def is_expired(token: str, now: float | None = None) -> bool:
+    expires_at = expiry(token)
+    return expires_at is not None and expires_at < (time.time() if now is None else now) + EXPIRY_MARGIN
+
+
+def is_expired_oidc(key: Key) -> bool:
+    """Return whether a key is an OIDC token of Vercel that has expired."""
+    return key.source == f"environment {OIDC_VARIABLE}" and is_expired(key.value)
+
+
+# --- Refreshing Vercel's OIDC tokens ---
 #
-# As the packages `@vercel/oidc` 4.0 and `@vercel/cli-config` 0.3 have it: the CLI keeps its login in
-# `com.vercel.cli/auth.json` in the place for data (`token`, `expiresAt` in seconds), a linked project has
-# `.vercel/project.json` (`projectId`, `orgId`), and `POST /v1/projects/{projectId}/token` makes a token for it.
+# The protocol is that of the packages `@vercel/oidc` 4.0 and `@vercel/cli-config` 0.3. The Vercel CLI stores
+# its login in `com.vercel.cli/auth.json` in the data directory (`token`, `expiresAt` in seconds). A linked
+# project has `.vercel/project.json` (`projectId`, `orgId`). `POST /v1/projects/{projectId}/token` returns a
+# new token for it.
 
-API = "https://api.vercel.com"
-_WHAT_TO_DO = "Run `vercel env pull` and load the new token, or set AI_GATEWAY_API_KEY."
+VERCEL_API = "https://api.vercel.com"
+_REFRESH_ADVICE = "Run `vercel env pull` and load the new token, or set AI_GATEWAY_API_KEY."
 
 
 class TokenRefresher:
-    """Makes expired tokens good. New ones are kept in memory, for this process alone.
+    """Replaces expired OIDC tokens. New tokens are only held in memory.
 
-    `api` is where the CLI's login is sent; it goes nowhere else.
+    Args:
+        api: The base URL of Vercel's API. The login of the Vercel CLI is sent there and nowhere else.
+        environ: Environment variables, for the directory of the login.
+        folder: A folder in the linked project; the current folder by default.
     """
 
     def __init__(
-        self, api: str = API, environ: Mapping[str, str] = os.environ, folder: Path | None = None
+        self, api: str = VERCEL_API, environ: Mapping[str, str] = os.environ, folder: Path | None = None
     ) -> None:
         self._api = api
         self._environ = environ
         self._folder = folder
-        self._fresh: Key | None = None
+        self._new_key: Key | None = None
 
-    async def good(self, key: Key | None) -> Key | None:
-        """The key, or a new one where it is a token that has expired."""
-        if key is None or not has_expired(key):
+    async def refresh(self, key: Key | None) -> Key | None:
+        """Return the key, or a new one if it is an OIDC token that has expired.
+
+        Raises:
+            NotAuthenticated: If the token has expired and cannot be refreshed.
+        """
+        if key is None or not is_expired_oidc(key):
             return key
-        if self._fresh is None or is_expired(self._fresh.value):
-            self._fresh = await self._refreshed()
-        return self._fresh
+        if self._new_key is None or is_expired(self._new_key.value):
+            self._new_key = await self._request_token()
+        return self._new_key
 
-    async def _refreshed(self) -> Key:
+    async def _request_token(self) -> Key:
         project = find_project(self._folder or Path.cwd())
         login = find_login(self._environ)
-        missing = "no project is linked here" if project is None else "the Vercel CLI is not logged in here"
         if project is None or login is None:
-            raise NotAuthenticated(f"The token in {OIDC} has expired, and {missing}. {_WHAT_TO_DO}")
-        # Not at the top: it loads aiohttp, and hardly any token has expired.
+            missing = (
+                "this directory is not linked to a Vercel project"
+                if project is None
+                else "the Vercel CLI is not logged in"
+            )
+            raise NotAuthenticated(
+                f"The token in {OIDC_VARIABLE} has expired, and {missing}. {_REFRESH_ADVICE}"
+            )
+        # Imported here to save start-up time: it loads aiohttp, and few tokens have expired.
         from tollbridge.transport.http import HttpClient
 
-        number, team = project
+        project_id, team = project
         query = urlencode({"source": "vercel-oidc-refresh", **({"teamId": team} if team else {})})
-        url = f"{self._api}/v1/projects/{quote(number, safe='')}/token?{query}"
+        url = f"{self._api}/v1/projects/{quote(project_id, safe='')}/token?{query}"
         try:
-            async with HttpClient() as http, http.send("POST", url, _headers(login)) as reply:
-                status, body = reply.status, await reply.read(1 << 20)
+            async with HttpClient() as http, http.send("POST", url, _headers(login)) as response:
+                status, body = response.status, await response.read(1 << 20)
         except BridgeError as error:
             raise NotAuthenticated(
-                f"The token in {OIDC} has expired, and no new one could be had: {error.message} {_WHAT_TO_DO}"
+                f"The token in {OIDC_VARIABLE} has expired and could not be refreshed: "
+                f"{error.message} {_REFRESH_ADVICE}"
             ) from None
-        token = _field(body, "token") if status < 400 else None
+        token = _token_in(body) if status < 400 else None
         if token is None:
             raise NotAuthenticated(
-                f"The token in {OIDC} has expired, and Vercel gave no new one (HTTP {status}). {_WHAT_TO_DO}",
+                f"The token in {OIDC_VARIABLE} has expired, and Vercel did not return a new one "
+                f"(HTTP {status}). {_REFRESH_ADVICE}",
                 status=status,
             )
         return Key(token, "Vercel CLI login")
 
 
 def find_project(folder: Path) -> tuple[str, str | None] | None:
-    """The Vercel project that a folder, or one above it, is linked to: its id and its team's."""
-    for place in (folder, *folder.parents):
-        linked = _read(place / ".vercel" / "project.json")
-        if linked is not None:
-            number = linked.get("projectId")
-            team = linked.get("orgId")
-            return (number, team if isinstance(team, str) else None) if isinstance(number, str) else None
+    """Return the IDs of the Vercel project and its team that a folder, or a parent, is linked to."""
+    for candidate in (folder, *folder.parents):
+        project = _read_object(candidate / ".vercel" / "project.json")
+        if project is not None:
+            project_id = project.get("projectId")
+            team = project.get("orgId")
+            if not isinstance(project_id, str):
+                return None
+            return project_id, team if isinstance(team, str) else None
     return None
 
 
 def find_login(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The Vercel CLI's own token, while it is good. Its login is not ours to renew."""
-    login = _read(_data_folder(environ) / "com.vercel.cli" / "auth.json") or {}
-    token, until = login.get("token"), login.get("expiresAt")
-    if isinstance(until, int | float) and until < time.time() + MARGIN:
+    """Return the token of the Vercel CLI, or `None` if it is missing or expired. It is not refreshed."""
+    login = _read_object(_vercel_data_folder(environ) / "com.vercel.cli" / "auth.json") or {}
+    token, expires_at = login.get("token"), login.get("expiresAt")
+    if isinstance(expires_at, int | float) and expires_at < time.time() + EXPIRY_MARGIN:
         return None
     return token if isinstance(token, str) and token else None
 
 
-def _data_folder(environ: Mapping[str, str]) -> Path:
+def _vercel_data_folder(environ: Mapping[str, str]) -> Path:
+    """Return the data directory as the Vercel CLI computes it, which differs from platformdirs."""
     if environ.get("XDG_DATA_HOME"):
         return Path(environ["XDG_DATA_HOME"])
     if sys.platform == "darwin":
@@ -315,21 +349,21 @@ def _data_folder(environ: Mapping[str, str]) -> Path:
     return Path.home() / ".local" / "share"
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read_object(path: Path) -> dict[str, Any] | None:
     try:
-        found = read_json(path.read_bytes())
+        value = read_json(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def _field(body: bytes, name: str) -> str | None:
+def _token_in(body: bytes) -> str | None:
     try:
-        found = read_json(body)
+        value = read_json(body)
     except ValueError:
         return None
-    value = found.get(name) if isinstance(found, dict) else None
-    return value if isinstance(value, str) and value else None
+    token = value.get("token") if isinstance(value, dict) else None
+    return token if isinstance(token, str) and token else None
 
 
 def _headers(login: str) -> dict[str, str]:

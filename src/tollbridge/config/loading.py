@@ -1,4 +1,7 @@
-"""Layers of settings laid over each other: flags, environment, file, editor, defaults."""
+"""Load the settings: merge the layers flags, environment, file, editor and defaults, and validate each.
+
+The file reads from the top down: errors, layers and merging, the environment, the settings file, validation.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +12,36 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
 
 from tollbridge.config.paths import config_file
-from tollbridge.config.schema import AccountSettings, ModelSettings, Settings, about_preset
+from tollbridge.config.schema import (
+    AccountSettings,
+    ModelSettings,
+    Settings,
+    describe_mismatch,
+    parameter_error,
+)
 from tollbridge.types.errors import RequestError
 from tollbridge.types.text import write_json
 from tollbridge.types.urls import USERINFO_ERROR, VERCEL_URL, has_userinfo
 
-# SECTION Settings checked: a mistake is told with the name of the setting and the place where it stands.
-
 Table = Mapping[str, Any]
-# From a setting's name to where it stands: `the file /…/config.toml, line 3`.
+# Maps the full name of a setting to its location, for example `the file /…/config.toml, line 3`.
 Locate = Callable[[str], str]
 
-_WHERE = re.compile(r" - at `\$\.?(.*)`$")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
-_ENTRIES: dict[str, type[AccountSettings | ModelSettings]] = {
-    "accounts": AccountSettings,
-    "models": ModelSettings,
-}
-_KEY_SOURCE = re.compile(r"auto|keyring|none|environment:[A-Za-z_][A-Za-z0-9_]*")
+
+# --- Errors ---
 
 
 class SettingsUnusable(RequestError):
-    """Settings that make no sense as a whole: a file, a variable, an account. `advice` is what is left to say
-    where the message does not say what to do."""
+    """Raised when a settings file, an environment variable or an account cannot be used.
+
+    `advice` says what to do, unless the message already does.
+    """
 
     def __init__(self, message: str, advice: str = "") -> None:
         super().__init__(message)
@@ -45,159 +49,151 @@ class SettingsUnusable(RequestError):
 
 
 class SettingsError(RequestError):
-    """A setting that cannot be; `setting` is its name."""
+    """Raised when a setting has an invalid value; `setting` is its full name."""
 
-    def __init__(self, setting: str, complaint: str, place: str) -> None:
-        super().__init__(f"{setting}: {complaint} ({place})")
+    def __init__(self, setting: str, problem: str, location: str) -> None:
+        super().__init__(f"{setting}: {problem} ({location})")
         self.setting = setting
 
 
-def validate_settings(table: Table, locate: Locate) -> Settings:
-    """The settings a table holds, all of them sound."""
-    for group, shape in _ENTRIES.items():
-        entries = table.get(group, {})
-        # One by one, so that a complaint can name the entry it is about.
-        for name, entry in entries.items() if isinstance(entries, Mapping) else ():
-            _converted(entry, shape, f"{group}.{quoted(name)}", locate)
-    settings: Settings = _converted(table, Settings, "", locate)
-    for setting, complaint in _complaints(settings):
-        raise SettingsError(setting, complaint, locate(setting))
-    return settings
+# --- Layers ---
+
+Rank = Literal["flags", "environment", "file", "editor", "defaults"]
+# The highest priority first.
+RANKS: tuple[Rank, ...] = ("flags", "environment", "file", "editor", "defaults")
 
 
-def quoted(name: str) -> str:
-    """A name as it stands in the file's headings: bare where it can be."""
+class Layer(msgspec.Struct, frozen=True):
+    """The settings of one source; `locate` returns the location of a setting in it."""
+
+    rank: Rank
+    table: Table
+    locate: Locate
+
+
+class LoadedSettings(msgspec.Struct, frozen=True):
+    """The effective settings and their sources.
+
+    Attributes:
+        origins: The layer of each setting that is not a default, by the setting's full name.
+        path: The settings file that was read, or its expected path if there is none.
+    """
+
+    settings: Settings
+    origins: Mapping[str, Layer]
+    path: Path
+
+    def rank(self, setting: str) -> Rank:
+        """Return the layer that a setting comes from."""
+        layer = self.origins.get(setting)
+        return "defaults" if layer is None else layer.rank
+
+    def origin(self, setting: str) -> str:
+        """Return the location that a setting comes from, as text for people."""
+        layer = self.origins.get(setting)
+        return "default" if layer is None else layer.locate(setting)
+
+    def outranks(self, setting: str, other: str) -> bool:
+        """Return whether a setting comes from a layer of higher priority than another setting."""
+        return RANKS.index(self.rank(setting)) < RANKS.index(self.rank(other))
+
+
+def load_settings(
+    flags: Table | None = None,
+    *,
+    editor: Table | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> LoadedSettings:
+    """Load and merge the settings of all sources.
+
+    Args:
+        flags: Options of the command line; options that are `None` were not used.
+        editor: Settings of the editor.
+        environ: Environment variables, which also select the settings file.
+
+    Raises:
+        SettingsError: If a setting is invalid. The message names the setting and its location.
+        SettingsUnusable: If the settings file or an environment variable cannot be read.
+    """
+    path = config_file(environ)
+    file = read_file(path, required=bool(environ.get("TOLLBRIDGE_CONFIG")))
+    layers = [  # the lowest priority first
+        Layer("editor", editor or {}, lambda _: "editor"),
+        Layer("file", file.table, file.locate) if file else None,
+        Layer("environment", read_environment(environ), _locate_variable),
+        Layer("flags", _remove_unset(flags or {}), _locate_flag),
+    ]
+    merged: dict[str, Any] = {}
+    origins: dict[str, Layer] = {}
+    for layer in filter(None, layers):
+        validate_settings(layer.table, layer.locate)
+        _merge_into(merged, layer.table)
+        origins |= {name: layer for name, _ in iter_values(layer.table)}
+    # Every layer is valid, so the merged settings are valid too.
+    return LoadedSettings(msgspec.convert(merged, Settings), origins, path)
+
+
+def iter_values(table: Table, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value of a nested table with its full name. An empty table counts as a value."""
+    for name, value in table.items():
+        full_name = f"{prefix}{quote_name(name)}"
+        if isinstance(value, Mapping) and value:
+            yield from iter_values(value, f"{full_name}.")
+        else:
+            yield full_name, value
+
+
+def _merge_into(merged: dict[str, Any], table: Table) -> None:
+    """Merge nested tables. All other values, including lists, replace the earlier value."""
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            earlier = merged.get(name)
+            merged[name] = dict(earlier) if isinstance(earlier, Mapping) else {}
+            _merge_into(merged[name], value)
+        else:
+            merged[name] = value
+
+
+def _remove_unset(flags: Table) -> dict[str, Any]:
+    return {name: value for name, value in flags.items() if value is not None}
+
+
+def _locate_flag(setting: str) -> str:
+    return f"option --{split_name(setting)[-1].replace('_', '-')}"
+
+
+# --- Names of settings ---
+
+
+def quote_name(name: str) -> str:
+    """Return a name as it is written in TOML, in quotes unless it can be a bare key."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
 
 
-def _converted(table: object, shape: type[Any], prefix: str, locate: Locate) -> Any:
-    try:
-        return msgspec.convert(table, shape)
-    except msgspec.ValidationError as error:
-        text = str(error)
-        found = _WHERE.search(text)
-        path = found[1] if found else ""
-        complaint = _WHERE.sub("", text)
-        unknown = _UNKNOWN.match(complaint)
-        if unknown:
-            complaint = f"there is no such setting.{_meant(unknown[1], shape, path)}"
-            path = f"{path}.{unknown[1]}" if path else unknown[1]
-        setting = ".".join(step for step in (prefix, path) if step) or "the settings"
-        raise SettingsError(setting, complaint, locate(setting)) from None
+def split_name(full_name: str) -> list[str]:
+    """Split a dotted name, respecting quotes: `models."a/b.c".name` has three keys."""
+    keys: list[str] = [""]
+    quote = ""
+    for character in full_name:
+        if quote:
+            if character == quote:
+                quote = ""
+            else:
+                keys[-1] += character
+        elif character in "\"'":
+            quote = character
+        elif character == ".":
+            keys.append("")
+        elif not character.isspace():
+            keys[-1] += character
+    return keys
 
 
-def _meant(name: str, shape: type[Any], path: str) -> str:
-    for step in filter(None, path.split(".")):
-        shape = next((f.type for f in msgspec.structs.fields(shape) if f.name == step), shape)
-    names = [field.name for field in msgspec.structs.fields(shape)]
-    close = difflib.get_close_matches(name, names, 1)
-    return f" Did you mean {close[0]}?" if close else f" There are: {', '.join(names)}."
+def _join_name(keys: list[str]) -> str:
+    return ".".join(quote_name(key) for key in keys)
 
 
-def _complaints(settings: Settings) -> list[tuple[str, str]]:
-    found: list[tuple[str, str | None]] = [
-        ("base_url", _about_gateway(settings.base_url)),
-        ("proxy", _about_proxy(settings.proxy)),
-        ("record", _about_folder(settings)),
-        *(
-            (f"timeouts.{name}", None if 0 <= seconds < math.inf else "a time is a number not less than 0")
-            for name, seconds in msgspec.structs.asdict(settings.timeouts).items()
-        ),
-        *(item for name, account in settings.accounts.items() for item in _about_account(name, account)),
-        *(item for name, model in settings.models.items() for item in _about_model(name, model)),
-    ]
-    return [(setting, complaint) for setting, complaint in found if complaint]
-
-
-def _about_account(name: str, account: AccountSettings) -> list[tuple[str, str | None]]:
-    source = None
-    if not _KEY_SOURCE.fullmatch(account.key):
-        # What stands there may be the key itself, so it is not repeated.
-        source = "it says where the key comes from: auto, keyring, none or environment:NAME; never the key"
-    prefix = f"accounts.{quoted(name)}"
-    return [(f"{prefix}.base_url", _about_gateway(account.base_url)), (f"{prefix}.key", source)]
-
-
-def _about_model(name: str, model: ModelSettings) -> list[tuple[str, str | None]]:
-    prefix = f"models.{quoted(name)}"
-    sizes = {"context_window": model.context_window, "max_output_tokens": model.max_output_tokens}
-    objects: dict[str, Any] = {
-        f"{prefix}.parameters": model.parameters,
-        **{f"{prefix}.provider_options.{quoted(of)}": given for of, given in model.provider_options.items()},
-    }
-    return [
-        *(
-            (f"{prefix}.{size}", "it must be more than 0")
-            for size, n in sizes.items()
-            if n is not None and n < 1
-        ),
-        *((place, _about_json(value)) for place, value in objects.items()),
-        *(
-            (f"{prefix}.parameters.{quoted(parameter)}", about_preset(parameter, value))
-            for parameter, value in model.parameters.items()
-        ),
-    ]
-
-
-def _about_gateway(url: str | None) -> str | None:
-    """A proxy may want a password in its address; a gateway's is written down in many places."""
-    return USERINFO_ERROR if url is not None and has_userinfo(url) else _about_url(url, VERCEL_URL)
-
-
-def _about_proxy(url: str | None) -> str | None:
-    """The editor's own setting, `http.proxy`, may name one that only the editor can use."""
-    if url is not None and url.lower().startswith("socks"):
-        return "SOCKS proxies are not supported. Set one of http or https for Tollbridge alone (`proxy`)"
-    return _about_url(url, "http://proxy.example:3128")
-
-
-def _about_folder(settings: Settings) -> str | None:
-    if "\0" in (settings.record or ""):
-        return "the name of a folder has no U+0000 in it"
-    try:
-        settings.record_folder  # noqa: B018 - read for what it says of a home that is nobody's
-    except RuntimeError:
-        return "there is no such home. Write the whole path of the folder"
-    return None
-
-
-def _about_url(url: str | None, example: str) -> str | None:
-    if url is None:
-        return None
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "that is not a URL"
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return f"that is not an http or https URL. For example: {example}"
-    return None
-
-
-def _about_json(value: object) -> str | None:
-    """TOML also has dates, and numbers that JSON lacks; a gateway takes neither."""
-    if not isinstance(value, Mapping):
-        return f"it must be a JSON object, not {type(value).__name__}"
-    for item in _leaves(value):
-        if item is not None and not isinstance(item, (str, int, float, bool)):
-            return f"a {type(item).__name__} cannot be sent as JSON"
-        if isinstance(item, float) and (item != item or item in (float("inf"), float("-inf"))):
-            return "JSON has no such number"
-    try:
-        write_json(value)
-    except ValueError as error:
-        return f"it cannot be sent as JSON: {error}"
-    return None
-
-
-def _leaves(value: object) -> list[object]:
-    if isinstance(value, Mapping):
-        return [leaf for item in value.values() for leaf in _leaves(item)]
-    if isinstance(value, (list, tuple)):
-        return [leaf for item in value for leaf in _leaves(item)]
-    return [value]
-
-
-# SECTION The settings that the environment can hold, and how they are read from it.
+# --- The environment ---
 
 _BOOLEANS = {
     "1": True,
@@ -211,258 +207,343 @@ _BOOLEANS = {
 }
 
 
-def _boolean(text: str) -> bool:
+def _parse_boolean(text: str) -> bool:
     if text.lower() not in _BOOLEANS:
-        raise ValueError("say 1 or 0")
+        raise ValueError("use 1 or 0")
     return _BOOLEANS[text.lower()]
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError("that is not a number of seconds") from None
+        raise ValueError("expected a number of seconds") from None
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _parse_list(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
-# The setting each variable holds, and how it is read. Keys are not settings: see keys.py.
+# The setting of each variable, and the function that parses its value. Keys are not settings: see keys.py.
 VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "TOLLBRIDGE_ACCOUNT": ("account", str),
     "TOLLBRIDGE_BASE_URL": ("base_url", str),
     "TOLLBRIDGE_BACKEND": ("backend", str),
     "TOLLBRIDGE_MODEL": ("model", str),
-    "TOLLBRIDGE_ALLOW": ("allow", _names),
-    "TOLLBRIDGE_DENY": ("deny", _names),
-    "TOLLBRIDGE_FAVOURITES": ("favourites", _names),
+    "TOLLBRIDGE_ALLOW": ("allow", _parse_list),
+    "TOLLBRIDGE_DENY": ("deny", _parse_list),
+    "TOLLBRIDGE_FAVOURITES": ("favourites", _parse_list),
     "TOLLBRIDGE_PROXY": ("proxy", str),
-    "TOLLBRIDGE_ALLOW_HTTP": ("allow_http", _boolean),
-    "TOLLBRIDGE_CONTEXT_MANAGEMENT": ("context_management", _boolean),
-    "TOLLBRIDGE_COUNT_AT_GATEWAY": ("count_at_gateway", _boolean),
+    "TOLLBRIDGE_ALLOW_HTTP": ("allow_http", _parse_boolean),
+    "TOLLBRIDGE_CONTEXT_MANAGEMENT": ("context_management", _parse_boolean),
+    "TOLLBRIDGE_COUNT_AT_GATEWAY": ("count_at_gateway", _parse_boolean),
     "TOLLBRIDGE_RECORD": ("record", str),
-    "TOLLBRIDGE_RECORD_REDACT": ("record_redact", _boolean),
-    "TOLLBRIDGE_TIMEOUT_CONNECT": ("timeouts.connect", _seconds),
-    "TOLLBRIDGE_TIMEOUT_IDLE": ("timeouts.idle", _seconds),
-    "TOLLBRIDGE_TIMEOUT_TOTAL": ("timeouts.total", _seconds),
+    "TOLLBRIDGE_RECORD_REDACT": ("record_redact", _parse_boolean),
+    "TOLLBRIDGE_TIMEOUT_CONNECT": ("timeouts.connect", _parse_seconds),
+    "TOLLBRIDGE_TIMEOUT_IDLE": ("timeouts.idle", _parse_seconds),
+    "TOLLBRIDGE_TIMEOUT_TOTAL": ("timeouts.total", _parse_seconds),
 }
-_VARIABLE_OF = {setting: variable for variable, (setting, _) in VARIABLES.items()}
+_VARIABLE_BY_SETTING = {setting: variable for variable, (setting, _) in VARIABLES.items()}
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """What the environment sets. A variable that is empty sets nothing."""
+    """Return the settings in the environment as a nested table. Empty variables are ignored.
+
+    Raises:
+        SettingsUnusable: If a variable cannot be parsed.
+    """
     table: dict[str, Any] = {}
-    for variable, (setting, read) in VARIABLES.items():
+    for variable, (setting, parse) in VARIABLES.items():
         text = environment.get(variable, "").strip()
         if not text:
             continue
         group, _, name = setting.rpartition(".")
-        inside = table.setdefault(group, {}) if group else table
+        subtable = table.setdefault(group, {}) if group else table
         try:
-            inside[name] = read(text)
+            subtable[name] = parse(text)
         except ValueError as error:
-            raise SettingsUnusable(f"{variable}: {error}.") from None
+            raise SettingsUnusable(f'Invalid value "{text}" in {variable}: {error}.') from None
     return table
 
 
-def locate(setting: str) -> str:
-    return f"environment {_VARIABLE_OF[setting]}" if setting in _VARIABLE_OF else "environment"
+def _locate_variable(setting: str) -> str:
+    variable = _VARIABLE_BY_SETTING.get(setting)
+    return f"environment {variable}" if variable else "environment"
 
 
-# SECTION The settings file: TOML, and the line each setting stands on.
+# --- The settings file ---
 
-# A settings file of a person is a page or two.
+# Settings files are a page or two; the limit stops a wrong path from being read into memory.
 SIZE_LIMIT = 1024 * 1024
 
 
 class SettingsFile:
-    """What a file says, and where."""
+    """A parsed settings file, with the line number of each setting.
+
+    Raises:
+        SettingsUnusable: If the text is not valid TOML.
+    """
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         try:
             self.table: dict[str, Any] = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise _unusable(path, f"is not TOML: {error}") from None
+            raise _file_error(path, f"is not valid TOML: {error}") from None
         except RecursionError:
-            raise _unusable(path, "is nested too deeply") from None
+            raise _file_error(path, "is nested too deeply") from None
         self._lines = find_lines(text)
 
     def locate(self, setting: str) -> str:
-        """Where a setting stands, or the table it should stand in."""
+        """Return the file and the line of a setting, or of the innermost table that contains it."""
         name = setting
         while name:
             if name in self._lines:
                 return f"the file {self.path}, line {self._lines[name]}"
-            name = _joined(split_name(name)[:-1])
+            name = _join_name(split_name(name)[:-1])
         return f"the file {self.path}"
 
 
 def read_file(path: Path, *, required: bool = False) -> SettingsFile | None:
-    """The file, or `None` where there is none and none was asked for."""
+    """Read the settings file. Return `None` if it does not exist and is not required.
+
+    Raises:
+        SettingsUnusable: If the file cannot be read, or is missing although it is required.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(SIZE_LIMIT + 1)
     except FileNotFoundError:
         if required:
-            advice = "Make it, or name another with TOLLBRIDGE_CONFIG."
-            raise SettingsUnusable(f"There is no settings file {path}.", advice) from None
+            advice = "Create it, or set TOLLBRIDGE_CONFIG to another file."
+            raise SettingsUnusable(f"Settings file {path} not found.", advice) from None
         return None
     except OSError as error:
-        raise _unusable(path, f"cannot be read: {error.strerror}") from None
+        raise _file_error(path, f"cannot be read: {error.strerror}") from None
     if len(data) > SIZE_LIMIT:
-        raise _unusable(path, f"is larger than {SIZE_LIMIT >> 20} MiB")
+        raise _file_error(path, f"is larger than {SIZE_LIMIT >> 20} MiB")
     try:
         return SettingsFile(path, data.decode())
     except UnicodeDecodeError as error:
-        raise _unusable(path, f"is not UTF-8 text (byte {error.start})") from None
+        raise _file_error(path, f"is not UTF-8 text (byte {error.start})") from None
 
 
-def _unusable(path: Path, why: str) -> SettingsUnusable:
-    advice = "Correct it, or name another with TOLLBRIDGE_CONFIG."
-    return SettingsUnusable(f"The settings file {path} {why}.", advice)
+def _file_error(path: Path, problem: str) -> SettingsUnusable:
+    advice = "Fix it, or set TOLLBRIDGE_CONFIG to another file."
+    return SettingsUnusable(f"The settings file {path} {problem}.", advice)
 
 
 def find_lines(text: str) -> dict[str, int]:
-    """The line of every setting and table, by its full name. Lines inside long strings may be taken for
-    settings that do not exist, which nobody asks for."""
+    """Return the line of every setting and table in a TOML text, by full name.
+
+    Lines inside multi-line strings can look like settings. They add names that do not exist, which is
+    harmless: only existing names are looked up.
+    """
     lines: dict[str, int] = {}
     table: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
         if stripped.startswith("["):
             table = split_name(stripped.strip("[").partition("]")[0])
-            lines.setdefault(_joined(table), number)
+            lines.setdefault(_join_name(table), number)
         elif "=" in stripped and not stripped.startswith("#"):
-            name = split_name(_before_equals(stripped))
-            for depth in range(1, len(name) + 1):
-                lines.setdefault(_joined([*table, *name[:depth]]), number)
+            keys = split_name(_text_before_equals(stripped))
+            for depth in range(1, len(keys) + 1):
+                lines.setdefault(_join_name([*table, *keys[:depth]]), number)
     return lines
 
 
-def split_name(name: str) -> list[str]:
-    """`models."a/b.c".name` is three steps."""
-    steps: list[str] = [""]
+def _text_before_equals(line: str) -> str:
     quote = ""
-    for character in name:
-        if quote:
-            if character == quote:
-                quote = ""
-            else:
-                steps[-1] += character
-        elif character in "\"'":
-            quote = character
-        elif character == ".":
-            steps.append("")
-        elif not character.isspace():
-            steps[-1] += character
-    return steps
-
-
-def _joined(steps: list[str]) -> str:
-    return ".".join(quoted(step) for step in steps)
-
-
-def _before_equals(line: str) -> str:
-    quote = ""
-    for place, character in enumerate(line):
+    for index, character in enumerate(line):
         if quote:
             quote = "" if character == quote else quote
         elif character in "\"'":
             quote = character
         elif character == "=":
-            return line[:place]
+            return line[:index]
     return line
 
 
-# SECTION Layers of settings laid over each other: flags, environment, file, editor, defaults.
+# --- Validation ---
 
-Rank = Literal["flags", "environment", "file", "editor", "defaults"]
-# The strongest first.
-RANKS: tuple[Rank, ...] = ("flags", "environment", "file", "editor", "defaults")
+_ENTRY_TYPES: dict[str, type[AccountSettings | ModelSettings]] = {
+    "accounts": AccountSettings,
+    "models": ModelSettings,
+}
+_KEY_SOURCE = re.compile(r"auto|keyring|none|environment:[A-Za-z_][A-Za-z0-9_]*")
+# Parts of msgspec's validation messages.
+_ERROR_PATH = re.compile(r" - at `\$\.?(.*)`$")
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
+_INVALID_CHOICE = re.compile(r"Invalid enum value '(.*)'")
 
-
-class Layer(msgspec.Struct, frozen=True):
-    """What one source says; `locate` tells where in it a setting stands."""
-
-    rank: Rank
-    table: Table
-    locate: Callable[[str], str]
-
-
-class LoadedSettings(msgspec.Struct, frozen=True):
-    """The settings in force. `origins` has, for each that someone set, the layer it came from."""
-
-    settings: Settings
-    origins: Mapping[str, Layer]
-    # The file that was read, or where one would be.
-    path: Path
-
-    def rank(self, setting: str) -> Rank:
-        layer = self.origins.get(setting)
-        return "defaults" if layer is None else layer.rank
-
-    def origin(self, setting: str) -> str:
-        """Where a value came from, for people."""
-        layer = self.origins.get(setting)
-        return "default" if layer is None else layer.locate(setting)
-
-    def outranks(self, setting: str, other: str) -> bool:
-        return RANKS.index(self.rank(setting)) < RANKS.index(self.rank(other))
+# The full name of a setting, and what is wrong with it; `None` if nothing is.
+Problem = tuple[str, str | None]
 
 
-def load_settings(
-    flags: Table | None = None,
-    *,
-    editor: Table | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> LoadedSettings:
-    """The settings in force. Raises `SettingsError` for what cannot be, naming the setting and the place."""
-    path = config_file(environ)
-    file = read_file(path, required=bool(environ.get("TOLLBRIDGE_CONFIG")))
-    layers = [
-        Layer("editor", editor or {}, lambda _: "editor"),
-        Layer("file", file.table, file.locate) if file else None,
-        Layer("environment", read_environment(environ), locate),
-        Layer("flags", _given(flags or {}), _locate_flag),
+def validate_settings(table: Table, locate: Locate) -> Settings:
+    """Convert one layer to settings.
+
+    Raises:
+        SettingsError: If a setting is unknown or invalid. The message contains its location.
+    """
+    for group, entry_type in _ENTRY_TYPES.items():
+        entries = table.get(group, {})
+        # One by one, because msgspec does not say which entry of a mapping is invalid.
+        for name, entry in entries.items() if isinstance(entries, Mapping) else ():
+            _convert(entry, entry_type, f"{group}.{quote_name(name)}", locate)
+    settings: Settings = _convert(table, Settings, "", locate)
+    for setting, problem in _find_problems(settings):
+        if problem:
+            raise SettingsError(setting, problem, locate(setting))
+    return settings
+
+
+def _convert(table: object, table_type: type[Any], prefix: str, locate: Locate) -> Any:
+    try:
+        return msgspec.convert(table, table_type)
+    except msgspec.ValidationError as error:
+        message = str(error)
+        path_match = _ERROR_PATH.search(message)
+        path = path_match[1] if path_match else ""
+        problem = describe_mismatch(_ERROR_PATH.sub("", message))
+        if unknown := _UNKNOWN_FIELD.match(problem):
+            problem = f"unknown setting. {_suggest_name(unknown[1], table_type, path)}"
+            path = f"{path}.{unknown[1]}" if path else unknown[1]
+        elif choice := _INVALID_CHOICE.match(problem):
+            valid = ", ".join(_literal_values(_type_at(table_type, path)))
+            problem = f'invalid value "{choice[1]}". Valid values: {valid}'
+        setting = ".".join(name for name in (prefix, path) if name) or "the settings"
+        raise SettingsError(setting, problem, locate(setting)) from None
+
+
+def _suggest_name(name: str, table_type: type[Any], path: str) -> str:
+    names = [field.name for field in msgspec.structs.fields(_type_at(table_type, path))]
+    similar = difflib.get_close_matches(name, names, 1)
+    return f'Did you mean "{similar[0]}"?' if similar else f"Valid settings: {', '.join(names)}."
+
+
+def _type_at(table_type: type[Any], path: str) -> Any:
+    """Return the type of the field at a dotted path inside a settings table."""
+    current: Any = table_type
+    for name in filter(None, path.split(".")):
+        current = next(
+            (field.type for field in msgspec.structs.fields(current) if field.name == name), current
+        )
+    return current
+
+
+def _literal_values(annotation: Any) -> list[str]:
+    """Return the values of the `Literal` in an annotation such as `Literal["a", "b"] | None`."""
+    if get_origin(annotation) is Literal:
+        return [str(value) for value in get_args(annotation)]
+    return [value for argument in get_args(annotation) for value in _literal_values(argument)]
+
+
+def _find_problems(settings: Settings) -> list[Problem]:
+    return [
+        ("base_url", _gateway_url_problem(settings.base_url)),
+        ("proxy", _proxy_problem(settings.proxy)),
+        ("record", _record_problem(settings)),
+        *(
+            (f"timeouts.{name}", None if 0 <= seconds < math.inf else "must be a number ≥ 0")
+            for name, seconds in msgspec.structs.asdict(settings.timeouts).items()
+        ),
+        *(
+            problem
+            for name, account in settings.accounts.items()
+            for problem in _account_problems(name, account)
+        ),
+        *(problem for name, model in settings.models.items() for problem in _model_problems(name, model)),
     ]
-    merged: dict[str, Any] = {}
-    origins: dict[str, Layer] = {}
-    for layer in filter(None, layers):  # the weakest first
-        validate_settings(layer.table, layer.locate)
-        _lay(layer.table, merged)
-        origins |= {name: layer for name, _ in leaves(layer.table)}
-    # Each layer was sound by itself, and so is what they come to.
-    return LoadedSettings(msgspec.convert(merged, Settings), origins, path)
 
 
-def leaves(table: Table, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value with its full name. A table that is empty is a value too."""
-    for name, value in table.items():
-        full = f"{prefix}{quoted(name)}"
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{full}.")
-        else:
-            yield full, value
+def _account_problems(name: str, account: AccountSettings) -> list[Problem]:
+    key_problem = None
+    if not _KEY_SOURCE.fullmatch(account.key):
+        # The value may be the key itself, so the message does not repeat it.
+        key_problem = "must be auto, keyring, none or environment:NAME (not the key itself)"
+    prefix = f"accounts.{quote_name(name)}"
+    return [(f"{prefix}.base_url", _gateway_url_problem(account.base_url)), (f"{prefix}.key", key_problem)]
 
 
-def _lay(table: Table, under: dict[str, Any]) -> None:
-    """Tables are joined; everything else, lists too, takes the place of what was there."""
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            below = under.get(name)
-            joined = dict(below) if isinstance(below, Mapping) else {}
-            _lay(value, joined)
-            under[name] = joined
-        else:
-            under[name] = value
+def _model_problems(name: str, model: ModelSettings) -> list[Problem]:
+    prefix = f"models.{quote_name(name)}"
+    limits = {"context_window": model.context_window, "max_output_tokens": model.max_output_tokens}
+    objects: dict[str, Any] = {
+        f"{prefix}.parameters": model.parameters,
+        **{
+            f"{prefix}.provider_options.{quote_name(provider)}": options
+            for provider, options in model.provider_options.items()
+        },
+    }
+    return [
+        *(
+            (f"{prefix}.{limit}", "must be greater than 0")
+            for limit, tokens in limits.items()
+            if tokens is not None and tokens < 1
+        ),
+        *((setting, _json_problem(value)) for setting, value in objects.items()),
+        *(
+            (f"{prefix}.parameters.{quote_name(parameter)}", parameter_error(parameter, value))
+            for parameter, value in model.parameters.items()
+        ),
+    ]
 
 
-def _given(flags: Table) -> dict[str, Any]:
-    """Flags that were not given say nothing."""
-    return {name: value for name, value in flags.items() if value is not None}
+def _gateway_url_problem(url: str | None) -> str | None:
+    """Reject user names and passwords: unlike a proxy's URL, a gateway's URL is stored in many places."""
+    return USERINFO_ERROR if url is not None and has_userinfo(url) else _url_problem(url, VERCEL_URL)
 
 
-def _locate_flag(setting: str) -> str:
-    return f"option --{split_name(setting)[-1].replace('_', '-')}"
+def _proxy_problem(url: str | None) -> str | None:
+    # The editor's own setting, `http.proxy`, may be a SOCKS proxy, which only the editor supports.
+    if url is not None and url.lower().startswith("socks"):
+        return "SOCKS proxies are not supported. Set `proxy` to an http or https proxy for Tollbridge"
+    return _url_problem(url, "http://proxy.example:3128")
+
+
+def _record_problem(settings: Settings) -> str | None:
+    if "\0" in (settings.record or ""):
+        return "path contains a NUL character"
+    try:
+        settings.record_folder  # noqa: B018 - raises if the home directory is unknown
+    except RuntimeError:
+        return "cannot expand ~; use an absolute path"
+    return None
+
+
+def _url_problem(url: str | None, example: str) -> str | None:
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"not a valid URL. Expected something like {example}"
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return f"not an http or https URL. Expected something like {example}"
+    return None
+
+
+def _json_problem(value: object) -> str | None:
+    """Check that a value is a JSON object. TOML also has dates, NaN and Infinity, which JSON does not."""
+    if not isinstance(value, Mapping):
+        return f"must be a JSON object, not {type(value).__name__}"
+    for item in _scalars(value):
+        if item is not None and not isinstance(item, (str, int, float, bool)):
+            return f"a {type(item).__name__} cannot be sent as JSON"
+        if isinstance(item, float) and not math.isfinite(item):
+            return "NaN and Infinity are not valid JSON"
+    try:
+        write_json(value)
+    except ValueError as error:
+        return f"cannot be sent as JSON: {error}"
+    return None
+
+
+def _scalars(value: object) -> list[object]:
+    if isinstance(value, Mapping):
+        return [scalar for item in value.values() for scalar in _scalars(item)]
+    if isinstance(value, (list, tuple)):
+        return [scalar for item in value for scalar in _scalars(item)]
+    return [value]

@@ -1,7 +1,8 @@
-"""How the network is used, as the settings have it."""
+"""The settings schema: every setting with its type and default, and the model name patterns in it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,14 +16,125 @@ from tollbridge.types.urls import VERCEL_URL, Backend
 if TYPE_CHECKING:
     from tollbridge.transport.http import Timeouts
 
-
-# SECTION Patterns that name models: `anthropic/*`, `*-preview`. Upper and lower case are one.
-
 _Value = TypeVar("_Value")
+
+DEFAULT_ACCOUNT = "default"
+
+
+# --- The settings ---
+
+
+class SettingsTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base class of the tables in the settings file. Unknown fields are errors."""
+
+
+class TimeoutSettings(SettingsTable, frozen=True, kw_only=True):
+    """Timeouts in seconds.
+
+    `idle` is the longest time without data from the gateway. For `idle` and `total`, 0 means no limit.
+    """
+
+    connect: float = 15.0
+    idle: float = 300.0
+    total: float = 0.0
+
+
+class AccountSettings(SettingsTable, frozen=True, kw_only=True):
+    """A gateway and the source of its API key.
+
+    `key` is `auto`, `keyring`, `none` or `environment:NAME`; it never contains the key itself.
+    """
+
+    base_url: str = VERCEL_URL
+    backend: Backend | None = None
+    key: str = "auto"
+
+
+class CapabilitySettings(SettingsTable, frozen=True, kw_only=True):
+    """Corrections to the capabilities that a gateway reports for a model; `None` keeps its value."""
+
+    tools: bool | None = None
+    images: bool | None = None
+    files: bool | None = None
+    reasoning: bool | None = None
+
+
+class ModelSettings(SettingsTable, frozen=True, kw_only=True):
+    """Settings for the models that match a pattern.
+
+    Attributes:
+        parameters: Default request fields (`temperature`, `reasoning_effort`, `service_tier`…), used unless
+            the editor sets them.
+        provider_options: A JSON object per provider (`gateway`, `anthropic`, `openai`, `google`…), sent
+            unchanged.
+    """
+
+    name: str | None = None
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    capabilities: CapabilitySettings = CapabilitySettings()
+    parameters: Mapping[str, Any] = {}
+    provider_options: Mapping[str, Any] = {}
+
+
+class Settings(SettingsTable, frozen=True, kw_only=True):
+    """All settings.
+
+    Attributes:
+        base_url: A gateway to use without an account; `backend` is its protocol.
+        context_management: Use Anthropic's context editing for Claude models on Vercel AI Gateway.
+        count_at_gateway: Use the gateway's token-count endpoint, if any, for each new conversation, in the
+            background.
+        record: The folder for recordings; nothing is recorded if it is unset or empty.
+        record_redact: Remove message content from recordings.
+        models: Settings by model name or pattern.
+    """
+
+    account: str | None = None
+    base_url: str | None = None
+    backend: Backend | None = None
+    model: str | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    favourites: tuple[str, ...] = ()
+    proxy: str | None = None
+    allow_http: bool = False
+    context_management: bool = True
+    count_at_gateway: bool = True
+    record: str | None = None
+    record_redact: bool = False
+    timeouts: TimeoutSettings = TimeoutSettings()
+    accounts: Mapping[str, AccountSettings] = {}
+    models: Mapping[str, ModelSettings] = {}
+
+    @property
+    def record_folder(self) -> Path | None:
+        """The folder for recordings, with `~` expanded.
+
+        Raises:
+            RuntimeError: If the home directory cannot be determined.
+        """
+        return Path(self.record).expanduser() if self.record else None
+
+
+def http_timeouts(settings: Settings) -> Timeouts:
+    """Convert the timeout settings to those of the HTTP client, which uses `None` for no limit."""
+    # Imported here to save start-up time: it loads aiohttp, which reading settings does not need.
+    from tollbridge.transport.http import Timeouts
+
+    timeouts = settings.timeouts
+    return Timeouts(connect=timeouts.connect, idle=timeouts.idle or None, total=timeouts.total or None)
+
+
+# --- Patterns for model names: `anthropic/*`, `*-preview` ---
 
 
 def matches(pattern: str, model: str) -> bool:
-    """`*` is anything, `/` too; `?` one character. A name without its maker is enough: `gpt-5`."""
+    """Return whether a model name matches a pattern, ignoring case.
+
+    `*` matches any characters, including `/`; `?` matches one character. A pattern without `/` also matches
+    the name without its provider: `gpt-5` matches `openai/gpt-5`.
+    """
     pattern, model = pattern.lower(), model.lower()
     return fnmatchcase(model, pattern) or (
         "/" not in pattern and fnmatchcase(model.rpartition("/")[2], pattern)
@@ -34,98 +146,21 @@ def any_matches(patterns: Iterable[str], model: str) -> bool:
 
 
 def matching(table: Mapping[str, _Value], model: str) -> list[_Value]:
-    """The values whose patterns name the model, the most general first: the last word is the closest."""
-    found = [(pattern, value) for pattern, value in table.items() if matches(pattern, model)]
-    found.sort(key=lambda item: _closeness(item[0]))
-    return [value for _, value in found]
+    """Return the values whose patterns match the model, from the most general to the most specific."""
+    entries = [(pattern, value) for pattern, value in table.items() if matches(pattern, model)]
+    entries.sort(key=lambda entry: _specificity(entry[0]))
+    return [value for _, value in entries]
 
 
-def _closeness(pattern: str) -> tuple[bool, int]:
-    """How closely a pattern names a model: without wildcards, then by the letters it gives."""
+def _specificity(pattern: str) -> tuple[bool, int]:
+    """Return a sort key: patterns without wildcards are the most specific, then the longer ones."""
     return not set("*?[") & set(pattern), len(pattern.replace("*", ""))
 
 
-# SECTION The settings: every value Tollbridge can be told, with its default.
+# --- Request parameters in the settings ---
 
-DEFAULT_ACCOUNT = "default"
-
-
-class SettingsTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the settings file. What it does not know is a mistake of whoever wrote it."""
-
-
-class TimeoutSettings(SettingsTable, frozen=True, kw_only=True):
-    """Seconds. `idle` is how long a gateway may be silent; 0 is no bound, for `idle` and `total`."""
-
-    connect: float = 15.0
-    idle: float = 300.0
-    total: float = 0.0
-
-
-class AccountSettings(SettingsTable, frozen=True, kw_only=True):
-    """Whom to ask. `key` says where its key comes from, and is never the key itself."""
-
-    base_url: str = VERCEL_URL
-    backend: Backend | None = None
-    # auto, keyring, none, or environment:NAME
-    key: str = "auto"
-
-
-class CapabilitySettings(SettingsTable, frozen=True, kw_only=True):
-    """What a model can do, where the gateway is wrong about it; `None` leaves it to the gateway."""
-
-    tools: bool | None = None
-    images: bool | None = None
-    files: bool | None = None
-    reasoning: bool | None = None
-
-
-class ModelSettings(SettingsTable, frozen=True, kw_only=True):
-    """What is set for the models that a pattern names."""
-
-    name: str | None = None
-    context_window: int | None = None
-    max_output_tokens: int | None = None
-    capabilities: CapabilitySettings = CapabilitySettings()
-    # Fields of the request (`temperature`, `reasoning_effort`, `service_tier`…) where the editor sets none.
-    parameters: Mapping[str, Any] = {}
-    # By provider: `gateway`, `anthropic`, `openai`, `google`… Each is a JSON object, sent as it is.
-    provider_options: Mapping[str, Any] = {}
-
-
-class Settings(SettingsTable, frozen=True, kw_only=True):
-    """Everything. `base_url` and `backend` name a gateway without an account."""
-
-    account: str | None = None
-    base_url: str | None = None
-    backend: Backend | None = None
-    model: str | None = None
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    favourites: tuple[str, ...] = ()
-    proxy: str | None = None
-    allow_http: bool = False
-    # Anthropic's context editing, for Claude models on Vercel's gateway.
-    context_management: bool = True
-    # Ask a gateway that is known to count tokens how long each new conversation is, in the background.
-    count_at_gateway: bool = True
-    # Where recordings of turns go; none are made where it is not set, or empty.
-    record: str | None = None
-    record_redact: bool = False
-    timeouts: TimeoutSettings = TimeoutSettings()
-    accounts: Mapping[str, AccountSettings] = {}
-    models: Mapping[str, ModelSettings] = {}
-
-    @property
-    def record_folder(self) -> Path | None:
-        """`~` is the person's home, as a shell would have it."""
-        return Path(self.record).expanduser() if self.record else None
-
-
-# SECTION The parameters of a request that settings may preset, and what they may be.
-
-# Those that a request knows by name; all others are sent as they are given.
-PRESETS = frozenset(
+# The parameters that are fields of `ChatRequest`; all others are sent unchanged.
+REQUEST_PARAMETERS = frozenset(
     {
         "max_output_tokens",
         "metadata",
@@ -136,29 +171,49 @@ PRESETS = frozenset(
         "top_p",
     }
 )
-_NEVER = frozenset({"model", "messages", "input", "tools", "stream"})
-_FIELDS = {field.name: field.type for field in msgspec.structs.fields(ChatRequest)}
+_EDITOR_PARAMETERS = frozenset({"model", "messages", "input", "tools", "stream"})
+_REQUEST_TYPES = {field.name: field.type for field in msgspec.structs.fields(ChatRequest)}
 
 
-def about_preset(name: str, value: object) -> str | None:
-    """What is wrong with a parameter, if anything is."""
-    if name in _NEVER:
-        return "it cannot be preset: it is the editor's"
-    if name in PRESETS:
+def parameter_error(name: str, value: object) -> str | None:
+    """Return why a request parameter is not valid in the settings, or `None` if it is valid."""
+    if name in _EDITOR_PARAMETERS:
+        return "cannot be set here; the editor controls it"
+    if name in REQUEST_PARAMETERS:
         try:
-            msgspec.convert(value, _FIELDS[name])
+            msgspec.convert(value, _REQUEST_TYPES[name])
         except msgspec.ValidationError as error:
-            return str(error)
+            return describe_mismatch(str(error))
     return None
 
 
-# SECTION How the network is used, as the settings have it.
+# --- Messages about values of the wrong type ---
+
+_TYPE_MISMATCH = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+# The types as msgspec names them, for people who do not know Python.
+_TYPE_NAMES = {
+    "array": "a list",
+    "bool": "a boolean",
+    "float": "a number",
+    "int": "an integer",
+    "null": "null",
+    "object": "a table",
+    "str": "a string",
+}
 
 
-def http_timeouts(settings: Settings) -> Timeouts:
-    """In the settings 0 is no bound; the client says `None` for that."""
-    # Not at the top: it loads aiohttp, and settings are read long before anything is asked.
-    from tollbridge.transport.http import Timeouts
+def describe_mismatch(message: str) -> str:
+    """Rewrite a validation message of msgspec without Python's type names.
 
-    times = settings.timeouts
-    return Timeouts(connect=times.connect, idle=times.idle or None, total=times.total or None)
+    For example, "Expected `float | null`, got `str`" becomes "expected a number, got a string".
+    """
+    return _TYPE_MISMATCH.sub(
+        lambda match: f"expected {_type_names(match[1])}, got {_type_names(match[2])}", message
+    )
+
+
+def _type_names(union: str) -> str:
+    names = union.split(" | ")
+    if len(names) > 1:
+        names = [name for name in names if name != "null"]  # TOML has no null
+    return " or ".join(_TYPE_NAMES.get(name, f"a {name}") for name in names)

@@ -1,1 +1,1 @@
-"""Server examination: test what a server can do and derive its compatibility profile."""
+"""Server examination: test what a server can do, and derive its compatibility profile."""

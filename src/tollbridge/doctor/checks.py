@@ -1,4 +1,4 @@
-"""What else may be asked: parameters, and to stop."""
+"""Checks of the connection, the form of the answers, the parameters and cancellation."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from contextlib import aclosing
 from typing import Any
 from urllib.parse import urlsplit
 
-from tollbridge.compat.profiles import KnownServer, known_server
+from tollbridge.compat.profiles import KnownServer, recognize_server
 from tollbridge.doctor.session import (
-    ALONE,
+    CLOSE_CONNECTION,
     HELLO,
     Finding,
     ProbeSession,
     Reply,
+    describe_error,
     failed,
     find_first_answer,
     inconclusive,
     passed,
-    reason,
     unknown,
 )
 from tollbridge.protocols.model_list import read_models
@@ -27,253 +27,251 @@ from tollbridge.protocols.openresponses.wire import EVENTS
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.models import Model
 
-# SECTION The way to the server: whether it answers, how it is reached, what it lists, whether the key is good.
+# --- The connection: reachability, TLS and proxy, model list, key ---
 
-_KEY = "Set TOLLBRIDGE_API_KEY (or AI_GATEWAY_API_KEY) to a key that this gateway accepts."
-_ADDRESS = "Check the base URL: an address usually ends in /v1. Or say which model to use with --model."
-# Where the list of models is refused and no model was named.
-_REMEDIES = {"authentication": _KEY, "permission": _KEY, "not_found": _ADDRESS}
-# What the first request says of the way, where it fails; anything else is the server's own word.
-_NO_WAY = frozenset({"network", "timeout", "disconnected"})
+_CHECK_KEY = "Check your API key (`tollbridge login`, or TOLLBRIDGE_API_KEY)."
+_CHECK_URL = "Check the base URL; it usually ends in /v1. Or choose a model with --model."
+_CHOOSE_MODEL = "Choose a model with --model."
+# Advice if the model list is not available and no model was chosen, by the kind of the error.
+_MODEL_LIST_ADVICE = {"authentication": _CHECK_KEY, "permission": _CHECK_KEY, "not_found": _CHECK_URL}
+# Errors of the connection; with any other error, the server is reachable.
+_CONNECTION_ERRORS = frozenset({"network", "timeout", "disconnected"})
+_KEY_ERRORS = frozenset({"authentication", "permission"})
 
 
-async def check_reach(bench: ProbeSession) -> Finding:
-    bench.listed = heard = await bench.send("GET", "/models")
-    if heard.error is not None and (heard.status is None or heard.error.kind in _NO_WAY):
+async def check_reach(session: ProbeSession) -> Finding:
+    session.models_reply = reply = await session.send("GET", "/models")
+    if reply.error is not None and (reply.status is None or reply.error.kind in _CONNECTION_ERRORS):
         return failed(
-            reason(heard.error), "Check the base URL, the network connection and the proxy settings."
+            describe_error(reply.error), "Check the base URL, the network connection and the proxy settings."
         )
-    server = heard.headers.get("server")
-    named = f" ({server[:60]})" if server else ""
-    return passed(f"{_place(bench)} answers{named}, in {heard.seconds * 1000:.0f} ms.")
+    server = reply.headers.get("server")
+    name = f" ({server[:60]})" if server else ""
+    return passed(f"Reachable{name}, {reply.seconds * 1000:.0f} ms.")
 
 
-async def check_tls_and_proxy(bench: ProbeSession) -> Finding:
-    proxy = bench.client.proxy()
-    through = f"through the proxy {proxy}" if proxy else "with no proxy"
-    if urlsplit(bench.client.base_url).scheme == "https":
-        return passed(f"https, with a certificate that this machine trusts, {through}.")
-    return passed(f"Plain http, {through}.")
+async def check_tls_and_proxy(session: ProbeSession) -> Finding:
+    proxy = session.client.proxy()
+    route = f"through the proxy {proxy}" if proxy else "no proxy"
+    if urlsplit(session.client.base_url).scheme == "https":
+        return passed(f"HTTPS with a trusted certificate, {route}.")
+    return passed(f"Plain HTTP, {route}.")
 
 
-async def check_models(bench: ProbeSession) -> Finding:
-    """Also chooses the model, where none was asked for."""
-    found, error = _read(bench.listed)
-    chat = [model for model in found if model.is_chat_model]
-    bench.models = tuple(found)
-    asked, bench.model = bench.model, bench.model or _pick(chat)
-    chosen = f"; examined with {bench.model}" if bench.model and not asked else ""
-    if error is not None or not chat:
-        why = reason(error) if error is not None else "The list of models is empty."
-        if bench.model:
-            return failed(why, "Models must be named by hand.")
+async def check_models(session: ProbeSession) -> Finding:
+    """Read the model list, and choose a model if none was given."""
+    models, error = _read_model_list(session.models_reply)
+    chat_models = [model for model in models if model.is_chat_model]
+    session.models = tuple(models)
+    given_model, session.model = session.model, session.model or _choose_model(chat_models)
+    if error is not None or not chat_models:
+        problem = describe_error(error) if error is not None else "The model list is empty."
+        if session.model:
+            return failed(problem, "Specify models by name.")
         kind = error.kind if error is not None else ""
-        return failed(why, _REMEDIES.get(kind, "Say which model to use with --model."))
-    if asked and asked not in [model.id for model in found]:
-        return unknown(f"{len(found)} listed, and {asked} is not among them.", "It is asked all the same.")
-    windows = sum(model.context_window is not None for model in chat)
-    sized = f", the window of {windows} known" if windows else ", none with its window"
-    return passed(f"{len(found)} listed{sized}{chosen}.")
+        return failed(problem, _MODEL_LIST_ADVICE.get(kind, _CHOOSE_MODEL))
+    if given_model and given_model not in [model.id for model in models]:
+        return unknown(f"{len(models)} models; {given_model} is not in the list.", "Testing it anyway.")
+    windows = sum(model.context_window is not None for model in chat_models)
+    known_windows = f"context window known for {windows}" if windows else "no context windows listed"
+    choice = f"; testing with {session.model}" if session.model and not given_model else ""
+    return passed(f"{len(models)} models; {known_windows}{choice}.")
 
 
-async def check_key(bench: ProbeSession) -> Finding:
-    """The list of models is often open to anyone: only an answer shows what a key is worth."""
-    sent = "The key" if bench.client.has_key else "No key"
-    if bench.model is None:
-        heard = bench.listed or Reply()
-        if heard.error is None or heard.error.kind not in ("authentication", "permission"):
-            return unknown("Could not be seen without a model.")
+async def check_key(session: ProbeSession) -> Finding:
+    """Get the first answer. The model list is often public, so only an answer shows that a key is valid."""
+    if session.model is None:
+        reply = session.models_reply or Reply()
+        if reply.error is None or reply.error.kind not in _KEY_ERRORS:
+            return unknown("Could not be tested without a model.")
     else:
-        bench.opening = await find_first_answer(bench)
-        heard = bench.opening.heard
-    if heard.error is None:
-        return passed(f"{sent} was sent, and that is accepted.")
-    if heard.error.kind in ("authentication", "permission"):
-        return failed(f"{sent} was sent, and the server says: {reason(heard.error)}", _KEY)
-    return inconclusive(heard.error)
+        session.first_answer = await find_first_answer(session)
+        reply = session.first_answer.reply
+    if reply.error is None:
+        return passed("The key is accepted." if session.client.has_key else "No key required.")
+    if reply.error.kind in _KEY_ERRORS:
+        problem = "The key was rejected" if session.client.has_key else "A key is required"
+        return failed(f"{problem}: {describe_error(reply.error)}", _CHECK_KEY)
+    return inconclusive(reply.error)
 
 
-def _place(bench: ProbeSession) -> str:
-    return urlsplit(bench.client.base_url).netloc.rpartition("@")[2]
-
-
-def _read(heard: Reply | None) -> tuple[list[Model], BridgeError | None]:
-    if heard is None or heard.error is not None:
-        return [], heard.error if heard else None
+def _read_model_list(reply: Reply | None) -> tuple[list[Model], BridgeError | None]:
+    if reply is None or reply.error is not None:
+        return [], reply.error if reply else None
     try:
-        return read_models(heard.body), None
+        return read_models(reply.body), None
     except BridgeError as error:
         return [], error
 
 
-def _pick(chat: list[Model]) -> str | None:
-    """The cheapest that uses tools, where prices are known; else the first."""
-    able = [model for model in chat if model.capabilities.tools] or chat
-    priced = [model for model in able if model.prices and model.prices.output is not None]
+def _choose_model(chat_models: list[Model]) -> str | None:
+    """Return the cheapest model that supports tools if prices are listed, else the first."""
+    candidates = [model for model in chat_models if model.capabilities.tools] or chat_models
+    priced = [model for model in candidates if model.prices and model.prices.output is not None]
     cheapest = min(priced, key=lambda model: (model.prices and model.prices.output) or 0, default=None)
-    return cheapest.id if cheapest else able[0].id if able else None
+    return cheapest.id if cheapest else candidates[0].id if candidates else None
 
 
-def recognise(bench: ProbeSession) -> KnownServer | None:
-    """The server, where it is one that is known: by what it says of itself, or by where it is."""
-    replies = (bench.listed or Reply(), bench.first)
-    headers = {name: value for heard in replies for name, value in heard.headers.items()}
-    owners = {model.owner for model in bench.models if model.owner}
-    return known_server(bench.client.base_url, headers, owners)
+def recognize(session: ProbeSession) -> KnownServer | None:
+    """Return the known server that is examined: by its responses and model list, or by its address."""
+    replies = (session.models_reply or Reply(), session.first_reply)
+    headers = {name: value for reply in replies for name, value in reply.headers.items()}
+    owners = {model.owner for model in session.models if model.owner}
+    return recognize_server(session.client.base_url, headers, owners)
 
 
-# SECTION What an answer is like: whether there is one at all, how its stream is framed, what it says of its toll.
+# --- The form of the answers: text, stream, usage, token count ---
 
 
-async def check_text(bench: ProbeSession) -> Finding:
-    opening = bench.opening
-    if opening is None:
-        return failed("There is no model to ask.", "Say which model to use with --model.")
-    heard, refusal = opening.heard, opening.refusal
-    if heard.error is not None:
+async def check_text(session: ProbeSession) -> Finding:
+    answer = session.first_answer
+    if answer is None:
+        return failed("No model available.", _CHOOSE_MODEL)
+    reply, rejection = answer.reply, answer.rejection
+    if reply.error is not None:
         return failed(
-            f"{bench.model} does not answer: {reason(heard.error)}", "Without an answer there is no chat."
+            f"{session.model} did not respond: {describe_error(reply.error)}", "Chat will not work."
         )
-    learned = {"text_as": "string", "without": frozenset(), **opening.quirks}
-    said = f"{bench.model} answers in {heard.seconds:.1f} s"
-    if refusal is not None:
-        put = " and ".join(_put(**opening.quirks))
-        return failed(f"{said}, but only {put}: {reason(refusal)}", "It is put so.", **learned)
-    empty = "" if heard.text else ", with no text (it may have thought too long)"
-    return passed(f"{said}{empty}.", **learned)
+    learned = {"text_as": "string", "without": frozenset(), **answer.quirks}
+    if rejection is not None:
+        form = " and ".join(_describe_form(**answer.quirks))
+        return failed(
+            f"{session.model} responds only {form}: {describe_error(rejection)}",
+            "Tollbridge does that.",
+            **learned,
+        )
+    empty = "" if reply.text else ", with an empty answer (reasoning may have used the token limit)"
+    return passed(f"{session.model} responded in {reply.seconds:.1f} s{empty}.", **learned)
 
 
-def _put(text_as: str = "", without: frozenset[str] = frozenset()) -> list[str]:
-    listed = ["with text as a list of parts"] if text_as == "array" else []
-    return listed + [f"without `{field}`" for field in sorted(without)]
+def _describe_form(text_as: str = "", without: frozenset[str] = frozenset()) -> list[str]:
+    text_form = ["with text as a list of parts"] if text_as == "array" else []
+    return text_form + [f"without `{field}`" for field in sorted(without)]
 
 
-async def check_stream(bench: ProbeSession) -> Finding:
-    heard = bench.first
-    frames, events = heard.frames(), heard.wire_events()
+async def check_stream(session: ProbeSession) -> Finding:
+    frames, events = session.first_reply.frames(), session.first_reply.wire_events()
     if not events:
-        return failed(
-            "The answer came in one piece, though a stream was asked for.", "It is shown when it is whole."
-        )
-    oddities = [what for what, is_so in _oddities(frames, events).items() if is_so]
-    if oddities:
-        return passed(f"{len(events)} events ({', '.join(oddities)}: odd, and read all the same).")
-    return passed(f"{len(events)} events, framed as the protocol says.")
+        return failed("Streaming is not supported.", "Answers appear when complete.")
+    deviations = [name for name, present in _find_deviations(frames, events).items() if present]
+    if deviations:
+        return passed(f"{len(events)} events; non-standard but handled: {', '.join(deviations)}.")
+    return passed(f"{len(events)} events, framed as specified.")
 
 
-def _oddities(frames: list[tuple[bytes, bytes]], events: list[dict[str, Any]]) -> dict[str, bool]:
-    numbers = [event.get("sequence_number") for event in events]
-    whole = [number for number in numbers if isinstance(number, int)]
+def _find_deviations(frames: list[tuple[bytes, bytes]], events: list[dict[str, Any]]) -> dict[str, bool]:
+    """Return each deviation from the specification, and whether the stream has it."""
+    all_numbers = [event.get("sequence_number") for event in events]
+    numbers = [number for number in all_numbers if isinstance(number, int)]
     deltas = [event for event in events if str(event.get("type", "")).endswith(".delta")]
-    strange = sorted({str(event.get("type")) for event in events} - set(EVENTS))
+    unknown_types = sorted({str(event.get("type")) for event in events} - set(EVENTS))
     return {
         "no event: lines": not any(name for name, _ in frames),
         "no [DONE]": not any(data.strip() == b"[DONE]" for _, data in frames),
-        "no sequence numbers": not whole,
-        "sequence numbers missing in places": bool(whole) and len(whole) < len(numbers),
-        "sequence numbers out of order": whole != sorted(set(whole)),
+        "no sequence numbers": not numbers,
+        "some sequence numbers missing": bool(numbers) and len(numbers) < len(all_numbers),
+        "sequence numbers out of order": numbers != sorted(set(numbers)),
         "no output_index": any("output_index" not in event for event in deltas),
-        f"unknown events ({', '.join(strange)[:80]})": bool(strange),
+        f"unknown events ({', '.join(unknown_types)[:80]})": bool(unknown_types),
     }
 
 
-async def check_usage(bench: ProbeSession) -> Finding:
-    heard = bench.first
-    found = heard.finished.usage if heard.finished else None
-    remedy = "Tollbridge counts by itself, and says that it is an estimate."
-    if found is None or not found.known:
-        if any(isinstance(end.get("usage"), dict) for end in _ends(heard)):
-            return failed("The answer says that it cost nothing: all its numbers are zero.", remedy)
-        return failed("The answer does not say what it cost.", remedy)
-    details = {"cached tokens": found.cached_tokens, "reasoning tokens": found.reasoning_tokens}
+async def check_usage(session: ProbeSession) -> Finding:
+    reply = session.first_reply
+    usage = reply.finished.usage if reply.finished else None
+    remedy = "Usage will be estimated."
+    if usage is None or not usage.known:
+        if any(isinstance(response.get("usage"), dict) for response in _final_responses(reply)):
+            return failed("Usage is reported as zero.", remedy)
+        return failed("Usage is not reported.", remedy)
+    details = {"cached tokens": usage.cached_tokens, "reasoning tokens": usage.reasoning_tokens}
     missing = [name for name, tokens in details.items() if tokens is None]
-    told = f"{found.input_tokens} tokens in, {found.output_tokens} out"
-    return passed(f"{told}; {' and '.join(missing)} not told." if missing else f"{told}, with details.")
+    counts = f"{usage.input_tokens} input tokens, {usage.output_tokens} output tokens"
+    if missing:
+        return passed(f"{counts}; {' and '.join(missing)} not reported.")
+    return passed(f"{counts}, with details.")
 
 
-def _ends(heard: Reply) -> list[dict[str, Any]]:
-    """The final responses, of which there should be one."""
-    ends = [
-        event["response"] for event in heard.wire_events() if EVENTS.get(str(event.get("type"))) == "ended"
+def _final_responses(reply: Reply) -> list[dict[str, Any]]:
+    """Return the `response` objects of the terminal events; a correct stream has one."""
+    responses = [
+        event["response"] for event in reply.wire_events() if EVENTS.get(str(event.get("type"))) == "ended"
     ]
-    return [end for end in ends if isinstance(end, dict)]
+    return [response for response in responses if isinstance(response, dict)]
 
 
-async def check_input_tokens(bench: ProbeSession) -> Finding:
-    heard = await bench.count(bench.question(HELLO))
-    if heard.refusal is not None:
-        return failed(
-            f"Tokens are not counted beforehand: {reason(heard.refusal)}",
-            "Tollbridge counts by itself.",
-            input_tokens=False,
-        )
-    if heard.error is not None:
-        return inconclusive(heard.error)
-    tokens = heard.number("input_tokens")
+async def check_input_tokens(session: ProbeSession) -> Finding:
+    reply = await session.count(session.build_request(HELLO))
+    remedy = "Tokens will be estimated."
+    if reply.rejection is not None:
+        problem = f"Token counting endpoint unavailable: {describe_error(reply.rejection)}"
+        return failed(problem, remedy, input_tokens=False)
+    if reply.error is not None:
+        return inconclusive(reply.error)
+    tokens = reply.number("input_tokens")
     if tokens is None:
-        return failed("The count of tokens is no number.", "Tollbridge counts by itself.", input_tokens=False)
-    return passed(f"The server counts tokens beforehand ({tokens} for a small request).", input_tokens=True)
-
-
-# SECTION What else may be asked: parameters, and to stop.
-
-_PARAMETERS: dict[str, Any] = {"temperature": 0.5, "metadata": {"purpose": "doctor"}}
-_MANY = "Count slowly from one to two hundred, one number a line: a long list, and nothing else."
-
-
-async def check_parameters(bench: ProbeSession) -> Finding:
-    refusals: dict[str, str] = {}
-    for name, value in _PARAMETERS.items():
-        heard = await bench.ask(bench.question(HELLO, **{name: value}))
-        if heard.refusal is not None:
-            refusals[name] = reason(heard.refusal)
-        elif heard.error is not None:
-            return inconclusive(heard.error)
-    if not refusals:
-        return passed(f"{' and '.join(_PARAMETERS)} are accepted.")
-    return failed(
-        "; ".join(f"{name} is refused: {why}" for name, why in refusals.items()),
-        "What is refused is not sent to this model.",
-        without=bench.without(*refusals),
+        return failed("Invalid token count.", remedy, input_tokens=False)
+    return passed(
+        f"Token counting endpoint available ({tokens} tokens for a small request).", input_tokens=True
     )
 
 
-async def check_cancellation(bench: ProbeSession) -> Finding:
-    """Hangs up in the middle of an answer, and looks whether the server has time for the next."""
+# --- Parameters and cancellation ---
+
+_PARAMETERS: dict[str, Any] = {"temperature": 0.5, "metadata": {"purpose": "doctor"}}
+_LONG_ANSWER = "Count slowly from one to two hundred, one number a line: a long list, and nothing else."
+
+
+async def check_parameters(session: ProbeSession) -> Finding:
+    rejections: dict[str, str] = {}
+    for name, value in _PARAMETERS.items():
+        reply = await session.ask(session.build_request(HELLO, **{name: value}))
+        if reply.rejection is not None:
+            rejections[name] = describe_error(reply.rejection)
+        elif reply.error is not None:
+            return inconclusive(reply.error)
+    if not rejections:
+        return passed(f"{' and '.join(_PARAMETERS)} are accepted.")
+    return failed(
+        "; ".join(f"{name} is rejected: {message}" for name, message in rejections.items()),
+        "Rejected parameters are not sent to this model.",
+        without=session.without(*rejections),
+    )
+
+
+async def check_cancellation(session: ProbeSession) -> Finding:
+    """Close the connection during an answer, and check that the next request succeeds."""
     try:
-        async with asyncio.timeout(bench.bounds.answer):
-            read = await _hang_up(bench)
-    except (BridgeError, TimeoutError) as error:
-        return (
-            inconclusive(error)
-            if isinstance(error, BridgeError)
-            else unknown("No answer came to hang up on.")
-        )
-    if not read:
-        return unknown("There was no answer to hang up on.")
-    began = time.monotonic()
-    heard = await bench.ask(bench.question(HELLO))
-    if heard.error is not None:
+        async with asyncio.timeout(session.limits.answer):
+            received = await _cancel_answer(session)
+    except BridgeError as error:
+        return inconclusive(error)
+    except TimeoutError:
+        return unknown("Could not test cancellation: no response in time.")
+    if not received:
+        return unknown("Could not test cancellation: the response is empty.")
+    started = time.monotonic()
+    reply = await session.ask(session.build_request(HELLO))
+    if reply.error is not None:
         return failed(
-            f"After hanging up, the next question fails: {reason(heard.error)}",
-            "Stopping an answer may cost a while before the next; Tollbridge hangs up all the same.",
+            f"After a cancellation, the next request failed: {describe_error(reply.error)}",
+            "Cancelling may delay the next request.",
         )
-    return passed(f"Hung up in the middle; the next answer was whole after {time.monotonic() - began:.1f} s.")
+    return passed(f"Cancellation works; the next request succeeded after {time.monotonic() - started:.1f} s.")
 
 
-async def _hang_up(bench: ProbeSession) -> int:
-    """How many bytes came before the line was cut."""
-    request = bench.question(_MANY, max_output_tokens=400)
-    body = bench.body(request)
-    bench.requests += 1
-    account = bench.account()
+async def _cancel_answer(session: ProbeSession) -> int:
+    """Return the number of bytes received before the connection was closed."""
+    body = session.body(session.build_request(_LONG_ANSWER, max_output_tokens=400))
+    session.requests += 1
+    accounting = session.start_accounting()
     try:
         async with (
-            bench.client.send("POST", "/responses", body, headers=ALONE) as reply,
-            aclosing(reply.chunks()) as chunks,
+            session.client.send("POST", "/responses", body, headers=CLOSE_CONNECTION) as response,
+            aclosing(response.chunks()) as chunks,
         ):
             async for chunk in chunks:
                 return len(chunk)
         return 0
     finally:
-        account.close("cancelled")
+        accounting.close("cancelled")

@@ -1,4 +1,4 @@
-"""The first question of all, put in other ways where it is refused: everything else rests on its answer."""
+"""What the checks of an examination share: findings, replies, the connection and its limits."""
 
 from __future__ import annotations
 
@@ -26,18 +26,23 @@ from tollbridge.types.quirks import Quirks
 from tollbridge.types.reasoning import Origin
 from tollbridge.types.text import read_json
 
-# SECTION What a step of the examination found: a verdict, a sentence, and what Tollbridge makes of it.
+# --- Findings ---
 
-# `well` is as it should be; `amiss` is not, and `unknown` could not be seen.
+# `well`: works as specified; `amiss`: does not; `unknown`: could not be tested. Part of the `--json` output.
 Verdict = Literal["well", "amiss", "unknown"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`learned` are fields of `Quirks`, also those that are as usual: they were seen to be."""
+    """The result of one check.
+
+    Attributes:
+        sentence: What was found.
+        remedy: What Tollbridge does about it, or what the user can do.
+        learned: Fields of `Quirks`, including those that were found to have their default value.
+    """
 
     verdict: Verdict
     sentence: str
-    # What Tollbridge does about it, or what the person can do.
     remedy: str = ""
     learned: Mapping[str, Any] = {}
 
@@ -55,42 +60,28 @@ def unknown(sentence: str, remedy: str = "") -> Finding:
 
 
 def inconclusive(error: BridgeError) -> Finding:
-    """A failure that says nothing about the question: the way was broken, or the server busy."""
-    return unknown(f"Could not be seen: {reason(error)}", "Nothing is assumed; run doctor again to find out.")
+    """Return the finding for an error that the check did not cause, such as a network error or overload."""
+    return unknown(f"Could not be determined: {describe_error(error)}", "Run doctor again.")
 
 
-def reason(error: BridgeError) -> str:
-    """The server's own words, short enough for a list."""
+def describe_error(error: BridgeError) -> str:
+    """Return the message of an error as one sentence of limited length, with the HTTP status."""
     message = " ".join(error.message.split()) or error.kind
     message = message if len(message) <= 160 else f"{message[:160]}…"
-    told = message if message[-1] in ".!?…" else f"{message}."
-    return f"{told[:-1]} (HTTP {error.status})." if error.status and str(error.status) not in told else told
+    sentence = message if message[-1] in ".!?…" else f"{message}."
+    if error.status and str(error.status) not in sentence:
+        return f"{sentence[:-1]} (HTTP {error.status})."
+    return sentence
 
 
-# SECTION What the steps of an examination share: the way to the server, its bounds, and what is known so far.
+# --- Replies ---
 
-# Small answers: enough for a call of a tool, and for a model that thinks a little first.
-OUTPUT_TOKENS = 64
-# A server that is busy, or that failed, is asked once more; it is waited for no longer than this.
-LONGEST_WAIT = 5.0
-BODY_LIMIT = 4 * 1024 * 1024
-
-# Each question has a connection of its own: some servers close one after a stream, without a word.
-ALONE = {"connection": "close"}
-# What a server says of a request it does not take. Any other failure says nothing of the request.
-_REFUSALS = frozenset({"invalid_request", "not_found", "server", "content_filtered"})
-
-
-class ProbeLimits(msgspec.Struct, frozen=True):
-    """Seconds for one answer and for all of them, and how many may be asked for."""
-
-    answer: float = 60.0
-    whole: float = 600.0
-    requests: int = 48
+# The kinds of errors by which a server rejects a request. Other errors say nothing about the request.
+_REJECTIONS = frozenset({"invalid_request", "not_found", "server", "content_filtered"})
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """One reply, whole: its bytes, what they mean, and what went wrong."""
+    """A complete reply: its bytes, the decoded events, and the error if there is one."""
 
     status: int | None = None
     headers: Mapping[str, str] = {}
@@ -100,9 +91,9 @@ class Reply(msgspec.Struct, frozen=True):
     seconds: float = 0.0
 
     @property
-    def refusal(self) -> BridgeError | None:
-        """The error, where the server took exception to the request itself."""
-        return self.error if self.error is not None and self.error.kind in _REFUSALS else None
+    def rejection(self) -> BridgeError | None:
+        """The error, if the server rejected the request itself."""
+        return self.error if self.error is not None and self.error.kind in _REJECTIONS else None
 
     @property
     def text(self) -> str:
@@ -121,159 +112,210 @@ class Reply(msgspec.Struct, frozen=True):
         return next((event for event in self.events if isinstance(event, Finished)), None)
 
     def number(self, name: str) -> int | None:
-        """A number of a reply that is one JSON object."""
+        """Return a number in a body that is a JSON object."""
         try:
             return Fields(read_json(self.body)).number(name)
         except ValueError:
             return None
 
     def frames(self) -> list[tuple[bytes, bytes]]:
+        """Return the server-sent events of the body: name and data."""
         decoder = SseDecoder()
         return decoder.feed(self.body) + decoder.close()
 
     def wire_events(self) -> list[dict[str, Any]]:
-        """The events as they came, those that are JSON objects."""
-        found: list[dict[str, Any]] = []
+        """Return the data of the server-sent events that are JSON objects."""
+        events: list[dict[str, Any]] = []
         for _, data in self.frames():
             try:
                 value = read_json(data)
             except ValueError:
                 continue
             if isinstance(value, dict):
-                found.append(value)
-        return found
+                events.append(value)
+        return events
+
+
+class FirstAnswer(msgspec.Struct, frozen=True):
+    """The reply to the simplest request, the quirks that it needed, and the error without them."""
+
+    reply: Reply
+    quirks: dict[str, Any]
+    rejection: BridgeError | None
+
+
+# --- The session ---
+
+# Enough for a tool call, and for a model that reasons a little first.
+OUTPUT_TOKENS = 64
+# A request that fails with a transient error is repeated once, after at most this many seconds.
+RETRY_WAIT = 5.0
+BODY_LIMIT = 4 * 1024 * 1024
+
+# Each request has its own connection: some servers close a connection after a stream without announcing it.
+CLOSE_CONNECTION = {"connection": "close"}
+
+
+class ProbeLimits(msgspec.Struct, frozen=True):
+    """The limits of an examination.
+
+    Attributes:
+        answer: Seconds for one reply.
+        total: Seconds for all replies.
+        requests: The number of requests.
+    """
+
+    answer: float = 60.0
+    total: float = 600.0
+    requests: int = 48
 
 
 class ProbeSession:
-    """Belongs to one examination. `quirks` are what is known of the server so far."""
+    """Sends the requests of one examination, and holds what is known about the server so far.
+
+    Attributes:
+        quirks: The quirks found so far.
+        models: The server's model list.
+        requests: The number of requests sent.
+        models_reply: The reply to the first request, for the model list.
+        first_answer: The first answer of the model.
+        tool_call_parts: An answer with tool calls, as parts that an editor would store.
+        reasoning_reply: The last reply to a request with a reasoning effort.
+    """
 
     def __init__(
         self,
         client: OpenResponsesClient,
         model: str | None = None,
-        bounds: ProbeLimits | None = None,
+        limits: ProbeLimits | None = None,
         tracker: UsageTracker | None = None,
         payer: BillingAccount | None = None,
     ) -> None:
         self._tracker = tracker or UsageTracker()
         self._payer = payer or BillingAccount()
-        self.bounds = bounds or ProbeLimits()
+        self.limits = limits or ProbeLimits()
         self.client = client
         self.model = model
         self.quirks = Quirks()
         self.models: tuple[Model, ...] = ()
-        self.listed: Reply | None = None  # the reply to the first request of all
-        self.opening: FirstAnswer | None = None  # the first question, and its answer
-        self.called: tuple[Part, ...] = ()  # an answer with calls, as an editor keeps it
-        self.thinking: Reply | None = None  # the last answer that could be thought about
         self.requests = 0
-        self._ends = time.monotonic() + self.bounds.whole
+        self.models_reply: Reply | None = None
+        self.first_answer: FirstAnswer | None = None
+        self.tool_call_parts: tuple[Part, ...] = ()
+        self.reasoning_reply: Reply | None = None
+        self._deadline = time.monotonic() + self.limits.total
 
     @property
-    def first(self) -> Reply:
-        """The first answer; an empty one where there is none."""
-        return self.opening.heard if self.opening else Reply()
+    def first_reply(self) -> Reply:
+        """The reply of the first answer; an empty reply if there is none."""
+        return self.first_answer.reply if self.first_answer else Reply()
 
-    def question(self, *messages: Message | str, **fields: Any) -> ChatRequest:
-        """A small request. A text is something the user says."""
-        said = tuple(Message(Role.USER, each) if isinstance(each, str) else each for each in messages)
+    def build_request(self, *messages: Message | str, **fields: Any) -> ChatRequest:
+        """Return a request with a small output limit. Strings become user messages."""
         return ChatRequest(
-            model=self.model or "", messages=said, **{"max_output_tokens": OUTPUT_TOKENS, **fields}
+            model=self.model or "",
+            messages=tuple(
+                Message(Role.USER, message) if isinstance(message, str) else message for message in messages
+            ),
+            **{"max_output_tokens": OUTPUT_TOKENS, **fields},
         )
 
     def without(self, *fields: str) -> frozenset[str]:
-        """What is left out so far, and these."""
+        """Return the fields that are omitted so far, and these."""
         return self.quirks.without.union(fields)
 
-    def kept(self, heard: Reply) -> tuple[Part, ...]:
-        """An answer as an editor keeps it: calls with their signatures, reasoning with its proof."""
+    def answer_parts(self, reply: Reply) -> tuple[Part, ...]:
+        """Return a reply as parts that an editor would store, including signatures of calls and reasoning."""
         answer = AnswerParts(origin=Origin.of(self.model or "", self.client.base_url))
-        return (*answer.take(heard.events), *answer.close()[0])
+        return (*answer.take(reply.events), *answer.close()[0])
 
-    def is_of_this_call(self, error: BridgeError, request: ChatRequest) -> bool:
-        """Whether a refusal is of the very call that was sent back (its signature is missing, or wrong). It
-        says nothing of other calls."""
-        cure = find_repair(error, request, LearnedQuirks(self.quirks))
-        return cure is not None and bool(cure.learned.spoken)
+    def concerns_this_call(self, error: BridgeError, request: ChatRequest) -> bool:
+        """Return whether an error is about the tool call in this request, because of its signature.
+
+        Such an error says nothing about other calls.
+        """
+        repair = find_repair(error, request, LearnedQuirks(self.quirks))
+        return repair is not None and bool(repair.learned.spoken)
 
     async def ask(self, request: ChatRequest, **quirks: Any) -> Reply:
-        """The answer to a request, put as the quirks say but for those given."""
+        """Send a request to the model, with the quirks found so far; `quirks` override them."""
         return await self.send("POST", "/responses", self.body(request, **quirks))
 
     def body(self, request: ChatRequest, **quirks: Any) -> bytes:
-        """What the bridge would send to a server with these quirks, to the byte."""
-        return response_body(self._legal(request, **quirks))
+        """Return the exact bytes that a turn would send to a server with these quirks."""
+        return response_body(self._normalize(request, **quirks))
 
     async def count(self, request: ChatRequest) -> Reply:
-        """How many tokens a request would come to, in the server's own count."""
-        return await self.send("POST", "/responses/input_tokens", count_body(self._legal(request)))
+        """Send a request to the server's token-count endpoint."""
+        return await self.send("POST", "/responses/input_tokens", count_body(self._normalize(request)))
 
-    def _legal(self, request: ChatRequest, **quirks: Any) -> ChatRequest:
-        known = msgspec.structs.replace(self.quirks, **quirks)
-        return PreparedRequest(
-            request, self.client.base_url, CompatMemory(lambda _url, _model: known)
-        ).request
+    def _normalize(self, request: ChatRequest, **quirks: Any) -> ChatRequest:
+        all_quirks = msgspec.structs.replace(self.quirks, **quirks)
+        memory = CompatMemory(lambda _url, _model: all_quirks)
+        return PreparedRequest(request, self.client.base_url, memory).request
 
     async def send(self, method: str, path: str, body: bytes | None = None) -> Reply:
-        """One request, and one more where the first says nothing of it: servers are busy, and fail."""
-        heard = await self._once(method, path, body)
-        if heard.error is None or not heard.error.transient:
-            return heard
-        await asyncio.sleep(min(heard.error.retry_after or 0.5, LONGEST_WAIT))
-        return await self._once(method, path, body)
+        """Send a request, and once more after a transient error."""
+        reply = await self._send_once(method, path, body)
+        if reply.error is None or not reply.error.transient:
+            return reply
+        await asyncio.sleep(min(reply.error.retry_after or 0.5, RETRY_WAIT))
+        return await self._send_once(method, path, body)
 
-    async def _once(self, method: str, path: str, body: bytes | None) -> Reply:
-        left = self._ends - time.monotonic()
-        if self.requests >= self.bounds.requests or left <= 0:
-            return Reply(error=TimedOut("The examination has used up its time or its requests."))
+    async def _send_once(self, method: str, path: str, body: bytes | None) -> Reply:
+        remaining = self._deadline - time.monotonic()
+        if self.requests >= self.limits.requests or remaining <= 0:
+            return Reply(error=TimedOut("Stopped: time or request limit reached."))
         self.requests += 1
+        timeout = min(self.limits.answer, remaining)
         if path != "/responses":
-            return await self._bounded(method, path, body, min(self.bounds.answer, left))
-        account = self.account()
+            return await self._send_with_timeout(method, path, body, timeout)
+        accounting = self.start_accounting()
         try:
-            heard = await self._bounded(method, path, body, min(self.bounds.answer, left))
-            account.finished = heard.finished
-            account.close("completed" if heard.error is None else "failed", heard.error)
-            return heard
+            reply = await self._send_with_timeout(method, path, body, timeout)
+            accounting.finished = reply.finished
+            accounting.close("completed" if reply.error is None else "failed", reply.error)
+            return reply
         finally:
-            account.close("cancelled")
+            accounting.close("cancelled")
 
-    def account(self) -> RequestAccounting:
-        """Of a question that is about to be put to the model: an examination costs as any turn does."""
+    def start_accounting(self) -> RequestAccounting:
+        """Record a request to the model in the ledger: an examination costs as much as other turns."""
         return RequestAccounting(self.model or "", self._tracker, self._payer)
 
-    async def _bounded(self, method: str, path: str, body: bytes | None, seconds: float) -> Reply:
-        began = time.monotonic()
+    async def _send_with_timeout(self, method: str, path: str, body: bytes | None, seconds: float) -> Reply:
+        started = time.monotonic()
         try:
             async with asyncio.timeout(seconds):
-                return await self._heard(method, path, body, began)
+                return await self._receive(method, path, body, started)
         except TimeoutError:
-            return Reply(error=TimedOut(f"No whole answer came within {seconds:.0f} s."), seconds=seconds)
+            return Reply(error=TimedOut(f"No complete response within {seconds:.0f} s."), seconds=seconds)
         except BridgeError as error:
-            return Reply(error=self.client.complete_error(error), seconds=time.monotonic() - began)
+            return Reply(error=self.client.complete_error(error), seconds=time.monotonic() - started)
 
-    async def _heard(self, method: str, path: str, body: bytes | None, began: float) -> Reply:
-        async with self.client.send(method, path, body, headers=ALONE) as reply:
-            data = await reply.read(BODY_LIMIT)
-            events = _events(path, reply.status, reply.headers, data)
+    async def _receive(self, method: str, path: str, body: bytes | None, started: float) -> Reply:
+        async with self.client.send(method, path, body, headers=CLOSE_CONNECTION) as response:
+            data = await response.read(BODY_LIMIT)
+            events = _decode_events(path, response.status, response.headers, data)
             error = next((event.error for event in events if isinstance(event, Failed)), None)
             if error is not None:
-                error = self.client.complete_error(error, reply)
-            return Reply(reply.status, reply.headers, data, events, error, time.monotonic() - began)
+                error = self.client.complete_error(error, response)
+            seconds = time.monotonic() - started
+            return Reply(response.status, response.headers, data, events, error, seconds)
 
 
-def _events(path: str, status: int, headers: Mapping[str, str], data: bytes) -> tuple[Event, ...]:
+def _decode_events(path: str, status: int, headers: Mapping[str, str], data: bytes) -> tuple[Event, ...]:
     if path != "/responses" and status < 400:
-        return ()  # a list or a number, and no turn
+        return ()  # a model list or a token count has no events
     decoder = decoder_for("openresponses", status, headers)
     return tuple(decoder.feed(data) + decoder.close())
 
 
-# SECTION The first question of all, put in other ways where it is refused: everything else rests on its answer.
+# --- The first answer ---
 
 HELLO = "Say hello in one short sentence."
-# Other ways to put the plainest request, for a server that refuses it; each is a guess at the reason.
-_OTHERWISE: tuple[dict[str, Any], ...] = (
+# Other forms of the simplest request, for a server that rejects it; each is a guess at the reason.
+_OTHER_FORMS: tuple[dict[str, Any], ...] = (
     {"without": frozenset({"store"})},
     {"text_as": "array"},
     {"without": frozenset({"max_output_tokens"})},
@@ -282,20 +324,13 @@ _OTHERWISE: tuple[dict[str, Any], ...] = (
 )
 
 
-class FirstAnswer(msgspec.Struct, frozen=True):
-    """The answer, how it had to be asked for, and why not as usual."""
-
-    heard: Reply
-    quirks: dict[str, Any]
-    refusal: BridgeError | None
-
-
-async def find_first_answer(bench: ProbeSession) -> FirstAnswer:
-    first = await bench.ask(bench.question(HELLO))
-    if first.refusal is None:
+async def find_first_answer(session: ProbeSession) -> FirstAnswer:
+    """Send the simplest request, in other forms if it is rejected. All later checks depend on its answer."""
+    first = await session.ask(session.build_request(HELLO))
+    if first.rejection is None:
         return FirstAnswer(first, {}, None)
-    for quirks in _OTHERWISE:
-        heard = await bench.ask(bench.question(HELLO), **quirks)
-        if heard.refusal is None:
-            return FirstAnswer(heard, quirks, first.error)
+    for quirks in _OTHER_FORMS:
+        reply = await session.ask(session.build_request(HELLO), **quirks)
+        if reply.rejection is None:
+            return FirstAnswer(reply, quirks, first.error)
     return FirstAnswer(first, {}, first.error)

@@ -1,1 +1,1 @@
-"""Recordings: one file per turn, and their replay."""
+"""Recordings of turns: writing, redacting, reading and replaying them. There is one file per turn."""

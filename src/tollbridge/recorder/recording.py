@@ -1,4 +1,9 @@
-"""A recording read from its file."""
+"""The format of recordings, and reading them from files.
+
+A recording is a file of JSON objects, one per line. `line` is the type of the line, and `at` its time in
+seconds since the start of the turn. The names in the file are part of the format and do not change. Some of
+them differ from the names of the classes and attributes here.
+"""
 
 from __future__ import annotations
 
@@ -13,74 +18,90 @@ from tollbridge.types.messages import Part
 from tollbridge.types.text import read_json, write_json
 from tollbridge.types.usage import Usage
 
-# SECTION The lines of a recording, each a JSON object. `at` is seconds since the turn began.
-
 FORMAT = 1
 
+# --- Lines ---
 
-class Line(msgspec.Struct, frozen=True, tag_field="line", tag=str.lower, omit_defaults=True):
+
+class Line(msgspec.Struct, frozen=True, tag_field="line", omit_defaults=True):
+    """Base class of all lines."""
+
     at: float
 
 
-class Begun(Line, frozen=True):
-    """`request` is what goes into the bridge, `said` what the editor sent where that is something else.
+class RecordingStart(Line, frozen=True, tag="begun"):
+    """The first line.
 
-    `learned` is what was known of the server then, and `abilities` what of the model: the request was put
-    accordingly. What came too large is `None`.
+    Values that were too large to record are `None`.
+
+    Attributes:
+        tollbridge: The version of Tollbridge.
+        started: Seconds since 1970.
+        request: The `ChatRequest` of the turn.
+        editor_request: The request of the editor, if it has another form.
+        redacted: Whether message content was removed.
+        learned: The `LearnedQuirks` of the server at that time, which determine the form of the request.
+        abilities: The `Capabilities` of the model, likewise.
     """
 
     format: int
     tollbridge: str
     started: float
     request: Any
-    said: Any = None
+    editor_request: Any = msgspec.field(default=None, name="said")
     redacted: bool = False
     learned: Any = None
     abilities: Any = None
 
 
-class Sent(Line, frozen=True):
-    """The request on the wire. A turn that is tried again has several, each with its answer after it."""
+class RequestLine(Line, frozen=True, tag="sent"):
+    """An HTTP request. A turn with retries has several, each followed by its response.
+
+    `omitted_bytes` is the size of a body that was too large to record; `body` is then empty.
+    """
 
     protocol: str
     url: str
     headers: Mapping[str, str]
     body: str
-    # Bytes of the body, where they were too many to keep; then `body` is empty.
-    left_out: int = 0
+    omitted_bytes: int = msgspec.field(default=0, name="left_out")
 
 
-class Answered(Line, frozen=True):
+class ResponseLine(Line, frozen=True, tag="answered"):
+    """The status and headers of a response."""
+
     status: int
     headers: Mapping[str, str]
 
 
-class Received(Line, frozen=True):
-    """Bytes of the answer, as one read gave them. In the file they are base64."""
+class DataLine(Line, frozen=True, tag="received"):
+    """Bytes of a response body, as one read returned them. In the file they are base64."""
 
     data: bytes
 
 
-class Parts(Line, frozen=True):
-    """What the editor was given."""
+class PartsLine(Line, frozen=True, tag="parts"):
+    """Parts that were sent to the editor."""
 
     parts: tuple[Part, ...]
 
 
-class Cut(Line, frozen=True):
-    """From here on bytes were not kept: the recording had reached its limit."""
+class TruncationLine(Line, frozen=True, tag="cut"):
+    """Marks where the recording reached its size limit. Later response bytes are not recorded."""
 
-    kept: int
+    recorded_bytes: int = msgspec.field(name="kept")
 
 
-class Ended(Line, frozen=True):
+class EndLine(Line, frozen=True, tag="ended"):
+    """The last line: the outcome of the turn (`completed`, `failed` or `cancelled`)."""
+
     outcome: str
     error: Mapping[str, Any] | None = None
     finish_reason: str | None = None
     usage: Usage | None = None
 
 
-AnyLine = Begun | Sent | Answered | Received | Parts | Cut | Ended
+AnyLine = RecordingStart | RequestLine | ResponseLine | DataLine | PartsLine | TruncationLine | EndLine
 
 
 def write_line(line: Line) -> str:
@@ -88,7 +109,11 @@ def write_line(line: Line) -> str:
 
 
 def read_line(text: bytes) -> AnyLine:
-    """Raises `ValueError` for what is no line of a recording."""
+    """Parse a line.
+
+    Raises:
+        ValueError: If it is not a line of a recording.
+    """
     try:
         line: AnyLine = msgspec.convert(read_json(text), AnyLine)
     except msgspec.ValidationError as error:
@@ -96,46 +121,57 @@ def read_line(text: bytes) -> AnyLine:
     return line
 
 
-# SECTION A recording read from its file.
+# --- Recordings ---
 
-_START = b'{"line":"begun"'
+_FIRST_BYTES = b'{"line":"begun"'
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """A request that was sent, and what came back; `answered` is `None` where nothing did."""
+    """An HTTP request and its response; `response` is `None` if there was none."""
 
-    sent: Sent
-    answered: Answered | None
-    received: tuple[Received, ...]
+    request: RequestLine
+    response: ResponseLine | None
+    data: tuple[DataLine, ...]
 
 
 class Recording(msgspec.Struct, frozen=True):
-    begun: Begun
+    """A recording in memory. `lines` are all lines, including the start."""
+
+    start: RecordingStart
     lines: tuple[AnyLine, ...]
 
     @property
     def attempts(self) -> list[Attempt]:
-        return attempts_of(self.lines)
+        return group_attempts(self.lines)
 
     @property
     def parts(self) -> list[Part]:
-        """The parts that the editor was given then."""
-        return [part for line in self.lines if isinstance(line, Parts) for part in line.parts]
+        """The parts that were sent to the editor."""
+        return [part for line in self.lines if isinstance(line, PartsLine) for part in line.parts]
 
     @property
-    def ended(self) -> Ended | None:
-        """`None` where the process was ended before the turn was."""
-        return next((line for line in self.lines if isinstance(line, Ended)), None)
+    def end(self) -> EndLine | None:
+        """The last line, or `None` if the process was killed during the turn."""
+        return next((line for line in self.lines if isinstance(line, EndLine)), None)
 
 
 def is_recording(path: Path) -> bool:
-    """By its first bytes: recorded answers may have any name. Raises `OSError`."""
+    """Return whether a file starts like a recording. Recorded response bodies may have the same suffix.
+
+    Raises:
+        OSError: If the file cannot be read.
+    """
     with path.open("rb") as file:
-        return file.read(len(_START)) == _START
+        return file.read(len(_FIRST_BYTES)) == _FIRST_BYTES
 
 
 def read_recording(path: Path) -> Recording:
-    """Raises `OSError` where it cannot be read, and `RequestError` where it is no recording of ours."""
+    """Read a recording. An incomplete last line, of a process that was killed, is ignored.
+
+    Raises:
+        OSError: If the file cannot be read.
+        RequestError: If the file is not a recording, or has a newer format.
+    """
     lines: list[AnyLine] = []
     with path.open("rb") as file:
         for number, text in enumerate(file, 1):
@@ -143,25 +179,32 @@ def read_recording(path: Path) -> Recording:
                 lines.append(read_line(text))
             except ValueError as error:
                 if lines and not text.endswith(b"\n"):
-                    break  # torn: whoever wrote it was ended in the middle of it
-                raise RequestError(f"{path}, line {number}, is not of a recording: {error}.") from None
-    if not lines or not isinstance(lines[0], Begun):
-        raise RequestError(f"{path} is not a recording: it does not begin with how the turn began.")
-    if lines[0].format > FORMAT:
-        raise RequestError(f"{path} was made by a newer Tollbridge ({lines[0].tollbridge}). Update this one.")
-    return Recording(lines[0], tuple(lines))
+                    break
+                raise RequestError(f"{path}, line {number} is not a valid recording line: {error}.") from None
+    if not lines or not isinstance(lines[0], RecordingStart):
+        raise RequestError(f"{path} is not a recording: missing start record.")
+    start = lines[0]
+    if start.format > FORMAT:
+        raise RequestError(
+            f"{path} was recorded by a newer version of Tollbridge ({start.tollbridge}). Update Tollbridge."
+        )
+    return Recording(start, tuple(lines))
 
 
-def attempts_of(lines: Iterable[Line]) -> list[Attempt]:
-    found: list[tuple[Sent, list[Answered], list[Received]]] = []
+def group_attempts(lines: Iterable[Line]) -> list[Attempt]:
+    """Group the lines by HTTP request."""
+    groups: list[tuple[RequestLine, list[ResponseLine], list[DataLine]]] = []
     for line in lines:
         match line:
-            case Sent():
-                found.append((line, [], []))
-            case Answered() if found:
-                found[-1][1].append(line)
-            case Received() if found:
-                found[-1][2].append(line)
+            case RequestLine():
+                groups.append((line, [], []))
+            case ResponseLine() if groups:
+                groups[-1][1].append(line)
+            case DataLine() if groups:
+                groups[-1][2].append(line)
             case _:
                 pass
-    return [Attempt(sent, answered[0] if answered else None, tuple(got)) for sent, answered, got in found]
+    return [
+        Attempt(request, responses[0] if responses else None, tuple(data))
+        for request, responses, data in groups
+    ]

@@ -1,4 +1,7 @@
-"""The lines of a recording made fit to be shown: no keys, and no content where that was asked for."""
+"""Redaction of recordings: keys and other secrets always, message content on request.
+
+Redacted bytes have the same length as the original, so that a stream can still be split into the same reads.
+"""
 
 from __future__ import annotations
 
@@ -8,74 +11,167 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.recorder.recording import Begun, Ended, Line, Received, Sent
+from tollbridge.recorder.recording import DataLine, EndLine, Line, RecordingStart, RequestLine
 from tollbridge.types.text import read_json, write_json
 
-# SECTION What must not be in a recording, blotted out: keys always, content where that is asked for.
-#
-# Blots are as long as what they cover, so that a stream can still be cut where it was cut when it came.
-
-Replacement = Callable[[bytes], bool]
-
-# Strings under such names are secrets whatever they look like: a provider's own key may be in a request.
-SECRET = re.compile(
+# Strings under these names are secrets: a request may contain a provider's own key.
+SECRET_NAMES = re.compile(
     rb"(api|access|account|auth|private|signing|subscription)[-_]?key|byok|secret|token$|passw|passphrase"
     rb"|credential|authorization|(^|[-_.])auth$|bearer|cookie",
     re.I,
 )
-# Strings under these names say how a turn went, and not what was said in it.
-STRUCTURE = frozenset(
+# Strings under these names describe the structure of a turn and have no content.
+STRUCTURE_NAMES = frozenset(
     b"type id item_id call_id response_id previous_response_id role status object model name mime kind code "
     b"event toolCallId toolName finishReason finish_reason reason outcome tool_choice mediaType "
     b"mimeType".split()
 )
-# A string of JSON, and whether it is the name of what follows. Or a quote that opens none.
+# A JSON string (1), and the colon after it if it is a name (2). Or a string that is not closed.
 _STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?|".*')
-# What is covered, and escapes, also those of JSON within a string, which stand behind two strokes.
+# The words and numbers that are masked, and escape sequences, including those of JSON inside a string, which
+# start with two backslashes.
 _WORDS = re.compile(
     rb"\\?\\u[0-9a-fA-F]{4}|\\\\[nrtbf/]|\\.|true|false|null|[A-Za-z\x80-\xff]+|[0-9]+", re.DOTALL
 )
-_KEPT = (b"true", b"false", b"null")
+_JSON_LITERALS = (b"true", b"false", b"null")
 _LINES = re.compile(rb"([^\r\n]*)([\r\n]*)")
-# What may stand before the JSON on a line of a stream, and lines that say nothing.
-_FRAME = re.compile(rb'(data:\s*|[0-9a-z]:)(?=[\[{"])')
-_NOTHING_SAID = re.compile(rb"event:.*|id:.*|retry:.*|data:\s*\[DONE\]\s*|data:\s*|:?\s*")
-_HEADERS = frozenset(
+# The text before the JSON on a line of a stream, and lines without content.
+_LINE_PREFIX = re.compile(rb'(data:\s*|[0-9a-z]:)(?=[\[{"])')
+_LINE_WITHOUT_CONTENT = re.compile(rb"event:.*|id:.*|retry:.*|data:\s*\[DONE\]\s*|data:\s*|:?\s*")
+_SAFE_HEADERS = frozenset(
     "accept content-type content-encoding content-length user-agent date retry-after x-request-id server "
     "transfer-encoding x-vercel-ai-ui-message-stream x-vercel-ai-data-stream".split()
 )
 
 
+# --- Lines of a recording ---
+
+
+def redact_lines(lines: Sequence[Line], keys: Collection[str], *, redacted: bool) -> list[Line]:
+    """Redact all lines of a recording: the keys, and with `redacted` also the content."""
+    results = [redact_line(line, keys, redacted=redacted) for line in lines]
+    for indexes in _find_responses(lines):
+        # A response is redacted as a whole, because a key may be split between reads.
+        body = hide_keys(b"".join(_data(lines[index]) for index in indexes), keys)
+        if redacted:
+            body = hide_content(body)
+        offset = 0
+        for index in indexes:
+            size = len(_data(lines[index]))
+            results[index] = DataLine(lines[index].at, body[offset : offset + size])
+            offset += size
+    return results
+
+
+def redact_line(line: Line, keys: Collection[str], *, redacted: bool) -> Line:
+    """Redact a line. Data lines are returned unchanged: they are redacted together, see `redact_lines`."""
+    if isinstance(line, DataLine):
+        return line
+    plain: dict[str, Any] = read_json(hide_keys(write_json(line).encode(), keys))
+    return msgspec.convert(_remove_content(line, plain) if redacted else plain, type(line))
+
+
+def _find_responses(lines: Sequence[Line]) -> list[list[int]]:
+    """Return the indexes of the data lines of each response."""
+    responses: list[list[int]] = [[]]
+    for index, line in enumerate(lines):
+        if isinstance(line, RequestLine):
+            responses.append([])
+        elif isinstance(line, DataLine):
+            responses[-1].append(index)
+    return [indexes for indexes in responses if indexes]
+
+
+def _data(line: Line) -> bytes:
+    return line.data if isinstance(line, DataLine) else b""
+
+
+def _remove_content(line: Line, plain: dict[str, Any]) -> dict[str, Any]:
+    """Mask the content in a line, given as the JSON object of the file."""
+    match line:
+        case RecordingStart():
+            requests = {name: _mask_json(plain.get(name)) for name in ("request", "said")}
+            return plain | requests | {"redacted": True}
+        case RequestLine():
+            return plain | {"body": hide_content(plain["body"].encode()).decode()}
+        case EndLine(error=error) if error and "message" in error:
+            message = hide_content(str(error["message"]).encode()).decode()
+            return plain | {"error": plain["error"] | {"message": message}}
+        case _:
+            return plain
+
+
+def _mask_json(value: object) -> Any:
+    return None if value is None else read_json(hide_content(write_json(value).encode()))
+
+
+def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers in lower case. Only values of headers that are known to be safe are included."""
+    return {
+        name.lower(): value if _is_safe_header(name.lower()) else "[not recorded]"
+        for name, value in headers.items()
+    }
+
+
+def _is_safe_header(name: str) -> bool:
+    return name in _SAFE_HEADERS or name.startswith(("ai-", "x-ratelimit-"))
+
+
+# --- Keys and secrets ---
+
+
 def hide_keys(data: bytes, keys: Iterable[str]) -> bytes:
+    """Replace every key by asterisks."""
     for key in keys:
         data = data.replace(key.encode(), b"*" * len(key.encode()))
     return data
 
 
+class KeyRedactor:
+    """Hides keys in a stream of bytes. Belongs to one response.
+
+    Bytes that may be the start of a key are held back until the next call.
+    """
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._keys = tuple(keys)
+        self._held_back = max((len(key.encode()) for key in self._keys), default=1) - 1
+        self._rest = b""
+
+    def feed(self, data: bytes, *, last: bool = False) -> bytes:
+        data = hide_keys(self._rest + data, self._keys)
+        end = len(data) if last else max(0, len(data) - self._held_back)
+        self._rest = data[end:]
+        return data[:end]
+
+
 def hide_secrets(data: bytes) -> bytes:
-    """JSON with the strings under secret names blotted out."""
-    return _Mask(lambda name: bool(SECRET.search(name))).line(data)
+    """Mask the strings in a JSON text whose names match `SECRET_NAMES`."""
+    return _StringMask(lambda name: bool(SECRET_NAMES.search(name))).mask_line(data)
 
 
-def without_secrets(value: object, name: str = "") -> Any:
-    """A value as plain JSON, likewise; `name` is what it stands under."""
+def hide_secret_values(value: object, name: str = "") -> Any:
+    """Return a value as plain JSON with its secrets masked; `name` is the name of the value itself."""
     return read_json(hide_secrets(write_json({name: value}).encode()))[name]
 
 
+# --- Content ---
+
+
 def hide_content(data: bytes) -> bytes:
-    """JSON, or a stream of it, with all that was said blotted out. It stays JSON, and as long as it was.
+    """Mask the content of a JSON text, or of a stream of JSON. The structure and the length stay the same.
 
-    What is neither is blotted out whole.
+    All words of other texts are masked.
     """
-    return ContentCover().feed(data, last=True)
+    return ContentRedactor().feed(data, last=True)
 
 
-class ContentCover:
-    """The same for what comes in pieces: lines are covered when they are whole. Belongs to one answer."""
+class ContentRedactor:
+    """Masks content in a stream of bytes, one line at a time. Belongs to one response."""
 
     def __init__(self) -> None:
-        self._mask = _Mask(lambda name: name not in STRUCTURE)
-        self._is_json: bool | None = None  # or a stream of it; not known yet
+        self._mask = _StringMask(lambda name: name not in STRUCTURE_NAMES)
+        self._is_json: bool | None = None  # False: a stream; None: not known yet
         self._rest = b""
 
     def feed(self, data: bytes, *, last: bool = False) -> bytes:
@@ -84,135 +180,45 @@ class ContentCover:
             self._is_json = data.lstrip()[:1] in (b"{", b"[")
         end = len(data) if last else max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         self._rest = data[end:]
-        return b"".join(self._line(line) + stop for line, stop in _LINES.findall(data[:end]))
+        return b"".join(self._mask_line(line) + ending for line, ending in _LINES.findall(data[:end]))
 
-    def _line(self, line: bytes) -> bytes:
-        return self._mask.line(line) if self._is_json else _framed(line, self._mask)
-
-
-class KeyCover:
-    """Keys hidden in what comes in pieces: as much as may be the beginning of one is held back."""
-
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._keys = tuple(keys)
-        self._held = max((len(key.encode()) for key in self._keys), default=1) - 1
-        self._rest = b""
-
-    def feed(self, data: bytes, *, last: bool = False) -> bytes:
-        data = hide_keys(self._rest + data, self._keys)
-        end = len(data) if last else max(0, len(data) - self._held)
-        self._rest = data[end:]
-        return data[:end]
+    def _mask_line(self, line: bytes) -> bytes:
+        if self._is_json:
+            return self._mask.mask_line(line)
+        if _LINE_WITHOUT_CONTENT.fullmatch(line):
+            return line
+        prefix = _LINE_PREFIX.match(line)
+        return prefix[0] + self._mask.mask_line(line[prefix.end() :]) if prefix else _mask_words(line)
 
 
-def safe_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers that are known to be harmless as they are, all others by name alone."""
-    return {
-        name.lower(): value if _is_harmless(name.lower()) else "[not recorded]"
-        for name, value in headers.items()
-    }
+class _StringMask:
+    """Masks the JSON strings whose names satisfy a condition. Remembers the last name from line to line."""
 
-
-def _is_harmless(name: str) -> bool:
-    return name in _HEADERS or name.startswith(("ai-", "x-ratelimit-"))
-
-
-def _framed(line: bytes, mask: _Mask) -> bytes:
-    if _NOTHING_SAID.fullmatch(line):
-        return line
-    frame = _FRAME.match(line)
-    return frame[0] + mask.line(line[frame.end() :]) if frame else _blot(line)
-
-
-class _Mask:
-    """Covers the strings whose names it is told to hide. Names are remembered from line to line."""
-
-    def __init__(self, hides: Replacement) -> None:
-        self._hides = hides
+    def __init__(self, is_hidden: Callable[[bytes], bool]) -> None:
+        self._is_hidden = is_hidden
         self._name = b""
 
-    def line(self, text: bytes) -> bytes:
-        return _STRING.sub(self._covered, text)
+    def mask_line(self, text: bytes) -> bytes:
+        return _STRING.sub(self._mask_string, text)
 
-    def _covered(self, found: re.Match[bytes]) -> bytes:
-        if found[1] is None:
-            return _blot(found[0])  # torn: nobody knows what it is part of
-        if found[2] is not None:
-            self._name = found[1]
-            return found[0]
-        return b'"' + _blot(found[1]) + b'"' if self._hides(self._name) else found[0]
-
-
-def _blot(text: bytes) -> bytes:
-    """Letters and digits are covered; what is between them stays, so that JSON within a string stays JSON."""
-    return _WORDS.sub(_cover, text)
+    def _mask_string(self, match: re.Match[bytes]) -> bytes:
+        if match[1] is None:
+            return _mask_words(match[0])  # not closed, so its name is unknown
+        if match[2] is not None:
+            self._name = match[1]
+            return match[0]
+        return b'"' + _mask_words(match[1]) + b'"' if self._is_hidden(self._name) else match[0]
 
 
-def _cover(found: re.Match[bytes]) -> bytes:
-    word = found[0]
+def _mask_words(text: bytes) -> bytes:
+    """Mask letters and digits. Other characters stay, so that JSON inside a string stays JSON."""
+    return _WORDS.sub(_mask_word, text)
+
+
+def _mask_word(match: re.Match[bytes]) -> bytes:
+    word = match[0]
     if word.startswith((b"\\u", b"\\\\u")):
         return word[:-4] + b"0078"
-    if word.startswith(b"\\") or word in _KEPT:
+    if word.startswith(b"\\") or word in _JSON_LITERALS:
         return word
     return (b"1" if word.isdigit() else b"x") * len(word)
-
-
-# SECTION The lines of a recording made fit to be shown: no keys, and no content where that was asked for.
-
-
-def cleaned(lines: Sequence[Line], keys: Collection[str], *, redacted: bool) -> list[Line]:
-    """The same lines, as many, clean."""
-    found = [clean_line(line, keys, redacted=redacted) for line in lines]
-    for places in _answers(lines):
-        body = b"".join(_data(lines[place]) for place in places)
-        # An answer is cleaned whole: what must go may have come in pieces.
-        body = hide_keys(body, keys)
-        if redacted:
-            body = hide_content(body)
-        start = 0
-        for place in places:
-            size = len(_data(lines[place]))
-            found[place] = Received(lines[place].at, body[start : start + size])
-            start += size
-    return found
-
-
-def _answers(lines: Sequence[Line]) -> list[list[int]]:
-    """Where the bytes of each answer stand."""
-    found: list[list[int]] = [[]]
-    for place, line in enumerate(lines):
-        if isinstance(line, Sent):
-            found.append([])
-        elif isinstance(line, Received):
-            found[-1].append(place)
-    return [places for places in found if places]
-
-
-def _data(line: Line) -> bytes:
-    return line.data if isinstance(line, Received) else b""
-
-
-def clean_line(line: Line, keys: Collection[str], *, redacted: bool) -> Line:
-    """A line that is not of the answer's bytes."""
-    if isinstance(line, Received):
-        return line
-    plain: dict[str, Any] = read_json(hide_keys(write_json(line).encode(), keys))
-    return msgspec.convert(_without_content(line, plain) if redacted else plain, type(line))
-
-
-def _without_content(line: Line, plain: dict[str, Any]) -> dict[str, Any]:
-    match line:
-        case Begun():
-            hidden = {name: _hidden(plain.get(name)) for name in ("request", "said")}
-            return plain | hidden | {"redacted": True}
-        case Sent():
-            return plain | {"body": hide_content(plain["body"].encode()).decode()}
-        case Ended(error=error) if error and "message" in error:
-            told = hide_content(str(error["message"]).encode()).decode()
-            return plain | {"error": plain["error"] | {"message": told}}
-        case _:
-            return plain
-
-
-def _hidden(value: object) -> Any:
-    return None if value is None else read_json(hide_content(write_json(value).encode()))

@@ -1,4 +1,4 @@
-"""Recordings played again: the bytes that came then, through the code of today."""
+"""Replay recordings: run the recorded responses, and compare the requests, with the current version."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, LearnedQuirks
 from tollbridge.history.answer import PartsBuilder
 from tollbridge.protocols.detect import decoder_for
-from tollbridge.recorder import redaction as redact
-from tollbridge.recorder.recording import Attempt, Begun, Line, Parts, Recording, Sent, attempts_of
+from tollbridge.recorder.recording import (
+    Attempt,
+    Line,
+    PartsLine,
+    Recording,
+    RecordingStart,
+    RequestLine,
+    group_attempts,
+)
+from tollbridge.recorder.redaction import hide_secrets
 from tollbridge.turn import Turn, TurnResult
 from tollbridge.types.errors import BridgeError, Disconnected, RequestError
 from tollbridge.types.events import Event, split_failure
@@ -23,80 +31,26 @@ from tollbridge.types.models import Capabilities
 from tollbridge.types.reasoning import Origin
 from tollbridge.types.text import read_json, write_json
 
-# SECTION Requests then and now: the body that was sent, beside the one that the code of today would send.
+_Value = TypeVar("_Value")
 
-# Where two requests differ: the place, what stood there then, and what does now, as JSON.
+# A difference between a recorded and a current request: the path in the body, and both values as JSON.
 Difference = tuple[str, str | None, str | None]
-_NOTHING = object()
-# Made up anew for every request.
-_BY_CHANCE = {"auto": ("id",)}
 
-
-def base_url_of(sent: Sent) -> str:
-    """Where the client talked to: the address of a chat endpoint, or a gateway's without the route."""
-    return sent.url if sent.protocol == "auto" else sent.url.rpartition("/")[0]
-
-
-def body_of(sent: Sent) -> dict[str, Any]:
-    try:
-        body = read_json(sent.body)
-    except ValueError as error:
-        raise RequestError(f"The recorded body of the request to {sent.url} is not JSON: {error}.") from None
-    if not isinstance(body, dict):
-        raise RequestError(f"The recorded body of the request to {sent.url} is not a JSON object.")
-    return body
-
-
-def diff_request(sent: Sent, request: ChatRequest) -> list[Difference]:
-    """Of a body that was kept. Secrets are blotted out of both."""
-    now = redact.hide_secrets(_client(sent).encode_request(request))
-    before, after = body_of(sent), read_json(now)
-    for name in _BY_CHANCE.get(sent.protocol, ()):
-        before.pop(name, None)
-        after.pop(name, None)
-    return list(_compared("", before, after))
-
-
-def _client(sent: Sent) -> GatewayClient:
-    base_url = base_url_of(sent)
-    match sent.protocol:
-        case "openresponses":
-            return OpenResponsesClient(base_url)
-        case "auto":
-            return UiStreamClient(base_url)
-        case _:
-            specs = [spec for spec, path in PATHS.items() if base_url.endswith(path)]
-            return AiSdkClient(base_url, spec=specs[0] if specs else 4)
-
-
-def _compared(place: str, before: Any, after: Any) -> Iterator[Difference]:
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for name in dict.fromkeys([*before, *after]):
-            step = f"{place}.{name}" if place else str(name)
-            yield from _compared(step, before.get(name, _NOTHING), after.get(name, _NOTHING))
-    elif isinstance(before, list) and isinstance(after, list):
-        for at in range(max(len(before), len(after))):
-            items = [items[at] if at < len(items) else _NOTHING for items in (before, after)]
-            yield from _compared(f"{place}[{at}]", *items)
-    elif before is _NOTHING or after is _NOTHING or write_json(before) != write_json(after):
-        yield place, _shown(before), _shown(after)
-
-
-def _shown(value: Any) -> str | None:
-    return None if value is _NOTHING else write_json(value)
-
-
-# SECTION Recordings played again: the bytes that came then, through the code of today.
-
-_Shape = TypeVar("_Shape")
+# --- Replaying ---
 
 
 class Replay:
-    """What playing a recording came to. `parts` are in the lists in which they came, each with its time."""
+    """The result of a replay.
+
+    Attributes:
+        reports: The lists of parts as they were reported, each with its time in the recording.
+        requests: The differences of each request that can be compared.
+        turn: The result of the turn, or `None` if it failed.
+        error: The error of the turn.
+    """
 
     def __init__(self) -> None:
         self.reports: list[tuple[float, tuple[Part, ...]]] = []
-        # For each request that can be compared, where the one of today differs from what was sent.
         self.requests: list[list[Difference]] = []
         self.turn: TurnResult | None = None
         self.error: BridgeError | None = None
@@ -107,62 +61,71 @@ class Replay:
 
 
 async def replay_recording(recording: Recording) -> Replay:
-    """The whole way that a turn takes, with the recording in the gateway's place."""
-    return await _replay_attempts(recording.begun, recording.attempts)
+    """Run a complete turn, with the recording in place of the gateway.
+
+    Raises:
+        RequestError: If the recording has no request, or a request that cannot be read.
+    """
+    return await _replay_attempts(recording.start, recording.attempts)
 
 
-async def _replay_attempts(begun: Begun, attempts: list[Attempt]) -> Replay:
-    played = Replay()
-    if begun.request is None:
-        raise RequestError("The request was larger than what a recording keeps, and cannot be played.")
-    request = _read(begun.request, ChatRequest)
-    # How the request was put depended on what was known: where that is not recorded, or the content is
-    # blotted out, it cannot be put again.
-    compares = begun.learned is not None and not begun.redacted
-    for attempt in attempts if compares else ():
-        if not attempt.sent.left_out:
-            body_of(attempt.sent)  # what is wrong with the recording is not the turn's failure
-    gateway = _Gateway(attempts, played.requests if compares else None)
-    lessons = CompatMemory()
-    if begun.learned is not None:
-        lessons.learn(gateway.base_url, request.model, _read(begun.learned, LearnedQuirks))
-    abilities = None if begun.abilities is None else _read(begun.abilities, Capabilities)
+async def _replay_attempts(start: RecordingStart, attempts: list[Attempt]) -> Replay:
+    replay = Replay()
+    if start.request is None:
+        raise RequestError("The recording cannot be replayed: its request was too large to be recorded.")
+    request = _convert(start.request, ChatRequest)
+    # The form of a request depends on what was known about the server. Requests cannot be compared if that
+    # was not recorded, or if their content was removed.
+    comparable = start.learned is not None and not start.redacted
+    for attempt in attempts if comparable else ():
+        if not attempt.request.omitted_bytes:
+            _decode_body(attempt.request)  # raises here, so that it is not taken for an error of the turn
+    gateway = _RecordedGateway(attempts, replay.requests if comparable else None)
+    memory = CompatMemory()
+    if start.learned is not None:
+        memory.learn(gateway.base_url, request.model, _convert(start.learned, LearnedQuirks))
+    abilities = None if start.abilities is None else _convert(start.abilities, Capabilities)
 
     builder = PartsBuilder(Origin.of(request.model, gateway.base_url))
 
     def add_parts(parts: list[Part]) -> None:
         if parts:
-            played.reports.append((gateway.at, tuple(parts)))
+            replay.reports.append((gateway.time, tuple(parts)))
 
     try:
-        async with Turn(request, gateway, compat=lessons, capabilities=abilities) as turn:
+        async with Turn(request, gateway, compat=memory, capabilities=abilities) as turn:
             async for batch in turn.batches():
                 add_parts(builder.take(batch))
         add_parts(builder.close())
-        played.turn = turn.result
+        replay.turn = turn.result
     except BridgeError as error:
-        played.error = error
-    return played
+        replay.error = error
+    return replay
 
 
-def _read(recorded: object, shape: type[_Shape]) -> _Shape:
+def _convert(value: object, value_type: type[_Value]) -> _Value:
     try:
-        return msgspec.convert(recorded, shape)
+        return msgspec.convert(value, value_type)
     except msgspec.ValidationError as error:
-        raise RequestError(f"The recorded request is not one that this Tollbridge knows: {error}.") from None
+        raise RequestError(f"The recorded request is not valid in this version: {error}.") from None
 
 
-class _Gateway:
-    """Answers with the attempts of a recording, in their order. `at` is when what it last said had come.
+class _RecordedGateway:
+    """A client that returns the recorded attempts in order.
 
-    What differs in the requests is added to `compared`, if there is such a list.
+    Args:
+        attempts: The recorded attempts.
+        differences: A list to which the differences of each request are added; `None` for no comparison.
+
+    Attributes:
+        time: The recorded time of the last bytes that were returned.
     """
 
-    def __init__(self, attempts: list[Attempt], compared: list[list[Difference]] | None = None) -> None:
+    def __init__(self, attempts: list[Attempt], differences: list[list[Difference]] | None = None) -> None:
         self._attempts = list(attempts)
-        self._compared = compared
-        self.base_url = base_url_of(attempts[0].sent) if attempts else ""
-        self.at = 0.0
+        self._differences = differences
+        self.base_url = _base_url(attempts[0].request) if attempts else ""
+        self.time = 0.0
         self._failure: BridgeError = Disconnected("The recording ends here.")
 
     async def batches(
@@ -174,31 +137,31 @@ class _Gateway:
         while self._attempts:
             try:
                 attempt = self._attempts.pop(0)
-                if self._compared is not None and not attempt.sent.left_out:
-                    self._compared.append(diff_request(attempt.sent, request))
-                for batch in self._events(attempt):
+                if self._differences is not None and not attempt.request.omitted_bytes:
+                    self._differences.append(diff_request(attempt.request, request))
+                for batch in self._decode(attempt):
                     yield batch
                 return
             except BridgeError as error:
-                # What may pass the client tries again by itself; all else is for the bridge.
+                # A client retries transient errors itself; other errors are handled by the turn.
                 self._failure = error
                 if not error.transient or not self._attempts:
                     raise
-        raise self._failure  # asked once more than then
+        raise self._failure  # there are more requests than in the recording
 
-    def _events(self, attempt: Attempt) -> Iterator[list[Event]]:
-        if attempt.answered is None:
-            raise Disconnected("Nothing came back.")
-        decoder = decoder_for(attempt.sent.protocol, attempt.answered.status, attempt.answered.headers)
-        for line in attempt.received:
-            self.at = line.at
-            yield from _or_raise(decoder.feed(line.data))
+    def _decode(self, attempt: Attempt) -> Iterator[list[Event]]:
+        if attempt.response is None:
+            raise Disconnected("The recording has no response.")
+        decoder = decoder_for(attempt.request.protocol, attempt.response.status, attempt.response.headers)
+        for line in attempt.data:
+            self.time = line.at
+            yield from _raise_failure(decoder.feed(line.data))
             if decoder.over:
                 return
-        yield from _or_raise(decoder.close())
+        yield from _raise_failure(decoder.close())
 
 
-def _or_raise(events: list[Event]) -> Iterator[list[Event]]:
+def _raise_failure(events: list[Event]) -> Iterator[list[Event]]:
     batch, failure = split_failure(events)
     if batch:
         yield batch
@@ -206,23 +169,91 @@ def _or_raise(events: list[Event]) -> Iterator[list[Event]]:
         raise failure
 
 
-async def with_parts_again(lines: Sequence[Line]) -> list[Line]:
-    """The lines with the parts that their bytes make now, where their content was blotted out."""
-    begun = lines[0]
-    assert isinstance(begun, Begun)  # noqa: S101 - every tape begins so
-    reports = (await _replay_attempts(begun, attempts_of(lines))).reports if begun.request is not None else []
-    kept = [line for line in lines if not isinstance(line, Parts)]
-    made: list[Line] = [Parts(at, parts) for at, parts in reports]
-    # Sorting keeps the order of lines of one time: bytes come before the parts they make.
-    return [*sorted([*kept[:-1], *made], key=lambda line: line.at), kept[-1]]
+async def replace_parts(lines: Sequence[Line]) -> list[Line]:
+    """Replace the parts in redacted lines by those that the redacted responses produce."""
+    start = lines[0]
+    assert isinstance(start, RecordingStart)  # noqa: S101 - the first line of every recording
+    reports: list[tuple[float, tuple[Part, ...]]] = []
+    if start.request is not None:
+        reports = (await _replay_attempts(start, group_attempts(lines))).reports
+    *other_lines, end = [line for line in lines if not isinstance(line, PartsLine)]
+    parts: list[Line] = [PartsLine(at, parts) for at, parts in reports]
+    # The sort is stable: for lines with the same time, bytes come before the parts that they produce.
+    return [*sorted([*other_lines, *parts], key=lambda line: line.at), end]
 
 
-def diff_parts(then: Sequence[Part], now: Sequence[Part]) -> list[tuple[int, str | None, str | None]]:
-    """Where two runs differ: the place, the part then, and the part now, as JSON. Every byte counts."""
-    found: list[tuple[int, str | None, str | None]] = []
-    for place in range(max(len(then), len(now))):
-        before = write_json(then[place]) if place < len(then) else None
-        after = write_json(now[place]) if place < len(now) else None
+# --- Comparing ---
+
+
+def diff_parts(recorded: Sequence[Part], current: Sequence[Part]) -> list[tuple[int, str | None, str | None]]:
+    """Compare two lists of parts, byte by byte.
+
+    Returns:
+        For each difference the index, the recorded part and the current part, as JSON.
+    """
+    differences: list[tuple[int, str | None, str | None]] = []
+    for index in range(max(len(recorded), len(current))):
+        before = write_json(recorded[index]) if index < len(recorded) else None
+        after = write_json(current[index]) if index < len(current) else None
         if before != after:
-            found.append((place, before, after))
-    return found
+            differences.append((index, before, after))
+    return differences
+
+
+_MISSING = object()
+# Fields with a new random value in every request, by protocol.
+_RANDOM_FIELDS = {"auto": ("id",)}
+
+
+def diff_request(recorded: RequestLine, request: ChatRequest) -> list[Difference]:
+    """Compare a recorded request with the one that the current version sends. Secrets are masked in both."""
+    body = hide_secrets(_client_for(recorded).encode_request(request))
+    before, after = _decode_body(recorded), read_json(body)
+    for name in _RANDOM_FIELDS.get(recorded.protocol, ()):
+        before.pop(name, None)
+        after.pop(name, None)
+    return list(_diff_values("", before, after))
+
+
+def _client_for(recorded: RequestLine) -> GatewayClient:
+    base_url = _base_url(recorded)
+    match recorded.protocol:
+        case "openresponses":
+            return OpenResponsesClient(base_url)
+        case "auto":
+            return UiStreamClient(base_url)
+        case _:
+            specs = [spec for spec, path in PATHS.items() if base_url.endswith(path)]
+            return AiSdkClient(base_url, spec=specs[0] if specs else 4)
+
+
+def _base_url(recorded: RequestLine) -> str:
+    """Return the base URL of the client: the URL without the route, except for chat endpoints."""
+    return recorded.url if recorded.protocol == "auto" else recorded.url.rpartition("/")[0]
+
+
+def _decode_body(recorded: RequestLine) -> dict[str, Any]:
+    try:
+        body = read_json(recorded.body)
+    except ValueError as error:
+        raise RequestError(f"The recorded request body to {recorded.url} is not JSON: {error}.") from None
+    if not isinstance(body, dict):
+        raise RequestError(f"The recorded request body to {recorded.url} is not a JSON object.")
+    return body
+
+
+def _diff_values(path: str, before: Any, after: Any) -> Iterator[Difference]:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for name in dict.fromkeys([*before, *after]):
+            item_path = f"{path}.{name}" if path else str(name)
+            yield from _diff_values(item_path, before.get(name, _MISSING), after.get(name, _MISSING))
+    elif isinstance(before, list) and isinstance(after, list):
+        for index in range(max(len(before), len(after))):
+            items = [values[index] if index < len(values) else _MISSING for values in (before, after)]
+            yield from _diff_values(f"{path}[{index}]", *items)
+    elif before is _MISSING or after is _MISSING or write_json(before) != write_json(after):
+        yield path, _to_json(before), _to_json(after)
+
+
+def _to_json(value: Any) -> str | None:
+    return None if value is _MISSING else write_json(value)

@@ -33,7 +33,7 @@ async def test_the_profile_is_read_once_a_turn(
         turns = Handlers(settings, estimator, lambda _: None)
         async with Gateway() as gateway:
             save_profile(gateway.url, "tollbridge/demo", Quirks(system="system", input_tokens=False))
-            reads.clear()  # saving reads the file too
+            reads.clear()  # saving a profile reads the earlier one
             account = wire.AccountParams(gateway.url)
             said = [vscode.Message(3, [vscode.Text("Be brief.")]), vscode.Message(1, [vscode.Text("Hi")])]
             await turns.chat(

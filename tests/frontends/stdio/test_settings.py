@@ -87,7 +87,7 @@ async def test_a_mistake_in_the_file_is_told_and_mended_at_once(env: dict[str, s
     write_config(env, "\nidel = 3\n")
     async with Gateway() as gateway, Editor(env=env) as editor:
         await editor.greet()
-        with pytest.raises(Refusal, match=r"idel: there is no such setting.*config\.toml, line 2"):
+        with pytest.raises(Refusal, match=r"idel: unknown setting.*config\.toml, line 2"):
             await editor.ask("chat", question(gateway.url))[1]
         write_config(env)
         assert (await editor.ask("chat", question(gateway.url))[1])["finishReason"] == "stop"
@@ -103,7 +103,7 @@ async def test_a_file_that_is_changed_counts_from_the_next_request_on(env: dict[
         await editor.ask("chat", question(gateway.url))[1]
         assert gateway.requests[-1].body["providerOptions"] == {"gateway": {"order": ["bedrock"]}}
         Path(env["TOLLBRIDGE_CONFIG"]).write_text("allow = 3\n")
-        with pytest.raises(Refusal, match="allow: Expected `array`"):
+        with pytest.raises(Refusal, match="allow: expected a list, got an integer"):
             await editor.ask("chat", question(gateway.url))[1]
 
 
@@ -141,8 +141,8 @@ async def test_turns_are_recorded_where_the_editor_says_so(env: dict[str, str], 
     (path,) = (tmp_path / "tapes").iterdir()
     recording = read_recording(path)
     assert diff_parts(recording.parts, (await replay_recording(recording)).parts) == []
-    assert recording.begun.said["model"] == "tollbridge/demo"
-    assert recording.begun.said["messages"][0]["content"][0]["type"] == "text"
+    assert recording.start.editor_request["model"] == "tollbridge/demo"
+    assert recording.start.editor_request["messages"][0]["content"][0]["type"] == "text"
     assert KEY.encode() not in path.read_bytes()
 
 

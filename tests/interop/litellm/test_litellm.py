@@ -81,13 +81,13 @@ async def test_doctor_passes_and_a_turn_with_tools_works_with_the_profile_it_wri
     assert examination.quirks == known_quirks("litellm")  # the shipped profile equals the measured one
     save_profile(litellm.url, litellm.model, examination.quirks, folder=tmp_path)
 
-    asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.image()))
+    asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.make_image()))
     opening = (Message(Role.SYSTEM, "Be a bridge."), asked)
     turn, parts = await answer(litellm, *opening, folder=tmp_path)
     assert turn.finish_reason == "tool-calls"
     (call,) = [part for part in parts if isinstance(part, ToolCallPart)]
     assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
-    result = ToolResultPart(call.call_id, (TextPart("Sunny"), samples.image()))
+    result = ToolResultPart(call.call_id, (TextPart("Sunny"), samples.make_image()))
     told = (*opening, Message(Role.ASSISTANT, (call,)), Message(Role.USER, (result,)))
     turn, parts = await answer(litellm, *told, folder=tmp_path)
     assert turn.finish_reason == "stop"

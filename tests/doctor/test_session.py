@@ -1,4 +1,4 @@
-"""What is examined is what is sent."""
+"""The examination sends the same requests as a turn."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tollbridge.types.quirks import Quirks
 QUIRKS = Quirks(system="instructions", without=frozenset({"metadata"}))
 
 
-def asked(bench: ProbeSession) -> ChatRequest:
-    """With everything in it; the half of a character is what JavaScript leaves of an emoji it cuts."""
+def full_request(session: ProbeSession) -> ChatRequest:
+    """A request with everything; the lone surrogate is what JavaScript leaves when it cuts an emoji."""
     schema: dict[str, Any] = {"type": "object", "properties": {"\ud83d": {"type": "string"}}}
-    return bench.question(
+    return session.build_request(
         Message(Role.SYSTEM, "Be brief."),
         "Hello",
         tools=(WEATHER,),
@@ -30,20 +30,20 @@ def asked(bench: ProbeSession) -> ChatRequest:
     )
 
 
-async def test_a_question_and_its_count_are_put_as_the_bridge_and_the_client_put_them() -> None:
+async def test_requests_and_token_counts_equal_those_of_a_turn_and_of_the_client() -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        bench = ProbeSession(client, "tollbridge/demo")
-        bench.quirks = QUIRKS
-        request = asked(bench)
-        lessons = CompatMemory(lambda _url, _model: QUIRKS)
-        await Bridge(client, lessons=lessons).answer(request, list)
-        assert (await bench.ask(request)).error is None
-        turn, question = list(gateway.requests)[-2:]
-        assert question.body == turn.body
-        assert question.headers["content-length"] == turn.headers["content-length"]
+        session = ProbeSession(client, "tollbridge/demo")
+        session.quirks = QUIRKS
+        request = full_request(session)
+        memory = CompatMemory(lambda _url, _model: QUIRKS)
+        await Bridge(client, lessons=memory).answer(request, list)
+        assert (await session.ask(request)).error is None
+        turn, probe = list(gateway.requests)[-2:]
+        assert probe.body == turn.body
+        assert probe.headers["content-length"] == turn.headers["content-length"]
 
-        await client.input_tokens(bench._legal(request))
-        assert (await bench.count(request)).error is None
+        await client.input_tokens(session._normalize(request))
+        assert (await session.count(request)).error is None
         counted, examined = list(gateway.requests)[-2:]
         assert examined.body == counted.body
         assert {"tools", "tool_choice", "reasoning", "text", "instructions"} <= set(examined.body)

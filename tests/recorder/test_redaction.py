@@ -1,4 +1,4 @@
-"""Blots, on streams that real servers sent."""
+"""Redaction, also of streams of real servers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.recorder.redaction import (
-    ContentCover,
-    KeyCover,
+    ContentRedactor,
+    KeyRedactor,
     hide_content,
     hide_keys,
+    hide_secret_values,
     hide_secrets,
-    safe_headers,
-    without_secrets,
+    redact_headers,
 )
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
@@ -41,7 +41,7 @@ def strings(value: Any) -> list[str]:
 
 
 @given(JSON, st.booleans())
-def test_json_stays_json_of_the_same_length_and_says_nothing(value: Any, ascii_only: bool) -> None:
+def test_redacted_json_is_json_of_the_same_length_without_words(value: Any, ascii_only: bool) -> None:
     data = json.dumps({"delta": value}, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     hidden = hide_content(data)
     assert len(hidden) == len(data)
@@ -50,7 +50,7 @@ def test_json_stays_json_of_the_same_length_and_says_nothing(value: Any, ascii_o
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.name)
-def test_a_real_stream_keeps_its_shape_and_loses_its_words(path: Path) -> None:
+def test_a_redacted_stream_has_the_same_events_without_words(path: Path) -> None:
     data = path.read_bytes()
     hidden = hide_content(data)
     assert len(hidden) == len(data)
@@ -65,27 +65,27 @@ def events(body: bytes) -> list[Any]:
     return decoder.feed(body) + decoder.close()
 
 
-def fed(cover: KeyCover | ContentCover, data: bytes, cuts: set[int]) -> bytes:
+def feed_in_pieces(redactor: KeyRedactor | ContentRedactor, data: bytes, cuts: set[int]) -> bytes:
     edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
-    pieces = [cover.feed(data[start:end]) for start, end in pairwise(edges)]
-    return b"".join([*pieces, cover.feed(b"", last=True)])
+    pieces = [redactor.feed(data[start:end]) for start, end in pairwise(edges)]
+    return b"".join([*pieces, redactor.feed(b"", last=True)])
 
 
 CUTS = st.sets(st.integers(0, 2000))
 
 
 @given(CUTS)
-def test_where_an_answer_is_cut_changes_nothing_of_what_is_covered(cuts: set[int]) -> None:
+def test_content_redaction_does_not_depend_on_how_the_bytes_are_split(cuts: set[int]) -> None:
     for path in STREAMS[:4]:
         data = path.read_bytes()
-        assert fed(ContentCover(), data, cuts) == hide_content(data)
+        assert feed_in_pieces(ContentRedactor(), data, cuts) == hide_content(data)
 
 
 @given(st.lists(st.sampled_from([b"tk-1", b"key-22", b"tk-", b"k", b"x", b"1"]), max_size=60), CUTS)
-def test_a_key_is_covered_wherever_the_network_cuts_it(words: list[bytes], cuts: set[int]) -> None:
+def test_a_key_is_redacted_however_the_bytes_are_split(words: list[bytes], cuts: set[int]) -> None:
     data = b"".join(words)
     keys = ("tk-1", "key-22")
-    assert fed(KeyCover(keys), data, cuts) == hide_keys(data, keys)
+    assert feed_in_pieces(KeyRedactor(keys), data, cuts) == hide_keys(data, keys)
 
 
 def test_arguments_inside_a_string_stay_json() -> None:
@@ -107,7 +107,7 @@ def test_arguments_inside_a_string_stay_json() -> None:
         b'{\n  "delta":\n  "Secret words"\n}',
     ],
 )
-def test_what_is_no_json_and_what_is_torn_is_covered_too(body: bytes) -> None:
+def test_text_that_is_not_json_and_incomplete_json_are_redacted(body: bytes) -> None:
     hidden = hide_content(body)
     assert len(hidden) == len(body)
     assert b"Secret" not in hidden
@@ -119,12 +119,12 @@ def test_structure_is_kept() -> None:
     assert hide_content(body) == body.replace(b"abc 12", b"xxx 11")
 
 
-def test_secrets_are_covered_by_name_and_nothing_else_is() -> None:
+def test_secrets_are_redacted_by_name_and_nothing_else_is() -> None:
     body = {"providerOptions": {"gateway": {"byok": {"a": [{"apiKey": "sk-1", "secretAccessKey": "Zz9"}]}}}}
-    found = json.loads(hide_secrets(json.dumps({**body, "max_output_tokens": 5, "model": "m"}).encode()))
-    keys = found["providerOptions"]["gateway"]["byok"]["a"][0]
+    redacted = json.loads(hide_secrets(json.dumps({**body, "max_output_tokens": 5, "model": "m"}).encode()))
+    keys = redacted["providerOptions"]["gateway"]["byok"]["a"][0]
     assert keys == {"apiKey": "xx-1", "secretAccessKey": "xx1"}
-    assert (found["model"], found["max_output_tokens"]) == ("m", 5)
+    assert (redacted["model"], redacted["max_output_tokens"]) == ("m", 5)
 
 
 @pytest.mark.parametrize(
@@ -132,22 +132,22 @@ def test_secrets_are_covered_by_name_and_nothing_else_is() -> None:
     "api-key x-api-key X-Api-Key api_key bearer X-Auth-Key subscription-key proxy-auth Authorization "
     "session_token account_key passwd privateKey".split(),
 )
-def test_a_secret_is_known_by_its_name_however_it_is_spelled(name: str) -> None:
-    assert without_secrets({"azure": [{name: "Zz9"}]}) == {"azure": [{name: "xx1"}]}
-    assert without_secrets("Zz9", f'models."a/b".provider_options.azure.{name}') == "xx1"
+def test_a_secret_is_recognized_by_its_name_in_any_spelling(name: str) -> None:
+    assert hide_secret_values({"azure": [{name: "Zz9"}]}) == {"azure": [{name: "xx1"}]}
+    assert hide_secret_values("Zz9", f'models."a/b".provider_options.azure.{name}') == "xx1"
 
 
 @pytest.mark.parametrize("name", ["signature", "max_tokens", "prompt_cache_key", "author", "key", "text"])
-def test_what_only_sounds_like_a_secret_is_none(name: str) -> None:
-    assert without_secrets({name: "Zz9"}) == {name: "Zz9"}
+def test_a_similar_name_is_not_a_secret(name: str) -> None:
+    assert hide_secret_values({name: "Zz9"}) == {name: "Zz9"}
 
 
-def test_keys_are_covered_wherever_they_are() -> None:
+def test_keys_are_redacted_everywhere() -> None:
     assert hide_keys(b"a tk-1 b tk-1", ["tk-1", "none"]) == b"a **** b ****"
 
 
-def test_only_harmless_headers_are_shown() -> None:
-    shown = safe_headers(
+def test_only_values_of_safe_headers_are_recorded() -> None:
+    shown = redact_headers(
         {"Authorization": "Bearer k", "Cookie": "c", "Content-Type": "text/plain", "X-Key": "k"}
     )
     assert shown["content-type"] == "text/plain"
