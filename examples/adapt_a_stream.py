@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter
+from tollbridge import OpenResponsesStreamAdapter
 
 RECORDING = Path(__file__).parent.parent / "tests/recordings/openresponses/litellm.parallel-stream.sse"
 

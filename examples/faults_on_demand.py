@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.testing.server import Gateway
-from tollbridge.transport.retry import RetryPolicy
-from tollbridge.types.errors import BridgeError
-from tollbridge.types.events import TextDelta
-from tollbridge.types.messages import ChatRequest, Message, Role
+from tollbridge import BridgeError, ChatRequest, Message, OpenResponsesClient, RetryPolicy, Role, TextDelta
+from tollbridge.testing import Gateway
 
 FAULTS = ("unauthorized", "rate-limit", "html-error", "error-event", "disconnect", "garbage", "crlf")
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tollbridge.testing.server import Gateway
+from tollbridge.testing import Gateway
 
 Report = Callable[[dict[str, Any]], None]
 

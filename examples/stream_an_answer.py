@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.testing.server import Gateway
-from tollbridge.types.events import Finished, ReasoningDelta, TextDelta
-from tollbridge.types.messages import ChatRequest, Message, Role
+from tollbridge import ChatRequest, Finished, Message, OpenResponsesClient, ReasoningDelta, Role, TextDelta
+from tollbridge.testing import Gateway
 
 
 async def main() -> None:

@@ -8,19 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.frontends.vscode.provider import Bridge
-from tollbridge.testing.server import Gateway
-from tollbridge.types.messages import (
-    ChatRequest,
-    Message,
-    Part,
-    Role,
-    TextPart,
-    Tool,
-    ToolCallPart,
-    ToolResultPart,
-)
+from tollbridge import ChatRequest, Engine, Message, Role, Tool, ToolCallPart, ToolResultPart
+from tollbridge.testing import Gateway
 
 WEATHER = Tool(
     name="get_weather",
@@ -34,19 +23,16 @@ def get_weather(city: str) -> str:
 
 
 async def main() -> None:
-    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        bridge = Bridge(client)
+    async with Gateway() as gateway, Engine.open({"base_url": gateway.url}, persistent=False) as engine:
         messages = [Message(Role.USER, "Use the tool to get the weather in Oslo.")]
         while True:
-            parts: list[Part] = []
-            request = ChatRequest(model="tollbridge/demo", messages=tuple(messages), tools=(WEATHER,))
-            turn = await bridge.answer(request, parts.extend)
-            calls = [part for part in parts if isinstance(part, ToolCallPart)]
-            print("".join(part.text for part in parts if isinstance(part, TextPart)), turn.usage)
-            if not calls:
+            request = ChatRequest(model="tollbridge/demo", messages=messages, tools=[WEATHER])
+            result = await engine.create(request)
+            print(result.text, result.usage)
+            if not result.tool_calls:
                 break
-            messages += [Message(Role.ASSISTANT, parts), Message(Role.USER, [run(call) for call in calls])]
-        print("Total:", bridge.tracker.total())
+            messages += [result.message, Message(Role.USER, [run(call) for call in result.tool_calls])]
+        print("Total:", engine.usage.total())
 
 
 def run(call: ToolCallPart) -> ToolResultPart:

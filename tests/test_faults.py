@@ -17,8 +17,7 @@ from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
-from tollbridge.transport.http import Timeouts
-from tollbridge.transport.retry import RetryPolicy
+from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event, File, Finished, ReasoningDelta, TextDelta, ToolCall
 from tollbridge.types.messages import ChatRequest, Message, Role, TextPart, Tool

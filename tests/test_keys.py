@@ -18,8 +18,7 @@ from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
-from tollbridge.transport.http import Timeouts
-from tollbridge.transport.retry import RetryPolicy
+from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, Tool
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
+import pydoc
 import subprocess
 import sys
+import typing
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +30,15 @@ NAMES = {
     ),
     *("TextPart", "ThinkingPart", "ToolCallPart", "ToolResultPart", "DataPart", "Message", "Role", "Usage"),
     *("ChatRequest", "Tool", "NamedTool", "OutputFormat", "Model", "Answer", "Bridge", "Turn"),
+    *(
+        "Engine",
+        "SyncEngine",
+        "TurnResult",
+        "ChatModelProvider",
+        "HybridTokenEstimator",
+        "VSCodeStreamAdapter",
+    ),
+    *("TextDelta", "ReasoningDelta", "ToolCall", "Finished", "Failed", "Account", "Settings", "Observer"),
     *("Timeouts", "RetryPolicy"),
 }
 ERRORS = {
@@ -49,6 +64,61 @@ def test_type_checkers_are_shown_the_same_names() -> None:
     guard = next(node for node in tree.body if isinstance(node, ast.If))
     shown = {alias.asname for node in guard.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert shown == set(tollbridge.__all__)
+
+
+def public_callables() -> list[tuple[str, Any]]:
+    """Every public class and function, and every public method of a public class, by its dotted name."""
+    found: list[tuple[str, Any]] = []
+    for name in tollbridge.__all__:
+        value = getattr(tollbridge, name)
+        if not (inspect.isclass(value) or inspect.isfunction(value)):
+            continue  # a union or an alias of types
+        found.append((name, value))
+        for method in vars(value) if inspect.isclass(value) else ():
+            member = getattr(value, method)
+            if not method.startswith("_") and (inspect.isfunction(member) or inspect.ismethod(member)):
+                found.append((f"{name}.{method}", member))
+    return found
+
+
+@pytest.mark.parametrize(("name", "value"), public_callables())
+def test_a_public_name_has_a_docstring_a_signature_and_resolvable_type_hints(name: str, value: Any) -> None:
+    assert inspect.getdoc(value), name
+    assert inspect.signature(value) is not None
+    target = value
+    if inspect.isclass(value) and inspect.isfunction(value.__init__) and not issubclass(value, Enum):
+        target = value.__init__
+    hints = typing.get_type_hints(target)
+    if inspect.isfunction(target):
+        parameters = [each for each in inspect.signature(target).parameters if each not in ("self", "cls")]
+        assert [each for each in parameters if each not in hints] == []
+
+
+def test_help_works_and_names_everything_public() -> None:
+    text = pydoc.plain(pydoc.render_doc(tollbridge))
+    assert [name for name in tollbridge.__all__ if name not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("tollbridge.core.errors", ("BridgeError",)),
+        ("tollbridge.core.events", ("TextDelta", "Finished")),
+        ("tollbridge.core.messages", ("Part", "Message")),
+        ("tollbridge.core.models", ("Model",)),
+        ("tollbridge.core.quirks", ("Quirks",)),
+        ("tollbridge.core.usage", ("Usage",)),
+        (
+            "tollbridge.gateway",
+            ("Answer", "Arrival", "Gateway", "Reply", "Settings", "Turn", "run"),
+        ),
+        ("tollbridge.local", ("LocalModel", "SMOLLM2")),
+        ("tollbridge.sidecar", ("main",)),
+    ],
+)
+def test_a_module_of_the_first_release_can_still_be_imported(module: str, names: tuple[str, ...]) -> None:
+    imported = importlib.import_module(module)
+    assert [name for name in names if not hasattr(imported, name)] == []
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error_that_names_it() -> None:

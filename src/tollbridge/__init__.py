@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from tollbridge.storage.tracker import UsageTracker as UsageTracker
     from tollbridge.sync import SyncEngine as SyncEngine
     from tollbridge.tokens.ledger import EstimationResult as EstimationResult
-    from tollbridge.transport.http import Timeouts as Timeouts
     from tollbridge.transport.retry import RetryPolicy as RetryPolicy
+    from tollbridge.transport.retry import Timeouts as Timeouts
     from tollbridge.turn import Turn as Turn
     from tollbridge.turn import TurnResult as TurnResult
     from tollbridge.types.errors import BridgeError as BridgeError
@@ -119,8 +119,10 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tollbridge.storage.tracker": ("UsageTracker",),
     "tollbridge.sync": ("SyncEngine",),
     "tollbridge.tokens.ledger": ("EstimationResult",),
-    "tollbridge.transport.http": ("Timeouts",),
-    "tollbridge.transport.retry": ("RetryPolicy",),
+    "tollbridge.transport.retry": (
+        "RetryPolicy",
+        "Timeouts",
+    ),
     "tollbridge.turn": (
         "Turn",
         "TurnResult",

@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -29,6 +29,7 @@ from tollbridge.recorder.recorder import Recorder
 from tollbridge.storage.database import BUSY_TIMEOUT
 from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker
 from tollbridge.storage.worker import WRITE_TIMEOUT
+from tollbridge.transport.retry import Timeouts
 from tollbridge.turn import TokenAccounting, Turn, TurnResult
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import ChatRequest, Message, Role
@@ -36,9 +37,6 @@ from tollbridge.types.models import Capabilities, Model
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.reasoning import Origin
 from tollbridge.types.urls import Backend
-
-if TYPE_CHECKING:
-    from tollbridge.transport.http import Timeouts
 
 log = logging.getLogger(__name__)
 

@@ -110,6 +110,7 @@ class HybridTokenEstimator:
         return warm(*sorted(names))
 
     def close(self) -> None:
+        """Close the database, if there is one."""
         if self._database is not None:
             self._database.close()
 

@@ -55,7 +55,8 @@ def test_there_is_advice_for_every_kind_of_error() -> None:
         (
             StoreUnusable("The disk is full"),
             "The disk is full. "
-            "Check permissions and disk space of the data directory, or choose another with TOLLBRIDGE_DATA_DIR.",
+            "Check permissions and disk space of the data directory, "
+            "or choose another with TOLLBRIDGE_DATA_DIR.",
         ),
         (
             StoreBusy("The file is locked"),

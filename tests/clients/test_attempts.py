@@ -17,8 +17,7 @@ from tollbridge.clients.ai_sdk import AiSdkClient
 from tollbridge.clients.base import GatewayClient, Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.testing.server import Gateway
-from tollbridge.transport.http import Timeouts
-from tollbridge.transport.retry import RetryPolicy
+from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError, NetworkFailed, RateLimited, StreamError, TimedOut
 from tollbridge.types.messages import ChatRequest, Message
 

@@ -18,8 +18,7 @@ from tollbridge.clients.openresponses import Answer, OpenResponsesClient
 from tollbridge.protocols.errors import MESSAGE_LIMIT
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
-from tollbridge.transport.http import Timeouts
-from tollbridge.transport.retry import RetryPolicy
+from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import (
     BridgeError,
     ContextTooLong,

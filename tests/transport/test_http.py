@@ -13,7 +13,8 @@ from tests.transport.servers import OK, Proxy, dripping, not_accepting, saying, 
 
 from tollbridge.testing.server import Gateway
 from tollbridge.testing.service import SCENARIO_HEADER
-from tollbridge.transport.http import REDIRECT_LIMIT, HttpClient, Timeouts, check_url
+from tollbridge.transport.http import REDIRECT_LIMIT, HttpClient, check_url
+from tollbridge.transport.retry import Timeouts
 from tollbridge.types.errors import (
     BridgeError,
     Disconnected,

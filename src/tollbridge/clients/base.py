@@ -19,7 +19,7 @@ import msgspec
 from tollbridge.protocols.detect import Decoder, decoder_for
 from tollbridge.protocols.errors import ERROR_BODY_LIMIT, read_error_response
 from tollbridge.protocols.model_list import Endpoints
-from tollbridge.transport.retry import RetryPolicy
+from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError, RequestError, hide_key
 from tollbridge.types.events import Event, split_failure
 from tollbridge.types.messages import ChatRequest
@@ -28,7 +28,7 @@ from tollbridge.types.text import is_valid_key, write_valid_json
 from tollbridge.types.urls import USERINFO_ERROR, has_userinfo
 
 if TYPE_CHECKING:
-    from tollbridge.transport.http import HttpClient, HttpResponse, Timeouts
+    from tollbridge.transport.http import HttpClient, HttpResponse
 
 
 Result = TypeVar("Result")

@@ -6,15 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from tollbridge.transport.retry import Timeouts
 from tollbridge.types.messages import ChatRequest
 from tollbridge.types.urls import VERCEL_URL, Backend
-
-if TYPE_CHECKING:
-    from tollbridge.transport.http import Timeouts
 
 _Value = TypeVar("_Value")
 
@@ -119,9 +117,6 @@ class Settings(SettingsTable, frozen=True, kw_only=True):
 
 def http_timeouts(settings: Settings) -> Timeouts:
     """Convert the timeout settings to those of the HTTP client, which uses `None` for no limit."""
-    # Imported here to save start-up time: it loads aiohttp, which reading settings does not need.
-    from tollbridge.transport.http import Timeouts
-
     timeouts = settings.timeouts
     return Timeouts(connect=timeouts.connect, idle=timeouts.idle or None, total=timeouts.total or None)
 

@@ -17,11 +17,11 @@ from typing import Self, TypeVar, cast
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-import msgspec
 import truststore
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from tollbridge.transport.retry import Timeouts
 from tollbridge.types.errors import (
     BridgeError,
     Disconnected,
@@ -46,21 +46,6 @@ STREAM_LIMIT = 512 * 1024 * 1024
 CONNECTION_LIMIT = 200
 
 Error = TypeVar("Error", bound=BridgeError)
-
-
-class Timeouts(msgspec.Struct, frozen=True):
-    """Timeouts in seconds.
-
-    Attributes:
-        connect: The limit for establishing a connection.
-        idle: The limit for a pause before the first byte or between two reads; `None` is no limit. Reasoning
-            models can pause for minutes.
-        total: The limit for the complete response including all attempts; `None` is no limit.
-    """
-
-    connect: float = 15.0
-    idle: float | None = 300.0
-    total: float | None = None
 
 
 # --- Errors ---

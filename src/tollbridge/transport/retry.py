@@ -1,4 +1,4 @@
-"""The retry policy: which errors are retried, how often, and after which delay."""
+"""Timeouts, and the retry policy: which errors are retried, how often, and after which delay."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ import random
 import msgspec
 
 from tollbridge.types.errors import BridgeError
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """Timeouts in seconds.
+
+    Attributes:
+        connect: The limit for establishing a connection.
+        idle: The limit for a pause before the first byte or between two reads; `None` is no limit. Reasoning
+            models can pause for minutes.
+        total: The limit for the complete response including all attempts; `None` is no limit.
+    """
+
+    connect: float = 15.0
+    idle: float | None = 300.0
+    total: float | None = None
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):

@@ -26,11 +26,9 @@ An error holds its message, kind, status, code, request id and retry delay; neve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict, Unpack
+from typing import ClassVar, Literal, TypedDict, Unpack
 
-if TYPE_CHECKING:
-    from tollbridge.types.usage import Usage
-
+from tollbridge.types.usage import Usage
 
 Kind = Literal[
     "authentication",
