@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.apart import FOLDER, PLACES
+from tests.sandbox import DIRECTORY, ENVIRONMENT
 
-os.environ.update(PLACES)
+os.environ.update(ENVIRONMENT)
 
 # What a shell starts in the background ignores Ctrl-C, and so would the programs that tests press it for.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -37,4 +37,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_setup() -> None:
     """What one test teaches the ledger, the next must not know: which comes before it is chance."""
-    PLACES["TOLLBRIDGE_DATA_DIR"] = os.environ["TOLLBRIDGE_DATA_DIR"] = tempfile.mkdtemp(dir=FOLDER)
+    ENVIRONMENT["TOLLBRIDGE_DATA_DIR"] = os.environ["TOLLBRIDGE_DATA_DIR"] = tempfile.mkdtemp(dir=DIRECTORY)

@@ -12,7 +12,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.tokens.talk import MODEL, PROSE, TOOLS, assistant, hidden_count, hidden_text, request, system, user
+from tests.tokens.conversations import (
+    MODEL,
+    PROSE,
+    TOOLS,
+    assistant,
+    hidden_count,
+    hidden_text,
+    request,
+    system,
+    user,
+)
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols.errors import error_from
 from tollbridge.storage.database import Database

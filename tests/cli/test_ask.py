@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import Result, tollbridge
-from tests.storage.holding import held
+from tests.cli.cli_process import Result, tollbridge
+from tests.storage.locked_database import held
 
 from tollbridge.storage.database import Database
 from tollbridge.testing.server import Gateway

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import tollbridge
-from tests.tokens.talk import PROSE, assistant, request, system, user
+from tests.cli.cli_process import tollbridge
+from tests.tokens.conversations import PROSE, assistant, request, system, user
 
 from tollbridge.cli.accuracy import plot
 from tollbridge.cli.count import count_text, read_request

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.driving import environment, terminal, tollbridge, with_room
+from tests.cli.cli_process import environment, terminal, tollbridge, with_room
 
 from tollbridge.compat.profiles import load_profile
 from tollbridge.doctor.examination import STEPS

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import environment
+from tests.cli.cli_process import environment
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 # What each must show, so that an example that does nothing fails.

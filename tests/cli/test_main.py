@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import PROGRAM, environment, tollbridge
+from tests.cli.cli_process import PROGRAM, environment, tollbridge
 
 from tollbridge.cli import COMMANDS, WarningHandler
 from tollbridge.testing.server import Gateway

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import environment, tollbridge
+from tests.cli.cli_process import environment, tollbridge
 
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.recorder.recording import Begun, Received, Recording, Sent, read_recording

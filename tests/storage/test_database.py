@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.holding import held
+from tests.storage.locked_database import held
 from tollbridge.storage.database import STEPS, Database, StoreBusy, StoreUnusable
 
 

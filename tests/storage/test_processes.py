@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.tokens.talk import MODEL, request, user
+from tests.tokens.conversations import MODEL, request, user
 from tollbridge.estimator import HybridTokenEstimator
 
 TIMES = 120
@@ -16,7 +16,7 @@ TIMES = 120
 # Every request is another conversation; each is answered before the next.
 CALIBRATE = """
 import sys
-from tests.tokens.talk import hidden_count, request, user
+from tests.tokens.conversations import hidden_count, request, user
 from tollbridge.types.usage import Usage
 from tollbridge.estimator import HybridTokenEstimator
 

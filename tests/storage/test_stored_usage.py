@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.holding import held
+from tests.storage.locked_database import held
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.tokens.talk import assistant, request, result, system, user
+from tests.tokens.conversations import assistant, request, result, system, user
 from tollbridge.tokens.prompts import Content, last_word_of_user, read_message, read_toolset
 from tollbridge.tokens.tokenizers import TextFeatures, family_of
 from tollbridge.types.messages import (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from tests.tokens.talk import (
+from tests.tokens.conversations import (
     MODEL,
     PROSE,
     TOOLS,

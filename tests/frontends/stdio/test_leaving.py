@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.apart import PLACES
-from tests.frontends.stdio.editor import SRC
+from tests.frontends.stdio.stdio_client import SRC
+from tests.sandbox import PLACES
 
 from tollbridge.testing.server import Gateway
 

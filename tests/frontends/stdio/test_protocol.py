@@ -8,7 +8,7 @@ import signal
 import sys
 
 import pytest
-from tests.frontends.stdio.editor import Editor, Refusal
+from tests.frontends.stdio.stdio_client import Editor, Refusal
 
 from tollbridge import __version__
 from tollbridge.protocols import jsonrpc

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.frontends.stdio.editor import Editor, Refusal
-from tests.storage.holding import held
+from tests.frontends.stdio.stdio_client import Editor, Refusal
+from tests.storage.locked_database import held
 
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols import jsonrpc

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests.tokens.talk import request, user
+from tests.tokens.conversations import request, user
 
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.frontends.stdio import wire

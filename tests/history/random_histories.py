@@ -1,4 +1,4 @@
-"""Random histories: any parts in any order, as bad as an editor, a server or a person can make them."""
+"""Random histories: any parts in any order, valid or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drives the real program: as a subprocess, and at a terminal of its own."""
+"""Runs the real command-line program: as a subprocess, or in a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import IO, NamedTuple
 
-from tests.apart import PLACES
+from tests.sandbox import ENVIRONMENT
 
 PROGRAM = (sys.executable, "-m", "tollbridge")
 # Takes the pseudo-terminal as its own, so that Ctrl-C becomes a signal, and becomes the program.
@@ -54,7 +54,7 @@ def environment(extra: Mapping[str, str] = {}) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
     if "TOLLBRIDGE_CACHE_DIR" in os.environ:
         kept["TOLLBRIDGE_CACHE_DIR"] = os.environ["TOLLBRIDGE_CACHE_DIR"]
-    return {**kept, **PLACES, "COLUMNS": "100", "TERM": "xterm", **extra}
+    return {**kept, **ENVIRONMENT, "COLUMNS": "100", "TERM": "xterm", **extra}
 
 
 async def tollbridge(

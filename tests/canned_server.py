@@ -1,4 +1,4 @@
-"""A server that gives bytes for answers, one a request: for what the embedded gateway does not say."""
+"""A server that sends prepared bytes as responses: for responses that the embedded gateway cannot send."""
 
 from __future__ import annotations
 

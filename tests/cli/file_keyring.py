@@ -1,4 +1,4 @@
-"""A keyring that keeps its entries in a file, for tests: `keyring` loads it by name."""
+"""A keyring backend that stores its entries in a file; tests select it with PYTHON_KEYRING_BACKEND."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recordings: bytes of real servers, as they came."""
+"""Recorded responses of real servers, byte for byte, and helpers that decode them."""
 
 from __future__ import annotations
 

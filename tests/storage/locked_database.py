@@ -1,4 +1,4 @@
-"""Another process that writes for a long time."""
+"""Lock a database, as another process that writes to it would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short words for conversations, and a provider whose tokenizer and overheads our side does not know."""
+"""Builders for conversations, and a simulated provider with an unknown tokenizer and overhead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of any history and the request that was made of it. No two marks in a history are alike."""
+"""Conditions that hold for any history and the request made from it. Marks in a history are unique."""
 
 from __future__ import annotations
 
