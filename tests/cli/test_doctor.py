@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.cli.cli_process import environment, terminal, tollbridge, with_room
 
 from tollbridge.compat.profiles import load_profile
@@ -112,6 +113,7 @@ async def test_the_model_of_the_settings_is_examined_and_what_it_cost_is_in_the_
     assert '"tollbridge/plain"' in used.out
 
 
+@pytest.mark.io
 def test_a_server_that_ends_with_the_command_gets_no_profile(tmp_path: Path) -> None:
     """The embedded demo, which is used where there is no key and no local model, has a port by chance."""
     hidden = "import sys; sys.modules['xllamacpp'] = None; from tollbridge.cli import main; main()"

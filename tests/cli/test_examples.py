@@ -24,6 +24,7 @@ def test_every_example_is_run() -> None:
     assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(SHOWS)
 
 
+@pytest.mark.io
 @pytest.mark.parametrize("name", SHOWS)
 def test_an_example_works(name: str, tmp_path: Path) -> None:
     result = subprocess.run(

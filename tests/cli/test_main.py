@@ -34,6 +34,7 @@ async def test_every_command_has_its_own_help(name: str) -> None:
     assert result.out.startswith(f"Usage: tollbridge {name} ")
 
 
+@pytest.mark.io
 def test_help_loads_nothing_heavy() -> None:
     seen = "import sys; from tollbridge.cli import tollbridge; print(*sys.modules)"
     loaded = subprocess.run(
@@ -82,6 +83,7 @@ async def test_a_reader_that_goes_away_is_no_drama() -> None:
     assert said == b""
 
 
+@pytest.mark.io
 def test_a_mistake_of_ours_is_a_sentence_too() -> None:
     broken = "import tollbridge.cli as cli; cli._run = lambda _: 1 / 0; cli.main([])"
     run = [sys.executable, "-c", broken]
@@ -130,6 +132,7 @@ async def test_ctrl_c_while_the_program_loads_ends_it_without_a_word(tmp_path: P
     assert (process.returncode, said) == (-signal.SIGINT, b"")
 
 
+@pytest.mark.io
 def test_without_a_key_a_url_and_the_local_extra_it_says_what_it_uses() -> None:
     hidden = "import sys; sys.modules['xllamacpp'] = None; from tollbridge.cli import main; main()"
     run = [sys.executable, "-c", hidden, "ask", "hello"]

@@ -73,6 +73,7 @@ def test_only_what_started_since_is_read_in_order(table: UsageTable) -> None:
     assert [row.model for row in table.since(2.0)] == ["m2", "m3"]
 
 
+@pytest.mark.io
 def test_a_request_whose_process_was_killed_is_interrupted_and_one_that_lives_is_not(
     table: UsageTable, path: Path
 ) -> None:

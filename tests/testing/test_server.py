@@ -227,6 +227,7 @@ async def test_a_port_that_is_taken_is_named(gateway: Gateway) -> None:
         await Gateway(port=gateway.port).start()
 
 
+@pytest.mark.io
 def test_it_runs_as_a_program_until_it_is_told_to_stop() -> None:
     code = "from tollbridge.testing import run; run(on_ready=lambda url: print(url, flush=True))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.frontends.stdio.stdio_client import SRC
-from tests.sandbox import PLACES
+from tests.sandbox import ENVIRONMENT
 
 from tollbridge.testing.server import Gateway
 
@@ -60,7 +60,7 @@ def deaf(folder: Path) -> Iterator[Deaf]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env={"PYTHONPATH": str(SRC), **PLACES, "TOLLBRIDGE_DATA_DIR": str(folder)},
+            env={"PYTHONPATH": str(SRC), **ENVIRONMENT, "TOLLBRIDGE_DATA_DIR": str(folder)},
         )
         with process:
             try:
@@ -108,6 +108,7 @@ async def test_an_editor_that_closes_only_what_it_reads_from_is_gone(
     assert "[error]" not in log
 
 
+@pytest.mark.io
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
 @pytest.mark.parametrize("program", ["tollbridge.sidecar", "tollbridge sidecar"])
 def test_without_both_ends_of_the_way_it_leaves_without_a_traceback(program: str, closed: str) -> None:
@@ -117,7 +118,7 @@ def test_without_both_ends_of_the_way_it_leaves_without_a_traceback(program: str
         input=b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
         stderr=subprocess.PIPE,
         timeout=60,
-        env={"PYTHONPATH": str(SRC), **PLACES},
+        env={"PYTHONPATH": str(SRC), **ENVIRONMENT},
     )
     said = ended.stderr.decode()
     if program == "tollbridge.sidecar":
