@@ -42,7 +42,7 @@ PHRASES = {
     r"\bmakes? no sense\b": '"is invalid"',
     r"\b(?:dollars|\$) a million\b": '"per million"',
     r"\bleave (?:it|them) out\b": '"remove it"',
-    r"\bsay (?:which|less)\b": '"choose", "shorten the prompt"',
+    r"\bsay (?:which one|less)\b": '"choose", "shorten the prompt"',
     r"\bknown are\b": '"valid values:"',
     r"\bthe system['’]s (?:keyring|place)\b": '"the system keyring", "the platform data directory"',
     r"\bthe (?:toll|walk)\b|\bcross(?:es|ed)? the bridge\b": '"usage and cost", "the request flow"',
