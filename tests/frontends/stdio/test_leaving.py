@@ -114,7 +114,7 @@ async def test_an_editor_that_closes_only_what_it_reads_from_is_gone(
 def test_without_both_ends_of_the_way_it_leaves_without_a_traceback(program: str, closed: str) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}'
     ended = subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} -m {program} {closed}"],
+        ["sh", "-c", f'exec "$0" -m {program} {closed}', sys.executable],
         input=b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
         stderr=subprocess.PIPE,
         timeout=60,
