@@ -49,6 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     items.sort(key=rank)
     for item in items:
+        if is_in(item.path, FIRST):
+            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("timed") or is_in(item.path, FIRST):
             item.add_marker(pytest.mark.flaky(reruns=1))
         if purity.is_pure(item):

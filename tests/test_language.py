@@ -6,6 +6,7 @@ phrase is right in one file, add the file and the exact phrase to `ALLOWED`.
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import tokenize
@@ -101,6 +102,7 @@ def find_phrases(file: str, texts: Iterator[Text]) -> Iterator[Hit]:
                 yield Hit(file, start + text.count("\n", 0, match.start()), " ".join(match[0].split()), hint)
 
 
+@functools.cache
 def all_hits() -> list[Hit]:
     hits: list[Hit] = []
     for patterns, read in ((PYTHON, python_texts), (TYPESCRIPT, typescript_texts), (TEXT, whole_text)):
