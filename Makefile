@@ -1,64 +1,77 @@
-# Everything is set up on first use: python3 (3.11 or later) and make are all that is assumed.
+# Everything is installed on first use. Requires only make and python3 (3.11 or later).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 CASES ?= tests
+PYTEST := $(BIN)/python -m pytest
 QUESTION ?= What is a bridge? Answer in one sentence.
 PIN := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--generate-hashes --no-annotate --no-header
 
+# The tests start many programs; each starts faster when Python may store its bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help browser run test check fix bench vsix vscode pin clean lint types layers extension-lint
+.PHONY: help browser run quick check test fix bench vsix vscode pin clean static lint types layers extension-lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# With `set -m` the chat gets the terminal for itself, and its Ctrl-C does not reach make.
-run: $(VENV)/run.stamp ## Fetch a small model, start it here and chat with it: no key, no account
+# `set -m` makes the chat a foreground job of its own, so that Ctrl-C does not reach make.
+run: $(VENV)/run.stamp ## Chat with a small local model (no API key needed)
 	@if [ -t 0 ] && [ -t 1 ]; then \
 		set -m; $(BIN)/tollbridge chat --local; \
 	else \
 		$(BIN)/tollbridge ask --local "$(QUESTION)" < /dev/null; \
 	fi
 
-test: lint types layers extension-lint browser ## Everything CI runs: linters, types, layers, all tests, coverage
-	$(BIN)/python -m pytest -n 2 --cov --cov-report= -r fER $(CASES)
-	$(BIN)/coverage report --fail-under=90
+# The three speeds: tests/sampling.py and the markers in pyproject.toml say what each selects.
+quick: $(VENV)/dev.stamp ## Run ruff and the tests of pure code (under 30 seconds)
+	$(BIN)/ruff check --quiet .
+	$(PYTEST) -n 2 --sample -m "pure and not slow" --ignore=tests/interop --ignore=tests/vscode $(CASES)
 
-check: lint types layers extension-lint ## The fast part of it: no slow tests, no coverage
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(CASES)
+# Many of these tests wait for a timeout or a process, so three workers keep two cores busy.
+check: static ## Run linters, type checks and all but the slowest tests (under 2 minutes)
+	$(PYTEST) -n 3 --sample -m "not slow" $(CASES)
 
-fix: $(VENV)/dev.stamp ## Tidy the code: formatting, imports, what ruff can mend
+# Without a coverage table, the output ends with the failures; `.venv/bin/coverage report` shows the table.
+test: static browser ## Run everything that CI runs, with coverage (under 20 minutes)
+	$(PYTEST) -n 2 --cov --cov-report= --cov-fail-under=90 -r fER $(CASES)
+
+fix: $(VENV)/dev.stamp ## Format the code and apply ruff fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/bench.stamp ## Measure us beside our peers and the floor
+bench: $(VENV)/bench.stamp ## Run benchmarks against other clients and a baseline
 	PYTHONPATH=extension $(BIN)/python -m bench
 
-vsix: $(VENV)/dev.stamp ## Pack the VS Code extension, with what it needs inside, into dist/
+vsix: $(VENV)/dev.stamp ## Build the VS Code extension (.vsix) in dist/
 	@PYTHONPATH=extension $(BIN)/python -m workshop.vsix
 
-vscode: $(VENV)/dev.stamp ## Open a real VS Code in the browser with the extension and two models: no key, no account
+vscode: $(VENV)/dev.stamp ## Open VS Code with the extension and two demo models in the browser
 	@PYTHONPATH=extension $(BIN)/python -m workshop.open
 
-pin: $(VENV)/dev.stamp ## Pin the newest allowed dependencies again, with their hashes
+pin: $(VENV)/dev.stamp ## Update the pinned dependencies
 	$(PIP) install uv
 	$(PIN) --extra local --group build pyproject.toml -o requirements.txt
 	$(PIN) --group dev -c requirements.txt -o requirements-dev.txt
 	$(PIN) --group bench -c requirements.txt -c requirements-dev.txt -o requirements-bench.txt
 	$(PIN) tests/interop/litellm/requirements.in -o tests/interop/litellm/requirements.txt
 
-clean: ## Remove everything that was made here (the model in your cache stays)
+clean: ## Remove build artifacts (keeps the cached model)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The tests in a real VS Code need a browser; where it cannot be installed they say so, and CI fails.
+# The tests in a real VS Code need chromium. Without it they are skipped with a message, and fail if CI=true.
 browser:
 	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || { \
-		echo "Installing a browser for the tests in a real VS Code…"; \
+		echo "Installing chromium for the VS Code tests…"; \
 		{ [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y chromium; } > /dev/null 2>&1 \
-		|| echo "There is no chromium here, and it cannot be installed: the tests in a real VS Code will not run."; }
+		|| echo "chromium is not installed, so the VS Code tests are skipped. Install it as root (Debian: apt install chromium)."; }
+
+static: $(VENV)/dev.stamp
+	@$(MAKE) --no-print-directory -j2 lint types layers extension-lint
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -85,23 +98,23 @@ extension/node_modules/.package-lock.json: extension/package-lock.json | $(VENV)
 $(VENV)/python.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Tollbridge needs Python 3.11 or later: make PYTHON=/path/to/python3.13 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Making the virtual environment in $(VENV)…"
+	@echo "Creating the virtual environment in $(VENV)…"
 	@$(PYTHON) -m venv --clear $(VENV) \
-		|| { rm -rf $(VENV); echo "python3 -m venv does not work here: install it (on Debian: python3-venv) and try again."; exit 1; }
+		|| { rm -rf $(VENV); echo "python3 -m venv failed. Install it (Debian/Ubuntu: apt install python3-venv) and try again."; exit 1; }
 	@touch $@
 
 $(VENV)/run.stamp: $(VENV)/python.stamp requirements.txt pyproject.toml
-	@echo "Installing what Tollbridge needs (pinned, with hashes)…"
+	@echo "Installing dependencies (pinned, with hashes)…"
 	@$(PIP) install --require-hashes -r requirements.txt
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp requirements-dev.txt
-	@echo "Installing what the tests need…"
+	@echo "Installing development dependencies…"
 	@$(PIP) install --require-hashes -r requirements-dev.txt
 	@touch $@
 
 $(VENV)/bench.stamp: $(VENV)/dev.stamp requirements-bench.txt
-	@echo "Installing what is measured beside us…"
+	@echo "Installing benchmark dependencies…"
 	@$(PIP) install --require-hashes -r requirements-bench.txt
 	@touch $@

@@ -94,7 +94,7 @@ def decode_only(_: str) -> Callable[[], int]:
 
 CLIENTS = {"ours": ours, "openai": openai, "socket": socket_only, "decode": decode_only}
 
-_started = float(sys.argv[3]) if len(sys.argv) > 3 else time.time()
+_started = time.time()  # replaced by the start of the process when run as a program
 _first_event: float | None = None
 _reads = 0
 
@@ -142,4 +142,5 @@ def main(name: str, url: str, events: int) -> None:
 
 
 if __name__ == "__main__":
+    _started = float(sys.argv[3])
     main(sys.argv[1], sys.argv[2], int(sys.argv[4]))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.answering import answering, http
+from tests.canned_server import answering, http
 from tests.transport.servers import unused_port
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.frontends.vscode.provider import Bridge

@@ -147,6 +147,7 @@ def loaded_by(statement: str) -> set[str]:
     return {module.partition(".")[0] for module in done.stdout.split()}
 
 
+@pytest.mark.io
 @pytest.mark.parametrize(
     ("statement", "unloaded"),
     [

@@ -19,8 +19,8 @@ import psutil
 import pytest
 from aiohttp import web
 
-from tests.cli.driving import environment
-from tests.frontends.stdio.editor import Editor, Refusal
+from tests.cli.cli_process import environment
+from tests.frontends.stdio.stdio_client import Editor, Refusal
 
 ROOT = Path(__file__).parents[1]
 KEY = "tk-planted-4711-0815-secret"
@@ -125,7 +125,7 @@ class Machine:
                 "TOLLBRIDGE_CONFIG": str(folder / "config.toml"),
                 "TOLLBRIDGE_DATA_DIR": str(folder / "data"),
                 "TOLLBRIDGE_CATALOGUE_DIR": str(folder / "catalogue"),
-                "PYTHON_KEYRING_BACKEND": "tests.cli.keyrings.FileKeyring",
+                "PYTHON_KEYRING_BACKEND": "tests.cli.file_keyring.FileKeyring",
                 "TEST_KEYRING": str(folder / "the-keyring-itself"),
                 "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
                 "TOLLBRIDGE_DEBUG": "1",  # as much as can be said

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.answering import answering, http
+from tests.canned_server import answering, http
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.storage.tracker import UsageTracker

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import Result, tollbridge
+from tests.cli.cli_process import Result, tollbridge
 from tests.storage.locking import locked
 
 from tollbridge.storage.database import Database

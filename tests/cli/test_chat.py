@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.cli.driving import Terminal, terminal, tollbridge
+from tests.cli.cli_process import Terminal, terminal, tollbridge
 
 from tollbridge.testing.server import Gateway
 from tollbridge.types.media import draw_png

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.driving import tollbridge
+from tests.cli.cli_process import tollbridge
 
 KEY = "tk-0123456789-secret"
 FILE = """\

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests.cli.driving import tollbridge
+from tests.cli.cli_process import tollbridge
 
 from tollbridge.cli.connection import GatewayChoice, choose_gateway
 from tollbridge.cli.options import ConnectionOptions

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import tollbridge
+from tests.cli.cli_process import tollbridge
 from tests.tokens.samples import PROSE, assistant, request, system, user
 
 from tollbridge.cli.accuracy import plot

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.driving import environment, terminal, tollbridge, with_room
+import pytest
+from tests.cli.cli_process import environment, terminal, tollbridge, with_room
 
 from tollbridge.compat.profiles import load_profile
 from tollbridge.doctor.examination import STEPS
@@ -112,6 +113,7 @@ async def test_the_model_of_the_settings_is_tested_and_its_usage_recorded(
     assert '"tollbridge/plain"' in used.out
 
 
+@pytest.mark.io
 def test_no_profile_is_saved_for_a_temporary_server(tmp_path: Path) -> None:
     """The embedded demo, used without a key and a local model, listens on a random port."""
     hidden = "import sys; sys.modules['xllamacpp'] = None; from tollbridge.cli import main; main()"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import environment
+from tests.cli.cli_process import environment
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 # Part of the output of each, so that an example that prints nothing fails.
@@ -24,6 +24,7 @@ def test_every_example_is_run() -> None:
     assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(OUTPUTS)
 
 
+@pytest.mark.io
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_an_example_works(name: str, tmp_path: Path) -> None:
     result = subprocess.run(

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import terminal, tollbridge
+from tests.cli.cli_process import terminal, tollbridge
 
 from tollbridge.testing.server import Gateway
 
@@ -17,7 +17,7 @@ ROOT = str(Path(__file__).parents[2])
 def env(tmp_path: Path) -> dict[str, str]:
     """An environment with its own keyring."""
     return {
-        "PYTHON_KEYRING_BACKEND": "tests.cli.keyrings.FileKeyring",
+        "PYTHON_KEYRING_BACKEND": "tests.cli.file_keyring.FileKeyring",
         "PYTHONPATH": os.pathsep.join([ROOT, f"{ROOT}/src"]),
         "TEST_KEYRING": str(tmp_path / "keyring.json"),
         "TOLLBRIDGE_DATA_DIR": str(tmp_path / "data"),

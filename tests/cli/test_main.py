@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import PROGRAM, environment, tollbridge
+from tests.cli.cli_process import PROGRAM, environment, tollbridge
 
 from tollbridge.cli import COMMANDS, WarningHandler
 from tollbridge.testing.server import Gateway
@@ -34,6 +34,7 @@ async def test_every_command_has_its_own_help(name: str) -> None:
     assert result.out.startswith(f"Usage: tollbridge {name} ")
 
 
+@pytest.mark.io
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys; from tollbridge.cli import tollbridge; print(*sys.modules)"
     loaded = subprocess.run(
@@ -82,6 +83,7 @@ async def test_nothing_is_printed_when_the_reader_of_the_output_closes_it() -> N
     assert err == b""
 
 
+@pytest.mark.io
 def test_an_internal_error_is_one_line_and_a_traceback_with_debug() -> None:
     broken = "import tollbridge.cli as cli; cli._run = lambda _: 1 / 0; cli.main([])"
     run = [sys.executable, "-c", broken]
@@ -130,6 +132,7 @@ async def test_ctrl_c_during_the_imports_ends_the_program_silently(tmp_path: Pat
     assert (process.returncode, err) == (-signal.SIGINT, b"")
 
 
+@pytest.mark.io
 def test_without_key_url_and_local_extra_the_demo_is_used_and_announced() -> None:
     hidden = "import sys; sys.modules['xllamacpp'] = None; from tollbridge.cli import main; main()"
     run = [sys.executable, "-c", hidden, "ask", "hello"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests.cli.driving import tollbridge
+from tests.cli.cli_process import tollbridge
 
 from tollbridge.testing.server import Gateway
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.cli.driving import environment
+from tests.cli.cli_process import environment
 
 from tollbridge.cli import COMMANDS
 from tollbridge.testing.server import Gateway

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import tollbridge, with_room
+from tests.cli.cli_process import tollbridge, with_room
 
 from tollbridge.testing.server import Gateway
 

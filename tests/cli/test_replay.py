@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.cli.driving import tollbridge
+from tests.cli.cli_process import tollbridge
 
 from tollbridge.cli.summary import summarise, to_json
 from tollbridge.protocols.detect import DECODERS, decoder_for

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import psutil
 import pytest
-from tests.cli.driving import PROGRAM, environment, tollbridge
+from tests.cli.cli_process import PROGRAM, environment, tollbridge
 
 
 @asynccontextmanager

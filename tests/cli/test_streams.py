@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.cli.driving import PROGRAM, environment
+from tests.cli.cli_process import PROGRAM, environment
 
 from tollbridge.testing.server import Gateway
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import tollbridge
+from tests.cli.cli_process import tollbridge
 
 from tollbridge.cli.tables import Column, fit_columns
 from tollbridge.storage.database import Database

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.answering import answering, http
-from tests.cli.driving import terminal, tollbridge
+from tests.canned_server import answering, http
+from tests.cli.cli_process import terminal, tollbridge
 
 RECORDED = Path(__file__).parent.parent / "recordings" / "aisdk" / "7.0.169" / "plain-text.ui.sse"
 ANSWER = http(200, RECORDED.read_bytes(), {"content-type": "text/event-stream"})

@@ -5,7 +5,7 @@ import time
 from decimal import Decimal
 from pathlib import Path
 
-from tests.cli.driving import tollbridge
+from tests.cli.cli_process import tollbridge
 
 from tollbridge.cli.usage import group_usage
 from tollbridge.storage.database import Database

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 
 import pytest
-from tests.answering import answering, http
+from tests.canned_server import answering, http
 
 from tollbridge.clients.ai_sdk import AiSdkClient
 from tollbridge.types.messages import ChatRequest, Message

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trustme
-from tests.answering import answering, http
+from tests.canned_server import answering, http
 from tests.transport.servers import saying, serving
 
 from tollbridge.clients.ai_sdk import AiSdkClient

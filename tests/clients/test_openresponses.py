@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from tests.answering import answering, http
-from tests.recorded import openresponses
+from tests.canned_server import answering, http
+from tests.recorded_streams import openresponses
 
 from tollbridge.clients.openresponses import Answer, OpenResponsesClient
 from tollbridge.protocols.errors import MESSAGE_LIMIT

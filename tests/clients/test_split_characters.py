@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from tests.answering import answering, http
-from tests.recorded import RECORDINGS
+from tests.canned_server import answering, http
+from tests.recorded_streams import RECORDINGS
 
 from tollbridge.cli.summary import summarise, to_json
 from tollbridge.clients.ai_sdk import AiSdkClient, UiStreamClient

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.answering import answering, http
-from tests.recorded import RECORDINGS
+from tests.canned_server import answering, http
+from tests.recorded_streams import RECORDINGS
 
 from tollbridge.clients.ai_sdk import UiStreamClient
 from tollbridge.clients.base import Observer

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.history.histories import HERE, MODEL, Maker
-from tests.history.laws import check_order, check_reasoning, check_results, is_text, texts, urls
+from tests.history.invariants import check_order, check_reasoning, check_results, is_text, texts, urls
+from tests.history.random_histories import HERE, MODEL, Maker
 
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory

@@ -53,6 +53,7 @@ async def test_a_corrupt_model_is_reported_in_one_sentence(tmp_path: Path) -> No
     assert error.message == f"{tmp_path / 'broken.gguf'} is not a model that llama.cpp can load."
 
 
+@pytest.mark.io
 def test_the_server_process_starts_without_a_warning() -> None:
     run = [sys.executable, "-W", "error", "-m", "tollbridge.local.server", "--help"]
     result = subprocess.run(run, capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.recorded import openresponses
+from tests.recorded_streams import openresponses
 
 from tollbridge.protocols.errors import (
     BY_CODE,

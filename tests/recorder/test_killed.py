@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.cli.driving import environment, tollbridge
+from tests.cli.cli_process import environment, tollbridge
 
 from tollbridge.recorder.recorder import Recorder, RecordingWriter
 from tollbridge.recorder.recording import DataLine, Recording, RecordingStart, RequestLine, read_recording

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.tokens.samples import MODEL, request, user
 from tollbridge.estimator import HybridTokenEstimator
 
@@ -57,6 +59,7 @@ def known(path: Path, name: str, times: int) -> int:
     return found
 
 
+@pytest.mark.io
 def test_processes_that_calibrate_concurrently_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     processes = {name: start(path, name, TIMES) for name in ("one", "two", "three")}
@@ -78,6 +81,7 @@ def test_processes_that_calibrate_concurrently_lose_nothing(tmp_path: Path) -> N
     assert (accuracy.model, accuracy.requests) == (MODEL, TIMES * len(processes))
 
 
+@pytest.mark.io
 def test_a_process_killed_while_writing_leaves_a_usable_file(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     for round_ in range(3):

@@ -73,6 +73,7 @@ def test_rows_since_a_time_are_read_in_order(table: UsageTable) -> None:
     assert [row.model for row in table.since(2.0)] == ["m2", "m3"]
 
 
+@pytest.mark.io
 def test_only_requests_of_dead_processes_are_marked_interrupted(table: UsageTable, path: Path) -> None:
     table.begin("mine", "", "", 2.0)
     other = subprocess.Popen(

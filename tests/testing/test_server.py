@@ -227,6 +227,7 @@ async def test_the_error_names_the_port_that_is_in_use(gateway: Gateway) -> None
         await Gateway(port=gateway.port).start()
 
 
+@pytest.mark.io
 def test_the_program_runs_until_it_is_terminated() -> None:
     code = "from tollbridge.testing import run; run(on_ready=lambda url: print(url, flush=True))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -139,6 +139,7 @@ def test_without_a_tokenizer_counts_are_estimated_from_characters(
     assert Ledger().text_tokens(model, text * 1000 + "\ud83d") == pytest.approx(1000 * exact, rel=0.15)
 
 
+@pytest.mark.io
 def test_no_vocabulary_is_loaded_before_the_first_count() -> None:
     script = (
         "import sys, tollbridge, tollbridge.tokens, tollbridge.estimator\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import msgspec
-from tests.frontends.stdio.editor import SRC
+from tests.frontends.stdio.stdio_client import SRC
 
 from tollbridge.frontends.stdio import errors as faults
 from tollbridge.frontends.stdio import wire

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.frontends.stdio.editor import Editor
+from tests.frontends.stdio.stdio_client import Editor
 
 from tollbridge.protocols import jsonrpc
 from tollbridge.testing.faults import FaultSettings

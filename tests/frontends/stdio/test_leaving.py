@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.apart import PLACES
-from tests.frontends.stdio.editor import SRC
+from tests.frontends.stdio.stdio_client import SRC
+from tests.sandbox import ENVIRONMENT
 
 from tollbridge.testing.server import Gateway
 
@@ -60,7 +60,7 @@ def deaf(folder: Path) -> Iterator[Deaf]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env={"PYTHONPATH": str(SRC), **PLACES, "TOLLBRIDGE_DATA_DIR": str(folder)},
+            env={"PYTHONPATH": str(SRC), **ENVIRONMENT, "TOLLBRIDGE_DATA_DIR": str(folder)},
         )
         with process:
             try:
@@ -108,16 +108,17 @@ async def test_an_editor_that_closes_only_what_it_reads_from_is_gone(
     assert "[error]" not in log
 
 
+@pytest.mark.io
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
 @pytest.mark.parametrize("program", ["tollbridge.sidecar", "tollbridge sidecar"])
 def test_without_both_ends_of_the_way_it_leaves_without_a_traceback(program: str, closed: str) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}'
     ended = subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} -m {program} {closed}"],
+        ["sh", "-c", f'exec "$0" -m {program} {closed}', sys.executable],
         input=b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
         stderr=subprocess.PIPE,
         timeout=60,
-        env={"PYTHONPATH": str(SRC), **PLACES},
+        env={"PYTHONPATH": str(SRC), **ENVIRONMENT},
     )
     said = ended.stderr.decode()
     if program == "tollbridge.sidecar":

@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from tests.frontends.stdio.editor import Editor, Refusal
+from tests.frontends.stdio.stdio_client import Editor, Refusal
 from tests.transport.servers import Handler, serving
 
 from tollbridge.frontends.stdio.errors import log, log_exception

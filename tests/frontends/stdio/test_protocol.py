@@ -8,7 +8,7 @@ import signal
 import sys
 
 import pytest
-from tests.frontends.stdio.editor import Editor, Refusal
+from tests.frontends.stdio.stdio_client import Editor, Refusal
 
 from tollbridge import __version__
 from tollbridge.protocols import jsonrpc
@@ -198,8 +198,8 @@ async def test_bytes_that_are_no_text_are_a_parse_error_and_no_mistake_of_ours()
 
 
 async def test_a_closed_standard_error_silences_the_log_and_nothing_else() -> None:
-    started = f"exec {sys.executable} -m tollbridge.sidecar 2>&-"
-    async with Editor(["sh", "-c", started]) as editor:
+    started = 'exec "$0" -m tollbridge.sidecar 2>&-'
+    async with Editor(["sh", "-c", started, sys.executable]) as editor:
         await editor.greet()
         editor.send(b'{"jsonrpc":"2.0","id":77,"method":"cou')
         assert (await editor.until_orphan())["id"] == 77

@@ -12,7 +12,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.frontends.stdio.editor import Editor
+from tests.frontends.stdio.stdio_client import Editor
 
 from tollbridge.testing.requests import AcceptedRequest as Asked
 from tollbridge.testing.responses import Call, ScriptedAnswer

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.frontends.stdio.editor import Editor, Refusal
+from tests.frontends.stdio.stdio_client import Editor, Refusal
 
 from tollbridge.compat.profiles import save_profile
 from tollbridge.frontends.stdio.errors import TURN_FAILED

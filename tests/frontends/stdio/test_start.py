@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.frontends.stdio.editor import SRC
+from tests.frontends.stdio.stdio_client import SRC
 
 ROUNDS = 8
 # Besides one and a half times what the bare interpreter takes.

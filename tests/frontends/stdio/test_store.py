@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.frontends.stdio.editor import Editor, Refusal
+from tests.frontends.stdio.stdio_client import Editor, Refusal
 from tests.storage.locking import locked
 
 from tollbridge.estimator import HybridTokenEstimator

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.frontends.stdio.editor import Editor, Refusal, said
+from tests.frontends.stdio.stdio_client import Editor, Refusal, said
 
 from tollbridge.compat.profiles import profile_file, save_profile
 from tollbridge.frontends.stdio.errors import TURN_FAILED

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import pytest
-from tests.recorded import openresponses
+from tests.recorded_streams import openresponses
 
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter, StreamUsage

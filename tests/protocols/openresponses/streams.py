@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.recorded import events_of
+from tests.recorded_streams import events_of
 
 from tollbridge.cli.summary import summarise
 from tollbridge.protocols.openresponses.stream import StreamDecoder

@@ -27,7 +27,7 @@ from tests.protocols.openresponses.streams import (
     text_of,
     texts_of,
 )
-from tests.recorded import events_of, openresponses
+from tests.recorded_streams import events_of, openresponses
 
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.openresponses.requests import encode_request

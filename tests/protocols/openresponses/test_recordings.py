@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.recorded import Recording, events_of, openresponses
+from tests.recorded_streams import Recording, events_of, openresponses
 
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.openresponses.wire import EVENTS

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import IO, NamedTuple
 
-from tests.apart import PLACES
+from tests.sandbox import ENVIRONMENT
 
 PROGRAM = (sys.executable, "-m", "tollbridge")
 # Makes the pseudo-terminal its controlling terminal, so that Ctrl-C becomes a signal, then runs the program.
@@ -54,7 +54,7 @@ def environment(extra: Mapping[str, str] = {}) -> dict[str, str]:
     variables = {name: value for name, value in os.environ.items() if not _OURS.match(name)}
     if "TOLLBRIDGE_CACHE_DIR" in os.environ:
         variables["TOLLBRIDGE_CACHE_DIR"] = os.environ["TOLLBRIDGE_CACHE_DIR"]
-    return {**variables, **PLACES, "COLUMNS": "100", "TERM": "xterm", **extra}
+    return {**variables, **ENVIRONMENT, "COLUMNS": "100", "TERM": "xterm", **extra}
 
 
 async def tollbridge(

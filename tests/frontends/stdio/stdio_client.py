@@ -1,4 +1,4 @@
-"""A small editor: starts the real sidecar, sends it frames, and waits for what comes back, with an end."""
+"""A JSON-RPC client that starts the real stdio server and waits for its messages with a deadline."""
 
 from __future__ import annotations
 

@@ -1,0 +1,142 @@
+"""Keep phrases that are hard to understand out of the code's texts and the documentation.
+
+The check reads the string literals, docstrings and comments of the source, and all of the documentation. If a
+phrase is right in one file, add the file and the exact phrase to `ALLOWED`.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PYTHON = ("src/**/*.py",)
+TYPESCRIPT = ("extension/src/**/*.ts",)
+TEXT = (
+    "*.md",
+    "Makefile",
+    "docs/**/*.md",
+    "extension/*.md",
+    "extension/package.json",
+    "src/**/*.toml",
+)
+
+# A pattern (a space matches any white space, and case is ignored), and what to write instead.
+PHRASES = {
+    r"\banew\b": '"again", or "start a new …"',
+    r"\bin all\b(?=\s*(?:[.,;:)]|$))": '"total"',
+    r"\botherwise than\b|\bcounts? otherwise\b|\b(?:be|is|are|put|puts it) otherwise\b": '"differently"',
+    r"\btold\b": '"reported", "sent as", "shown"',
+    r"\bone a (?:line|request|turn|model|file)\b|\ba line each\b": '"one per line"',
+    r"\btakes? (?:none\b|no\b(?! (?:arguments?|parameters?|effect|action)\b))": '"does not accept"',
+    r"\bcode of today\b|\btoday['’]s code\b": '"the current version"',
+    r"\bblot(?:s|ted|ting)?\b": '"redact", "remove"',
+    r"\bheed(?:s|ed|ing)?\b": '"use", "respect"',
+    r"\bunharmed\b": '"unchanged"',
+    r"\bbeforehand\b": '"in advance", "before the request"',
+    r"\bmistakes? of ours\b": '"an internal error", "a bug in Tollbridge"',
+    r"\bmakes? no sense\b": '"is invalid"',
+    r"\b(?:dollars|\$) a million\b": '"per million"',
+    r"\bleave (?:it|them) out\b": '"remove it"',
+    r"\bsay (?:which one|less)\b": '"choose", "shorten the prompt"',
+    r"\bknown are\b": '"valid values:"',
+    r"\bthe system['’]s (?:keyring|place)\b": '"the system keyring", "the platform data directory"',
+    r"\bthe (?:toll|walk)\b|\bcross(?:es|ed)? the bridge\b": '"usage and cost", "the request flow"',
+    r"\bcarr(?:y|ies|ied) across\b": '"send", "translate"',
+    r"\b(?:heal|mend)(?:s|ed|ing)?\b": '"repair", "fix"',
+    r"\bwhoever\b": '"the caller", "the client"',
+    r"\bwhat (?:was|is|has been) said\b": '"the text", "the messages"',
+    r"\bwhere (?:it|none|nothing|one) (?:is|was) (?:asked|given|set|named)\b": '"if omitted", "if requested"',
+    r"\bin the place of\b": '"instead of"',
+    r"\bbeg[ia]ns? again\b": '"restart", "start over"',
+}
+# (file, exact phrase) pairs that are correct as they are.
+ALLOWED: frozenset[tuple[str, str]] = frozenset()
+
+_PATTERNS = {re.compile(phrase.replace(" ", r"\s+"), re.IGNORECASE): hint for phrase, hint in PHRASES.items()}
+_TYPESCRIPT_TEXT = re.compile(
+    r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`", re.DOTALL
+)
+
+
+class Text(NamedTuple):
+    """A text in a file, and the number of its first line."""
+
+    line: int
+    text: str
+
+
+class Hit(NamedTuple):
+    file: str
+    line: int
+    phrase: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f'{self.file}:{self.line}: "{self.phrase}": write {self.hint}'
+
+
+def python_texts(source: str) -> Iterator[Text]:
+    """Yield the strings and comments of a Python file."""
+    kinds = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in kinds:
+            yield Text(token.start[0], token.string)
+
+
+def typescript_texts(source: str) -> Iterator[Text]:
+    """Yield the strings and comments of a TypeScript file."""
+    for match in _TYPESCRIPT_TEXT.finditer(source):
+        yield Text(source.count("\n", 0, match.start()) + 1, match[0])
+
+
+def find_phrases(file: str, texts: Iterator[Text]) -> Iterator[Hit]:
+    for start, text in texts:
+        for pattern, hint in _PATTERNS.items():
+            for match in pattern.finditer(text):
+                yield Hit(file, start + text.count("\n", 0, match.start()), " ".join(match[0].split()), hint)
+
+
+@functools.cache
+def all_hits() -> list[Hit]:
+    hits: list[Hit] = []
+    for patterns, read in ((PYTHON, python_texts), (TYPESCRIPT, typescript_texts), (TEXT, whole_text)):
+        for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
+            name = path.relative_to(ROOT).as_posix()
+            hits += find_phrases(name, read(path.read_text(encoding="utf-8")))
+    return hits
+
+
+def whole_text(source: str) -> Iterator[Text]:
+    yield Text(1, source)
+
+
+def test_no_text_has_a_phrase_of_the_list() -> None:
+    hits = [hit for hit in all_hits() if (hit.file, hit.phrase) not in ALLOWED]
+    assert not hits, f"{len(hits)} phrases to write in plain English:\n" + "\n".join(map(str, sorted(hits)))
+
+
+def test_every_exception_is_still_needed() -> None:
+    assert {(hit.file, hit.phrase) for hit in all_hits()} >= ALLOWED
+
+
+def test_strings_and_comments_of_python_are_checked_and_names_are_not() -> None:
+    source = 'told = 1  # begun anew\n\n\ndef heed():\n    """Mends\n    nothing, one a\n    line."""\n'
+    hits = [(hit.line, hit.phrase) for hit in find_phrases("x.py", python_texts(source))]
+    assert sorted(hits) == [(1, "anew"), (5, "Mends"), (6, "one a line")]
+
+
+def test_strings_and_comments_of_typescript_are_checked_and_names_are_not() -> None:
+    source = "const told = 'it is anew'; // unharmed\n/* one\n is told */ const b = `it\n heeds`;\n"
+    hits = [(hit.line, hit.phrase) for hit in find_phrases("x.ts", typescript_texts(source))]
+    assert sorted(hits) == [(1, "anew"), (1, "unharmed"), (3, "told"), (4, "heeds")]
+
+
+def test_ordinary_uses_of_the_same_words_are_allowed() -> None:
+    text = "In all cases it takes no arguments; otherwise it fails. Walk the tree. A tollbridge. Amend it."
+    assert not list(find_phrases("x.md", whole_text(text)))
