@@ -441,7 +441,7 @@ class Engine:
         if listed.tags | listed.parameters:
             capabilities: Capabilities | None = model.capabilities
         else:
-            assumed = {**_UNKNOWN_MODEL, **model.told}
+            assumed = {**_UNKNOWN_MODEL, **model.overrides}
             capabilities = Capabilities(**assumed) if assumed != _UNKNOWN_MODEL else None
         return model.limits.input if model.context_window else None, capabilities
 

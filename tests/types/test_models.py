@@ -62,10 +62,10 @@ def test_the_type_decides_whether_a_model_is_a_chat_model() -> None:
 
 
 def test_capabilities_set_by_the_user_override_the_gateway() -> None:
-    model = Model(id="m", tags=frozenset({"vision"}), told={"tools": True, "images": False})
+    model = Model(id="m", tags=frozenset({"vision"}), overrides={"tools": True, "images": False})
     can = model.capabilities
     assert (can.tools, can.images, can.files) == (True, False, False)
-    assert not Model(id="m", told={"tools": False}).capabilities.tools
+    assert not Model(id="m", overrides={"tools": False}).capabilities.tools
 
 
 @pytest.mark.parametrize(

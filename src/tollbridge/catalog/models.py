@@ -70,7 +70,7 @@ def _override(model: Model, overrides: ModelSettings) -> Model:
         name=overrides.name or model.name,
         context_window=overrides.context_window or model.context_window,
         max_output_tokens=overrides.max_output_tokens or model.max_output_tokens,
-        told={**model.told, **explicit},
+        overrides={**model.overrides, **explicit},
     )
 
 

@@ -186,8 +186,8 @@ def _show(models: list[Model], settings: Settings) -> None:
 
 def _capabilities(model: Model) -> list[str]:
     """Return the capabilities of a model, in the gateways' terms, with the corrections of the settings."""
-    added = {_TAGS[name] for name, can in model.told.items() if can}
-    removed = {_TAGS[name] for name, can in model.told.items() if not can}
+    added = {_TAGS[name] for name, can in model.overrides.items() if can}
+    removed = {_TAGS[name] for name, can in model.overrides.items() if not can}
     return sorted(model.tags - removed | added)
 
 

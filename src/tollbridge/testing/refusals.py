@@ -5,7 +5,7 @@
 * `REJECTION_RULES` are requests that one real server rejects although they are valid, with the message of
   that server. They name the reason, so a client can change the request and send it again.
 * `SERVER_RULES` are features that a server lacks. The errors give no field and no reason, so a client must
-  know beforehand what to omit.
+  know in advance what to omit.
 """
 
 from __future__ import annotations

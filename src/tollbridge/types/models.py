@@ -156,7 +156,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         tags: The gateway's names for capabilities: `tool-use`, `vision`, `file-input`, `reasoning`…
         parameters: The request parameters the model accepts: `tools`, `reasoning`, `temperature`…
         reasoning_efforts: The reasoning efforts the model accepts, weakest first.
-        told: The capabilities set by the user (`tools`, `images`, `files`, `reasoning`); they override the
+        overrides: The capabilities set by the user (`tools`, `images`, `files`, `reasoning`); they override the
             gateway's.
     """
 
@@ -172,7 +172,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     parameters: frozenset[str] = frozenset()
     reasoning_efforts: tuple[str, ...] = ()
     prices: Prices | None = None
-    told: Mapping[str, bool] = {}
+    # "told" in the cached model lists.
+    overrides: Mapping[str, bool] = msgspec.field(default_factory=dict, name="told")
 
     @property
     def identity(self) -> Identity:
@@ -203,7 +204,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
             "files": not reported or "file-input" in reported,
             "reasoning": "reasoning" in reported or bool(self.reasoning_efforts),
         }
-        return Capabilities(**{**capabilities, **self.told})
+        return Capabilities(**{**capabilities, **self.overrides})
 
     @property
     def efforts(self) -> tuple[str, ...]:
