@@ -37,7 +37,7 @@ check: static ## Run linters, type checks and all but the slowest tests (under 2
 
 # Without a coverage table, the output ends with the failures; `.venv/bin/coverage report` shows the table.
 test: static browser ## Run everything that CI runs, with coverage (under 20 minutes)
-	$(PYTEST) -n 2 --cov --cov-report= --cov-fail-under=90 -r fER $(CASES)
+	$(PYTEST) -n 2 --cov --cov-report= --cov-fail-under=90 -r fERs $(CASES)
 
 fix: $(VENV)/dev.stamp ## Format the code and apply ruff fixes
 	$(BIN)/ruff check --fix .
