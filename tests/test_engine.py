@@ -201,6 +201,7 @@ async def test_a_client_that_is_passed_in_is_used_and_not_closed() -> None:
         assert (await client.create(request())).text
 
 
+@pytest.mark.io
 def test_the_blocking_engine_answers_and_streams() -> None:
     async def serve() -> None:
         async with Gateway() as gateway:
@@ -218,6 +219,7 @@ def test_the_blocking_engine_answers_and_streams() -> None:
     asyncio.run(serve())
 
 
+@pytest.mark.io
 def test_leaving_a_blocking_stream_early_ends_the_turn() -> None:
     async def serve() -> None:
         settings = FaultSettings(pace=0.05)
@@ -233,6 +235,7 @@ def test_leaving_a_blocking_stream_early_ends_the_turn() -> None:
     asyncio.run(serve())
 
 
+@pytest.mark.io
 def test_an_error_of_a_blocking_stream_is_raised_after_its_events() -> None:
     async def serve() -> None:
         async with Gateway(scenario="failed") as gateway:

@@ -89,6 +89,7 @@ def test_a_public_name_has_a_docstring_a_signature_and_resolvable_type_hints(nam
     if inspect.isclass(value) and inspect.isfunction(value.__init__) and not issubclass(value, Enum):
         target = value.__init__
     hints = typing.get_type_hints(target)
+    typing.get_type_hints(value)
     if inspect.isfunction(target):
         parameters = [each for each in inspect.signature(target).parameters if each not in ("self", "cls")]
         assert [each for each in parameters if each not in hints] == []

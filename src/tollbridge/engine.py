@@ -263,8 +263,8 @@ class Engine:
         async with self._connect(account) as connection:
             client = connection.client
             request = apply_settings(request, self.settings, client.base_url)
-            learned = self.compat.recall(client.base_url, request.model)
             window, capabilities = self._model_facts(request.model, client, account)
+            learned = self.compat.recall(client.base_url, request.model)
             recorder = self._recorder()
             if recorder is not None:
                 recording = recorder.start(

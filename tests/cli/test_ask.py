@@ -106,7 +106,7 @@ async def test_waiting_for_a_retry_is_reported_on_stderr() -> None:
     async with Gateway(scenario="rate-limit-once") as gateway:
         quiet = await ask(gateway, "hello", "--json")
     assert result.out.startswith("You said “hello”.")
-    assert result.err.startswith("[The gateway returned 429; retrying in 1 s]\n")
+    assert result.err.startswith("[The gateway returned HTTP 429; retrying in 1 s]\n")
     assert (quiet.code, quiet.err) == (0, "")
 
 

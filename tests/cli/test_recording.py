@@ -94,7 +94,7 @@ async def test_files_that_cannot_be_compared_or_read_are_reported(tmp_path: Path
     broken.write_text('{"line":"begun","at":0}\n')
     for arguments, words in (
         (("--diff", str(plain)), "--diff needs a recording made with --record"),
-        ((str(broken),), "line 1, is not of a recording"),
+        ((str(broken),), "line 1 is not a valid recording line"),
         ((str(tmp_path),), "Cannot read"),
     ):
         result = await tollbridge("replay", *arguments)

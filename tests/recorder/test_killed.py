@@ -148,4 +148,7 @@ async def test_a_request_that_is_too_large_is_omitted_and_the_response_is_record
     assert (sent.body, sent.omitted_bytes) == ("", 60_000)
     assert response_bytes(recording) == b"data: {}\n\n"
     shown = await tollbridge("replay", str(path))
-    assert "60,000 bytes to http://h/v1/responses (openresponses), not kept" in " ".join(shown.out.split())
+    assert (
+        "60,000 bytes to http://h/v1/responses (openresponses); the body was too large to record"
+        in " ".join(shown.out.split())
+    )

@@ -46,7 +46,8 @@ def test_redacted_json_is_json_of_the_same_length_without_words(value: Any, asci
     hidden = hide_content(data)
     assert len(hidden) == len(data)
     for text in strings(json.loads(hidden)):
-        assert not re.search(r"[^\W\d_x]", re.sub("true|false|null", "", text))
+        # JSON inside a string keeps its literals and the letters of its escape sequences.
+        assert not re.search(r"[^\W\d_x]", re.sub(r"true|false|null|\\[nrtbf]", "", text))
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.name)

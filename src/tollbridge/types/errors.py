@@ -26,9 +26,10 @@ An error holds its message, kind, status, code, request id and retry delay; neve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict, Unpack
 
-from tollbridge.types.usage import Usage
+if TYPE_CHECKING:  # at run time it would load msgspec, which `tollbridge --help` does not need
+    from tollbridge.types.usage import Usage
 
 Kind = Literal[
     "authentication",
@@ -77,7 +78,6 @@ class BridgeError(Exception):
 
     kind: ClassVar[Kind] = "protocol"
     transient: bool = False
-    usage: Usage | None = None
     advice: str | None = None
 
     def __init__(
@@ -97,6 +97,7 @@ class BridgeError(Exception):
         self.request_id = request_id
         self.retry_after = retry_after
         self.param = param
+        self.usage: Usage | None = None
 
     def _identity(self) -> tuple[object, ...]:
         return type(self), self.message, self.status, self.code, self.request_id, self.retry_after, self.usage

@@ -156,8 +156,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         tags: The gateway's names for capabilities: `tool-use`, `vision`, `file-input`, `reasoning`…
         parameters: The request parameters the model accepts: `tools`, `reasoning`, `temperature`…
         reasoning_efforts: The reasoning efforts the model accepts, weakest first.
-        overrides: The capabilities set by the user (`tools`, `images`, `files`, `reasoning`); they override the
-            gateway's.
+        overrides: The capabilities set by the user (`tools`, `images`, `files`, `reasoning`), which take
+            precedence over the gateway's.
     """
 
     id: str
@@ -172,7 +172,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     parameters: frozenset[str] = frozenset()
     reasoning_efforts: tuple[str, ...] = ()
     prices: Prices | None = None
-    # "told" in the cached model lists.
+    # The name in cached model lists is the one of the first release.
     overrides: Mapping[str, bool] = msgspec.field(default_factory=dict, name="told")
 
     @property

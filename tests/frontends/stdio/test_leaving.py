@@ -123,7 +123,7 @@ def test_without_both_ends_of_the_way_it_leaves_without_a_traceback(program: str
     said = ended.stderr.decode()
     if program == "tollbridge.sidecar":
         assert ended.returncode == 2
-        assert re.fullmatch(r"\[error\] standard input and output .* closed\n", said)
+        assert re.fullmatch(r"\[error\] Standard input and output must be open.*\n", said)
     else:  # which puts something in the place of what is closed: nothing to read, and nobody who does
         assert ended.returncode == 0
         assert said == ("" if "<" in closed else "[info] The editor closed its end of the pipe.\n")
