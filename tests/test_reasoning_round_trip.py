@@ -21,9 +21,11 @@ from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.turn import TurnResult
 from tollbridge.types.messages import (
+    PACK_MIME,
     ChatRequest,
     DataPart,
     Message,
+    Origin,
     Part,
     Role,
     TextPart,
@@ -31,9 +33,9 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    bind,
 )
 from tollbridge.types.models import Capabilities
-from tollbridge.types.reasoning import PACK_MIME, Origin, bind
 from tollbridge.types.text import write_json
 
 MODEL, OTHER = "tollbridge/demo", "tollbridge/plain"

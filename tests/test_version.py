@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from tollbridge import __version__
+from tollbridge._version import __version__
 
 
 def test_the_version_is_the_packages() -> None:

@@ -22,20 +22,17 @@ from tollbridge.config.accounts import Account, named_account, resolve_account
 from tollbridge.config.keys import TokenRefresher, find_key
 from tollbridge.config.loading import LoadedSettings, load_settings
 from tollbridge.config.paths import catalog_folder, config_file, database_file
-from tollbridge.config.request_options import apply_settings
-from tollbridge.config.schema import Settings, http_timeouts
+from tollbridge.config.schema import Settings, apply_settings, http_timeouts
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.recorder.recorder import Recorder
-from tollbridge.storage.database import BUSY_TIMEOUT
+from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT
 from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker
-from tollbridge.storage.worker import WRITE_TIMEOUT
 from tollbridge.transport.retry import Timeouts
 from tollbridge.turn import TokenAccounting, Turn, TurnResult
 from tollbridge.types.errors import RequestError
-from tollbridge.types.messages import ChatRequest, Message, Role
+from tollbridge.types.messages import ChatRequest, Message, Origin, Role
 from tollbridge.types.models import Capabilities, Model
 from tollbridge.types.quirks import Quirks
-from tollbridge.types.reasoning import Origin
 from tollbridge.types.urls import Backend
 
 log = logging.getLogger(__name__)
@@ -83,6 +80,7 @@ class Engine:
     ) -> None:
         self._load = load
         self._loaded: LoadedSettings | Settings | None = None  # set once they could be read
+        self._settings_file = Path()
         self._file_stamp: tuple[int, int] | None = None  # of the settings file, when it was read
         self._database = database
         self._client = client
@@ -365,7 +363,7 @@ class Engine:
         """Yield the connection of an account, which is not closed while it is used."""
         self._in_use += 1
         try:
-            if self._loaded is not None and self._file_stamp != _settings_file_stamp():
+            if self._loaded is not None and self._file_stamp != _file_stamp(self._settings_file):
                 self._retire_connections()
             yield self._connection(account)
         finally:
@@ -411,7 +409,8 @@ class Engine:
 
     def _load_settings(self) -> LoadedSettings | Settings:
         if self._loaded is None:
-            self._file_stamp = _settings_file_stamp()
+            self._settings_file = config_file()
+            self._file_stamp = _file_stamp(self._settings_file)
             self._loaded = self._load()
         return self._loaded
 
@@ -478,10 +477,10 @@ def open_client(
     return kind(base_url, api_key, timeouts=timeouts, proxy=proxy, allow_http=allow_http)
 
 
-def _settings_file_stamp() -> tuple[int, int] | None:
-    """Return the modification time and size of the settings file, to notice a change."""
+def _file_stamp(path: Path) -> tuple[int, int] | None:
+    """Return the modification time and size of a file, to notice a change."""
     try:
-        status = config_file().stat()
+        status = path.stat()
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size

@@ -20,8 +20,8 @@ from tollbridge.compat.repairs import describe_omissions, find_repair, omitted_f
 from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
 from tollbridge.history.answer import AnswerEvents, PartsBuilder, join_parts
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
+from tollbridge.storage.database import WRITE_TIMEOUT, WorkerThread, wait_for_write
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
-from tollbridge.storage.worker import WRITE_TIMEOUT, WorkerThread, wait_for_write
 from tollbridge.types.errors import BridgeError, ContextTooLong
 from tollbridge.types.events import (
     Data,
@@ -37,15 +37,16 @@ from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
+    Origin,
     Part,
     Role,
     TextPart,
     ThinkingPart,
     ToolCallPart,
+    is_marker,
 )
 from tollbridge.types.models import Capabilities
 from tollbridge.types.quirks import LearnedQuirks
-from tollbridge.types.reasoning import Origin, is_marker
 from tollbridge.types.text import write_json
 from tollbridge.types.usage import Usage
 
@@ -276,7 +277,8 @@ class PreparedRequest:
             learned = msgspec.structs.replace(learned, quirks=accepted)
         normalized = normalize_request(request, learned, self._origin)
         self.add_changes(normalized.changes)
-        self.add_changes(describe_omissions(omitted_fields(request, quirks)))
+        if quirks.without:
+            self.add_changes(describe_omissions(omitted_fields(request, quirks)))
         return normalized
 
 
@@ -417,6 +419,19 @@ class Turn:
     def batches(self) -> AsyncGenerator[list[Event]]:
         """Return the events as one list per network read, for callers on the hot path."""
         return self._batches
+
+    async def parts(self) -> AsyncGenerator[list[Part]]:
+        """Yield the answer as message parts, one list per network read, instead of events.
+
+        The last part of an answer with reasoning holds all of it, for callers that cannot keep the metadata
+        of single parts.
+        """
+        builder = PartsBuilder(self.origin)
+        async for batch in self._batches:
+            if parts := builder.take(batch):
+                yield parts
+        if parts := builder.close():
+            yield parts
 
     async def _run(self) -> AsyncGenerator[list[Event]]:
         """Yield the events and tell the observers how the turn ended."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tollbridge.compat.profiles import MODEL_LIMIT, CompatMemory, LearnedQuirks
-from tollbridge.types.quirks import Quirks
+from tollbridge.compat.profiles import MODEL_LIMIT, CompatMemory
+from tollbridge.types.quirks import LearnedQuirks, Quirks
 
 
 def test_quirks_are_stored_per_gateway_and_model() -> None:

@@ -19,6 +19,7 @@ from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
+    Origin,
     Part,
     Role,
     TextPart,
@@ -26,9 +27,9 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    bind,
 )
 from tollbridge.types.quirks import Quirks
-from tollbridge.types.reasoning import Origin, bind
 
 MODEL = "tollbridge/demo"
 TOOL = Tool("weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tollbridge.compat.profiles import REFUSED_LIMIT, LearnedQuirks
+from tollbridge.compat.profiles import REFUSED_LIMIT
 from tollbridge.compat.repairs import find_repair
 from tollbridge.types.errors import GatewayError, InvalidRequest, NotFound, RateLimited
 from tollbridge.types.media import fingerprint
@@ -17,9 +17,9 @@ from tollbridge.types.messages import (
     TextPart,
     ThinkingPart,
     ToolCallPart,
+    digest,
 )
-from tollbridge.types.quirks import Quirks
-from tollbridge.types.reasoning import digest
+from tollbridge.types.quirks import LearnedQuirks, Quirks
 
 PROOF = {"encrypted_content": "sealed"}
 REQUEST = ChatRequest(

@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollbridge.config.request_options import apply_settings
-from tollbridge.config.schema import Settings, matches
+from tollbridge.config.schema import Settings, apply_settings, matches
 from tollbridge.protocols.ai_sdk.requests import encode_call
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.types.errors import RequestError

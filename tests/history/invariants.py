@@ -11,18 +11,22 @@ from typing import Any
 from tollbridge.history.tool_calls import MISSING_RESULT, Names, valid_input
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
+    PACK_MIME,
     ChatRequest,
     DataPart,
     Message,
+    Origin,
     Part,
     Role,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    is_marker,
+    read_reasoning_pack,
+    unbind,
 )
 from tollbridge.types.quirks import Quirks
-from tollbridge.types.reasoning import PACK_MIME, Origin, is_marker, read_reasoning_pack, unbind
 from tollbridge.types.text import read_json, write_json
 
 Item = dict[str, Any]

@@ -9,23 +9,21 @@ from typing import Any
 
 from tollbridge.types.media import draw_png
 from tollbridge.types.messages import (
+    PACK_MIME,
     ChatRequest,
     DataPart,
     Message,
     NamedTool,
+    Origin,
     Part,
+    ReasoningBlock,
+    ReasoningPack,
     Role,
     TextPart,
     ThinkingPart,
     Tool,
     ToolCallPart,
     ToolResultPart,
-)
-from tollbridge.types.reasoning import (
-    PACK_MIME,
-    Origin,
-    ReasoningBlock,
-    ReasoningPack,
     bind,
     is_marker,
     read_reasoning_pack,

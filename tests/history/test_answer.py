@@ -7,8 +7,15 @@ import pytest
 from tollbridge.history.answer import AnswerParts
 from tollbridge.types.errors import BrokenCall, Disconnected
 from tollbridge.types.events import Finished, TextDelta, ToolCall
-from tollbridge.types.messages import DataPart, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.types.reasoning import Origin, bind, read_reasoning_pack
+from tollbridge.types.messages import (
+    DataPart,
+    Origin,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    bind,
+    read_reasoning_pack,
+)
 
 BROKEN = ToolCall("c1", "read_file", '{"path": "/x', offered=False)
 PROBLEM = BrokenCall("The model called read_file with invalid arguments.", calls=("c1",))

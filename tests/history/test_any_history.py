@@ -21,9 +21,11 @@ from tollbridge.testing.strict import check_rules, check_schema
 from tollbridge.testing.validation import check_conversation, read_create, read_input, read_tools
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
+    PACK_MIME,
     ChatRequest,
     DataPart,
     Message,
+    Origin,
     Part,
     Role,
     TextPart,
@@ -31,7 +33,6 @@ from tollbridge.types.messages import (
     ToolResultPart,
 )
 from tollbridge.types.quirks import LearnedQuirks, Quirks
-from tollbridge.types.reasoning import PACK_MIME, Origin
 from tollbridge.types.text import replace_surrogates, write_json
 
 HISTORIES = 5_000

@@ -7,18 +7,23 @@ from typing import Any
 from tollbridge.history.normalize import UNFOLLOWED, NormalizedRequest, normalize_request
 from tollbridge.history.reasoning import DUPLICATE, FOREIGN, REFUSED, STALE, UNPROVEN, UNWANTED
 from tollbridge.types.messages import (
+    PACK_MIME,
     ChatRequest,
     DataPart,
     Message,
+    Origin,
     Part,
+    ReasoningBlock,
+    ReasoningPack,
     Role,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    bind,
+    digest,
 )
 from tollbridge.types.quirks import LearnedQuirks, Quirks
-from tollbridge.types.reasoning import PACK_MIME, Origin, ReasoningBlock, ReasoningPack, bind, digest
 from tollbridge.types.text import write_json
 
 HERE, AWAY = Origin.of("m", "http://here"), Origin.of("m", "http://away")

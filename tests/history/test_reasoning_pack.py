@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tollbridge.history.reasoning import PACK_LIMIT, ReasoningPacker
 from tollbridge.types.events import Corrected, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
-from tollbridge.types.messages import DataPart
-from tollbridge.types.reasoning import (
+from tollbridge.types.messages import (
     PACK_MIME,
+    DataPart,
     Origin,
     ReasoningBlock,
     ReasoningPack,

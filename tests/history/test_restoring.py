@@ -12,8 +12,18 @@ from hypothesis import strategies as st
 from tollbridge.history.answer import AnswerParts
 from tollbridge.history.reasoning import restore_reasoning
 from tollbridge.types.events import Event, ReasoningEnded, TextDelta, ToolCall
-from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.types.reasoning import Origin, ReasoningBlock, ReasoningPack, bind, read_reasoning_pack
+from tollbridge.types.messages import (
+    DataPart,
+    Origin,
+    Part,
+    ReasoningBlock,
+    ReasoningPack,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    bind,
+    read_reasoning_pack,
+)
 
 HERE = Origin.of("m", "http://here")
 

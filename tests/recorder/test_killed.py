@@ -19,8 +19,7 @@ from tollbridge.recorder.replay import diff_parts, replay_recording
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.types.events import TextDelta
-from tollbridge.types.messages import ChatRequest, Message, Role
-from tollbridge.types.reasoning import Origin
+from tollbridge.types.messages import ChatRequest, Message, Origin, Role
 
 KEY = "tk-0123456789-secret"
 SLOW = FaultSettings(pace=0.05)

@@ -14,7 +14,7 @@ import pytest
 
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, LearnedQuirks
+from tollbridge.compat.profiles import CompatMemory
 from tollbridge.engine import open_client
 from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.recorder.recorder import Recorder
@@ -40,10 +40,9 @@ from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.media import draw_png
-from tollbridge.types.messages import ChatRequest, DataPart, Message, Part, Role, Tool
+from tollbridge.types.messages import ChatRequest, DataPart, Message, Origin, Part, Role, Tool
 from tollbridge.types.models import Capabilities
-from tollbridge.types.quirks import Quirks
-from tollbridge.types.reasoning import Origin
+from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.text import write_json
 
 KEY = "tk-0123456789-secret"

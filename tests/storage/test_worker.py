@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from tollbridge.storage.worker import WorkerThread, wait_for_write
+from tollbridge.storage.database import WorkerThread, wait_for_write
 
 
 def thread_names() -> list[str]:

@@ -10,8 +10,7 @@ import pytest
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.openresponses.requests import translate_messages
 from tollbridge.tokens.images import audio_seconds, count_pages, media_tokens, text_of
-from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, TextPart
-from tollbridge.types.reasoning import PACK_MIME
+from tollbridge.types.messages import PACK_MIME, ChatRequest, DataPart, Message, Role, TextPart
 
 PDF = (
     b"%PDF-1.4\n1 0 obj<</Type /Pages /Kids [2 0 R 3 0 R] /Count 2>>endobj\n"

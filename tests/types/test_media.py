@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.types.media import detect_mime, draw_png, is_text, sniff
-from tollbridge.types.reasoning import PACK_MIME
+from tollbridge.types.messages import PACK_MIME
 
 # The first bytes as the formats' specifications give them.
 HEADS = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from workshop import vsix
 
-from tollbridge import __version__
+from tollbridge._version import __version__
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

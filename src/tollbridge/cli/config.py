@@ -16,7 +16,7 @@ from tollbridge.cli.terminal import Styles
 from tollbridge.config.accounts import all_accounts
 from tollbridge.config.keys import describe_key
 from tollbridge.config.loading import LoadedSettings, iter_values, load_settings, quote_name
-from tollbridge.config.request_options import CLEAR_THINKING, CLEAR_TOOL_USES
+from tollbridge.config.schema import CLEAR_THINKING, CLEAR_TOOL_USES
 from tollbridge.recorder.redaction import hide_secret_values
 from tollbridge.types.errors import RequestError
 

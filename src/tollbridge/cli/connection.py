@@ -24,7 +24,7 @@ from tollbridge.config.accounts import Account
 from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
 from tollbridge.config.schema import Settings, http_timeouts
 from tollbridge.engine import Engine
-from tollbridge.local import LocalModel, is_installed
+from tollbridge.local.process import LocalModel, is_installed
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.urls import VERCEL_URL
 
@@ -199,7 +199,8 @@ async def _own_client(
             case _:
                 name, place = "demo", "the embedded demo gateway"
                 # Imported here: a whole server, which few commands need.
-                from tollbridge.testing import MODELS, Gateway
+                from tollbridge.testing.catalog import MODELS
+                from tollbridge.testing.server import Gateway
 
                 gateway = await stack.enter_async_context(Gateway())
                 embedded = Account(name, gateway.url, backend, "none")

@@ -26,8 +26,7 @@ import msgspec
 
 from tollbridge.config.paths import data_folder
 from tollbridge.types.errors import RequestError
-from tollbridge.types.quirks import LearnedQuirks as LearnedQuirks
-from tollbridge.types.quirks import Quirks
+from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.urls import is_loopback
 
 # --- Finding the quirks of a model ---

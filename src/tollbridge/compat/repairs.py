@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from tollbridge.compat.profiles import REFUSED_LIMIT, LearnedQuirks
+from tollbridge.compat.profiles import REFUSED_LIMIT
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.media import fingerprint
 from tollbridge.types.messages import (
@@ -24,9 +24,10 @@ from tollbridge.types.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    digest,
+    unbind,
 )
-from tollbridge.types.quirks import Quirks, SystemAs
-from tollbridge.types.reasoning import digest, unbind
+from tollbridge.types.quirks import LearnedQuirks, Quirks, SystemAs
 
 # The kinds of errors that the content of a request can cause; keys, limits and overload are not among them.
 REPAIRABLE_KINDS = frozenset({"invalid_request", "not_found", "server"})

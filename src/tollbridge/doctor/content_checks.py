@@ -21,15 +21,17 @@ from tollbridge.types.media import draw_png
 from tollbridge.types.messages import (
     DataPart,
     Message,
+    Origin,
     Role,
     TextPart,
     ThinkingPart,
     Tool,
     ToolCallPart,
     ToolResultPart,
+    bind,
+    is_marker,
 )
 from tollbridge.types.quirks import SystemAs
-from tollbridge.types.reasoning import Origin, bind, is_marker
 
 # --- A small image and a small document, generated here: nothing is downloaded, no user data is sent ---
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from tollbridge.clients.openresponses import OpenResponsesClient, count_body, response_body
-from tollbridge.compat.profiles import CompatMemory, LearnedQuirks
+from tollbridge.compat.profiles import CompatMemory
 from tollbridge.compat.repairs import find_repair
 from tollbridge.history.answer import AnswerParts
 from tollbridge.protocols.detect import decoder_for
@@ -20,10 +20,9 @@ from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageT
 from tollbridge.turn import PreparedRequest
 from tollbridge.types.errors import BridgeError, TimedOut
 from tollbridge.types.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
-from tollbridge.types.messages import ChatRequest, Message, Part, Role
+from tollbridge.types.messages import ChatRequest, Message, Origin, Part, Role
 from tollbridge.types.models import Model
-from tollbridge.types.quirks import Quirks
-from tollbridge.types.reasoning import Origin
+from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.text import read_json
 
 # --- Findings ---

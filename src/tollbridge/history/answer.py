@@ -22,8 +22,7 @@ from tollbridge.types.events import (
     ToolCall,
 )
 from tollbridge.types.media import display_mime
-from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.types.reasoning import Origin
+from tollbridge.types.messages import DataPart, Origin, Part, TextPart, ThinkingPart, ToolCallPart
 from tollbridge.types.text import replace_surrogates, write_json
 
 CITATION = "application/vnd.vscode.citation+json"

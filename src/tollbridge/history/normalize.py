@@ -23,6 +23,7 @@ from tollbridge.types.messages import (
     DataPart,
     Message,
     NamedTool,
+    Origin,
     Part,
     Role,
     TextPart,
@@ -32,7 +33,6 @@ from tollbridge.types.messages import (
     ToolResultPart,
 )
 from tollbridge.types.quirks import LearnedQuirks
-from tollbridge.types.reasoning import Origin
 
 # Limits of the OpenResponses protocol.
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512

@@ -14,19 +14,25 @@ from typing import Any
 
 from tollbridge.history.content import Changes
 from tollbridge.types.events import Corrected, Event, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
-from tollbridge.types.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.types.quirks import LearnedQuirks
-from tollbridge.types.reasoning import (
+from tollbridge.types.messages import (
     PACK_MIME,
+    DataPart,
+    Message,
     Origin,
+    Part,
     ReasoningBlock,
     ReasoningPack,
+    Role,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
     bind,
     digest,
     is_marker,
     read_reasoning_pack,
     unbind,
 )
+from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.text import MAX_TEXT, replace_surrogates, write_json
 
 # A larger pack is not stored; the marks on the thinking parts must suffice.

@@ -22,7 +22,6 @@ import msgspec
 
 from tollbridge._version import __version__
 from tollbridge.clients.base import Observer
-from tollbridge.compat.profiles import LearnedQuirks
 from tollbridge.history.answer import PartsBuilder
 from tollbridge.recorder.recording import (
     FORMAT,
@@ -49,9 +48,9 @@ from tollbridge.recorder.redaction import (
 from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event
-from tollbridge.types.messages import ChatRequest, Part, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.types.messages import ChatRequest, Origin, Part, TextPart, ThinkingPart, ToolCallPart
 from tollbridge.types.models import Capabilities
-from tollbridge.types.reasoning import Origin
+from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.text import read_json, write_json
 
 log = logging.getLogger(__name__)

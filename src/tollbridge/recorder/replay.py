@@ -10,8 +10,7 @@ import msgspec
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, LearnedQuirks
-from tollbridge.history.answer import PartsBuilder
+from tollbridge.compat.profiles import CompatMemory
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.recorder.recording import (
     Attempt,
@@ -28,7 +27,7 @@ from tollbridge.types.errors import BridgeError, Disconnected, RequestError
 from tollbridge.types.events import Event, split_failure
 from tollbridge.types.messages import ChatRequest, Part
 from tollbridge.types.models import Capabilities
-from tollbridge.types.reasoning import Origin
+from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.text import read_json, write_json
 
 _Value = TypeVar("_Value")
@@ -86,17 +85,10 @@ async def _replay_attempts(start: RecordingStart, attempts: list[Attempt]) -> Re
         memory.learn(gateway.base_url, request.model, _convert(start.learned, LearnedQuirks))
     abilities = None if start.abilities is None else _convert(start.abilities, Capabilities)
 
-    builder = PartsBuilder(Origin.of(request.model, gateway.base_url))
-
-    def add_parts(parts: list[Part]) -> None:
-        if parts:
-            replay.reports.append((gateway.time, tuple(parts)))
-
     try:
         async with Turn(request, gateway, compat=memory, capabilities=abilities) as turn:
-            async for batch in turn.batches():
-                add_parts(builder.take(batch))
-        add_parts(builder.close())
+            async for parts in turn.parts():
+                replay.reports.append((gateway.time, tuple(parts)))
         replay.turn = turn.result
     except BridgeError as error:
         replay.error = error

@@ -16,9 +16,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from tollbridge.storage.database import Database, StoreBusy, StoreUnusable
+from tollbridge.storage.database import Database, StoreBusy, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import UsageTable
-from tollbridge.storage.worker import WorkerThread
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event, Finished
 from tollbridge.types.usage import Usage

@@ -145,7 +145,7 @@ Event = (
 def split_failure(events: list[Event]) -> tuple[list[Event], BridgeError | None]:
     """Split the events of one read into the events before the first failure, and the error to raise."""
     errors = [event.error for event in events if isinstance(event, Failed)]
-    error = most_severe(errors)
+    error = most_severe(errors) if errors else None
     if error is None:
         return events, None
     error.usage = next((cause.usage for cause in errors if cause.usage is not None), None)

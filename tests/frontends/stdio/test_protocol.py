@@ -10,7 +10,7 @@ import sys
 import pytest
 from tests.frontends.stdio.stdio_client import Editor, Refusal
 
-from tollbridge import __version__
+from tollbridge._version import __version__
 from tollbridge.protocols import jsonrpc
 
 

@@ -8,8 +8,7 @@ from tollbridge.frontends.vscode import wire
 from tollbridge.frontends.vscode.decode import decode_message
 from tollbridge.frontends.vscode.encode import encode_parts
 from tollbridge.frontends.vscode.wire import decode_marker, encode_marker
-from tollbridge.types.messages import DataPart
-from tollbridge.types.reasoning import PACK_MIME, ReasoningBlock, ReasoningPack
+from tollbridge.types.messages import PACK_MIME, DataPart, ReasoningBlock, ReasoningPack
 from tollbridge.types.text import write_json
 
 PACK = write_json(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tests.protocols.ai_sdk.test_requests import CALL, DATA, PNG, answered, model, system, user
 
 from tollbridge.protocols.ai_sdk.requests import convert_messages, encode_chat, encode_ui_messages
-from tollbridge.types.messages import DataPart, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.types.reasoning import PACK_MIME, Origin, bind
+from tollbridge.types.messages import PACK_MIME, DataPart, Origin, TextPart, ThinkingPart, ToolCallPart, bind
 
 
 def test_a_call_and_its_result_are_one_part_of_a_ui_message() -> None:

@@ -15,7 +15,6 @@ from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.vscode import wire as vscode
 from tollbridge.frontends.vscode.decode import decode_chat
 from tollbridge.frontends.vscode.encode import encode_model, encode_parts, encode_usage
-from tollbridge.frontends.vscode.provider import report_parts
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +82,10 @@ class Handlers:
         keyless = msgspec.structs.replace(params.account, api_key=None)
         source = msgspec.structs.replace(params, account=keyless)
         async with self._engine.turn(decoded.request, account, source=source) as turn:
-            result = await report_parts(turn, lambda parts: report(encode_parts(parts, params.model)))
+            async for parts in turn.parts():
+                report(encode_parts(parts, params.model))
+        result = turn.result
+        assert result is not None  # noqa: S101 - a turn without a result has raised
         usage = encode_usage(result.context)
         if usage is not None:
             report([usage])

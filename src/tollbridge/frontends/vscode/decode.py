@@ -13,6 +13,7 @@ from tollbridge.frontends.vscode.wire import decode_marker
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
 from tollbridge.types.messages import (
+    PACK_MIME,
     ChatRequest,
     DataPart,
     Message,
@@ -25,7 +26,6 @@ from tollbridge.types.messages import (
     ToolChoice,
     ToolResultPart,
 )
-from tollbridge.types.reasoning import PACK_MIME
 
 ROLES = {wire.USER: Role.USER, wire.ASSISTANT: Role.ASSISTANT, wire.SYSTEM: Role.SYSTEM}
 TOOL_CHOICES: dict[int, ToolChoice | None] = {wire.AUTO: None, wire.REQUIRED: "required"}

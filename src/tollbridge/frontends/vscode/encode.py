@@ -11,9 +11,16 @@ import msgspec
 from tollbridge.frontends.vscode import wire
 from tollbridge.frontends.vscode.wire import encode_marker
 from tollbridge.types.errors import BridgeError, ContextTooLong, Kind, StreamError
-from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
+from tollbridge.types.messages import (
+    PACK_MIME,
+    DataPart,
+    Part,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 from tollbridge.types.models import Model, Prices
-from tollbridge.types.reasoning import PACK_MIME
 from tollbridge.types.usage import Usage
 
 MILLION = 1_000_000

@@ -13,7 +13,6 @@ from tollbridge.compat.profiles import CompatMemory, CompatStore
 from tollbridge.config.schema import Settings
 from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.history.answer import PartsBuilder
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.turn import StreamClient, TokenAccounting, Turn, TurnResult
 from tollbridge.types.messages import ChatRequest, Message, Part, Tool
@@ -97,28 +96,16 @@ class ChatModelProvider:
         fields = {"model": model, "messages": tuple(messages), "tools": tuple(tools), **options}
         request = msgspec.structs.replace(ChatRequest(model=model, messages=()), **fields)
 
-        def report_each(parts: list[Part]) -> None:
-            for part in parts:
-                report(part)
-
         async with self._engine.turn(request) as turn:
-            return await report_parts(turn, report_each)
+            async for parts in turn.parts():
+                for part in parts:
+                    report(part)
+        assert turn.result is not None  # noqa: S101 - a turn without a result has raised
+        return turn.result
 
     def provide_token_count(self, model: str, text: str | Message) -> int:
         """Return the tokens of a text, or of a message's content."""
         return self._engine.count(model, [text])[0]
-
-
-async def report_parts(turn: Turn, report: Callable[[list[Part]], object]) -> TurnResult:
-    """Run a turn and report its answer as message parts, one list per network read."""
-    builder = PartsBuilder(turn.origin)
-    async for batch in turn.batches():
-        if parts := builder.take(batch):
-            report(parts)
-    if parts := builder.close():
-        report(parts)
-    assert turn.result is not None  # noqa: S101 - a turn without a result has raised
-    return turn.result
 
 
 class Bridge:
@@ -186,4 +173,7 @@ class Bridge:
             learned=learned,
             observers=self._observers,
         ) as turn:
-            return await report_parts(turn, report)
+            async for parts in turn.parts():
+                report(parts)
+        assert turn.result is not None  # noqa: S101 - a turn without a result has raised
+        return turn.result

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tollbridge.types.reasoning import read_reasoning_pack
+from tollbridge.types.messages import read_reasoning_pack
 
 # Values of LanguageModelChatMessageRole. SYSTEM is not in the public API, but VS Code sends it.
 USER, ASSISTANT, SYSTEM = 1, 2, 3

@@ -32,10 +32,11 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    is_marker,
     match_results,
+    unbind,
 )
 from tollbridge.types.quirks import Quirks
-from tollbridge.types.reasoning import is_marker, unbind
 from tollbridge.types.text import read_json, write_json
 
 Json = dict[str, Any]

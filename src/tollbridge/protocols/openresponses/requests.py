@@ -21,9 +21,9 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    unbind,
 )
 from tollbridge.types.quirks import Quirks
-from tollbridge.types.reasoning import unbind
 from tollbridge.types.text import MAX_TEXT, read_json, write_valid_json
 
 # The system prompt is sent as a `developer` message: `instructions` reaches the models of one provider only.
