@@ -10,8 +10,6 @@ import msgspec
 from tollbridge.clients.base import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, CompatStore
-from tollbridge.config.schema import Settings
-from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.turn import StreamClient, TokenAccounting, Turn, TurnResult
@@ -45,6 +43,10 @@ class ChatModelProvider:
         *,
         lessons: CompatMemory | None = None,
     ) -> None:
+        # Imported here: `Bridge` does not need the engine, and loading it takes time and memory.
+        from tollbridge.config.schema import Settings
+        from tollbridge.engine import Engine
+
         self._engine = Engine.open(
             Settings(context_management=False, count_at_gateway=False),
             client=client,
