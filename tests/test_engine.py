@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -248,3 +249,58 @@ def test_an_error_of_a_blocking_stream_is_raised_after_its_events() -> None:
         assert any(isinstance(event, TextDelta) for event in events)
 
     asyncio.run(serve())
+
+
+@pytest.mark.io
+def test_a_stream_that_is_still_open_when_the_engine_closes_ends() -> None:
+    async def serve() -> None:
+        settings = FaultSettings(pace=0.05)
+        async with Gateway(scenario="slow", settings=settings) as gateway:
+            async with asyncio.timeout(30):
+                await asyncio.to_thread(use, gateway.url)
+
+    def use(url: str) -> None:
+        with SyncEngine.open({"base_url": url}, persistent=False) as engine:
+            events = engine.stream(request())
+            next(events)
+        with pytest.raises(RequestError, match="closed before the request ended"):
+            list(events)
+        with pytest.raises(RequestError, match="The engine is closed"):
+            engine.create("Hello", model=DEMO)
+
+    asyncio.run(serve())
+
+
+async def test_a_closed_engine_says_so() -> None:
+    engine = Engine.open({"base_url": "http://127.0.0.1:9/v1"}, persistent=False)
+    await engine.aclose()
+    with pytest.raises(RequestError, match="The engine is closed"):
+        await engine.create(request())
+
+
+async def test_an_account_can_be_named() -> None:
+    async with Gateway() as gateway:
+        config = {"accounts": {"work": {"base_url": gateway.url, "key": "none"}}}
+        async with Engine.open(config, persistent=False) as engine:
+            assert (await engine.create(request(), "work")).text
+            assert [record.payer.account for record in engine.usage.records] == ["work"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda engine: engine.create([Message(Role.USER, "hi")]), "a string or a ChatRequest, not list"),
+        (lambda engine: engine.create("hi", model=5), "ChatRequest.model must be a string, not int"),
+        (lambda engine: engine.create("hi", "nobody", model=DEMO), "nobody"),
+    ],
+)
+async def test_wrong_arguments_are_errors_that_name_them(call: Any, message: str) -> None:
+    async with Engine.open({"base_url": "http://127.0.0.1:9/v1"}, persistent=False) as engine:
+        with pytest.raises(RequestError, match=message):
+            await call(engine)
+
+
+async def test_an_unknown_setting_is_reported_as_an_argument() -> None:
+    async with Engine.open({"modell": "x"}, persistent=False) as engine:
+        with pytest.raises(RequestError, match=r"modell: unknown setting.*argument `config`"):
+            await engine.create("Hello", model=DEMO)

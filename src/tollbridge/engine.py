@@ -43,7 +43,7 @@ _UNKNOWN_MODEL = {"tools": True, "images": True, "files": True, "reasoning": Fal
 # Seconds that learning in a short-lived program waits for another process that writes to the database.
 _SHORT_LIVED_WAIT = 1.0
 
-# The name of the account that stands for a client the caller passed in.
+# The account name that is used for a client the caller passed in.
 CLIENT_ACCOUNT = "client"
 
 
@@ -96,13 +96,15 @@ class Engine:
         self._in_use = 0
         self._account_names: dict[str, str] = {}  # by base URL
         self._reported: set[str] = set()
-        self._tokens = TokenRefresher()
+        self._token_refresher = TokenRefresher()
+        self._closed = False
 
     @classmethod
     def open(
         cls,
         config: Mapping[str, Any] | Settings | None = None,
         *,
+        options: Mapping[str, Any] | None = None,
         editor: Mapping[str, Any] | None = None,
         client: GatewayClient | None = None,
         account: Account | None = None,
@@ -119,6 +121,7 @@ class Engine:
         Args:
             config: Settings that take precedence over the environment and the settings file, named as in
                 that file; or a complete `Settings`, and then nothing else is read.
+            options: The same as `config`, from the options of a command line; errors name the option.
             editor: Settings of the editor, which the environment and the settings file override.
             client: Use this client for all requests, instead of one per account. It is not closed.
             account: The account to use where a request names none; by default the settings decide.
@@ -133,7 +136,9 @@ class Engine:
         """
 
         def load() -> LoadedSettings | Settings:
-            return config if isinstance(config, Settings) else load_settings(config, editor=editor)
+            if isinstance(config, Settings):
+                return config
+            return load_settings(options, config=config, editor=editor)
 
         return cls(
             load,
@@ -155,6 +160,7 @@ class Engine:
 
     async def aclose(self) -> None:
         """Close all connections and store everything that was learned."""
+        self._closed = True
         await self.catalog.aclose()
         connections = (*self._connections.values(), *self._retired)
         self._connections, self._retired = {}, []
@@ -180,7 +186,7 @@ class Engine:
         """Return an account with its key: by name, or the one that the settings select.
 
         Raises:
-            SettingsUnusable: There is no such account, or the settings do not select one.
+            SettingsUnusable: There is no such account, or several exist and the settings select none.
         """
         if name is None and self._default_account is not None:
             return self._default_account
@@ -190,18 +196,21 @@ class Engine:
         if isinstance(loaded, Settings):
             loaded = LoadedSettings(loaded, {}, config_file())
         account = resolve_account(loaded) if name is None else named_account(loaded, name)
-        key = await self._tokens.refresh(find_key(account))
+        key = await self._token_refresher.refresh(find_key(account))
         return msgspec.structs.replace(account, api_key=key.value if key else None)
+
+    async def _resolve(self, account: Account | str | None) -> Account:
+        return account if isinstance(account, Account) else await self.account(account)
 
     # --- Models ---
 
-    async def models(self, account: Account | None = None, *, refresh: bool = False) -> list[Model]:
+    async def models(self, account: Account | str | None = None, *, refresh: bool = False) -> list[Model]:
         """Return the chat models that the settings allow, favourites first.
 
         A stale list is returned at once and refreshed in the background.
 
         Args:
-            account: Whose models; by default those of the account that the settings select.
+            account: The account whose models to list; by default the one that the settings select.
             refresh: Fetch the list now.
 
         Raises:
@@ -213,16 +222,16 @@ class Engine:
         return [model for model in filter_models(listing.models, self.settings) if model.is_chat_model]
 
     async def list_models(
-        self, account: Account | None = None, *, refresh: bool = False, wait: float = 0.0
+        self, account: Account | str | None = None, *, refresh: bool = False, wait: float = 0.0
     ) -> Listing:
         """Return the unfiltered model list of a gateway, with its age and the error that made it stale.
 
         Args:
-            account: Whose models; by default those of the account that the settings select.
+            account: The account whose models to list; by default the one that the settings select.
             refresh: Fetch the list now, however old it is.
             wait: Seconds to wait for a new list before a stale one is returned.
         """
-        account = account or await self.account()
+        account = await self._resolve(account)
         async with self._connect(account) as connection:
             return await self.catalog.models(
                 connection.client,
@@ -244,7 +253,7 @@ class Engine:
     async def turn(
         self,
         request: ChatRequest,
-        account: Account | None = None,
+        account: Account | str | None = None,
         *,
         observers: Sequence[Observer] = (),
         source: object = None,
@@ -253,11 +262,12 @@ class Engine:
 
         Args:
             request: What to send. The settings add to it what the caller left out.
-            account: The gateway and the key; by default the account that the settings select.
+            account: The gateway and the key, or the name of an account in the settings; by default the
+                account that the settings select.
             observers: Called with everything that happens in the turn.
             source: The request in the caller's own format, for the recording of the turn.
         """
-        account = account or await self.account()
+        account = await self._resolve(account)
         async with self._connect(account) as connection:
             client = connection.client
             request = apply_settings(request, self.settings, client.base_url)
@@ -293,7 +303,7 @@ class Engine:
     async def create(
         self,
         request: ChatRequest | str,
-        account: Account | None = None,
+        account: Account | str | None = None,
         *,
         model: str | None = None,
     ) -> TurnResult:
@@ -301,14 +311,19 @@ class Engine:
 
         Args:
             request: The request, or the text of a single user message.
-            account: The gateway and the key; by default the account that the settings select.
-            model: The model, if `request` is a text; by default that of the settings.
+            account: The gateway and the key, or the name of an account in the settings; by default the
+                account that the settings select.
+            model: The model, if `request` is a text; by default that of the settings. A `ChatRequest` has
+                its own.
 
         Raises:
             BridgeError: The turn failed.
         """
         if isinstance(request, str):
             request = self._text_request(request, model)
+        elif not isinstance(request, ChatRequest):
+            name = type(request).__name__
+            raise RequestError(f"Engine.create accepts a string or a ChatRequest, not {name}.")
         async with self.turn(request, account) as turn:
             async for _ in turn.batches():
                 pass
@@ -327,8 +342,12 @@ class Engine:
         return self._estimator
 
     def count(self, model: str, items: Iterable[str | Message]) -> list[int]:
-        """Return the tokens of each text or message, as the model counts them. Waits for nothing."""
+        """Return the tokens of each text or message, as the model counts them.
+
+        A single text counts as one item. This does not wait for the network.
+        """
         estimator = self.estimator
+        items = [items] if isinstance(items, str) else items
         return [
             estimator.estimate_text(model, item)
             if isinstance(item, str)
@@ -361,6 +380,8 @@ class Engine:
     @asynccontextmanager
     async def _connect(self, account: Account) -> AsyncIterator[_Connection]:
         """Yield the connection of an account, which is not closed while it is used."""
+        if self._closed:
+            raise RequestError("The engine is closed. Open a new one with Engine.open().")
         self._in_use += 1
         try:
             if self._loaded is not None and self._file_stamp != _file_stamp(self._settings_file):
@@ -384,7 +405,7 @@ class Engine:
 
     def _token_accounting(self, client: GatewayClient) -> TokenAccounting | None:
         if isinstance(client, UiStreamClient):
-            return None  # which model answers behind such an endpoint is not known
+            return None  # the endpoint does not report which model answers
         counter = client if isinstance(client, OpenResponsesClient) and not self._short_lived else None
         return TokenAccounting(self.estimator, counter, short_lived=self._short_lived)
 
@@ -451,7 +472,7 @@ class Engine:
     def _text_request(self, text: str, model: str | None) -> ChatRequest:
         model = model or self.settings.model
         if model is None:
-            raise RequestError('No model was given. Pass model="…", or set `model` in the settings.')
+            raise RequestError('No model is set. Pass model="…", or set `model` in the settings.')
         return ChatRequest(model=model, messages=(Message(Role.USER, text),))
 
 
@@ -464,9 +485,9 @@ def open_client(
     proxy: str | None = None,
     allow_http: bool = False,
 ) -> GatewayClient:
-    """Return a client for a gateway in one of the protocols it speaks.
+    """Return a client for a gateway and one of its protocols.
 
-    Gateways that speak both serve OpenResponses under `/v1` and the AI SDK's protocol next to it, so both
+    Gateways that support both serve OpenResponses under `/v1` and the AI SDK's protocol next to it, so both
     can be used with the same base URL.
     """
     kind: type[OpenResponsesClient | AiSdkClient] = OpenResponsesClient

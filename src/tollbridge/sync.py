@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator
+from concurrent.futures import Future
 from queue import SimpleQueue
-from threading import Event as ThreadEvent
 from threading import Thread
 from typing import Any, Self, TypeVar
 
@@ -13,6 +13,7 @@ from tollbridge.config.accounts import Account
 from tollbridge.engine import Engine
 from tollbridge.storage.tracker import UsageTracker
 from tollbridge.turn import TurnResult
+from tollbridge.types.errors import RequestError
 from tollbridge.types.events import Event
 from tollbridge.types.messages import ChatRequest, Message
 from tollbridge.types.models import Model
@@ -51,7 +52,7 @@ class SyncEngine:
         """Close all connections and store everything that was learned."""
         if self._loop.is_closed():
             return
-        self._run(self._engine.aclose())
+        self._run(self._shut_down())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -60,12 +61,12 @@ class SyncEngine:
         """Return an account with its key: by name, or the one that the settings select."""
         return self._run(self._engine.account(name))
 
-    def models(self, account: Account | None = None, *, refresh: bool = False) -> list[Model]:
+    def models(self, account: Account | str | None = None, *, refresh: bool = False) -> list[Model]:
         """Return the chat models that the settings allow, favourites first."""
         return self._run(self._engine.models(account, refresh=refresh))
 
     def create(
-        self, request: ChatRequest | str, account: Account | None = None, *, model: str | None = None
+        self, request: ChatRequest | str, account: Account | str | None = None, *, model: str | None = None
     ) -> TurnResult:
         """Run one turn and return its result when it is complete.
 
@@ -74,32 +75,27 @@ class SyncEngine:
         """
         return self._run(self._engine.create(request, account, model=model))
 
-    def stream(self, request: ChatRequest, account: Account | None = None) -> Iterator[Event]:
+    def stream(self, request: ChatRequest, account: Account | str | None = None) -> Iterator[Event]:
         """Yield the events of one turn as they arrive. Leaving the loop early closes the connection.
 
         Raises:
             BridgeError: The turn failed. It is raised after all events before it were yielded.
         """
         batches: SimpleQueue[list[Event] | None] = SimpleQueue()
-        ended = ThreadEvent()
 
         async def run_turn() -> None:
-            try:
-                async with self._engine.turn(request, account) as turn:
-                    async for batch in turn.batches():
-                        batches.put(batch)
-            finally:
-                batches.put(None)
-                ended.set()
+            async with self._engine.turn(request, account) as turn:
+                async for batch in turn.batches():
+                    batches.put(batch)
 
-        running = asyncio.run_coroutine_threadsafe(run_turn(), self._loop)
+        task = self._start(run_turn())
+        task.add_done_callback(lambda _: batches.put(None))
         try:
             while (batch := batches.get()) is not None:
                 yield from batch
-            running.result()  # raises the error of the turn
+            _result(task)  # raises the error of the turn
         finally:
-            running.cancel()
-            ended.wait()
+            self._cancel(task)
 
     def count(self, model: str, items: Iterable[str | Message]) -> list[int]:
         """Return the tokens of each text or message, as the model counts them."""
@@ -111,4 +107,48 @@ class SyncEngine:
         return self._engine.usage
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        """Run a coroutine in the loop's thread and wait for it. An interruption such as Ctrl-C cancels it."""
+        task = self._start(work)
+        ended = Future[None]()
+        task.add_done_callback(lambda _: ended.set_result(None))
+        try:
+            ended.result()
+        except BaseException:
+            self._cancel(task)
+            raise
+        return _result(task)
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        if self._loop.is_closed():
+            work.close()
+            raise RequestError("The engine is closed. Open a new one with SyncEngine.open().")
+        started: Future[asyncio.Task[T]] = Future()
+        self._loop.call_soon_threadsafe(lambda: started.set_result(self._loop.create_task(work)))
+        return started.result()
+
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task, unless it has ended, and wait for its end."""
+        if task.done() or self._loop.is_closed():
+            return
+        ended = Future[None]()
+
+        def cancel() -> None:
+            task.add_done_callback(lambda _: ended.set_result(None))
+            task.cancel()
+
+        self._loop.call_soon_threadsafe(cancel)
+        ended.result()
+
+    async def _shut_down(self) -> None:
+        """Cancel the turns that still run, for example of streams that were not read to the end."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._engine.aclose()
+
+
+def _result(task: asyncio.Task[T]) -> T:
+    if task.cancelled():
+        raise RequestError("The engine was closed before the request ended.")
+    return task.result()

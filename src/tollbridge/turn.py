@@ -354,9 +354,9 @@ class Turn:
     Args:
         request: The request of the caller.
         client: Sends the request.
-        compat: What is known about servers; by default nothing is.
+        compat: What is known about servers; by default, no quirks are known.
         usage: Where the usage is recorded.
-        tokens: Estimates the prompt and learns from the usage; by default neither is done.
+        tokens: Estimates the prompt and learns from the usage; by default, neither happens.
         account: The account that the usage is recorded for.
         api_key: The key for this request; by default the client's own.
         window: The most input tokens the model accepts, if known: a prompt close to it causes a warning.
@@ -434,9 +434,9 @@ class Turn:
             yield parts
 
     async def _run(self) -> AsyncGenerator[list[Event]]:
-        """Yield the events and tell the observers how the turn ended."""
+        """Yield the events, and notify the observers of the end of the turn."""
         try:
-            async with aclosing(self._account_for()) as batches:
+            async with aclosing(self._run_and_record()) as batches:
                 async for batch in batches:
                     for observer in self._observers:
                         observer.events(batch)
@@ -448,7 +448,7 @@ class Turn:
         for observer in self._observers:
             await observer.end(self.result, None)
 
-    async def _account_for(self) -> AsyncGenerator[list[Event]]:
+    async def _run_and_record(self) -> AsyncGenerator[list[Event]]:
         """Yield the events, record the usage however the turn ends, and learn from it."""
         prepared = PreparedRequest(
             self.request, self._client.base_url, self._compat, self._capabilities, self._learned

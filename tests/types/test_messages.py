@@ -79,7 +79,7 @@ def test_a_role_can_be_a_string() -> None:
 
 
 def test_an_unknown_role_is_rejected_with_its_name() -> None:
-    with pytest.raises(ValueError, match="'tool'"):
+    with pytest.raises(RequestError, match="Unknown role 'tool'"):
         Message(cast(Any, "tool"), ())
 
 

@@ -147,7 +147,7 @@ def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> 
 @contextlib.asynccontextmanager
 async def connect(where: ConnectionOptions) -> AsyncIterator[Session]:
     """Yield a session with the gateway that the options, the settings and the keys select."""
-    async with Engine.open(where.flags(), short_lived=True) as engine:
+    async with Engine.open(options=where.flags(), short_lived=True) as engine:
         account = None
         if not (where.local or where.ui_stream):
             account = await engine.account()

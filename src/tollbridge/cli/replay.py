@@ -296,11 +296,11 @@ def _as_json(path: Path, recording: Recording, result: Replay, same: bool) -> di
 
 
 def _show_timeline(path: Path, recording: Recording, result: Replay) -> None:
-    begun = recording.start
+    start = recording.start
     paint = Styles(sys.stdout)
     click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
-    redacted = ", content redacted" if begun.redacted else ""
-    click.echo(f"{paint.dim}recorded by Tollbridge {one_line(begun.tollbridge)}{redacted}{paint.plain}")
+    redacted = ", content redacted" if start.redacted else ""
+    click.echo(f"{paint.dim}recorded by Tollbridge {one_line(start.tollbridge)}{redacted}{paint.plain}")
     for line in recording.lines:
         label, text = _describe(line)
         prefix = f"{line.at:>9.3f} s  {label:<{_LABEL_WIDTH}}"

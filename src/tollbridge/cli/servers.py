@@ -62,7 +62,7 @@ class _GatewayCommand(click.Command):
     """Lists the scenarios at the end of the help."""
 
     def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # Imported here and in `gateway`, because `tollbridge local` does not need the mock gateway.
+        # Imported here and in `gateway`, because `tollbridge local` does not need the embedded gateway.
         from tollbridge.testing.scenarios import describe_scenarios
 
         with formatter.section("Scenarios"):
@@ -108,7 +108,7 @@ def gateway(port: int, scenario: str, api_key: str | None, strict: bool) -> None
 
 
 def _print_url(url: str) -> None:
-    click.echo(f"Mock gateway listening at {url}")
+    click.echo(f"Embedded gateway listening at {url}")
     _print_usage(f"tollbridge chat --base-url {url} --model tollbridge/demo")
 
 

@@ -101,6 +101,7 @@ class LoadedSettings(msgspec.Struct, frozen=True):
 def load_settings(
     flags: Table | None = None,
     *,
+    config: Table | None = None,
     editor: Table | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> LoadedSettings:
@@ -108,6 +109,7 @@ def load_settings(
 
     Args:
         flags: Options of the command line; options that are `None` were not used.
+        config: Settings that a program passes; they have the same rank as options.
         editor: Settings of the editor.
         environ: Environment variables, which also select the settings file.
 
@@ -121,6 +123,7 @@ def load_settings(
         Layer("editor", editor or {}, lambda _: "editor"),
         Layer("file", file.table, file.locate) if file else None,
         Layer("environment", read_environment(environ), _locate_variable),
+        Layer("flags", _remove_unset(config or {}), lambda _: "argument `config`"),
         Layer("flags", _remove_unset(flags or {}), _locate_flag),
     ]
     merged: dict[str, Any] = {}

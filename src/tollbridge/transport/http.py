@@ -354,8 +354,8 @@ def check_url(url: str, *, allow_http: bool = False) -> URL:
         raise RequestError("Invalid gateway URL. Expected something like https://host/v1.")
     if target.scheme == "http" and not allow_http and not is_loopback(target.host):
         raise RequestError(
-            f"Refusing to send the API key to {target.host} over unencrypted HTTP. "
-            "Use https, or allow plain HTTP in the settings (command line: --allow-http)."
+            f"Unencrypted HTTP to {target.host} is not allowed. "
+            "Use https, or set `allow_http` (command line: --allow-http)."
         )
     if target.user or target.password:
         raise RequestError("A gateway's URL must not contain a user name or a password.")

@@ -73,7 +73,7 @@ class BridgeError(Exception):
         kind: The category of the error, for programs.
         transient: Whether the same request may succeed later. An instance can override its class.
         usage: The tokens used before the failure, if the gateway reported them.
-        advice: What the user can do, if the error knows more than its kind tells.
+        advice: What the user can do, if that is more specific than the advice for the kind.
     """
 
     kind: ClassVar[Kind] = "protocol"

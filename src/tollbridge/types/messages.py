@@ -82,8 +82,7 @@ class Message(msgspec.Struct, frozen=True):
         name: The name of the participant, if there are several.
 
     Raises:
-        RequestError: `parts` contains something else.
-        ValueError: The role is unknown.
+        RequestError: `parts` contains something else, or the role is unknown.
     """
 
     role: Role
@@ -98,8 +97,19 @@ class Message(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.role, Role):
-            msgspec.structs.force_setattr(self, "role", Role(self.role))
+            msgspec.structs.force_setattr(self, "role", _read_role(self.role))
         _convert_parts(self, get_args(Part))
+
+
+def _read_role(name: object) -> Role:
+    try:
+        return Role(name)  # type: ignore[arg-type]
+    except ValueError:
+        roles = ", ".join(Role)
+        raise RequestError(
+            f"Unknown role {name!r}. Valid roles: {roles}. "
+            "Send tool results as ToolResultPart in a user message."
+        ) from None
 
 
 def _convert_parts(owner: Message | ToolResultPart, types: tuple[type, ...]) -> None:
@@ -206,6 +216,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         ) -> None: ...
 
     def __post_init__(self) -> None:
+        if not isinstance(self.model, str):
+            raise RequestError(f"ChatRequest.model must be a string, not {type(self.model).__name__}.")
         for field, type_ in (("messages", Message), ("tools", Tool)):
             value: Any = getattr(self, field)
             if not isinstance(value, tuple | str | bytes | Mapping) and isinstance(value, Iterable):
@@ -222,8 +234,8 @@ def match_results(messages: Sequence[Message]) -> dict[PartIndex, PartIndex]:
     """Match tool results to their calls.
 
     Ids can repeat (some servers count from `call_0` in every answer), and results can be missing or precede
-    their calls. A result belongs to the unanswered calls with its id in the latest message, first to last.
-    A result without an earlier call belongs to a later call that has no other result.
+    their calls. A result belongs to the first unanswered call with its id, in the latest message that
+    has one. A result without an earlier call belongs to a later call that has no other result.
 
     Returns:
         The position of the result, by the position of the call. Calls without a result are absent.

@@ -46,7 +46,7 @@ class LearnedQuirks(msgspec.Struct, frozen=True):
 
     Attributes:
         quirks: What the server accepts; applies to every request.
-        refused: Reasoning (by `reasoning.digest` of its proof) and files (by `media.fingerprint`) that the
+        refused: Reasoning (by `messages.digest` of its proof) and files (by `media.fingerprint`) that the
             gateway refused. They are not sent again; new ones are.
         spoken: The ids of tool calls that the gateway accepts only as text.
     """

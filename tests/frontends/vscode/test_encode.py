@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tollbridge.config.loading import SettingsUnusable
 from tollbridge.frontends.vscode.encode import encode_error, encode_model, encode_parts, encode_usage
 from tollbridge.types.errors import (
     BridgeError,
@@ -180,3 +181,8 @@ def test_an_error_is_encoded_as_message_and_data(
     error: BridgeError, sentence: str, facts: dict[str, Any]
 ) -> None:
     assert encode_error(error) == (sentence, facts)
+
+
+def test_an_error_with_its_own_advice_gives_that() -> None:
+    error = SettingsUnusable("The file is not TOML.", "Correct it.")
+    assert encode_error(error)[0] == "The file is not TOML. Correct it."

@@ -71,21 +71,21 @@ def describe_fault(error: BaseException, fault: Fault) -> str:
     return ", ".join(f"{name} {str(facts[name])[:_FACT_LIMIT]}" for name in _LOGGED_FACTS if name in facts)
 
 
-def encode_exception(error: BaseException, lesson: int | None = None) -> Fault:
+def encode_exception(error: BaseException, revision: int | None = None) -> Fault:
     """Convert any exception to an error response.
 
     An unexpected exception gives only its type: its message may quote the request.
 
     Args:
         error: What was raised.
-        lesson: The revision of the token counts, where the error may have changed them.
+        revision: The revision of the token counts, where the error may have changed them.
     """
     if isinstance(error, BridgeError):
         from tollbridge.frontends.vscode.encode import encode_error
 
         message, facts = encode_error(error)
-        if lesson is not None:
-            facts["lesson"] = lesson
+        if revision is not None:
+            facts["lesson"] = revision
         return Fault(CODES.get(type(error), TURN_FAILED), message, facts)
     if isinstance(error, msgspec.ValidationError | msgspec.DecodeError):
         return Fault(jsonrpc.INVALID_PARAMS, f"Invalid parameters: {error}.", {"kind": "invalid_request"})

@@ -100,7 +100,7 @@ class Handlers:
             warning=result.warning,
             first_seconds=result.first,
             seconds=result.duration,
-            lesson=self._engine.estimator.lesson,
+            lesson=self._engine.estimator.revision,
         )
 
     async def usage(self) -> wire.UsageResult:

@@ -202,8 +202,8 @@ class TokenCounts:
             return self._estimator
 
     @property
-    def lesson(self) -> int | None:
-        return None if self._estimator is None else self._estimator.lesson
+    def revision(self) -> int | None:
+        return None if self._estimator is None else self._estimator.revision
 
     def accuracy(self) -> list[Accuracy]:
         return [] if self._estimator is None else self._estimator.accuracy()
@@ -368,7 +368,7 @@ class Server:
 
     def _make_fault(self, call: Call, error: BaseException) -> Fault:
         # A rejected prompt may have changed the token counts.
-        fault = encode_exception(error, self._counts.lesson if call.method == "chat" else None)
+        fault = encode_exception(error, self._counts.revision if call.method == "chat" else None)
         if fault.code == jsonrpc.INTERNAL_ERROR:
             log_exception(call.method, error)
         else:

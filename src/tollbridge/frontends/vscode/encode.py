@@ -126,7 +126,7 @@ def encode_error(error: BridgeError) -> tuple[str, dict[str, Any]]:
         data |= {"tokens": error.tokens, "limit": error.limit}
     message = error.message.strip() or "The gateway gave no reason."
     message = message if message[-1] in ".!?”" else f"{message}."
-    advice = ADVICE.get(error.kind, "")
+    advice = ADVICE.get(error.kind, "") if error.advice is None else error.advice
     if error.kind == "rate_limited" and error.retry_after:
         advice = f"Try again in {error.retry_after:.0f} s."
     return f"{message} {advice}".strip(), {name: value for name, value in data.items() if value is not None}
