@@ -67,7 +67,9 @@ def test_calls_are_sent_as_text_if_the_signature_before_them_is_rejected() -> No
     error = InvalidRequest("messages.1.content.0: Invalid `signature` in `thinking` block", status=400)
     repair = find_repair(error, REQUEST, LearnedQuirks())
     assert repair is not None
-    assert repair.learned == LearnedQuirks(refused=frozenset({digest(PROOF)}), spoken=frozenset({"c1"}))
+    assert repair.learned == LearnedQuirks(
+        refused=frozenset({digest(PROOF)}), calls_as_text=frozenset({"c1"})
+    )
 
 
 @pytest.mark.parametrize(

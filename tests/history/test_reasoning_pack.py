@@ -38,7 +38,7 @@ def test_each_block_is_packed_with_its_position() -> None:
         ReasoningBlock("One.", "a", SEALED, None, 0),
         ReasoningBlock("Two.", "b", None, "c1", 7),
     )
-    assert pack.said == 7
+    assert pack.text_length == 7
 
 
 def test_a_block_that_ends_late_has_the_position_of_its_start() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.protocols import jsonrpc
-from tollbridge.protocols.jsonrpc import Bad, Call, Fault, Reader
+from tollbridge.protocols.jsonrpc import Call, Fault, InvalidMessage, Reader
 
 
 def frame(message: Any) -> bytes:
@@ -20,13 +20,13 @@ def frame(message: Any) -> bytes:
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-def read(data: bytes, **options: int) -> list[Call | Bad]:
+def read(data: bytes, **options: int) -> list[Call | InvalidMessage]:
     return Reader(**options).feed(data)
 
 
-def only_fault(messages: list[Call | Bad]) -> Bad:
+def only_fault(messages: list[Call | InvalidMessage]) -> InvalidMessage:
     (bad,) = messages
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, InvalidMessage)
     return bad
 
 
@@ -80,7 +80,7 @@ def test_other_headers_are_ignored_and_header_names_are_case_insensitive() -> No
 )
 def test_a_header_without_a_length_loses_the_framing(header: bytes) -> None:
     bad = only_fault(read(header + STREAM))
-    assert bad.lost
+    assert bad.unrecoverable
     assert bad.fault.code == jsonrpc.PARSE_ERROR
     assert "Content-Length" in bad.fault.message
 
@@ -89,7 +89,7 @@ def test_a_header_that_never_ends_loses_the_framing() -> None:
     reader = Reader()
     assert reader.feed(b"x" * jsonrpc.MAX_HEADER_BYTES) == []
     bad = only_fault(reader.feed(b"x"))
-    assert bad.lost
+    assert bad.unrecoverable
     assert str(jsonrpc.MAX_HEADER_BYTES) in bad.fault.message
     assert reader.feed(STREAM) == []
 
@@ -97,8 +97,8 @@ def test_a_header_that_never_ends_loses_the_framing() -> None:
 def test_a_frame_over_the_limit_is_skipped_and_reported_with_its_id() -> None:
     big = {"jsonrpc": "2.0", "id": 7, "method": "chat", "params": "x" * 2000}
     bad, *rest = read(frame(big) + STREAM, max_frame_bytes=1000)
-    assert isinstance(bad, Bad)
-    assert (bad.id, bad.fault.code, bad.lost) == (7, jsonrpc.INVALID_REQUEST, False)
+    assert isinstance(bad, InvalidMessage)
+    assert (bad.id, bad.fault.code, bad.unrecoverable) == (7, jsonrpc.INVALID_REQUEST, False)
     assert "1000" in bad.fault.message
     assert rest == read(STREAM)
 
@@ -130,8 +130,8 @@ def test_a_frame_without_a_valid_message_is_reported_and_the_next_is_read(
     body: bytes, code: int, call_id: jsonrpc.Id | None
 ) -> None:
     bad, *rest = read(frame(body) + STREAM)
-    assert isinstance(bad, Bad)
-    assert (bad.fault.code, bad.id, bad.lost) == (code, call_id, False)
+    assert isinstance(bad, InvalidMessage)
+    assert (bad.fault.code, bad.id, bad.unrecoverable) == (code, call_id, False)
     assert rest == read(STREAM)
 
 

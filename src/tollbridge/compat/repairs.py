@@ -217,7 +217,9 @@ class RepairRule(msgspec.Struct, frozen=True, kw_only=True):
             learned = msgspec.structs.replace(learned, refused=_add_bounded(learned.refused, fingerprints))
         if "calls as text" in self.actions:
             calls = {part.call_id for part in _parts(request) if isinstance(part, ToolCallPart)}
-            learned = msgspec.structs.replace(learned, spoken=_add_bounded(learned.spoken, calls))
+            learned = msgspec.structs.replace(
+                learned, calls_as_text=_add_bounded(learned.calls_as_text, calls)
+            )
         return learned
 
 

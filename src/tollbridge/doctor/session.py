@@ -234,7 +234,7 @@ class ProbeSession:
         Such an error says nothing about other calls.
         """
         repair = find_repair(error, request, LearnedQuirks(self.quirks))
-        return repair is not None and bool(repair.learned.spoken)
+        return repair is not None and bool(repair.learned.calls_as_text)
 
     async def ask(self, request: ChatRequest, **quirks: Any) -> Reply:
         """Send a request to the model, with the quirks found so far; `quirks` override them."""

@@ -84,8 +84,8 @@ def normalize_request(
         messages = results_as_text(messages, changes)
     if not quirks.calls:
         messages = calls_as_text(messages, changes)
-    elif learned.spoken:
-        messages = calls_as_text(messages, changes, learned.spoken)
+    elif learned.calls_as_text:
+        messages = calls_as_text(messages, changes, learned.calls_as_text)
     if quirks.system == "user":
         messages = system_as_user(messages)
     normalized = msgspec.structs.replace(

@@ -304,8 +304,8 @@ def restore_reasoning(parts: Sequence[Part], pack: ReasoningPack) -> list[Part]:
             unplaced.append(thinking)
     insertions.sort(key=lambda insertion: insertion[0])
     # Packs of older versions have no positions in the text. Blocks that the editor kept stay where they are.
-    unchanged = _find_unchanged(parts, unplaced) if pack.said is None else {}
-    is_same_text = pack.said == sum(len(part.text) for part in parts if isinstance(part, TextPart))
+    unchanged = _find_unchanged(parts, unplaced) if pack.text_length is None else {}
+    is_same_text = pack.text_length == sum(len(part.text) for part in parts if isinstance(part, TextPart))
     restored: list[Part] = [thinking for thinking in unplaced if thinking not in unchanged.values()]
     offset = 0
     for at, part in enumerate(parts):

@@ -49,18 +49,18 @@ class Call(msgspec.Struct, frozen=True):
     id: Id | None = None
 
 
-class Bad(msgspec.Struct, frozen=True):
+class InvalidMessage(msgspec.Struct, frozen=True):
     """A frame without a valid message.
 
     Attributes:
         fault: The error to send.
         id: The id of the message, if it was found.
-        lost: Whether the start of the next frame is unknown, so that no more messages can be read.
+        unrecoverable: Whether the start of the next frame is unknown, so that no more messages can be read.
     """
 
     fault: Fault
     id: Id | None = None
-    lost: bool = False
+    unrecoverable: bool = False
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ class Reader:
     """Decodes messages from bytes; it does not matter where the bytes are split.
 
     Args:
-        max_frame_bytes: The maximum size of a message. A larger one is skipped and reported as `Bad`.
+        max_frame_bytes: The maximum size of a message. A larger one is skipped and reported as `InvalidMessage`.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -89,13 +89,13 @@ class Reader:
         self._head = b""  # the first bytes of that body, which can contain its id
         self._lost = False
 
-    def feed(self, chunk: bytes) -> list[Call | Bad]:
+    def feed(self, chunk: bytes) -> list[Call | InvalidMessage]:
         """Return the messages that these bytes complete."""
-        messages: list[Call | Bad] = []
+        messages: list[Call | InvalidMessage] = []
         self._buffer += chunk
         while not self._lost:
             if self._skip:
-                step: list[Call | Bad] | None = self._skip_body()
+                step: list[Call | InvalidMessage] | None = self._skip_body()
             elif self._length is not None:
                 step = self._read_body()
             else:
@@ -113,7 +113,7 @@ class Reader:
     # Each of the following methods is one step. It returns `None` if it needs more bytes, else the messages
     # that it completes.
 
-    def _read_header(self) -> list[Call | Bad] | None:
+    def _read_header(self) -> list[Call | InvalidMessage] | None:
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0 and len(self._buffer) <= MAX_HEADER_BYTES:
             return None
@@ -129,7 +129,7 @@ class Reader:
             self._length = length
         return []
 
-    def _read_body(self) -> list[Call | Bad] | None:
+    def _read_body(self) -> list[Call | InvalidMessage] | None:
         length = self._length or 0
         if len(self._buffer) < length:
             return None
@@ -139,7 +139,7 @@ class Reader:
         message = read_message(body)
         return [message] if message else []
 
-    def _skip_body(self) -> list[Call | Bad] | None:
+    def _skip_body(self) -> list[Call | InvalidMessage] | None:
         self._head = (self._head + self._buffer[:_HEAD_BYTES])[:_HEAD_BYTES]
         count = min(self._skip, len(self._buffer))
         del self._buffer[:count]
@@ -147,15 +147,15 @@ class Reader:
         if self._skip:
             return None
         message = f"The message is larger than {self._max} bytes, the limit for one frame."
-        return [Bad(Fault(INVALID_REQUEST, message), _find_id(self._head))]
+        return [InvalidMessage(Fault(INVALID_REQUEST, message), _find_id(self._head))]
 
-    def _give_up(self, reason: str) -> list[Call | Bad]:
+    def _give_up(self, reason: str) -> list[Call | InvalidMessage]:
         self._lost = True
         self._buffer.clear()
-        return [Bad(Fault(PARSE_ERROR, f"Lost message framing: {reason}."), lost=True)]
+        return [InvalidMessage(Fault(PARSE_ERROR, f"Lost message framing: {reason}."), unrecoverable=True)]
 
 
-def read_message(body: bytes) -> Call | Bad | None:
+def read_message(body: bytes) -> Call | InvalidMessage | None:
     """Decode the body of one frame.
 
     Returns:
@@ -166,11 +166,13 @@ def read_message(body: bytes) -> Call | Bad | None:
     except msgspec.ValidationError as error:
         is_batch = body.lstrip()[:1] == b"["
         reason = "Batches are not supported" if is_batch else f"Not a JSON-RPC message: {error}"
-        return Bad(Fault(INVALID_REQUEST, f"{reason}."), _find_id(body))
+        return InvalidMessage(Fault(INVALID_REQUEST, f"{reason}."), _find_id(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Bad(Fault(PARSE_ERROR, "The frame is not JSON."), _find_id(body))
+        return InvalidMessage(Fault(PARSE_ERROR, "The frame is not JSON."), _find_id(body))
     if message.jsonrpc != "2.0":
-        return Bad(Fault(INVALID_REQUEST, 'Not a JSON-RPC message: `jsonrpc` must be "2.0".'), message.id)
+        return InvalidMessage(
+            Fault(INVALID_REQUEST, 'Not a JSON-RPC message: `jsonrpc` must be "2.0".'), message.id
+        )
     if message.method is None:
         return None
     return Call(message.method, message.params, message.id)

@@ -65,7 +65,7 @@ class Stdio:
             self._pending += len(data)
             self._changed.notify_all()
 
-    def hurry(self) -> None:
+    def stop_waiting(self) -> None:
         """Stop waiting for the queue to become shorter, because the program is about to exit."""
         with self._changed:
             self._closing = True
@@ -73,7 +73,7 @@ class Stdio:
 
     def close(self, within: float) -> None:
         """Wait until everything has been written, at most `within` seconds."""
-        self.hurry()
+        self.stop_waiting()
         self._thread.join(within)
 
     def _run(self) -> None:

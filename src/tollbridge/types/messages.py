@@ -329,14 +329,14 @@ class ReasoningPack(msgspec.Struct, frozen=True, omit_defaults=True):
         gateway: The digest of the gateway's base URL.
         blocks: The reasoning blocks in their order.
         calls: The metadata of tool calls, by call id.
-        said: The number of characters of the answer's text; `None` in packs of older versions.
+        text_length: The number of characters of the answer's text; `None` in packs of older versions.
     """
 
     model: str
     gateway: str
     blocks: tuple[ReasoningBlock, ...] = ()
     calls: Mapping[str, Mapping[str, Any]] = {}
-    said: int | None = None
+    text_length: int | None = msgspec.field(default=None, name="said")
 
     @property
     def origin(self) -> Origin:

@@ -48,9 +48,10 @@ class LearnedQuirks(msgspec.Struct, frozen=True):
         quirks: What the server accepts; applies to every request.
         refused: Reasoning (by `messages.digest` of its proof) and files (by `media.fingerprint`) that the
             gateway refused. They are not sent again; new ones are.
-        spoken: The ids of tool calls that the gateway accepts only as text.
+        calls_as_text: The ids of tool calls that the gateway accepts only as text.
     """
 
     quirks: Quirks = Quirks()
     refused: frozenset[str] = frozenset()
-    spoken: frozenset[str] = frozenset()
+    # Recordings of turns contain this field as "spoken".
+    calls_as_text: frozenset[str] = msgspec.field(default=frozenset(), name="spoken")

@@ -30,7 +30,7 @@ from tollbridge.frontends.stdio.errors import (
 from tollbridge.frontends.vscode import wire as vscode
 from tollbridge.frontends.vscode.wire import read_parameters
 from tollbridge.protocols import jsonrpc
-from tollbridge.protocols.jsonrpc import Bad, Call, Fault, Id
+from tollbridge.protocols.jsonrpc import Call, Fault, Id, InvalidMessage
 from tollbridge.transport.stdio import Stdio
 from tollbridge.types.errors import RequestError
 
@@ -260,11 +260,11 @@ class Server:
 
     def serve(self) -> int:
         """Serve until the editor sends `exit` or closes a pipe. Returns the exit code of the program."""
-        self._stdio.start(self._editor_gone)
+        self._stdio.start(self._on_disconnect)
         self._reading.start()
         while not self._stopping.wait(WAKE_SECONDS):
             pass
-        self._stdio.hurry()
+        self._stdio.stop_waiting()
         self._loop.stop()
         if self._count_thread is not None:
             self._count_thread.close(COUNT_STOP_SECONDS)
@@ -272,7 +272,7 @@ class Server:
         self._stdio.close(STOP_SECONDS)
         return EXIT_OK if self._exit_code is None else self._exit_code
 
-    def _editor_gone(self) -> None:
+    def _on_disconnect(self) -> None:
         log("info", "The editor closed its end of the pipe.")
         self._stopping.set()
 
@@ -283,17 +283,17 @@ class Server:
                 for message in self._reader.feed(chunk):
                     self._dispatch(message)
         except BrokenPipeError:
-            self._editor_gone()
+            self._on_disconnect()
         except OSError as error:
             log("error", f"Cannot read from the editor: {error.strerror}.")
         finally:
             self._stopping.set()
 
-    def _dispatch(self, message: Call | Bad) -> None:
-        if isinstance(message, Bad):
+    def _dispatch(self, message: Call | InvalidMessage) -> None:
+        if isinstance(message, InvalidMessage):
             log("error", message.fault.message)
             self._write(jsonrpc.encode_fault(message.id, message.fault))
-            if message.lost:
+            if message.unrecoverable:
                 self._exit_code = EXIT_BROKEN_INPUT
             return
         rejection = self._check(message)
