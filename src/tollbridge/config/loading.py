@@ -23,6 +23,7 @@ from tollbridge.config.schema import (
     ModelSettings,
     Settings,
     describe_mismatch,
+    merge_options,
     parameter_error,
 )
 from tollbridge.types.errors import RequestError
@@ -130,7 +131,7 @@ def load_settings(
     origins: dict[str, Layer] = {}
     for layer in filter(None, layers):
         validate_settings(layer.table, layer.locate)
-        _merge_into(merged, layer.table)
+        merged = merge_options(merged, layer.table)
         origins |= {name: layer for name, _ in iter_values(layer.table)}
     # Every layer is valid, so the merged settings are valid too.
     return LoadedSettings(msgspec.convert(merged, Settings), origins, path)
@@ -144,17 +145,6 @@ def iter_values(table: Table, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from iter_values(value, f"{full_name}.")
         else:
             yield full_name, value
-
-
-def _merge_into(merged: dict[str, Any], table: Table) -> None:
-    """Merge nested tables. All other values, including lists, replace the earlier value."""
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            earlier = merged.get(name)
-            merged[name] = dict(earlier) if isinstance(earlier, Mapping) else {}
-            _merge_into(merged[name], value)
-        else:
-            merged[name] = value
 
 
 def _remove_unset(flags: Table) -> dict[str, Any]:

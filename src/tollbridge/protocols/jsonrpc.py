@@ -78,7 +78,8 @@ class Reader:
     """Decodes messages from bytes; it does not matter where the bytes are split.
 
     Args:
-        max_frame_bytes: The maximum size of a message. A larger one is skipped and reported as `InvalidMessage`.
+        max_frame_bytes: The maximum size of a message. A larger one is skipped and reported as an
+            `InvalidMessage`.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
