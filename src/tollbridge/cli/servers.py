@@ -86,7 +86,7 @@ class _GatewayCommand(click.Command):
     help="Reject requests that violate the specification, reporting the field.",
 )
 def gateway(port: int, scenario: str, api_key: str | None, strict: bool) -> None:
-    """Run a mock OpenResponses gateway for testing, on this computer only.
+    """Run the embedded OpenResponses gateway for tests, on this computer only.
 
     Responses are deterministic. A scenario selects a response or a fault to simulate. Add fault:NAME to a
     prompt to use a scenario for one request.
