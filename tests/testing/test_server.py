@@ -210,6 +210,14 @@ async def test_a_stored_item_can_be_referenced(client: Client) -> None:
     assert (missing.status, missing.error["code"]) == (404, "item_not_found")
 
 
+async def test_a_missing_item_after_a_previous_response_is_named_by_its_place_in_the_input(
+    client: Client,
+) -> None:
+    first = (await client.ask("Hello")).json
+    missing = await client.ask([{"id": "msg_never"}], previous_response_id=first["id"])
+    assert (missing.status, missing.error["param"]) == (404, "input[0]")
+
+
 async def test_a_body_that_is_too_large_is_rejected(client: Client) -> None:
     body = io.BytesIO(b" " * (MAX_BODY + 1))
     async with client.session.post(f"{client.url}/responses", data=body) as reply:

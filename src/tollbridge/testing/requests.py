@@ -250,12 +250,12 @@ def _read_conversation(body: CreateBody | CompactBody, stores: Sequence[Response
     new = validation.read_input(body.input)
     if not new and not (previous and isinstance(body, CompactBody)):
         validation.check_conversation([], [])
-    names = [*("previous_response_id" for _ in previous), *(f"input[{index}]" for index in range(len(new)))]
+    new_names = [f"input[{index}]" for index in range(len(new))]
     items = [
         *previous,
-        *(_resolve_reference(item, stores, name) for item, name in zip(new, names, strict=False)),
+        *(_resolve_reference(item, stores, name) for item, name in zip(new, new_names, strict=True)),
     ]
-    validation.check_conversation(items, names)
+    validation.check_conversation(items, [*("previous_response_id" for _ in previous), *new_names])
     return items
 
 
