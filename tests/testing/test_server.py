@@ -215,7 +215,7 @@ async def test_a_missing_item_after_a_previous_response_is_named_by_its_place_in
 ) -> None:
     first = (await client.ask("Hello")).json
     missing = await client.ask([{"id": "msg_never"}], previous_response_id=first["id"])
-    assert (missing.status, missing.error["param"]) == (404, "input[0]")
+    assert (missing.status, missing.error["param"]) == (404, "input[0].id")
 
 
 async def test_a_body_that_is_too_large_is_rejected(client: Client) -> None:
