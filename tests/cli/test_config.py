@@ -79,6 +79,6 @@ async def test_an_error_in_the_file_is_one_line_that_names_the_setting(tmp_path:
         result = await tollbridge(*command, env={"TOLLBRIDGE_CONFIG": str(path)})
         assert (result.code, result.out) == (1, "")
         assert result.err == (
-            "Error: timeouts.idel: there is no such setting. Did you mean idle? "
+            'Error: timeouts.idel: unknown setting. Did you mean "idle"? '
             f"(the file {path}, line 3). Correct this setting.\n"
         )

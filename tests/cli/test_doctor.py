@@ -62,7 +62,7 @@ async def test_if_chat_does_not_work_the_exit_code_is_1_and_no_profile_is_saved(
     async with Gateway(api_key=KEY) as gateway:
         result = await tollbridge("doctor", "--base-url", gateway.url, "--model", "m", env=env)
     assert result.code == 1
-    assert "✗ Key: The key was sent, and the server says: The API key is wrong (HTTP 401)." in result.out
+    assert "✗ Key: The key was rejected: The API key is wrong (HTTP 401)." in result.out
     assert result.out.splitlines()[-1].startswith("Chat does not work")
     assert "tb-wrong-key-999999" not in result.out + result.err
     assert not list(tmp_path.rglob("*.toml"))

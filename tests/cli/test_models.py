@@ -68,7 +68,7 @@ async def ids(gateway: Gateway, *arguments: str, **env: str) -> list[str]:
     [
         ((), ["demo", "plain"]),
         (("--all",), ["demo", "plain", "embed"]),
-        (("--search", "SMALL window"), ["plain"]),
+        (("--search", "SMALL context"), ["plain"]),
         (("--search", "scripted", "--search", "image"), ["demo"]),
         (("--tag", "vision", "--tag", "tool-use"), ["demo"]),
         (("--max-price", "$1"), ["plain"]),

@@ -117,6 +117,7 @@ asyncio.run(main())
 
 
 @slow
+@pytest.mark.io
 def test_the_server_exits_with_its_parent_even_if_the_parent_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None

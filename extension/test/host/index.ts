@@ -126,7 +126,7 @@ test("the last part is the usage that the gateway reported", async () => {
 
 const FAULTS: Record<string, [code: string, sentence: RegExp]> = {
   unauthorized: ["authentication", /Set Up/],
-  forbidden: ["permission", /may not use/],
+  forbidden: ["permission", /not allowed to use/],
   "not-found": ["not_found", /Refresh Models/],
   "context-too-long": ["context_too_long", /131072/],
   "failed-at-once": ["server", /stopped working/],

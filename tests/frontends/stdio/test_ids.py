@@ -52,7 +52,7 @@ async def test_an_id_that_is_under_way_is_refused_until_its_request_has_ended(
     editor.send(asked(gateway, "one", "hello"))
     refused = await editor.until_orphan()
     assert (refused["id"], refused["error"]["code"]) == ("one", jsonrpc.INVALID_REQUEST)
-    assert "under way" in refused["error"]["message"]
+    assert "pending" in refused["error"]["message"]
     # The first is still there, and can be stopped.
     editor.notify("$/cancelRequest", {"id": "one"})
     assert (await editor.until_orphan())["error"]["code"] == jsonrpc.REQUEST_CANCELLED
