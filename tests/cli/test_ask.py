@@ -212,7 +212,7 @@ async def test_stdin_that_is_not_text_is_rejected() -> None:
 async def test_plain_http_to_a_remote_host_must_be_allowed() -> None:
     result = await tollbridge("ask", "hi", "--model", "m", "--base-url", "http://example.invalid/v1")
     assert result.code == 1
-    assert "unencrypted HTTP" in result.err
+    assert "Unencrypted HTTP" in result.err
 
 
 async def test_invalid_unicode_in_a_prompt_is_replaced() -> None:

@@ -194,7 +194,7 @@ def test_https_and_loopback_urls_are_accepted(url: str) -> None:
     ],
 )
 def test_plain_http_to_another_machine_is_refused_unless_allowed(url: str) -> None:
-    with pytest.raises(RequestError, match="unencrypted HTTP"):
+    with pytest.raises(RequestError, match="Unencrypted HTTP"):
         check_url(url)
     assert check_url(url, allow_http=True).host
 
