@@ -2,13 +2,7 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { homedir } from "node:os";
-import {
-  createMessageConnection,
-  type MessageConnection,
-  ResponseError,
-  StreamMessageReader,
-  StreamMessageWriter,
-} from "vscode-jsonrpc/node";
+import * as rpc from "vscode-jsonrpc/node";
 import { TollbridgeError } from "./errors.ts";
 import type { EngineCommand } from "./find-engine.ts";
 import { PROTOCOL_VERSION, type Settings } from "./protocol.ts";
@@ -32,7 +26,7 @@ export interface InitializeParams {
 type InitializeResult = { readonly server: { readonly version: string } };
 
 export interface EngineProcess {
-  readonly connection: MessageConnection;
+  readonly connection: rpc.MessageConnection;
   readonly version: string;
   /** Resolves when the process has ended, with the reason; all its requests have been rejected by then. */
   readonly ended: Promise<string>;
@@ -40,26 +34,17 @@ export interface EngineProcess {
   stop(): Promise<unknown>;
 }
 
-/**
- * Starts the engine and waits for its answer to `initialize`.
- *
- * The working directory is the user's home: Python must not load code from the workspace.
- */
+/** Starts the engine in the user's home folder, because Python must not load code from the workspace. */
 export async function startEngine(engine: EngineCommand, params: InitializeParams, log: Log): Promise<EngineProcess> {
   const child = spawn(engine.command, engine.args, { cwd: homedir(), stdio: "pipe", windowsHide: true });
   const lastLines = forwardLog(child.stderr, log);
-  const connection = createMessageConnection(
-    new StreamMessageReader(child.stdout),
-    new StreamMessageWriter(child.stdin),
-  );
+  const streams = [new rpc.StreamMessageReader(child.stdout), new rpc.StreamMessageWriter(child.stdin)] as const;
+  const connection = rpc.createMessageConnection(...streams);
   // `ended` reports a broken pipe; without these handlers the error would crash the extension host.
   child.stdin.on("error", () => undefined);
   connection.onError(() => undefined);
   connection.listen();
-  const ended = waitForEnd(child).then((reason) => {
-    connection.dispose();
-    return reason;
-  });
+  const ended = waitForEnd(child).finally(() => connection.dispose());
   const { server } = await initialize(connection, params, ended, lastLines).catch((error: unknown) => {
     child.kill();
     throw error;
@@ -68,7 +53,7 @@ export async function startEngine(engine: EngineCommand, params: InitializeParam
 }
 
 async function initialize(
-  connection: MessageConnection,
+  connection: rpc.MessageConnection,
   params: InitializeParams,
   ended: Promise<string>,
   lastLines: readonly string[],
@@ -84,7 +69,7 @@ async function initialize(
   for (const promise of [exited, response]) promise.catch(() => undefined);
   // A process that exits also breaks the connection: the exit reason is the more useful error.
   const result = response.catch((error: unknown) =>
-    error instanceof ResponseError && error.data ? Promise.reject(error) : exited,
+    error instanceof rpc.ResponseError && error.data ? Promise.reject(error) : exited,
   );
   try {
     return await Promise.race([result, exited, timeout]);
@@ -100,7 +85,7 @@ function waitForEnd(child: ChildProcess): Promise<string> {
   });
 }
 
-function shutDown(child: ChildProcess, connection: MessageConnection, ended: Promise<string>): Promise<string> {
+function shutDown(child: ChildProcess, connection: rpc.MessageConnection, ended: Promise<string>): Promise<string> {
   void connection.sendRequest("shutdown").then(
     () => connection.sendNotification("exit"),
     () => undefined,

@@ -17,17 +17,11 @@ export class TollbridgeError extends Error {
   }
 }
 
-/** The `data` field of an error response, see docs/protocol.md. */
-interface ErrorData {
-  readonly kind?: string;
-  readonly lesson?: number;
-}
-
 /** Converts any thrown value. The messages of error responses are already written for users. */
 export function toTollbridgeError(error: unknown): TollbridgeError {
   if (error instanceof TollbridgeError) return error;
   if (error instanceof ResponseError) {
-    const data = error.data as ErrorData | undefined;
+    const data = error.data as { kind?: string; lesson?: number } | undefined; // see docs/protocol.md
     return new TollbridgeError(error.message, String(data?.kind ?? error.code), data?.lesson);
   }
   return new TollbridgeError(error instanceof Error ? error.message : String(error), "internal");

@@ -8,8 +8,7 @@ import type { ModelInfo, Settings, Usage } from "./protocol.ts";
 import { Provider } from "./provider.ts";
 import { Sidecar } from "./sidecar.ts";
 import { UsageStatusBar } from "./status-bar.ts";
-import { TokenCounter } from "./token-counter.ts";
-import { collectToolTexts } from "./tool-texts.ts";
+import { collectToolTexts, TokenCounter } from "./token-counter.ts";
 import { openModelManager } from "./undocumented.ts";
 import { formatUsagePage } from "./usage.ts";
 
@@ -46,7 +45,7 @@ export function activate(context: vscode.ExtensionContext): void {
   );
   const statusBar = new UsageStatusBar("tollbridge.showUsage", fetchUsage);
   const page = new UsagePage();
-  const provider = new Provider(sidecar, models, counter, statusBar, modelsChanged.event);
+  const provider = new Provider({ sidecar, models, counter, observer: statusBar, modelsChanged: modelsChanged.event });
 
   const commands: Record<string, () => unknown> = {
     setUp: openModelManager,
@@ -54,17 +53,13 @@ export function activate(context: vscode.ExtensionContext): void {
     showLog: () => log.show(),
     showUsage: async () => page.show(await fetchUsage()),
     recordTurns: () => toggleRecording(context),
-    restart: async () => {
+    restart: () => {
       counter.clear();
-      await sidecar.restart();
-      vscode.window.setStatusBarMessage("Tollbridge restarted.", 3_000);
+      return sidecar.restart().then(() => vscode.window.setStatusBarMessage("Tollbridge restarted.", 3_000));
     },
   };
   context.subscriptions.push(
-    log,
-    modelsChanged,
-    models,
-    statusBar,
+    ...[log, modelsChanged, models, statusBar],
     vscode.lm.registerLanguageModelChatProvider(VENDOR, provider),
     vscode.workspace.registerTextDocumentContentProvider("tollbridge", page),
     vscode.workspace.onDidChangeConfiguration((event) => applySettings(event, sidecar)),
@@ -137,16 +132,14 @@ async function findCommands(context: vscode.ExtensionContext): Promise<EngineCom
 }
 
 /** The part of the Python extension's API that is used here. */
-interface PythonExtension {
-  readonly environments: {
-    getActiveEnvironmentPath(): object;
-    resolveEnvironment(path: object): Promise<{ executable: { uri?: vscode.Uri } } | undefined>;
-  };
+interface PythonEnvironments {
+  getActiveEnvironmentPath(): object;
+  resolveEnvironment(path: object): Promise<{ executable: { uri?: vscode.Uri } } | undefined>;
 }
 
 /** Returns the interpreter selected in the Python extension; none in an untrusted workspace, which may have set it. */
 async function pythonExtensionInterpreter(): Promise<string | undefined> {
-  const extension = vscode.extensions.getExtension<PythonExtension>("ms-python.python");
+  const extension = vscode.extensions.getExtension<{ environments: PythonEnvironments }>("ms-python.python");
   if (!extension || !vscode.workspace.isTrusted) return undefined;
   try {
     const { environments } = await extension.activate();

@@ -1,5 +1,6 @@
 // The models of each account: immediately from the copy on disk, then updated from the engine.
 
+import type { Memento } from "vscode";
 import type { Account, ModelInfo } from "./protocol.ts";
 
 /** Delay of the first update, so that the engine process does not start while VS Code is starting. */
@@ -9,16 +10,11 @@ export const RETRY_DELAY_MS = 5_000;
 /** Interval at which the engine is asked for a list again, so that it checks its own copy in the background. */
 export const RECHECK_INTERVAL_MS = 300_000;
 
-/** Key-value storage on disk, such as VS Code's global state. */
-export interface Storage {
-  get<T>(key: string): T | undefined;
-  update(key: string, value: unknown): Thenable<void>;
-}
-
 export interface ModelCacheOptions {
   /** Requests a list from the engine. With `refresh`, the engine asks the gateway; otherwise it may use its copy. */
   readonly fetch: (account: Account, refresh: boolean) => Promise<ModelInfo[]>;
-  readonly storage: Storage;
+  /** Key-value storage on disk. */
+  readonly storage: Pick<Memento, "get" | "update">;
   /** Called when the list of an account has changed, so that VS Code asks for it again. */
   readonly onChanged: () => void;
   /** Called when a request has failed, unless the last request of the account failed with the same message. */
@@ -104,7 +100,7 @@ export class ModelCache {
     }
   }
 
-  private readStored(account: Account): ModelInfo[] | undefined {
+  private readStored(account: Account) {
     return this.options.storage.get<ModelInfo[]>(storageKey(account));
   }
 

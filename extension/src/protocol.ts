@@ -38,11 +38,13 @@ export interface Message {
   readonly content: Part[];
 }
 
+export type Tool = { readonly name: string; readonly description: string; readonly inputSchema?: object | undefined };
+
 export interface ChatParams {
   readonly account: Account;
   readonly model: string;
   readonly messages: Message[];
-  readonly tools: { readonly name: string; readonly description: string; readonly inputSchema?: object | undefined }[];
+  readonly tools: Tool[];
   readonly toolMode: number;
   readonly modelOptions: Readonly<Record<string, unknown>>;
   readonly modelConfiguration: Readonly<Record<string, unknown>>;

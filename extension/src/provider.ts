@@ -15,33 +15,24 @@ const ERROR_DELAY_MS = 60;
 
 type Information = ModelInfo & vscode.LanguageModelChatInformation;
 
-/** Observes the start and the end of requests. */
-export interface RequestObserver {
-  begin(model: ModelInfo): void;
-  end(model: ModelInfo, result?: ChatResult): void;
+export interface ProviderOptions {
+  readonly sidecar: Sidecar;
+  readonly models: ModelCache;
+  readonly counter: TokenCounter;
+  /** Observes the start and the end of requests. */
+  readonly observer: { begin(model: ModelInfo): void; end(model: ModelInfo, result?: ChatResult): void };
+  readonly modelsChanged: vscode.Event<void>;
 }
 
 export class Provider implements vscode.LanguageModelChatProvider<Information> {
   readonly onDidChangeLanguageModelChatInformation: vscode.Event<void>;
-  private readonly sidecar: Sidecar;
-  private readonly models: ModelCache;
-  private readonly counter: TokenCounter;
-  private readonly observer: RequestObserver;
+  private readonly options: ProviderOptions;
   // VS Code passes back the same objects. The account is stored apart from them because it contains the API key.
   private readonly accounts = new WeakMap<object, Account>();
 
-  constructor(
-    sidecar: Sidecar,
-    models: ModelCache,
-    counter: TokenCounter,
-    observer: RequestObserver,
-    modelsChanged: vscode.Event<void>,
-  ) {
-    this.sidecar = sidecar;
-    this.models = models;
-    this.counter = counter;
-    this.observer = observer;
-    this.onDidChangeLanguageModelChatInformation = modelsChanged;
+  constructor(options: ProviderOptions) {
+    this.options = options;
+    this.onDidChangeLanguageModelChatInformation = options.modelsChanged;
   }
 
   /** VS Code calls this once for each account, and once more without an account. */
@@ -50,7 +41,7 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
   ): Promise<Information[]> {
     const account = getAccount(options);
     if (!account) return [];
-    const models = await this.models.list(account).catch((error: unknown) => {
+    const models = await this.options.models.list(account).catch((error: unknown) => {
       throw toTollbridgeError(error);
     });
     return models.map((model) => {
@@ -71,32 +62,30 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
       const decoded = decodePart(part);
       if (decoded) progress.report(decoded);
     });
+    const { sidecar, counter, observer } = this.options;
     const params = this.chatParams(model, messages, options);
     let result: ChatResult | undefined;
-    this.observer.begin(model);
+    observer.begin(model);
     try {
-      result = await this.sidecar.request<ChatResult>("chat", params, token, (parts) => buffer.add(parts));
-      this.counter.invalidate(result.lesson);
+      result = await sidecar.request<ChatResult>("chat", params, token, (parts) => buffer.add(parts));
+      counter.invalidate(result.lesson);
     } catch (error) {
       if (token.isCancellationRequested) return;
       const failure = toTollbridgeError(error);
-      if (failure.lesson !== undefined) this.counter.invalidate(failure.lesson);
+      if (failure.lesson !== undefined) counter.invalidate(failure.lesson);
       if (failure.code === "context_too_long") result = { warning: failure.message };
       buffer.flush();
       await new Promise((resolve) => setTimeout(resolve, ERROR_DELAY_MS));
       throw failure;
     } finally {
       buffer.flush();
-      this.observer.end(model, result);
+      observer.end(model, result);
     }
   }
 
-  async provideTokenCount(
-    model: Information,
-    text: string | vscode.LanguageModelChatRequestMessage,
-  ): Promise<number> {
+  async provideTokenCount(model: Information, text: string | vscode.LanguageModelChatRequestMessage): Promise<number> {
     try {
-      return await this.counter.count(model.model, typeof text === "string" ? text : encodeMessage(text));
+      return await this.options.counter.count(model.model, typeof text === "string" ? text : encodeMessage(text));
     } catch (error) {
       throw toTollbridgeError(error);
     }

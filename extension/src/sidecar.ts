@@ -16,6 +16,7 @@ export const ENGINE_STOPPED =
 export const TOO_MANY_STARTS =
   "The Tollbridge engine stopped several times within a minute. See the log, then run “Tollbridge: Restart”.";
 
+type Report = (parts: Part[]) => void;
 const PROGRESS = new ProgressType<{ readonly parts: Part[] }>();
 
 export interface SidecarOptions {
@@ -41,12 +42,7 @@ export class Sidecar {
   }
 
   /** Sends a request and returns its result. `report` receives the parts of `$/progress` notifications. */
-  async request<T>(
-    method: string,
-    params: object,
-    token?: CancellationToken,
-    report?: (parts: Part[]) => void,
-  ): Promise<T> {
+  async request<T>(method: string, params: object, token?: CancellationToken, report?: Report): Promise<T> {
     const engine = await this.start();
     const progressToken = ++this.nextToken;
     const listener = report && engine.connection.onProgress(PROGRESS, progressToken, ({ parts }) => report(parts));
@@ -84,15 +80,12 @@ export class Sidecar {
     if (this.engine) return this.engine;
     const engine = this.startWithDelay();
     this.engine = engine;
+    const logExit = (reason: string) => this.remove(engine) && this.options.log.error(`The engine stopped: ${reason}`);
     engine.then(
-      (process) => process.ended.then((reason) => this.handleExit(engine, reason)),
+      (process) => process.ended.then(logExit),
       () => this.remove(engine),
     );
     return engine;
-  }
-
-  private handleExit(engine: Promise<EngineProcess>, reason: string): void {
-    if (this.remove(engine)) this.options.log.error(`The engine stopped: ${reason}`);
   }
 
   /** Returns false if the engine was already replaced or stopped on purpose. */
@@ -138,13 +131,10 @@ export class Sidecar {
   }
 }
 
+const { MessageWriteError, MessageReadError, PendingResponseRejected, ConnectionInactive } = ErrorCodes;
 /** Errors without a response: the pipe broke, the connection was closed, or the engine was stopped. */
 const CONNECTION_ERRORS: readonly number[] = [
-  REQUEST_CANCELLED,
-  ErrorCodes.MessageWriteError,
-  ErrorCodes.MessageReadError,
-  ErrorCodes.PendingResponseRejected,
-  ErrorCodes.ConnectionInactive,
+  REQUEST_CANCELLED, MessageWriteError, MessageReadError, PendingResponseRejected, ConnectionInactive,
 ];
 
 function isErrorResponse(error: unknown): boolean {

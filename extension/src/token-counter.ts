@@ -2,12 +2,14 @@
 // them repeat a text that was counted before.
 
 import { createHash } from "node:crypto";
-import type { Message } from "./protocol.ts";
+import type { Message, Tool } from "./protocol.ts";
 
 export const CACHE_SIZE = 20_000;
 // Longer texts are cached under their digest.
 const MAX_KEY_LENGTH = 200;
 const MESSAGE = "message";
+// The agent counts lists like objects, so it also counts their indexes.
+const MAX_INDEXES = 64;
 
 type Item = string | Message;
 type RequestCounts = (model: string, items: Item[]) => Promise<number[]>;
@@ -105,4 +107,22 @@ function cacheKey(model: string, item: Item): string {
   const [kind, text] = typeof item === "string" ? ["text", item] : [MESSAGE, JSON.stringify(item)];
   const content = text.length <= MAX_KEY_LENGTH ? `=${text}` : createHash("sha256").update(text).digest("base64");
   return `${kind} ${model}\0${content}`;
+}
+
+/** Returns the texts that VS Code's agent counts before its first request: every key and string of every tool. */
+export function collectToolTexts(tools: readonly Tool[]): Set<string> {
+  const texts = new Set(Array.from({ length: MAX_INDEXES }, (_, index) => String(index)));
+  for (const { name, description, inputSchema } of tools) {
+    collectTexts({ name, description, parameters: inputSchema }, texts);
+  }
+  return texts;
+}
+
+function collectTexts(value: unknown, texts: Set<string>): void {
+  if (typeof value === "string") texts.add(value);
+  if (typeof value !== "object" || value === null) return;
+  for (const [key, inner] of Object.entries(value)) {
+    if (!Array.isArray(value)) texts.add(key);
+    collectTexts(inner, texts);
+  }
 }

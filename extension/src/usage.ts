@@ -4,16 +4,8 @@ import type { Accuracy, ChatResult, ModelInfo, ModelTotals, Tokens, Usage } from
 
 const BAR_CELLS = 8;
 
-export interface LastAnswer {
-  readonly model: ModelInfo;
-  readonly result: ChatResult;
-}
-
-export interface Status {
-  readonly text: string;
-  readonly tooltip: string;
-  readonly warning: boolean;
-}
+export type LastAnswer = { readonly model: ModelInfo; readonly result: ChatResult };
+export type Status = { readonly text: string; readonly tooltip: string; readonly warning: boolean };
 
 export function formatStatus(lastAnswer: LastAnswer | undefined, activeRequests: number, session: Usage): Status {
   const icon = activeRequests > 0 ? "$(loading~spin)" : "$(milestone)";

@@ -18,7 +18,7 @@ function start(respond: (account: Account, refresh: boolean) => Promise<ModelInf
       return respond(account, refresh);
     },
     storage: {
-      get: <T>(key: string) => disk.get(key) as T | undefined,
+      get: <T>(key: string) => disk.get(key) as T,
       update: async (key, value) => void disk.set(key, value),
     },
     onChanged: () => (calls.changed += 1),

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { TokenCounter } from "../src/token-counter.ts";
-import { collectToolTexts } from "../src/tool-texts.ts";
+import { collectToolTexts, TokenCounter } from "../src/token-counter.ts";
 
 function start(cacheSize?: number, predictTexts: () => string[] = () => []) {
   const requests: { model: string; items: unknown[] }[] = [];

@@ -48,12 +48,6 @@ async def test_the_typescript_unit_tests_pass() -> None:
 
 
 def test_the_extension_stays_small() -> None:
-    """The extension is a thin client. Comments and blank lines do not count."""
-    comment_or_blank = re.compile(r"\s*(//.*|/?\*.*)?$")
-    lines = [
-        line
-        for path in (vsix.EXTENSION / "src").glob("*.ts")
-        for line in path.read_text().splitlines()
-        if not comment_or_blank.match(line)
-    ]
-    assert len(lines) <= 1090, "logic belongs in the engine, not in the extension"
+    sources = (vsix.EXTENSION / "src").glob("*.ts")
+    lines = sum(len(path.read_text().splitlines()) for path in sources)
+    assert lines <= 1300, "logic belongs in the engine, not in the extension"
