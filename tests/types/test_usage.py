@@ -38,6 +38,7 @@ def test_usage_converts_to_a_dict_with_all_counts() -> None:
         "total_tokens": None,
         "cached_tokens": 1,
         "reasoning_tokens": None,
+        "cache_write_tokens": None,
     }
 
 

@@ -8,7 +8,8 @@ import msgspec
 class Usage(msgspec.Struct, frozen=True):
     """The tokens of one or more requests.
 
-    Cached tokens are part of the input tokens, and reasoning tokens are part of the output tokens.
+    Cached tokens and cache writes are part of the input tokens; reasoning tokens are part of the output
+    tokens. Cached tokens were read from the provider's prompt cache, cache writes were stored in it.
     """
 
     input_tokens: int | None = None
@@ -16,6 +17,7 @@ class Usage(msgspec.Struct, frozen=True):
     total_tokens: int | None = None
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
     @property
     def known(self) -> bool:
@@ -40,6 +42,7 @@ class Usage(msgspec.Struct, frozen=True):
             _sum(self._total, other._total),
             _sum(self.cached_tokens, other.cached_tokens),
             _sum(self.reasoning_tokens, other.reasoning_tokens),
+            _sum(self.cache_write_tokens, other.cache_write_tokens),
         )
 
 
