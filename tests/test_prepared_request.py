@@ -13,7 +13,7 @@ from tollbridge.testing.requests import AcceptedRequest as Asked
 from tollbridge.testing.responses import Call, Say, ScriptedAnswer
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import PreparedRequest
+from tollbridge.turn import REPAIR_LIMIT, PreparedRequest
 from tollbridge.types.errors import InvalidRequest
 from tollbridge.types.messages import (
     ChatRequest,
@@ -66,13 +66,26 @@ def test_nothing_is_asked_again_once_something_was_said() -> None:
     assert not crossing.repair(refusal)
     crossing.started = False
     assert crossing.repair(refusal)
-    assert not crossing.repair(InvalidRequest("Unknown parameter: 'store'", status=400)), "once is enough"
+    assert not crossing.repair(refusal), "the same repair once is enough"
+
+
+def test_a_request_is_repaired_a_limited_number_of_times() -> None:
+    crossing = PreparedRequest(
+        ask(HI, temperature=1, top_p=1, metadata={"a": "b"}, reasoning_effort="low"),
+        "http://here",
+        CompatMemory(),
+    )
+    fields = ("temperature", "top_p", "metadata", "reasoning")
+    refusals = [InvalidRequest(f"Unknown parameter: '{field}'", status=400) for field in fields]
+    assert [crossing.repair(refusal) for refusal in refusals] == [True] * REPAIR_LIMIT + [False]
 
 
 def test_what_helped_is_told_in_later_turns_too() -> None:
     lessons = CompatMemory()
     refusal = InvalidRequest("Unsupported parameter: 'temperature'", status=400, param="temperature")
-    PreparedRequest(ask(HI, temperature=1), "http://here", lessons).repair(refusal)
+    crossing = PreparedRequest(ask(HI, temperature=1), "http://here", lessons)
+    assert crossing.repair(refusal)
+    crossing.accept()
     later = PreparedRequest(ask(HI, temperature=1), "http://here", lessons)
     assert later.changes == ("Removed temperature: not supported by this server.",)
     assert PreparedRequest(ask(HI), "http://here", lessons).changes == ()

@@ -17,7 +17,8 @@ from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, fi
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
 from tollbridge.clients.base import GatewayClient, Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, UnreadableProfile, find_quirks
+from tollbridge.compat.lessons import CompatMemory, LessonStore
+from tollbridge.compat.profiles import UnreadableProfile, find_quirks
 from tollbridge.config.accounts import Account, named_account, resolve_account
 from tollbridge.config.keys import TokenRefresher, find_key
 from tollbridge.config.loading import LoadedSettings, load_settings
@@ -25,7 +26,7 @@ from tollbridge.config.paths import catalog_folder, config_file, database_file
 from tollbridge.config.schema import Settings, apply_settings, http_timeouts
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.recorder.recorder import Recorder
-from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT
+from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT, wait_for_write
 from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker
 from tollbridge.transport.retry import Timeouts
 from tollbridge.turn import TokenAccounting, Turn, TurnResult
@@ -42,6 +43,9 @@ log = logging.getLogger(__name__)
 _UNKNOWN_MODEL = {"tools": True, "images": True, "files": True, "reasoning": False}
 # Seconds that learning in a short-lived program waits for another process that writes to the database.
 _SHORT_LIVED_WAIT = 1.0
+# Seconds that the first turn waits for the stored lessons about servers. Without them, it may be rejected
+# and repaired again.
+_LESSONS_TIMEOUT = 0.1
 
 # The account name that is used for a client the caller passed in.
 CLIENT_ACCOUNT = "client"
@@ -86,11 +90,13 @@ class Engine:
         self._client = client
         self._default_account = account
         self.catalog = catalog or Catalog()
-        self.compat = compat or CompatMemory(self._find_quirks)
+        self.compat = compat or CompatMemory(self._find_quirks, LessonStore(database) if database else None)
         self._estimator = estimator
         self._usage = usage
         self._short_lived = short_lived
         self._closing = AsyncExitStack()
+        if compat is None:
+            self._closing.callback(self.compat.close)
         self._connections: dict[tuple[str, str], _Connection] = {}
         self._retired: list[_Connection] = []
         self._in_use = 0
@@ -272,7 +278,8 @@ class Engine:
             client = connection.client
             request = apply_settings(request, self.settings, client.base_url)
             window, capabilities = self._model_facts(request.model, client, account)
-            learned = self.compat.recall(client.base_url, request.model)
+            await wait_for_write(self.compat.load(), _LESSONS_TIMEOUT)
+            learned = self.compat.recall(client.base_url, request.model, request)
             recorder = self._recorder()
             if recorder is not None:
                 recording = recorder.start(

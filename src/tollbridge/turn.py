@@ -1,4 +1,4 @@
-"""One turn: prepare the request, estimate it, send it, repair it once if it is rejected, account for it.
+"""One turn: prepare the request, estimate it, send it, repair it if it is rejected, account for it.
 
 `Turn` holds the state of one request; what requests share (clients, catalog, storage) belongs to `Engine`.
 """
@@ -15,8 +15,9 @@ from typing import Any, Protocol, Self
 import msgspec
 
 from tollbridge.clients.base import GatewayClient, Observer
-from tollbridge.compat.profiles import CompatMemory, CompatStore
-from tollbridge.compat.repairs import describe_omissions, find_repair, omitted_fields
+from tollbridge.compat.lessons import CompatMemory, CompatStore, uses_feature
+from tollbridge.compat.parameters import SENSITIVE_NOTES, describe_omissions, omitted_fields
+from tollbridge.compat.repairs import find_repair
 from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
 from tollbridge.history.answer import AnswerEvents, PartsBuilder, join_parts
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
@@ -46,7 +47,7 @@ from tollbridge.types.messages import (
     is_marker,
 )
 from tollbridge.types.models import Capabilities
-from tollbridge.types.quirks import LearnedQuirks
+from tollbridge.types.quirks import Hypothesis, LearnedQuirks
 from tollbridge.types.text import write_json
 from tollbridge.types.usage import Usage
 
@@ -56,6 +57,11 @@ log = logging.getLogger(__name__)
 NO_COUNT_ENDPOINT = frozenset({404, 405, 501})
 # Seconds that a cancelled turn waits until its usage is written: the editor waits for the turn.
 STOP_TIMEOUT = 0.05
+# How often a request is changed and sent again. A server can reject several features, one after the other.
+REPAIR_LIMIT = 3
+LESSON_NOTE = (
+    "The gateway rejected this before; run `tollbridge quirks` to list what was learned, or to undo it."
+)
 
 
 class StreamClient(Protocol):
@@ -182,14 +188,16 @@ def _certainly_fits(request: ChatRequest, window: int) -> bool:
 
 
 class PreparedRequest:
-    """A request made valid for its server, and once more after a rejection that can be repaired.
+    """A request made valid for its server, and again after each rejection that can be repaired.
 
-    `started` is set when the first event has arrived; from then on the request is not sent again.
+    A repair is only a hypothesis about the server. `accept` is called when the first event has arrived: it
+    confirms the hypotheses of this turn, and from then on the request is not sent again. If the turn fails
+    before, nothing is learned.
 
     Args:
         request: The request of the caller.
         base_url: The gateway it is sent to.
-        compat: What is known about servers, and where repairs are remembered.
+        compat: What is known about servers, and where lessons are remembered.
         capabilities: What the model can do, if known.
         learned: What `compat` says about this model, if the caller looked it up already.
     """
@@ -208,10 +216,13 @@ class PreparedRequest:
         self._compat = compat
         self._capabilities = capabilities
         self._origin = Origin.of(request.model, base_url)
-        self._learned = learned or compat.recall(base_url, request.model)
-        self._rejection: BridgeError | None = None  # the one that was repaired
+        self._learned = learned or compat.recall(base_url, request.model, request)
+        self._hypotheses: list[Hypothesis] = []
+        self._repairs = 0
         self._changes: dict[str, None] = {}
         self._normalized = self._normalize(self._learned)
+        if any(uses_feature(lesson, request) for lesson in compat.lessons(base_url, request)):
+            self._add_lesson_note()
 
     @property
     def request(self) -> ChatRequest:
@@ -220,8 +231,13 @@ class PreparedRequest:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """One sentence for each thing that was changed."""
-        return tuple(self._changes)
+        """One sentence for each thing that was changed; those in `warnings` come first."""
+        return (*self.warnings, *(change for change in self._changes if change not in SENSITIVE_NOTES))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The changes that concern privacy or the meaning of the answer."""
+        return tuple(change for change in self._changes if change in SENSITIVE_NOTES)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -240,28 +256,34 @@ class PreparedRequest:
                 log.info("%s", change)
 
     def repair(self, error: BridgeError) -> bool:
-        """Change the request after a rejection, at most once.
-
-        The repair is remembered for later requests, unless the same rejection follows: then it did not help.
+        """Change the request after a rejection, at most `REPAIR_LIMIT` times, and never in the same way.
 
         Returns:
             Whether to send the request again.
         """
-        if self.started:
-            return False
-        if self._rejection is not None:
-            if (error.code, error.message) == (self._rejection.code, self._rejection.message):
-                self._compat.learn(self._base_url, self._original.model, self._learned)
+        if self.started or self._repairs == REPAIR_LIMIT:
             return False
         repair = find_repair(error, self.request, self._learned)
         if repair is None:
             return False
-        self._rejection = error
+        self._repairs += 1
         log.info("The gateway rejected the request (%s); retrying with changes.", error.code or error.kind)
         self.add_changes(repair.changes)
-        self._compat.learn(self._base_url, self._original.model, repair.learned)
+        self._hypotheses += repair.hypotheses
+        self._learned = repair.learned
         self._normalized = self._normalize(repair.learned)
         return True
+
+    def accept(self) -> None:
+        """Note that the gateway has accepted the request."""
+        self.started = True
+        self._compat.accept(self._base_url, self._original, self.request, self._hypotheses)
+        if self._hypotheses:
+            self._add_lesson_note()
+
+    def _add_lesson_note(self) -> None:
+        if self._compat.persistent:
+            self.add_changes([LESSON_NOTE])
 
     def _normalize(self, learned: LearnedQuirks) -> NormalizedRequest:
         quirks, capabilities = learned.quirks, self._capabilities
@@ -296,7 +318,8 @@ class TurnResult(msgspec.Struct, frozen=True):
         changes: One sentence for each thing that was changed in the request or the answer.
         counts: How often each kind of thing was changed.
         preflight: The estimate made before sending, if one was made.
-        warning: A sentence if the answer was cut short or the prompt is close to the context window.
+        warning: A sentence if the answer was cut short, the prompt is close to the context window, or a field
+            that concerns privacy or the meaning of the answer was not sent.
         message: The answer as a message that can be appended to the history.
     """
 
@@ -488,7 +511,7 @@ class Turn:
     async def _send(
         self, prepared: PreparedRequest, record: RequestAccounting
     ) -> AsyncGenerator[list[Event]]:
-        """Send the request, and once more if it was rejected for a reason that can be repaired."""
+        """Send the request, and again if it was rejected for a reason that can be repaired."""
         while True:
             answer = prepared.answer_events()
             has_output = False
@@ -497,7 +520,8 @@ class Turn:
                 async with aclosing(self._client.batches(prepared.request, api_key=self._api_key)) as batches:
                     async for batch in batches:
                         record.add_events(batch)
-                        prepared.started = True
+                        if not prepared.started:
+                            prepared.accept()
                         events = answer.take(batch)
                         has_output = has_output or any(map(_is_output, events))
                         yield events
@@ -525,7 +549,7 @@ class Turn:
     ) -> TurnResult:
         finished = record.finished
         context = (finished.context or finished.usage) if finished else None
-        warnings = [incomplete_reason(finished) if finished else None]
+        warnings = [incomplete_reason(finished) if finished else None, *prepared.warnings]
         if self._tokens is not None:
             warnings.append(self._tokens.warning(context, self._window, preflight))
         return TurnResult(

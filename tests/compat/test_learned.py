@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tollbridge.compat.profiles import MODEL_LIMIT, CompatMemory
+from tollbridge.compat.lessons import MODEL_LIMIT, CompatMemory
 from tollbridge.types.quirks import LearnedQuirks, Quirks
 
 

@@ -1,4 +1,4 @@
-"""Known errors are repaired once, reported, and remembered."""
+"""Known errors are repaired, reported, and remembered."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FILE = DataPart(b"%PDF-1.7 hello", "application/pdf")
 CHANGES = {
     "reject-array-content": "Removed images and files: this server accepts only text.",
     "reject-array-output": "Sent images of tool results in a separate message.",
-    "reject-calls": "Sent tool calls and their results as text: not accepted by this server.",
+    "reject-calls": "Sent tool calls and their results as text: the gateway rejected this history.",
     "reject-developer": "Sent the system prompt in another role.",
     "reject-effort": "Removed reasoning: not supported by this server.",
     "reject-files": "Removed files: not accepted by this model.",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tollbridge.compat.profiles import REFUSED_LIMIT
-from tollbridge.compat.repairs import find_repair
+from tollbridge.compat.repairs import REFUSED_LIMIT, find_repair
 from tollbridge.types.errors import GatewayError, InvalidRequest, NotFound, RateLimited
 from tollbridge.types.media import fingerprint
 from tollbridge.types.messages import (

@@ -2,9 +2,9 @@
 
 - Shipped profiles of known servers, in `data/*.toml`.
 - Profiles that `tollbridge doctor` saves, one TOML file per base URL. Users may edit them.
-- Quirks learned from rejected requests while the program runs (`CompatMemory`).
+- Lessons from rejected requests (`tollbridge.compat.lessons`).
 
-Saved profiles override shipped ones, and both are the initial values for learning.
+Saved profiles override shipped ones, and lessons override both.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from hashlib import blake2s
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
+# `CompatMemory` and `CompatStore` were defined in this module.
+from tollbridge.compat.lessons import CompatMemory as CompatMemory
+from tollbridge.compat.lessons import CompatStore as CompatStore
 from tollbridge.config.paths import data_folder
 from tollbridge.types.errors import RequestError
-from tollbridge.types.quirks import LearnedQuirks, Quirks
+from tollbridge.types.quirks import Quirks
 from tollbridge.types.urls import is_loopback
 
 # --- Finding the quirks of a model ---
@@ -283,57 +286,3 @@ def _format_value(value: Any) -> str:
     """Format a string, boolean or list as TOML, which equals JSON except for the character U+007F."""
     plain = sorted(value) if isinstance(value, frozenset) else value
     return json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-# --- Quirks learned at run time ---
-
-# The number of models that are remembered, and of rejected items per model; the oldest are dropped.
-MODEL_LIMIT = 256
-REFUSED_LIMIT = 4_096
-
-
-class CompatStore(Protocol):
-    """Stores the learned quirks of each model at each gateway."""
-
-    def recall(self, base_url: str, model: str) -> LearnedQuirks:
-        """Return what is known about a model; empty quirks if nothing is."""
-
-    def learn(self, base_url: str, model: str, learned: LearnedQuirks) -> None:
-        """Replace what is known about a model."""
-
-
-class CompatMemory:
-    """A `CompatStore` in memory.
-
-    Args:
-        profile: Returns the initial quirks for a base URL and a model; called by every `recall`. If the
-            result changes, because a profile was saved or a model list was read, the learned quirks are
-            discarded and learning starts over from the new result.
-    """
-
-    def __init__(self, profile: Callable[[str, str], Quirks | None] | None = None) -> None:
-        self._profile = profile
-        # The profile's quirks and the learned ones, by base URL and model; the oldest entry first.
-        self._entries: dict[tuple[str, str], tuple[Quirks | None, LearnedQuirks]] = {}
-
-    def recall(self, base_url: str, model: str) -> LearnedQuirks:
-        initial = self._profile(base_url, model) if self._profile is not None else None
-        earlier_initial, learned = self._entries.get((base_url, model), (None, None))
-        if learned is None or earlier_initial != initial:
-            learned = LearnedQuirks(initial or Quirks())
-            self._store(base_url, model, initial, learned)
-        return learned
-
-    def profile(self, base_url: str, model: str) -> Quirks | None:
-        """Return the initial quirks of the last `recall`, or `None` if there were none."""
-        return self._entries.get((base_url, model), (None, None))[0]
-
-    def learn(self, base_url: str, model: str, learned: LearnedQuirks) -> None:
-        initial, _ = self._entries.get((base_url, model), (None, None))
-        self._store(base_url, model, initial, learned)
-
-    def _store(self, base_url: str, model: str, initial: Quirks | None, learned: LearnedQuirks) -> None:
-        self._entries.pop((base_url, model), None)
-        while len(self._entries) >= MODEL_LIMIT:
-            self._entries.pop(next(iter(self._entries)))
-        self._entries[(base_url, model)] = initial, learned

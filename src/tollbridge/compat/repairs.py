@@ -1,8 +1,10 @@
 """Repair a rejected request: find what the server does not accept, and how to send the request without it.
 
-Servers have no common error codes for these errors, so most rules match the text of the message. A rule only
-applies to a request that contains what the rule would change. An error that no rule applies to is reported
-unchanged.
+The `param` of an error comes first, then its `code`. Servers have no common codes for these errors, so most
+rules match the text of the message. A rule only applies to a request that contains what the rule would
+change. An error that no rule applies to is reported unchanged.
+
+A repair is a hypothesis about the server until a request is accepted: see `tollbridge.compat.lessons`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,15 @@ from typing import Literal
 
 import msgspec
 
-from tollbridge.compat.profiles import REFUSED_LIMIT
+from tollbridge.compat.parameters import (
+    FIELD_ALIASES,
+    OPTIONAL_FIELDS,
+    PARAMETER_CODES,
+    describe_omissions,
+    names_a_parameter,
+    param_field,
+    refused_fields,
+)
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.media import fingerprint
 from tollbridge.types.messages import (
@@ -27,21 +37,41 @@ from tollbridge.types.messages import (
     digest,
     unbind,
 )
-from tollbridge.types.quirks import LearnedQuirks, Quirks, SystemAs
+from tollbridge.types.quirks import (
+    Basis,
+    Evidence,
+    Hypothesis,
+    LearnedQuirks,
+    Quirks,
+    Scope,
+    SystemAs,
+)
 
 # The kinds of errors that the content of a request can cause; keys, limits and overload are not among them.
 REPAIRABLE_KINDS = frozenset({"invalid_request", "not_found", "server"})
+# The number of rejected items that are remembered; the oldest are dropped.
+REFUSED_LIMIT = 4_096
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """What is known about the model after an error, and a sentence for each change to the request."""
+    """How to send a rejected request again.
+
+    Attributes:
+        learned: What the server accepts, if the hypotheses are right.
+        changes: A sentence for each change to the request.
+        hypotheses: What the error says about the server.
+    """
 
     learned: LearnedQuirks
     changes: tuple[str, ...]
+    hypotheses: tuple[Hypothesis, ...] = ()
 
 
 def find_repair(error: BridgeError, request: ChatRequest, learned: LearnedQuirks) -> Repair | None:
     """Find a way to send a rejected request again. All rules that match the error are applied at once.
+
+    The field that the error names as its `param` decides; then rules that match the error's code; then the
+    words of the message.
 
     Args:
         error: The error that the gateway returned.
@@ -54,123 +84,99 @@ def find_repair(error: BridgeError, request: ChatRequest, learned: LearnedQuirks
     if error.kind not in REPAIRABLE_KINDS:
         return None
     fields = refused_fields(error, request)
-    if fields and _names_a_parameter(error):
-        return _omit_fields(fields, learned)
-    return _apply_rules(error, request, learned) or _omit_fields(fields, learned)
+    if fields and param_field(error, request) is not None:
+        return _omit_fields(error, fields, learned, "parameter")
+    by_code = [rule for rule in REPAIR_RULES if error.code in rule.codes]
+    if repair := _apply_rules(error, by_code, request, learned, "code"):
+        return repair
+    basis: Basis = "code" if error.code in PARAMETER_CODES else "words"
+    if fields and names_a_parameter(error):
+        return _omit_fields(error, fields, learned, basis)
+    by_words = [rule for rule in REPAIR_RULES if rule.pattern.search(error.message)]
+    return _apply_rules(error, by_words, request, learned, "words") or _omit_fields(
+        error, fields, learned, basis
+    )
 
 
-def _apply_rules(error: BridgeError, request: ChatRequest, learned: LearnedQuirks) -> Repair | None:
+def _apply_rules(
+    error: BridgeError,
+    rules: Iterable[RepairRule],
+    request: ChatRequest,
+    learned: LearnedQuirks,
+    basis: Basis,
+) -> Repair | None:
     changes: list[str] = []
-    for rule in REPAIR_RULES:
-        if rule.matches(error) and rule.applies(request):
-            changed = rule.apply(request, learned)
-            if changed != learned:
-                learned = changed
-                changes.append(rule.change_note)
-    return Repair(learned, tuple(changes)) if changes else None
+    hypotheses: list[Hypothesis] = []
+    for rule in rules:
+        changed = rule.apply(request, learned) if rule.applies(request) else learned
+        if changed != learned:
+            changes.append(rule.change_note)
+            hypotheses += _compare(learned, changed, rule.scope, _evidence(error, basis))
+            learned = changed
+    return Repair(learned, tuple(changes), tuple(hypotheses)) if changes else None
 
 
-def _omit_fields(fields: list[str], learned: LearnedQuirks) -> Repair | None:
+def _omit_fields(
+    error: BridgeError, fields: list[str], learned: LearnedQuirks, basis: Basis
+) -> Repair | None:
     new = [field for field in fields if field not in learned.quirks.without]
     if not new:
         return None
     quirks = msgspec.structs.replace(learned.quirks, without=learned.quirks.without.union(new))
-    return Repair(msgspec.structs.replace(learned, quirks=quirks), describe_omissions(new))
+    changed = msgspec.structs.replace(learned, quirks=quirks)
+    hypotheses = _compare(learned, changed, "model", _evidence(error, basis))
+    return Repair(changed, describe_omissions(new), tuple(hypotheses))
 
 
-# --- Request fields that a server does not accept ---
+# --- Hypotheses ---
 
-PARAMETER_CODES = frozenset(
-    {"unsupported_parameter", "unsupported_value", "unknown_parameter", "invalid_parameter"}
-)
-_REJECTION = re.compile(
-    r"unsupported|unknown|unrecogni[sz]ed|unexpected|deprecated|not (?:supported|permitted|allowed|accepted)"
-    r"|not available|only supported|only the default|does(?:n't| not) (?:support|accept|allow)|is invalid"
-    r"|extra (?:inputs|fields|parameters)|additional propert|invalid (?:value|parameter|argument)",
-    re.IGNORECASE,
-)
-
-# The optional fields of a request body, each with a test whether a request has it. The model, the messages,
-# the tools and the output format are not optional.
-OPTIONAL_FIELDS: Mapping[str, Callable[[ChatRequest], bool]] = {
-    "temperature": lambda request: request.temperature is not None,
-    "top_p": lambda request: request.top_p is not None,
-    "max_output_tokens": lambda request: request.max_output_tokens is not None,
-    "reasoning": lambda request: bool(request.reasoning_effort or request.reasoning_summary),
-    "include": lambda request: bool(
-        request.reasons
-        or request.reasoning_effort
-        or request.reasoning_summary
-        or _has_extra(request, "include")
-    ),
-    "metadata": lambda request: bool(request.metadata),
-    "parallel_tool_calls": lambda request: request.parallel_tool_calls is not None,
-    "tool_choice": lambda request: request.tool_choice is not None,
-    "store": lambda _request: True,
-}
-# Other names of these fields, in errors that a gateway forwards from a provider.
-FIELD_ALIASES: Mapping[str, str] = {
-    "topP": "top_p",
-    "max_tokens": "max_output_tokens",
-    "max_completion_tokens": "max_output_tokens",
-    "maxOutputTokens": "max_output_tokens",
-    "reasoning_effort": "reasoning",
-    "reasoningEffort": "reasoning",
-    "reasoning.effort": "reasoning",
-    "reasoning.summary": "reasoning",
-    "thinking": "reasoning",
-    "reasoning.encrypted_content": "include",
-    "encrypted content": "include",
-    "toolChoice": "tool_choice",
-}
+# Quirks of the form of a request, which depend on the server's software: they hold for all its models.
+# They lose no content, so a wrong one does little harm.
+_FORM_QUIRKS = frozenset({"system", "text_as", "tools_as"})
+# The characters of an error message that evidence contains.
+_EVIDENCE_LIMIT = 160
+# A quotation, which may be a part of the prompt, and a long run of letters and digits, which may be a key.
+_QUOTATION = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|“[^”]*”")
+_TOKEN = re.compile(r"[A-Za-z0-9_\-+/=]{24,}")
 
 
-def refused_fields(error: BridgeError, request: ChatRequest) -> list[str]:
-    """Return the optional fields of a request that an error is about.
+def _compare(
+    before: LearnedQuirks, after: LearnedQuirks, scope: Scope, evidence: Evidence
+) -> list[Hypothesis]:
+    """Return a hypothesis for each difference.
 
-    The error's `param` takes precedence over the field names in its message.
+    The scope of a single item is its conversation, that of a form quirk the server, and that of anything
+    else what the rule says.
     """
-    if error.code not in PARAMETER_CODES and not _REJECTION.search(error.message):
-        return []
-    names = {**{name: name for name in (*OPTIONAL_FIELDS, *(request.extra or {}))}, **FIELD_ALIASES}
-    param = re.split(r"[\[.]", error.param or "")[0] if error.param not in names else error.param
-    if param in names:
-        fields = [names[param]]
-    else:
-        fields = list(dict.fromkeys(names[name] for name in names if _mentions(error.message, name)))
-    return [field for field in fields if _has_field(request, field)]
+    hypotheses = [
+        Hypothesis("without", field, None, scope, evidence)
+        for field in sorted(after.quirks.without - before.quirks.without)
+    ]
+    for name in Quirks.__struct_fields__:
+        old, new = getattr(before.quirks, name), getattr(after.quirks, name)
+        if name != "without" and old != new:
+            field_scope: Scope = "server" if name in _FORM_QUIRKS else scope
+            hypotheses.append(Hypothesis(name, str(old), new, field_scope, evidence))
+    new_items = {name: getattr(after, name) - getattr(before, name) for name in ("refused", "calls_as_text")}
+    hypotheses += [
+        Hypothesis(name, "", sorted(items), "conversation", evidence)
+        for name, items in new_items.items()
+        if items
+    ]
+    return hypotheses
 
 
-def _names_a_parameter(error: BridgeError) -> bool:
-    """Tell the parameter `reasoning` from the input item of that name, by the words of the error."""
-    if error.code in PARAMETER_CODES:
-        return True
-    return re.search(r"\b(?:parameter|argument)s?\b", error.message, re.I) is not None
+def _evidence(error: BridgeError, basis: Basis) -> Evidence:
+    code, param = (value and _TOKEN.sub("…", value[:80]) for value in (error.code, error.param))
+    return Evidence(basis, _redact(error.message), error.status, code, param)
 
 
-def omitted_fields(request: ChatRequest, quirks: Quirks) -> list[str]:
-    """Return the fields of a request that are not sent because of the quirks.
-
-    `store` is not included: Tollbridge sets it itself, so its omission is of no interest to users.
-    """
-    return sorted(field for field in quirks.without if field != "store" and _has_field(request, field))
-
-
-def describe_omissions(fields: Iterable[str]) -> tuple[str, ...]:
-    """Return a sentence for each field that is not sent."""
-    return tuple(f"Removed {field}: not supported by this server." for field in fields)
-
-
-def _mentions(message: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w|\.\w)", message, re.IGNORECASE) is not None
-
-
-def _has_field(request: ChatRequest, name: str) -> bool:
-    return OPTIONAL_FIELDS[name](request) if name in OPTIONAL_FIELDS else _has_extra(request, name)
-
-
-def _has_extra(request: ChatRequest, name: str) -> bool:
-    return name in (request.extra or {})
+def _redact(message: str) -> str:
+    """Return the start of an error message without quotations, except names of fields, and without keys."""
+    known = {*OPTIONAL_FIELDS, *FIELD_ALIASES, *_KNOWN_WORDS}
+    text = _QUOTATION.sub(lambda match: match[0] if match[0][1:-1] in known else "'…'", message)
+    text = " ".join(_TOKEN.sub("…", text).split())
+    return text if len(text) <= _EVIDENCE_LIMIT else text[: _EVIDENCE_LIMIT - 1] + "…"
 
 
 # --- Repair rules ---
@@ -189,8 +195,10 @@ class RepairRule(msgspec.Struct, frozen=True, kw_only=True):
         pattern: Matches the message of the error.
         codes: Error codes that match without the pattern.
         applies: Whether a request contains what the rule changes.
-        change: The change to the quirks, for all later requests.
+        change: The change to the quirks.
         actions: Changes that only concern items of the rejected request.
+        scope: Where `change` holds: for the model, or only in the conversation if its history, and not the
+            model, may be the cause. Changes of a request's form hold for the server.
     """
 
     change_note: str
@@ -199,9 +207,7 @@ class RepairRule(msgspec.Struct, frozen=True, kw_only=True):
     codes: frozenset[str] = frozenset()
     change: QuirksChange | None = None
     actions: frozenset[Action] = frozenset()
-
-    def matches(self, error: BridgeError) -> bool:
-        return error.code in self.codes or self.pattern.search(error.message) is not None
+    scope: Scope = "model"
 
     def apply(self, request: ChatRequest, learned: LearnedQuirks) -> LearnedQuirks:
         """Return what is known after the rule is applied to a rejected request."""
@@ -285,6 +291,13 @@ def _change_system_role(quirks: Quirks) -> Quirks:
     return msgspec.structs.replace(quirks, system=NEXT_SYSTEM_ROLE[quirks.system])
 
 
+# Words that error messages quote and that are no part of a prompt.
+_KNOWN_WORDS = frozenset(
+    "assistant content developer file function_call function_call_output image image_url input input_file "
+    "input_image output reasoning signature store summary system text thinking thought_signature tool tools "
+    "user".split()
+)
+
 _NOT_ACCEPTED = (
     r"(?:not (?:supported|allowed|permitted|valid|accepted)|unsupported|unknown|unexpected|invalid"
     r"|unrecogni[sz]ed)"
@@ -304,6 +317,20 @@ def _unsupported_type(names: str) -> re.Pattern[str]:
     statement = rf"(?:(?:{names})\b.{{0,60}}(?:{rejection})|(?:{rejection}).{{0,60}}\b(?:{names}))"
     return re.compile(rf"\A(?!.*(?:{_UNREADABLE})).*{statement}", re.IGNORECASE | re.DOTALL)
 
+
+# By field of `Quirks`: whether a request contains what the field is about.
+CONTENT_TESTS: Mapping[str, RequestTest] = {
+    "images": _has_images,
+    "files": _has_files,
+    "rich_results": _has_rich_results,
+    "calls": _has(ToolCallPart),
+    "reasoning": _has(ThinkingPart),
+    "reasoning_ids": _has(ThinkingPart),
+    "reasoning_as": _has(ThinkingPart),
+    "system": _has_system,
+    "text_as": _always,
+    "tools_as": lambda request: bool(request.tools),
+}
 
 REPAIR_RULES: tuple[RepairRule, ...] = (
     RepairRule(
@@ -374,14 +401,23 @@ REPAIR_RULES: tuple[RepairRule, ...] = (
         change=_set(reasoning=False),
     ),
     RepairRule(
-        change_note="Sent tool calls and their results as text: not accepted by this server.",
+        # These errors do not say that the server accepts no calls: this history may be the cause.
+        change_note="Sent tool calls and their results as text: the gateway rejected this history.",
         codes=frozenset({"no_tool_call_found", "no_tool_output_found"}),
         pattern=_any_of(
             r"no tool (?:call|output) found",
             r"tool_(?:use|call)_id.{0,60}(?:not found|without|unexpected)|unexpected.{0,10}tool_use_id",
             r"role.{0,4}tool.{0,40}must (?:be a response|follow)",
-            rf"{_NOT_ACCEPTED}.{{0,60}}function_call|function_call(?:_output)?['\"`]?.{{0,40}}{_NOT_ACCEPTED}",
             r"^input: invalid input",
+        ),
+        applies=_has(ToolCallPart),
+        change=_set(calls=False),
+        scope="conversation",
+    ),
+    RepairRule(
+        change_note="Sent tool calls and their results as text: not accepted by this server.",
+        pattern=_any_of(
+            rf"{_NOT_ACCEPTED}.{{0,60}}function_call|function_call(?:_output)?['\"`]?.{{0,40}}{_NOT_ACCEPTED}",
         ),
         applies=_has(ToolCallPart),
         change=_set(calls=False),

@@ -183,6 +183,23 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX usage_by_time ON usage (started);
     CREATE INDEX usage_running ON usage (session) WHERE outcome = 'running';
     """,
+    # What was learned about servers from rejected requests. `value` and `evidence` are JSON.
+    """
+    CREATE TABLE lesson (
+        id INTEGER PRIMARY KEY,
+        base_url TEXT NOT NULL,
+        model TEXT NOT NULL,
+        conversation TEXT NOT NULL,
+        feature TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        value TEXT NOT NULL,
+        evidence TEXT NOT NULL,
+        learned_at REAL NOT NULL,
+        expires_at REAL NOT NULL,
+        confirmations INTEGER NOT NULL,
+        UNIQUE (base_url, model, conversation, feature, subject)
+    );
+    """,
 )
 
 

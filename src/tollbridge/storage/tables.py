@@ -1,9 +1,9 @@
-"""The tables of the database: one row per request, and the token ledger's records.
+"""The tables of the database: one row per request, the token ledger's records, and the learned quirks.
 
 `UsageTable` has a row for every request from the moment it starts. Each process marks its rows with a session
 name and holds a lock on a file of that name (`ProcessLock`), so that other processes can tell whether a
 `running` row is still running. `LedgerTables` stores measured prefixes and messages, learned weights and the
-outcomes of estimates.
+outcomes of estimates. `LessonTable` stores what was learned about servers.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 import msgspec
 
 from tollbridge.storage.database import Database, StoreBusy, StoreUnusable
+from tollbridge.types.quirks import Evidence, Lesson
 from tollbridge.types.usage import Usage
 
 # A lock file younger than this (seconds) is not removed: its process may be about to lock it.
@@ -327,3 +328,74 @@ class LedgerTables:
 
 def _placeholders(values: Sequence[object]) -> str:
     return ",".join("?" * len(values))
+
+
+# --- Lessons about servers ---
+
+# Rows of the lesson table; those that were confirmed longest ago are deleted.
+LESSON_LIMIT = 1_000
+# Expired rows are kept for this many seconds: the next success or error decides about them.
+_EXPIRED_FOR = 90 * 86_400.0
+# The columns that `LessonTable.load` selects, by the names of their fields.
+_LESSON_COLUMNS = Lesson.__struct_fields__
+
+
+class LessonTable:
+    """Stores lessons (see `tollbridge.compat.lessons`). Closes the given database when it is closed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def load(self) -> list[Lesson]:
+        """Return all lessons, in the order of their confirmation. A row that cannot be read is skipped."""
+        rows = self._database.query(
+            "SELECT base_url, model, conversation, feature, subject, value, evidence, learned_at, "
+            "expires_at, confirmations, id FROM lesson ORDER BY learned_at, id"
+        )
+        return [lesson for row in rows if (lesson := _decode_lesson(row)) is not None]
+
+    def change(self, confirmed: Sequence[Lesson], deleted: Sequence[Lesson]) -> None:
+        """Add or replace lessons and delete others, by their keys. Delete the oldest above the limit."""
+        self._database.retry_while_busy(lambda: self._change(confirmed, deleted))
+
+    def _change(self, confirmed: Sequence[Lesson], deleted: Sequence[Lesson]) -> None:
+        rows = [
+            (*lesson.key, *_encode(lesson), lesson.learned_at, lesson.expires_at, lesson.confirmations)
+            for lesson in confirmed
+        ]
+        with self._database.transaction():
+            self._database.execute_many(
+                "INSERT INTO lesson (base_url, model, conversation, feature, subject, value, evidence, "
+                "learned_at, expires_at, confirmations) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (base_url, model, conversation, feature, subject) DO UPDATE SET "
+                "value = excluded.value, evidence = excluded.evidence, learned_at = excluded.learned_at, "
+                "expires_at = excluded.expires_at, confirmations = excluded.confirmations",
+                rows,
+            )
+            self._database.execute_many(
+                "DELETE FROM lesson WHERE base_url = ? AND model = ? AND conversation = ? AND feature = ? "
+                "AND subject = ?",
+                [lesson.key for lesson in deleted],
+            )
+            self._database.execute(
+                "DELETE FROM lesson WHERE expires_at < ? OR id IN "
+                "(SELECT id FROM lesson ORDER BY learned_at DESC, id DESC LIMIT -1 OFFSET ?)",
+                (time.time() - _EXPIRED_FOR, LESSON_LIMIT),
+            )
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _encode(lesson: Lesson) -> tuple[str, str]:
+    return msgspec.json.encode(lesson.value).decode(), msgspec.json.encode(lesson.evidence).decode()
+
+
+def _decode_lesson(row: Sequence[Any]) -> Lesson | None:
+    fields = dict(zip(_LESSON_COLUMNS, row, strict=True))
+    try:
+        fields["value"] = msgspec.json.decode(fields["value"])
+        fields["evidence"] = msgspec.json.decode(fields["evidence"], type=Evidence)
+        return msgspec.convert(fields, Lesson)
+    except (msgspec.MsgspecError, TypeError):
+        return None

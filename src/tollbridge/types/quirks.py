@@ -1,8 +1,8 @@
-"""Quirks: the protocol features that a server does not support for one model."""
+"""Quirks: the protocol features that a server does not support for one model, and how they were learned."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -55,3 +55,84 @@ class LearnedQuirks(msgspec.Struct, frozen=True):
     refused: frozenset[str] = frozenset()
     # Recordings of turns contain this field as "spoken".
     calls_as_text: frozenset[str] = msgspec.field(default=frozenset(), name="spoken")
+
+
+# --- Lessons ---
+
+# Where a lesson holds: in one conversation, for one model of a server, or for all models of a server.
+Scope = Literal["conversation", "model", "server"]
+# What identified the rejected feature: the error's `param`, its `code`, or only the words of its message.
+Basis = Literal["parameter", "code", "words"]
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """The error from which a lesson was learned.
+
+    Attributes:
+        basis: What identified the rejected feature.
+        message: The start of the error message, without quotations of the request and without secrets.
+        status: The HTTP status.
+        code: The error code.
+        param: The request field that the gateway named.
+    """
+
+    basis: Basis
+    message: str
+    status: int | None = None
+    code: str | None = None
+    param: str | None = None
+
+
+class Hypothesis(msgspec.Struct, frozen=True):
+    """What an error says about a server. It becomes a `Lesson` when a request that respects it is accepted.
+
+    Attributes:
+        feature: A field of `Quirks` or `LearnedQuirks`.
+        subject: What was rejected: the field's value, or for `without` the name of a request field. Empty
+            for `refused` and `calls_as_text`.
+        value: What is used instead: the field's new value, or the list of refused items.
+        scope: Where the lesson would hold.
+        evidence: The error.
+    """
+
+    feature: str
+    subject: str
+    value: Any
+    scope: Scope
+    evidence: Evidence
+
+
+class Lesson(msgspec.Struct, frozen=True, kw_only=True):
+    """A confirmed hypothesis: a server rejected a feature, and accepted the same request without it.
+
+    Attributes:
+        base_url: The server.
+        model: The model; empty if the lesson holds for all models of the server.
+        conversation: A digest of the conversation's start; empty if the lesson holds for all conversations.
+        feature: See `Hypothesis`, as for `subject` and `value`.
+        learned_at: When it was confirmed last, in seconds since the epoch.
+        expires_at: When the feature is tried again.
+        confirmations: How often it was confirmed.
+        number: The row in the database; 0 if it is not stored.
+    """
+
+    base_url: str
+    model: str = ""
+    conversation: str = ""
+    feature: str
+    subject: str
+    value: Any
+    evidence: Evidence
+    learned_at: float
+    expires_at: float
+    confirmations: int = 1
+    number: int = 0
+
+    @property
+    def scope(self) -> Scope:
+        return "conversation" if self.conversation else "model" if self.model else "server"
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str]:
+        """What identifies the lesson: a new one with the same key replaces it."""
+        return self.base_url, self.model, self.conversation, self.feature, self.subject
