@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 import msgspec
 
 from tollbridge.clients.base import GatewayClient, Observer
-from tollbridge.compat.lessons import CompatMemory, CompatStore, uses_feature
+from tollbridge.compat.lessons import CompatMemory, CompatStore, describe_lesson, uses_feature
 from tollbridge.compat.parameters import SENSITIVE_NOTES, describe_omissions, omitted_fields
 from tollbridge.compat.repairs import find_repair
 from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
@@ -47,7 +47,7 @@ from tollbridge.types.messages import (
     is_marker,
 )
 from tollbridge.types.models import Capabilities
-from tollbridge.types.quirks import Hypothesis, LearnedQuirks
+from tollbridge.types.quirks import Hypothesis, LearnedQuirks, Lesson
 from tollbridge.types.text import write_json
 from tollbridge.types.usage import Usage
 
@@ -59,9 +59,6 @@ NO_COUNT_ENDPOINT = frozenset({404, 405, 501})
 STOP_TIMEOUT = 0.05
 # How often a request is changed and sent again. A server can reject several features, one after the other.
 REPAIR_LIMIT = 3
-LESSON_NOTE = (
-    "The gateway rejected this before; run `tollbridge quirks` to list what was learned, or to undo it."
-)
 
 
 class StreamClient(Protocol):
@@ -221,8 +218,12 @@ class PreparedRequest:
         self._repairs = 0
         self._changes: dict[str, None] = {}
         self._normalized = self._normalize(self._learned)
-        if any(uses_feature(lesson, request) for lesson in compat.lessons(base_url, request)):
-            self._add_lesson_note()
+        # Lessons about the whole server only concern the form of requests, which users do not see.
+        self._add_lesson_note(
+            lesson
+            for lesson in compat.lessons(base_url, request)
+            if lesson.model and uses_feature(lesson, request)
+        )
 
     @property
     def request(self) -> ChatRequest:
@@ -278,12 +279,13 @@ class PreparedRequest:
         """Note that the gateway has accepted the request."""
         self.started = True
         self._compat.accept(self._base_url, self._original, self.request, self._hypotheses)
-        if self._hypotheses:
-            self._add_lesson_note()
+        self._add_lesson_note(self._hypotheses)
 
-    def _add_lesson_note(self) -> None:
-        if self._compat.persistent:
-            self.add_changes([LESSON_NOTE])
+    def _add_lesson_note(self, lessons: Iterable[Lesson | Hypothesis]) -> None:
+        """Say what was learned, if the user can undo it."""
+        if self._compat.persistent and (facts := "; ".join(map(describe_lesson, lessons))):
+            note = f"Learned from errors of this gateway: {facts}. `tollbridge quirks` shows and undoes this."
+            self.add_changes([note])
 
     def _normalize(self, learned: LearnedQuirks) -> NormalizedRequest:
         quirks, capabilities = learned.quirks, self._capabilities

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "login": ("tollbridge.cli.login", "Store an API key in the system keyring."),
     "logout": ("tollbridge.cli.login", "Remove an API key from the system keyring."),
     "models": ("tollbridge.cli.models", "List a gateway's models."),
+    "quirks": ("tollbridge.cli.quirks", "Show what servers do not accept; forget what was learned."),
     "replay": ("tollbridge.cli.replay", "Replay recordings with the current version."),
     "sidecar": ("tollbridge.cli.sidecar", "Run the JSON-RPC server for editors (stdio)."),
     "usage": ("tollbridge.cli.usage", "Show token usage and cost by day and model."),

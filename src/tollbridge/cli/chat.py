@@ -26,6 +26,7 @@ from tollbridge.cli.options import (
 from tollbridge.cli.run_turn import Conversation, TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
 from tollbridge.cli.terminal import Styles, format_count, one_line
+from tollbridge.compat.parameters import SENSITIVE_NOTES
 from tollbridge.types.messages import Message, Part, Role, TextPart
 from tollbridge.types.text import replace_surrogates
 
@@ -137,8 +138,10 @@ class _Chat:
         if self._conversation.add(question, turn.parts):
             self._images = ()
         if turn.error is None:
-            # The history is normalized again for every question; each change is shown once.
-            show_changes([change for change in turn.changes if change not in self._shown_changes], screen)
+            # The history is normalized again for every question; each change is shown once, except those
+            # that concern privacy or the meaning of the answer.
+            shown = self._shown_changes - SENSITIVE_NOTES
+            show_changes([change for change in turn.changes if change not in shown], screen)
             self._shown_changes.update(turn.changes)
             screen.note(usage_line(turn.usage, turn.timing))
         else:

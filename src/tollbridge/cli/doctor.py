@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import sys
 from pathlib import Path
@@ -17,7 +18,9 @@ from tollbridge.cli.options import ConnectionOptions, connection_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import format_count, one_line, supports_styles, wrap_line
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.compat.lessons import forget_lessons
 from tollbridge.compat.profiles import profile_file, save_profile
+from tollbridge.config.paths import database_file
 from tollbridge.doctor.examination import STEPS, TYPICAL_REQUESTS, Examination, Step
 from tollbridge.doctor.session import Verdict
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 
+from tollbridge.storage.database import StoreUnusable
 from tollbridge.storage.tracker import BillingAccount
 
 _MARKS: dict[Verdict, tuple[str, str]] = {
@@ -154,14 +158,21 @@ def _save_profile(examination: Examination, base_url: str) -> Path:
             if step.finding is not None and step.finding.verdict == "amiss"
         ),
     ]
+    model = examination.model or ""
     try:
-        return save_profile(base_url, examination.model or "", examination.quirks, comments)
+        path = save_profile(base_url, model, examination.quirks, comments)
     except OSError as error:
         where = error.filename or profile_file(base_url)  # a full disk names no file
         raise click.ClickException(
             f"Cannot write the profile: {error.strerror or error} ({where}). "
             "Set TOLLBRIDGE_DATA_DIR to a writable directory."
         ) from error
+    # What was learned before is not needed any more: the profile is newer and measured.
+    with contextlib.suppress(StoreUnusable):
+        forget_lessons(
+            database_file(), lambda lesson: lesson.base_url == base_url and lesson.model in ("", model)
+        )
+    return path
 
 
 def _conclusion(examination: Examination, path: Path | None) -> str:

@@ -372,7 +372,10 @@ class CompatMemory:
         self._entries[(base_url, model)] = initial, learned
 
 
-def describe_lesson(lesson: Lesson) -> str:
+# --- Descriptions ---
+
+
+def describe_lesson(lesson: Lesson | Hypothesis) -> str:
     """Return a lesson as a short text, such as `temperature is not sent`."""
     match lesson.feature:
         case "without":
@@ -382,4 +385,19 @@ def describe_lesson(lesson: Lesson) -> str:
         case "calls_as_text":
             return f"{len(lesson.value)} tool calls are sent as text"
         case feature:
-            return f"{feature} = {msgspec.json.encode(lesson.value).decode()}"
+            return _describe_value(feature, lesson.value)
+
+
+def describe_quirks(quirks: Quirks, base: Quirks | None = None) -> list[str]:
+    """Return the differences of some quirks from others, by default those of a fully conforming server."""
+    base = base or Quirks()
+    texts = [f"{field} is not sent" for field in sorted(quirks.without - base.without)]
+    for name in Quirks.__struct_fields__:
+        value = getattr(quirks, name)
+        if name != "without" and value != getattr(base, name):
+            texts.append(_describe_value(name, value))
+    return texts
+
+
+def _describe_value(name: str, value: object) -> str:
+    return f"{name} = {msgspec.json.encode(value).decode()}"

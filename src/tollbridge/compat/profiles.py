@@ -219,6 +219,17 @@ def load_profile(base_url: str, folder: Path | None = None) -> Profile | None:
         ) from error
 
 
+def list_profiles(folder: Path | None = None) -> dict[str, Profile]:
+    """Return the saved profiles by base URL. Files that are not valid are skipped."""
+    profiles: dict[str, Profile] = {}
+    for path in sorted((folder or profile_folder()).glob("*.toml")):
+        with contextlib.suppress(OSError, UnicodeDecodeError, msgspec.MsgspecError):
+            table = msgspec.toml.decode(path.read_bytes(), type=dict[str, Any])
+            if isinstance(base_url := table.get("base_url"), str):
+                profiles[base_url] = _parse_profile(table)
+    return profiles
+
+
 def save_profile(
     base_url: str, model: str, quirks: Quirks, comments: Iterable[str] = (), folder: Path | None = None
 ) -> Path:
