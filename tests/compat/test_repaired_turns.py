@@ -46,12 +46,19 @@ CHANGES = {
     "reject-images": "Removed images: not accepted by this model.",
     "reject-include": "Removed include: not supported by this server.",
     "reject-metadata": "Removed metadata: not supported by this server.",
+    "reject-output-limit": (
+        "Removed max_output_tokens: not supported by this server. Answers can be longer."
+    ),
     "reject-parallel": "Removed parallel_tool_calls: not supported by this server.",
     "reject-reasoning": "Removed reasoning that the gateway could not verify.",
     "reject-reasoning-ids": "Sent reasoning without its IDs: the server does not store items.",
+    "reject-store": "Removed store=false: not supported by this server. It may keep prompts and answers.",
     "reject-string-content": "Sent text as a list: required by this server.",
     "reject-temperature": "Removed temperature: not supported by this server.",
     "reject-this-image": "Removed images and files that the gateway could not read.",
+    "reject-tool-choice": (
+        "Removed tool_choice: not supported by this server. The model may call any tool or none."
+    ),
     "reject-top-p": "Removed top_p: not supported by this server.",
     "reject-unsigned-calls": "Sent earlier tool calls as text: they lack the model's signature.",
 }
@@ -70,7 +77,9 @@ def everything(base_url: str) -> ChatRequest:
             Message(Role.USER, (ToolResultPart("c1", (TextPart("sunny"), PICTURE)),)),
         ),
         tools=(TOOL,),
+        tool_choice="auto",
         parallel_tool_calls=True,
+        max_output_tokens=500,
         reasoning_effort="low",
         temperature=0.5,
         top_p=0.5,

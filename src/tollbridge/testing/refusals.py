@@ -282,6 +282,21 @@ REJECTION_RULES: dict[str, RejectionRule] = {
         _has_value("parallel_tool_calls"),
         _message_only("Unknown parameter: 'parallel_tool_calls'."),
     ),
+    "reject-store": RejectionRule(
+        "400 if store is sent (with code and param)",
+        _has_field("store"),
+        _unsupported("store", "Unsupported parameter: 'store'."),
+    ),
+    "reject-tool-choice": RejectionRule(
+        "400 if tool_choice is sent (error message only, no param)",
+        _has_value("tool_choice"),
+        _message_only("This model does not support the `tool_choice` parameter."),
+    ),
+    "reject-output-limit": RejectionRule(
+        "400 if max_output_tokens is sent (error message only, no param)",
+        _has_value("max_output_tokens"),
+        _message_only("Unsupported parameter: max_output_tokens"),
+    ),
     "reject-array-content": RejectionRule(
         "400 if any content is an array, like servers that accept only strings",
         _has_array_content,

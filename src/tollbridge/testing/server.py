@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from aiohttp import web
@@ -46,20 +46,30 @@ _ERROR_CODES = {404: "route_not_found", 405: "method_not_allowed", 413: "body_to
 _logger = logging.getLogger("tollbridge.testing")
 
 
+# Returns the error for the decoded body of a request, or None to answer it.
+Reject = Callable[[Any], RequestRejected | None]
+
+
 class Middleware:
     """Handles every request before its route.
 
     Args:
         service: The state of the gateway.
         reply: Sent for every `POST /v1/responses`, if set.
+        reject: Returns the error for the body of a request, or None to answer it.
         listen: Opens another port and returns it.
     """
 
     def __init__(
-        self, service: Service, reply: CannedReply | None, listen: Callable[[], Awaitable[int]]
+        self,
+        service: Service,
+        reply: CannedReply | None,
+        reject: Reject | None,
+        listen: Callable[[], Awaitable[int]],
     ) -> None:
         self._service = service
         self._reply = reply
+        self._reject = reject
         self._listen = listen
         self._other_port: int | None = None
 
@@ -106,6 +116,8 @@ class Middleware:
         if request.path.endswith(scenario.missing_paths):
             raise web.HTTPNotFound
         check_server_rules(scenario.lacks, received.body)
+        if self._reject is not None and (rejection := self._reject(received.body)) is not None:
+            raise rejection
         response = await self._replace_response(request, scenario)
         return response if response is not None else await handler(request)
 
@@ -190,6 +202,7 @@ class Gateway:
         settings: Durations and sizes of faults.
         model: Returns the answer to a request, or None for the answer of the scripted model.
         reply: Sent for every `POST /v1/responses`, for example a recording.
+        reject: Returns the error for the decoded body of a request, or None to answer it.
         strict: Reject requests that the specification, or some provider, does not accept.
     """
 
@@ -203,6 +216,7 @@ class Gateway:
         settings: FaultSettings | None = None,
         model: Model | None = None,
         reply: CannedReply | None = None,
+        reject: Reject | None = None,
         strict: bool = False,
     ) -> None:
         if scenario not in SCENARIOS:
@@ -210,6 +224,7 @@ class Gateway:
         self._host, self._port = host, port
         self._service = Service(scenario, api_key, settings or FaultSettings(), model, strict=strict)
         self._reply = reply
+        self._reject = reject
         self._runner: web.AppRunner | None = None
 
     @property
@@ -254,7 +269,7 @@ class Gateway:
         Raises:
             RequestError: The port cannot be opened.
         """
-        middleware = Middleware(self._service, self._reply, self._listen)
+        middleware = Middleware(self._service, self._reply, self._reject, self._listen)
 
         @web.middleware
         async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
