@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 _UNKNOWN_MODEL = {"tools": True, "images": True, "files": True, "reasoning": False}
 # Seconds that learning in a short-lived program waits for another process that writes to the database.
 _SHORT_LIVED_WAIT = 1.0
-# Seconds that the first turn waits for the stored lessons about servers. Without them, it may be rejected
-# and repaired again.
+# Seconds that a turn waits for the stored lessons about servers, if they are read. Without them, it may be
+# rejected and repaired again.
 _LESSONS_TIMEOUT = 0.1
 
 # The account name that is used for a client the caller passed in.

@@ -303,15 +303,14 @@ class CompatMemory:
         """Start to read the stored lessons, unless they were read a moment ago.
 
         Returns:
-            A future to wait for, if no lessons have been read yet.
+            A future to wait for, so that the next `recall` uses them; `None` if nothing is read.
         """
         self._take_loaded()
         now = time.monotonic()
         if self._store is None or self._loading is not None or now - self._loaded_at < _RELOAD_INTERVAL:
             return None
-        is_first = self._loaded_at < 0
         self._loading, self._loading_after = self._store.load(), self._changes
-        return self._loading if is_first else None
+        return self._loading
 
     def close(self) -> None:
         """Finish writing."""
