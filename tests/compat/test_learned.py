@@ -1,9 +1,42 @@
-"""Quirks learned at run time, by gateway and model."""
+"""Quirks learned at run time: in memory and in the database, with limits."""
 
 from __future__ import annotations
 
-from tollbridge.compat.lessons import MODEL_LIMIT, CompatMemory
-from tollbridge.types.quirks import LearnedQuirks, Quirks
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tollbridge.compat.lessons import (
+    LIFETIME,
+    MODEL_LIMIT,
+    CompatMemory,
+    LessonStore,
+    conversation_digest,
+    forget_lessons,
+    read_lessons,
+)
+from tollbridge.storage.tables import LESSON_LIMIT
+from tollbridge.types.messages import ChatRequest, DataPart, Message, Role
+from tollbridge.types.quirks import Evidence, Hypothesis, LearnedQuirks, Quirks, Scope
+
+URL = "http://here"
+
+
+def ask(text: str = "Hi", model: str = "m") -> ChatRequest:
+    return ChatRequest(model=model, messages=(Message(Role.USER, text),), temperature=0.5)
+
+
+def omits(field: str, scope: Scope = "model") -> Hypothesis:
+    return Hypothesis("without", field, None, scope, Evidence("code", "Unsupported.", 400))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.time
 
 
 def test_quirks_are_stored_per_gateway_and_model() -> None:
@@ -40,3 +73,128 @@ def test_a_new_profile_takes_effect_immediately() -> None:
     assert memory.recall("u", "m") == LearnedQuirks(Quirks(images=False))
     profiles["m"] = Quirks(system="system")
     assert memory.recall("u", "m") == LearnedQuirks(Quirks(system="system"))
+
+
+def accept(memory: CompatMemory, request: ChatRequest, *hypotheses: Hypothesis) -> None:
+    learned = memory.recall(URL, request.model, request)
+    without = learned.quirks.without.union(each.subject for each in hypotheses)
+    sent = ChatRequest(
+        model=request.model,
+        messages=request.messages,
+        temperature=request.temperature,
+        quirks=Quirks(without=without),
+    )
+    memory.accept(URL, request, sent, hypotheses)
+
+
+def test_a_lesson_is_applied_until_it_expires() -> None:
+    clock = Clock()
+    memory = CompatMemory(clock=clock)
+    accept(memory, ask(), omits("top_p"))
+    assert memory.recall(URL, "m").quirks.without == {"top_p"}
+    clock.time += LIFETIME["code"]
+    assert memory.recall(URL, "m").quirks.without == frozenset()
+
+
+def test_refused_items_of_a_conversation_are_added_up() -> None:
+    memory = CompatMemory()
+    for digest in ("a", "b"):
+        evidence = Evidence("words", "Could not process image", 400)
+        accept(memory, ask(), Hypothesis("refused", "", [digest], "conversation", evidence))
+    assert memory.recall(URL, "m", ask()).refused == {"a", "b"}
+    assert memory.recall(URL, "m", ask("Another conversation")).refused == frozenset()
+    assert memory.recall(URL, "m").refused == frozenset()
+
+
+def test_a_lesson_about_a_value_does_not_change_another_value() -> None:
+    profile = Quirks()
+    memory = CompatMemory(lambda _url, _model: profile)
+    evidence = Evidence("words", "Unexpected role", 400)
+    accept(memory, ask(), Hypothesis("system", "developer", "system", "server", evidence))
+    assert memory.recall(URL, "another").quirks.system == "system"
+    profile = Quirks(system="instructions")
+    assert memory.recall(URL, "another").quirks.system == "instructions"
+
+
+def test_lessons_about_successive_values_are_all_applied() -> None:
+    memory = CompatMemory()
+    evidence = Evidence("words", "Unexpected role", 400)
+    accept(memory, ask(), Hypothesis("system", "developer", "system", "server", evidence))
+    accept(memory, ask(), Hypothesis("system", "system", "user", "server", evidence))
+    assert memory.recall(URL, "m").quirks.system == "user"
+
+
+def test_a_conversation_is_recognized_by_its_first_user_message() -> None:
+    first = Message(Role.USER, "Hi")
+    start = ChatRequest(model="m", messages=(Message(Role.SYSTEM, "It is Monday."), first))
+    later = ChatRequest(
+        model="m",
+        messages=(Message(Role.SYSTEM, "It is Tuesday."), first, Message(Role.ASSISTANT, "Hello.")),
+    )
+    image = ChatRequest(model="m", messages=(Message(Role.USER, (DataPart(b"Hi", "image/png"),)),))
+    assert conversation_digest(start) == conversation_digest(later)
+    assert conversation_digest(start) != conversation_digest(image)
+    assert conversation_digest(ChatRequest(model="m", messages=())) != conversation_digest(start)
+
+
+@pytest.mark.io
+def test_the_number_of_lessons_is_bounded_in_memory_and_in_the_database(tmp_path: Path) -> None:
+    memory = CompatMemory(store=LessonStore(tmp_path / "store.db"))
+    accept(memory, ask(), *(omits(f"field{number}") for number in range(LESSON_LIMIT + 10)))
+    memory.close()
+    lessons = read_lessons(tmp_path / "store.db")
+    assert len(lessons) == LESSON_LIMIT == len(memory.lessons(URL, ask()))
+    assert lessons[-1].subject == f"field{LESSON_LIMIT + 9}"
+
+
+@pytest.mark.io
+def test_lessons_wait_while_the_database_cannot_be_used(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.write_text("in the way")
+    memory = CompatMemory(store=LessonStore(folder / "store.db"))
+    accept(memory, ask(), omits("top_p"))
+    failed = memory.load()
+    assert failed is not None
+    assert failed.result(5) is None
+    assert memory.recall(URL, "m").quirks.without == {"top_p"}
+    folder.unlink()
+    accept(memory, ask(), omits("metadata"))
+    memory.close()
+    assert {lesson.subject for lesson in read_lessons(folder / "store.db")} == {"top_p", "metadata"}
+
+
+@pytest.mark.io
+def test_a_corrupt_database_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(b"not a database" * 100)
+    memory = CompatMemory(store=LessonStore(path))
+    loaded = memory.load()
+    assert loaded is not None
+    assert loaded.result(5) == []
+    accept(memory, ask(), omits("top_p"))
+    memory.close()
+    assert [lesson.subject for lesson in read_lessons(path)] == ["top_p"]
+
+
+@pytest.mark.io
+def test_the_table_is_added_to_a_database_of_an_earlier_version(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    memory = CompatMemory(store=LessonStore(path))
+    accept(memory, ask(), omits("top_p"))
+    memory.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE lesson")
+        connection.execute("PRAGMA user_version = 2")
+    assert read_lessons(path) == []
+
+
+@pytest.mark.io
+def test_forgetting_deletes_the_selected_lessons(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    assert forget_lessons(path, lambda _: True) == []
+    assert not path.exists()
+    memory = CompatMemory(store=LessonStore(path))
+    accept(memory, ask(), omits("top_p"), omits("metadata"))
+    memory.close()
+    assert [each.subject for each in forget_lessons(path, lambda each: each.number == 1)] == ["top_p"]
+    assert [each.subject for each in read_lessons(path)] == ["metadata"]

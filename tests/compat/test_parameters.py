@@ -53,6 +53,69 @@ def test_no_field_is_removed_for_other_errors(message: str) -> None:
     assert refused_fields(InvalidRequest(message, status=400), REQUEST) == []
 
 
+# Errors of servers that do not know a field. Each is tried with each field that changes privacy or meaning.
+UNSUPPORTED = [
+    "Unsupported parameter: '{}'.",  # OpenAI
+    "Unsupported parameter: '{}' is not supported with this model.",
+    "Unknown parameter: '{}'.",
+    "Unrecognized request argument supplied: {}",
+    "Unrecognized request arguments supplied: metadata, {}",
+    "{}: Extra inputs are not permitted",  # Anthropic
+    "Extra inputs are not permitted at body.{}",  # FastAPI, as `protocols.errors` reads it
+    'json: unknown field "{}"',  # servers in Go
+    "property '{}' is unsupported, did you mean 'x'?",  # Groq
+    "Additional properties are not allowed ('{}' was unexpected)",  # jsonschema
+    "openai does not support parameters: ['{}'], for model=m.",  # LiteLLM
+    "create() got an unexpected keyword argument '{}'",
+    "This model does not support the `{}` parameter.",
+    "The following parameters are not supported: {}",
+]
+# Errors that mention a field and are about something else.
+MENTIONS = [
+    "Background mode is not supported when {} is set.",
+    "Invalid value: {} must be true.",
+    "Unsupported value: '{}' does not support this value.",
+    "Unknown parameter: '{}.mode'.",
+    "Unknown parameter: 'background', which needs {}.",
+    "The {} is not valid; unsupported request.",
+    "Unsupported parameter: 'my_{}'.",
+    "{}d responses are not available in this region.",
+]
+SENSITIVE = ChatRequest(
+    model="m",
+    messages=(Message(Role.USER, "Hi"),),
+    tool_choice="required",
+    max_output_tokens=100,
+    metadata={"a": "b"},
+    extra={"text": {}, "response_format": {}, "providerOptions": {}},
+)
+FIELDS = ["store", "tool_choice", "max_output_tokens", "text", "response_format", "providerOptions"]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("message", UNSUPPORTED)
+def test_a_field_that_changes_the_meaning_is_found_if_it_is_unsupported(message: str, field: str) -> None:
+    error = InvalidRequest(message.format(field), status=400)
+    assert field in refused_fields(error, SENSITIVE)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("message", MENTIONS)
+def test_a_field_that_changes_the_meaning_is_not_found_if_it_is_mentioned(message: str, field: str) -> None:
+    assert refused_fields(InvalidRequest(message.format(field), status=400), SENSITIVE) == []
+
+
+@pytest.mark.parametrize("code", ["unsupported_value", "invalid_parameter", None])
+def test_a_server_that_knows_store_is_not_taken_for_one_that_does_not(code: str | None) -> None:
+    error = InvalidRequest("Unsupported value: false.", status=400, code=code, param="store")
+    assert refused_fields(error, SENSITIVE) == []
+
+
+def test_an_error_about_the_input_is_not_about_a_field() -> None:
+    error = InvalidRequest("Unknown text: 'temperature'", status=400, param="input[0].content")
+    assert refused_fields(error, REQUEST) == []
+
+
 def test_an_omitted_field_is_reported_only_if_the_request_has_it() -> None:
     quirks = Quirks(without=frozenset({"temperature", "tool_choice", "store"}))
     assert omitted_fields(REQUEST, quirks) == ["store", "temperature"]  # `store` is in every request

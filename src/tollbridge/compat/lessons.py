@@ -98,9 +98,9 @@ def conversation_digest(request: ChatRequest) -> str:
     digest = blake2s(digest_size=12)
     for part in first.parts if first is not None else ():
         if isinstance(part, TextPart):
-            digest.update(part.text.encode("utf-8", "surrogatepass"))
+            digest.update(b"text " + part.text.encode("utf-8", "surrogatepass"))
         elif isinstance(part, DataPart):
-            digest.update(part.data)
+            digest.update(b"data " + part.data)
     return digest.hexdigest()
 
 
