@@ -60,6 +60,7 @@ KINDS: dict[str, str] = {
     "rate-limit-date": "rate_limited",
     "rate-limit-once": "rate_limited",
     "redirect-elsewhere": "network",
+    "reject-store": "invalid_request",
     "reject-string-content": "invalid_request",
     "reset": "disconnected",
     "server-error": "server",
@@ -72,7 +73,7 @@ KINDS: dict[str, str] = {
     "unauthorized": "authentication",
 }
 # Those that are about how OpenResponses puts a request. The AI SDK has one way to, and it passes.
-NOT_IN_THE_AI_SDK = {"arrays-only", "no-parameters", "picky", "reject-string-content"}
+NOT_IN_THE_AI_SDK = {"arrays-only", "no-parameters", "picky", "reject-store", "reject-string-content"}
 # Those of them that fail after something was said.
 MIDWAY = {
     *("disconnect", "error-event", "error-event-flat", "failed", "garbage", "no-terminal"),

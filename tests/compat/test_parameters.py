@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tollbridge.compat.parameters import omitted_fields, refused_fields
+from tollbridge.compat.parameters import SENSITIVE_NOTES, describe_omissions, omitted_fields, refused_fields
 from tollbridge.types.errors import InvalidRequest
-from tollbridge.types.messages import ChatRequest, Message, Role
+from tollbridge.types.messages import ChatRequest, Message, OutputFormat, Role
 from tollbridge.types.quirks import Quirks
 
 REQUEST = ChatRequest(
@@ -79,6 +79,9 @@ MENTIONS = [
     "Unknown parameter: 'background', which needs {}.",
     "The {} is not valid; unsupported request.",
     "Unsupported parameter: 'my_{}'.",
+    "The value of {} is not supported.",
+    "{} is not supported when background is true.",
+    "Unsupported parameter: {} requires tools.",
     "{}d responses are not available in this region.",
 ]
 SENSITIVE = ChatRequest(
@@ -109,6 +112,18 @@ def test_a_field_that_changes_the_meaning_is_not_found_if_it_is_mentioned(messag
 def test_a_server_that_knows_store_is_not_taken_for_one_that_does_not(code: str | None) -> None:
     error = InvalidRequest("Unsupported value: false.", status=400, code=code, param="store")
     assert refused_fields(error, SENSITIVE) == []
+
+
+def test_a_field_of_the_caller_may_have_any_name() -> None:
+    request = ChatRequest(model="m", messages=(Message(Role.USER, "Hi"),), extra={"a(b": 1})
+    assert refused_fields(InvalidRequest("Unknown parameter: 'a(b'", status=400), request) == ["a(b"]
+
+
+def test_leaving_out_the_format_of_the_answer_is_reported() -> None:
+    quirks = Quirks(without=frozenset({"text"}))
+    request = ChatRequest(model="m", messages=(), output_format=OutputFormat("o", {"type": "object"}))
+    [sentence] = describe_omissions(omitted_fields(request, quirks))
+    assert sentence in SENSITIVE_NOTES
 
 
 def test_an_error_about_the_input_is_not_about_a_field() -> None:

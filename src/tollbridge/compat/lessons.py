@@ -380,9 +380,9 @@ def describe_lesson(lesson: Lesson | Hypothesis) -> str:
         case "without":
             return f"{lesson.subject} is not sent"
         case "refused":
-            return f"{len(lesson.value)} refused items are not sent"
+            return f"refused items are not sent ({len(lesson.value)})"
         case "calls_as_text":
-            return f"{len(lesson.value)} tool calls are sent as text"
+            return f"rejected tool calls are sent as text ({len(lesson.value)})"
         case feature:
             return _describe_value(feature, lesson.value)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import lru_cache
 
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.messages import ChatRequest
@@ -74,6 +74,10 @@ SENSITIVE_NOTES = frozenset(SENSITIVE_FIELDS.values())
 # The codes by which a server says that it does not know a parameter at all. With other codes, the server
 # knows it and rejects its value: without `store=false`, such a server would keep the prompt.
 _UNKNOWN_CODES = frozenset({"unsupported_parameter", "unknown_parameter"})
+# Words of errors about a value, or about a combination of fields.
+_CONDITION = re.compile(
+    r"\b(?:values?|when|while|if|unless|only|requires?|together|combination)\b", re.IGNORECASE
+)
 # Parameters whose errors are about the content of the request.
 _CONTENT_PARAMS = frozenset({"input", "messages", "instructions", "tools", "model", "prompt"})
 
@@ -122,13 +126,15 @@ def _is_unsupported(field: str, error: BridgeError, names: Mapping[str, str]) ->
     aliases = [name for name in names if names[name] == field]
     if (error.param or "") in aliases and (error.code in _UNKNOWN_CODES or field == "tool_choice"):
         return True
+    if _CONDITION.search(error.message):
+        return False
     return any(_unsupported_pattern(name).search(error.message) for name in aliases)
 
 
-@cache
+@lru_cache(64)
 def _unsupported_pattern(name: str) -> re.Pattern[str]:
     """Match sentences that call a parameter unsupported; to mention it is not enough."""
-    kind = r"(?:parameter|argument|field|property|propertie|option|key|input)(?:s|\(s\))?"
+    kind = r"(?:(?:parameter|argument|field|option|key|input)(?:s|\(s\))?|property|properties)"
     name = re.escape(name)
     listed = rf"[\s:\[('\"`]{{0,6}}(?:[\w.]{{1,40}}['\"`]?, ?['\"`]?){{0,8}}(?:body\.)?{name}(?!\w|\.\w)"
     not_allowed = r"not (?:supported|permitted|allowed|accepted|available|recogni[sz]ed)"
@@ -163,10 +169,13 @@ def describe_omissions(fields: Iterable[str]) -> tuple[str, ...]:
 
 
 def _mentions(message: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){name}(?!\w|\.\w)", message, re.IGNORECASE) is not None
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w|\.\w)", message, re.IGNORECASE) is not None
 
 
 def has_field(request: ChatRequest, name: str) -> bool:
+    """Return whether a field of the request body would be sent."""
+    if name == "text" and request.output_format is not None:
+        return True
     return OPTIONAL_FIELDS[name](request) if name in OPTIONAL_FIELDS else _has_extra(request, name)
 
 

@@ -79,6 +79,14 @@ async def test_an_editor_is_told_that_an_answer_was_cut(editor: Editor, gateway:
     )
 
 
+async def test_an_editor_is_warned_in_every_turn_without_store(editor: Editor, gateway: Gateway) -> None:
+    for _ in range(2):
+        _, result = await talk(editor, question(gateway, "Hello fault:reject-store"))
+        assert "Removed store=false" in result["warning"]
+        assert result["warning"] in result["changes"]
+    assert [arrival.status for arrival in gateway.requests] == [400, 200, 200]
+
+
 async def test_an_answer_is_reported_and_its_usage_comes_last(editor: Editor, gateway: Gateway) -> None:
     parts, result = await talk(editor, question(gateway, "Hello there"))
     assert "Hello there" in said(parts)
