@@ -198,3 +198,33 @@ def test_forgetting_deletes_the_selected_lessons(tmp_path: Path) -> None:
     memory.close()
     assert [each.subject for each in forget_lessons(path, lambda each: each.number == 1)] == ["top_p"]
     assert [each.subject for each in read_lessons(path)] == ["metadata"]
+
+
+@pytest.mark.io
+def test_a_model_name_that_is_not_valid_text_does_not_stop_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    memory = CompatMemory(store=LessonStore(path))
+    accept(memory, ask(model="\udcff"), omits("top_p"))
+    accept(memory, ask(), omits("metadata"))
+    memory.close()
+    assert [lesson.subject for lesson in read_lessons(path)] == ["metadata"]
+
+
+@pytest.mark.io
+@pytest.mark.parametrize("change", ["value = '7'", "feature = 'colour'", "feature = 'refused', value = '{}'"])
+def test_a_lesson_that_is_not_valid_in_this_version_has_no_effect(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    memory = CompatMemory(store=LessonStore(path))
+    evidence = Evidence("words", "Unexpected role", 400)
+    system = Hypothesis("system", "developer", "system", "model", evidence)
+    accept(memory, ask(), system, omits("metadata"))
+    memory.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE lesson SET {change} WHERE feature = 'system'")
+    memory = CompatMemory(store=LessonStore(path))
+    loading = memory.load()
+    assert loading is not None
+    loading.result(5)
+    assert memory.recall(URL, "m", ask()) == LearnedQuirks(Quirks(without=frozenset({"metadata"})))
+    accept(memory, ask())
+    memory.close()

@@ -14,6 +14,7 @@ Lessons are stored in the database, if there is one; `tollbridge quirks` shows a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
@@ -60,18 +61,19 @@ def apply_lessons(learned: LearnedQuirks, lessons: Iterable[Lesson]) -> LearnedQ
     fields = msgspec.structs.asdict(learned.quirks)
     items = {"refused": learned.refused, "calls_as_text": learned.calls_as_text}
     for lesson in lessons:
-        name = lesson.feature
+        name, value = lesson.feature, lesson.value
         if name == "without":
-            fields[name] = fields[name] | {lesson.subject}
-        elif name in items:
-            items[name] = items[name].union(lesson.value)
-        elif name in fields and str(fields[name]) == lesson.subject:
-            fields[name] = lesson.value
-    try:
-        quirks = msgspec.convert(fields, Quirks)
-    except msgspec.ValidationError:  # stored by another version
-        return learned
-    return LearnedQuirks(quirks, items["refused"], items["calls_as_text"])
+            value = fields[name] | {lesson.subject}
+        elif name in items and isinstance(value, list):
+            items[name] = items[name].union(map(str, value))
+            continue
+        elif name not in fields or str(fields[name]) != lesson.subject:
+            continue
+        # A lesson that another version has stored may not be valid in this one.
+        with contextlib.suppress(msgspec.ValidationError):
+            msgspec.convert({name: value}, Quirks)
+            fields[name] = value
+    return LearnedQuirks(Quirks(**fields), items["refused"], items["calls_as_text"])
 
 
 def uses_feature(lesson: Lesson, request: ChatRequest) -> bool:
@@ -100,7 +102,8 @@ def conversation_digest(request: ChatRequest) -> str:
         if isinstance(part, TextPart):
             digest.update(b"text " + part.text.encode("utf-8", "surrogatepass"))
         elif isinstance(part, DataPart):
-            digest.update(b"data " + part.data)
+            digest.update(b"data ")
+            digest.update(part.data)
     return digest.hexdigest()
 
 
@@ -121,19 +124,23 @@ class LessonStore:
         self._table: LessonTable | None = None
         self._worker = WorkerThread("lessons")
         self._unwritten: deque[Callable[[LessonTable], None]] = deque(maxlen=_UNWRITTEN_LIMIT)
+        self._used = False
         self._reported = False
 
     def load(self) -> Future[list[Lesson] | None]:
         """Read all lessons; the future's result is `None` if the database cannot be used."""
+        self._used = True
         return self._worker.submit(lambda: self._run(lambda table: table.load()))
 
     def save(self, confirmed: Sequence[Lesson], deleted: Sequence[Lesson]) -> None:
+        self._used = True
         self._unwritten.append(lambda table: table.change(confirmed, deleted))
         self._worker.submit(lambda: self._run(lambda _: None))
 
     def close(self) -> None:
         """Wait until everything is written, at most a second."""
-        self._worker.submit(self._close_table)
+        if self._used:
+            self._worker.submit(self._close_table)
         self._worker.close(_CLOSING_TIMEOUT)
 
     def _run(self, operation: Callable[[LessonTable], T]) -> T | None:
@@ -142,7 +149,8 @@ class LessonStore:
             if self._table is None:
                 self._table = LessonTable(Database(self._path, _CLOSING_TIMEOUT / 2))
             while self._unwritten:
-                self._unwritten[0](self._table)
+                with contextlib.suppress(UnicodeEncodeError):  # a model name that is not valid text
+                    self._unwritten[0](self._table)
                 self._unwritten.popleft()
             result = operation(self._table)
         except StoreUnusable as error:

@@ -136,7 +136,7 @@ _FORM_QUIRKS = frozenset({"system", "text_as", "tools_as"})
 # The characters of an error message that evidence contains.
 _EVIDENCE_LIMIT = 160
 # A quotation, which may be a part of the prompt, and a long run of letters and digits, which may be a key.
-_QUOTATION = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|“[^”]*”")
+_QUOTATION = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|“[^“”]*”")
 _TOKEN = re.compile(r"[A-Za-z0-9_\-+/=]{24,}")
 
 
