@@ -284,7 +284,9 @@ class PreparedRequest:
     def _add_lesson_note(self, lessons: Iterable[Lesson | Hypothesis]) -> None:
         """Say what was learned, if the user can undo it."""
         if self._compat.persistent and (facts := "; ".join(map(describe_lesson, lessons))):
-            note = f"Learned from errors of this gateway: {facts}. `tollbridge quirks` shows and undoes this."
+            note = (
+                f"Learned from errors of this gateway: {facts}. `tollbridge quirks` shows and removes this."
+            )
             self.add_changes([note])
 
     def _normalize(self, learned: LearnedQuirks) -> NormalizedRequest:

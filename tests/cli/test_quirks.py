@@ -50,7 +50,7 @@ async def test_quirks_are_listed_with_their_source_scope_and_evidence(tmp_path: 
         "2 store is not sent learned tollbridge/demo 400 unsupported_parameter store: "
         "Unsupported parameter: 'store'."
     )
-    assert lines[3].endswith("in 13 days")
+    assert lines[3].endswith("in 14 days")
     rows = [json.loads(line) for line in as_json.out.splitlines()]
     assert [(row["source"], row["number"], row["model"]) for row in rows] == [
         ("doctor", None, MODEL),

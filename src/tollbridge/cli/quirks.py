@@ -202,5 +202,5 @@ def _duration(seconds: float) -> str:
     """Return a duration in its largest unit: `3 days`, `2 hours`, `1 minute`."""
     for size, unit in _UNITS:
         if seconds >= size:
-            return format_count(int(seconds // size), unit)
+            return format_count(round(seconds / size), unit)
     return "seconds"
