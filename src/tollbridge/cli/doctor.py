@@ -31,7 +31,8 @@ from tollbridge.storage.tracker import BillingAccount
 _MARKS: dict[Verdict, tuple[str, str]] = {
     "well": ("✓", "green"),
     "amiss": ("✗", "red"),
-    "unknown": ("–", "yellow"),
+    "unproven": ("?", "yellow"),
+    "unknown": ("–", "dim"),
 }
 
 
@@ -151,7 +152,7 @@ def _save_profile(examination: Examination, base_url: str) -> Path:
         *(
             f"{step.title}: {one_line(step.finding.sentence)}"
             for step in examination.steps
-            if step.finding is not None and step.finding.verdict == "amiss"
+            if step.finding is not None and step.finding.verdict in ("amiss", "unproven")
         ),
     ]
     try:
