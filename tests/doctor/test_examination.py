@@ -199,6 +199,22 @@ async def test_what_is_accepted_and_not_seen_to_arrive_is_unproven(scenario: str
     assert all("accepted, not seen to arrive" in results[name].sentence for name in steps)
 
 
+async def test_a_system_prompt_that_is_ignored_in_every_role_is_unproven(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def drop_system(body: dict[str, Any]) -> dict[str, Any]:
+        items = [item for item in body["input"] if item.get("role") not in ("developer", "system")]
+        return {**body, "input": items, "instructions": None}
+
+    monkeypatch.setitem(SCENARIOS, "ignored-system", Scenario(description="", body=drop_system))
+    async with Gateway(scenario="ignored-system", settings=QUICK) as gateway:
+        examination = await run_examination(gateway)
+    finding = findings(examination)["system"]
+    assert finding.verdict == "unproven"
+    assert finding.sentence.endswith("accepted, not seen to arrive (it adds no input tokens).")
+    assert examination.quirks == Quirks(unproven=frozenset({"system"}))
+
+
 async def test_a_tool_result_that_does_not_arrive_is_sent_as_text() -> None:
     async with Gateway(scenario="ignored-calls", settings=QUICK) as gateway:
         examination = await run_examination(gateway)

@@ -73,6 +73,8 @@ def make_document() -> DataPart:
 
 _WORD = "Drawbridge"
 _SYSTEM = Message(Role.SYSTEM, f"Whatever you are asked, your answer contains the word {_WORD}.")
+# Compared with a shorter system prompt, because some models have a default one if there is none.
+_SHORT_SYSTEM = Message(Role.SYSTEM, "Be kind.")
 _GREETING = "Say hello."
 _ATTACHMENT_QUESTION = "What does the attachment show?"
 _ROLES: tuple[SystemAs, ...] = ("developer", "system", "instructions", "user")
@@ -122,7 +124,8 @@ async def check_system(session: ProbeSession) -> Finding:
         return failed(f"A system prompt is rejected {'; '.join(rejections)}", "Sent unchanged.")
     arrival = Arrival(None)
     for role, reply in accepted:
-        arrival = await session.compare(reply, session.build_request(_GREETING), system=role)
+        shorter = session.build_request(_SHORT_SYSTEM, _GREETING)
+        arrival = await session.compare(reply, shorter, system=role)
         if arrival.proven:
             return _system_finding(role, rejections, f"accepted ({arrival.reason}), not visibly followed")
     role = accepted[0][0]
