@@ -196,7 +196,7 @@ async def test_what_is_accepted_and_not_seen_to_arrive_is_unproven(scenario: str
     async with Gateway(scenario=scenario, settings=QUICK) as gateway:
         results = findings(await run_examination(gateway, MODEL))
     assert {name for name, finding in results.items() if finding.verdict == "unproven"} == steps
-    assert all("accepted, not seen to arrive" in results[name].sentence for name in steps)
+    assert all("Accepted, not seen to arrive" in results[name].sentence for name in steps)
 
 
 async def test_a_system_prompt_that_is_ignored_in_every_role_is_unproven(
@@ -211,7 +211,9 @@ async def test_a_system_prompt_that_is_ignored_in_every_role_is_unproven(
         examination = await run_examination(gateway)
     finding = findings(examination)["system"]
     assert finding.verdict == "unproven"
-    assert finding.sentence.endswith("accepted, not seen to arrive (it adds no input tokens).")
+    assert finding.sentence == (
+        "Accepted in the developer role, not seen to arrive (no additional input tokens)."
+    )
     assert examination.quirks == Quirks(unproven=frozenset({"system"}))
 
 

@@ -197,6 +197,6 @@ def _as_json(examination: Examination, base_url: str, path: Path | None) -> dict
             for step in examination.steps
             if step.finding is not None
         ],
-        "quirks": msgspec.to_builtins(msgspec.structs.asdict(examination.quirks)),
+        "quirks": msgspec.to_builtins(msgspec.structs.asdict(examination.quirks), order="deterministic"),
         "path": None if path is None else str(path),
     }

@@ -130,7 +130,7 @@ async def check_system(session: ProbeSession) -> Finding:
             return _system_finding(role, rejections, f"accepted ({arrival.reason}), not visibly followed")
     role = accepted[0][0]
     return unproven(
-        f"A system prompt {_ROLE_NAMES[role]}: {_not_seen(arrival)}",
+        _not_seen(arrival, f" {_ROLE_NAMES[role]}"),
         system=role,
         unproven=session.unproven_with("system"),
     )
@@ -172,15 +172,15 @@ async def _check_attachment(session: ProbeSession, part: DataPart, field: str, w
     if arrival.proven:
         return passed(f"{field.capitalize()} in a message arrive ({arrival.reason}).", **{field: True})
     return unproven(
-        f"{field.capitalize()} in a message: {_not_seen(arrival)}",
-        "They are sent, but the model may not see them.",
+        _not_seen(arrival),
+        "The model may not see them.",
         unproven=session.unproven_with(field),
         **{field: True},
     )
 
 
-def _not_seen(arrival: Arrival) -> str:
-    return f"accepted, not seen to arrive ({arrival.reason})."
+def _not_seen(arrival: Arrival, place: str = "") -> str:
+    return f"Accepted{place}, not seen to arrive ({arrival.reason})."
 
 
 # --- Tools: definitions, calls and results in the history, images in results ---
@@ -282,7 +282,7 @@ async def _find_result_arrival(session: ProbeSession, reply: Reply, quirks: dict
             f"{subject} are accepted, but do not arrive.", "Sent as text, which arrives.", calls=False
         )
     return unproven(
-        f"{subject}: {_not_seen(arrival)}",
+        _not_seen(arrival),
         "An agent may repeat its calls.",
         calls=True,
         unproven=session.unproven_with("calls"),
@@ -334,8 +334,8 @@ def _rich_result_finding(session: ProbeSession, arrival: Arrival) -> Finding:
             rich_results=False,
         )
     return unproven(
-        f"Images in tool results: {_not_seen(arrival)}",
-        "They are sent, but the model may not see them.",
+        _not_seen(arrival),
+        "The model may not see them.",
         rich_results=True,
         unproven=session.unproven_with("rich_results"),
     )
@@ -468,11 +468,11 @@ def _reasoning_finding(
     if not arrival.proven:
         learned["unproven"] = session.unproven_with("reasoning")
     if rejection is not None:
-        effect = "" if arrival.proven else f" ({_not_seen(arrival).rstrip('.')})"
+        effect = "" if arrival.proven else f" and not seen to arrive ({arrival.reason})"
         problem = f"Reasoning is accepted in the input only {form}{effect}: {describe_error(rejection)}"
         return failed(problem, "Tollbridge does that.", **learned)
     if not arrival.proven:
-        return unproven(f"Reasoning in the input: {_not_seen(arrival)}", **learned)
+        return unproven(_not_seen(arrival), **learned)
     return passed(f"Reasoning in the input arrives{form and ' '}{form} ({arrival.reason}).", **learned)
 
 

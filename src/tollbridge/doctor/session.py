@@ -164,7 +164,7 @@ class Arrival(msgspec.Struct, frozen=True):
     def reason(self) -> str:
         if self.proven:
             return f"{self.added} input tokens"
-        return self.problem or "it adds no input tokens"
+        return self.problem or "no additional input tokens"
 
 
 class FirstAnswer(msgspec.Struct, frozen=True):
@@ -198,7 +198,7 @@ class ProbeLimits(msgspec.Struct, frozen=True):
 
     answer: float = 60.0
     total: float = 600.0
-    requests: int = 48
+    requests: int = 64
 
 
 class ProbeSession:
