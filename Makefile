@@ -6,8 +6,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 CASES ?= tests
 PYTEST := $(BIN)/python -m pytest
 QUESTION ?= What is a bridge? Answer in one sentence.
-PIN := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
-	--generate-hashes --no-annotate --no-header
+COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header
+PIN := $(COMPILE) --python-version 3.11
 
 # The tests start many programs; each starts faster when Python may store its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
@@ -58,6 +58,10 @@ pin: $(VENV)/dev.stamp ## Update the pinned dependencies
 	$(PIN) --group dev -c requirements.txt -o requirements-dev.txt
 	$(PIN) --group bench -c requirements.txt -c requirements-dev.txt -o requirements-bench.txt
 	$(PIN) tests/interop/litellm/requirements.in -o tests/interop/litellm/requirements.txt
+	for server in ogx gpt_oss open_responses_server; do \
+		folder=tests/interop/servers/$$server; \
+		$(COMPILE) --python-version 3.12 $$folder/requirements.in -o $$folder/requirements.txt || exit 1; \
+	done
 
 clean: ## Remove build artifacts (keeps the cached model)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist

@@ -31,7 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # These tests install packages and take longest, so they start first. pytest-xdist gives the first eighth of
 # the tests to the first worker, so that one worker runs all of them: one VS Code and one proxy at a time.
 # They depend on timing, so a failed one is run once more, like the tests with the marker `timed`.
-FIRST = ("vscode", "interop/litellm")
+FIRST = ("vscode", "interop/litellm", "interop/servers")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

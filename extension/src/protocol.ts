@@ -6,6 +6,7 @@ export interface Account {
   readonly baseUrl: string;
   readonly apiKey?: string;
   readonly backend?: string;
+  readonly headers?: object;
 }
 
 export interface Settings {

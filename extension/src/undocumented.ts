@@ -21,11 +21,10 @@ export function createThinking(part: Thinking): vscode.LanguageModelResponsePart
 /** Returns the account, as set up in Manage Language Models, whose models VS Code requests. */
 export function getAccount(options: vscode.PrepareLanguageModelChatModelOptions): Account | undefined {
   const configuration = (options as { configuration?: Record<string, unknown> }).configuration ?? {};
-  const [baseUrl, apiKey, backend] = ["baseUrl", "apiKey", "backend"].map((name) => {
-    const value = configuration[name];
-    return typeof value === "string" ? value.trim() : "";
-  });
-  return baseUrl ? { baseUrl, ...(apiKey ? { apiKey } : {}), ...(backend ? { backend } : {}) } : undefined;
+  const clean = (value: unknown) => (typeof value === "string" ? value.trim() : typeof value === "object" && value);
+  const entries = ["baseUrl", "apiKey", "backend", "headers"].map((name) => [name, clean(configuration[name])]);
+  const account = Object.fromEntries(entries.filter(([, value]) => value)) as Partial<Account>;
+  return typeof account.baseUrl === "string" ? (account as Account) : undefined;
 }
 
 /** Returns the options that the user chose in the model picker, such as the thinking effort. */

@@ -20,6 +20,7 @@ from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.lessons import CompatMemory, LessonStore
 from tollbridge.compat.profiles import UnreadableProfile, find_quirks
 from tollbridge.config.accounts import Account, named_account, resolve_account
+from tollbridge.config.headers import find_secret_headers, plain_headers
 from tollbridge.config.keys import TokenRefresher, find_key
 from tollbridge.config.loading import LoadedSettings, load_settings
 from tollbridge.config.paths import catalog_folder, config_file, database_file
@@ -97,7 +98,7 @@ class Engine:
         self._closing = AsyncExitStack()
         if compat is None:
             self._closing.callback(self.compat.close)
-        self._connections: dict[tuple[str, str], _Connection] = {}
+        self._connections: dict[tuple[object, ...], _Connection] = {}
         self._retired: list[_Connection] = []
         self._in_use = 0
         self._account_names: dict[str, str] = {}  # by base URL
@@ -286,7 +287,7 @@ class Engine:
                     request,
                     Origin.of(request.model, client.base_url),
                     editor_request=source,
-                    keys=(account.api_key or "",),
+                    keys=(account.api_key or "", *client.secrets),
                     learned=learned,
                     capabilities=capabilities,
                 )
@@ -382,6 +383,8 @@ class Engine:
             timeouts=http_timeouts(settings),
             proxy=settings.proxy,
             allow_http=settings.allow_http,
+            headers=plain_headers(account.headers),
+            secret_headers=find_secret_headers(account.headers),
         )
 
     @asynccontextmanager
@@ -399,8 +402,11 @@ class Engine:
             await self._close_retired()
 
     def _connection(self, account: Account) -> _Connection:
-        """Return the connection of an account. Accounts at the same gateway share one; it holds no key."""
-        name = account.backend, account.base_url
+        """Return the connection of an account. It holds no key, only the values of secret headers.
+
+        Accounts at the same gateway with the same headers share one.
+        """
+        name = account.backend, account.base_url, frozenset(account.headers.items())
         connection = self._connections.get(name)
         if connection is None:
             keyless = msgspec.structs.replace(account, api_key=None)
@@ -491,6 +497,8 @@ def open_client(
     timeouts: Timeouts | None = None,
     proxy: str | None = None,
     allow_http: bool = False,
+    headers: Mapping[str, str] | None = None,
+    secret_headers: Mapping[str, str] | None = None,
 ) -> GatewayClient:
     """Return a client for a gateway and one of its protocols.
 
@@ -502,7 +510,15 @@ def open_client(
         kind = AiSdkClient
         base_url = base_url.rstrip("/").removesuffix("/v1")
         base_url = base_url if base_url.endswith("/ai") else base_url + PATHS[4]
-    return kind(base_url, api_key, timeouts=timeouts, proxy=proxy, allow_http=allow_http)
+    return kind(
+        base_url,
+        api_key,
+        timeouts=timeouts,
+        proxy=proxy,
+        allow_http=allow_http,
+        headers=headers,
+        secret_headers=secret_headers,
+    )
 
 
 def _file_stamp(path: Path) -> tuple[int, int] | None:

@@ -26,11 +26,14 @@ async def test_the_checklist_has_a_line_per_step_and_a_profile_is_saved(tmp_path
     assert result.err == f"Testing {gateway.url} with about 20 small requests (may incur a small cost).\n"
     *lines, last = result.out.splitlines()
     assert [line[2:].partition(":")[0] for line in lines] == [title for title, _ in STEPS.values()]
-    assert {line[0] for line in lines} == {"✓", "✗"}
+    assert {line[0] for line in lines} == {"✓", "✗", "?"}
     assert last.startswith("Chat works (")
     assert profile is not None
     assert profile.quirks_for("tollbridge/demo").files is False
     assert profile.quirks.system == "system"
+    assert profile.quirks_for("tollbridge/demo").unproven == {"images", "rich_results"}
+    (path,) = tmp_path.rglob("*.toml")
+    assert "# Images: Accepted, not seen to arrive (the server does not report usage)." in path.read_text()
     assert KEY not in result.out + result.err + "".join(path.read_text() for path in tmp_path.rglob("*.toml"))
 
 
@@ -55,6 +58,17 @@ async def test_json_is_one_object(tmp_path: Path) -> None:
     assert output["quirks"]["system"] == "system"
     assert [step["name"] for step in output["steps"]] == list(STEPS)
     assert Path(output["path"]).is_file()
+
+
+async def test_what_is_not_seen_to_arrive_has_a_verdict_of_its_own_in_json(tmp_path: Path) -> None:
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
+    async with Gateway(scenario="ignored-attachments") as gateway:
+        result = await tollbridge("doctor", "--json", "--base-url", gateway.url, env=env)
+    output = json.loads(result.out)
+    verdicts = {step["name"]: step["verdict"] for step in output["steps"]}
+    assert {name for name, verdict in verdicts.items() if verdict != "well"} == {"images", "results", "files"}
+    assert verdicts["images"] == "unproven"
+    assert output["quirks"]["unproven"] == ["files", "images", "rich_results"]
 
 
 async def test_if_chat_does_not_work_the_exit_code_is_1_and_no_profile_is_saved(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_the_documented_file_is_valid_and_shows_every_setting(tmp_path: Path) ->
     path.write_text(example)
     loaded = load_settings(environ={"TOLLBRIDGE_CONFIG": str(path)})
     shown = {name.partition(".")[0] for name in loaded.origins}
-    assert set(Settings.__struct_fields__) - shown == {"base_url", "backend", "record_redact"}
+    assert set(Settings.__struct_fields__) - shown == {"base_url", "backend", "headers", "record_redact"}
 
 
 def test_the_documented_file_shows_every_setting_of_a_model(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from typing import Any
@@ -18,7 +19,8 @@ from tollbridge.doctor.session import Finding, ProbeLimits
 from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.testing.faults import FaultSettings
-from tollbridge.testing.scenarios import SCENARIOS
+from tollbridge.testing.refusals import make_error
+from tollbridge.testing.scenarios import SCENARIOS, Scenario
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import BridgeError
@@ -41,6 +43,9 @@ QUIRKS: dict[str, dict[str, Any]] = {
     "nested-tools": {"tools_as": "nested"},
     "text-results": {"rich_results": False},
     "text-only": {"images": False, "files": False},
+    "ignored-attachments": {"unproven": {"images", "files", "rich_results"}},
+    "ignored-calls": {"calls": False},
+    "ignored-reasoning": {"unproven": {"reasoning"}},
     "no-reasoning-input": {"reasoning": False, "without": {"include"}},
     "no-parameters": {
         "without": {"store", "max_output_tokens", "parallel_tool_calls", "temperature", "metadata"}
@@ -53,10 +58,12 @@ QUIRKS: dict[str, dict[str, Any]] = {
         "files": False,
         "input_tokens": False,
         "without": {"include", "store"},
+        "unproven": {"images", "rich_results"},  # it reports no usage
     },
 }
 # The scenarios in which a full turn fails without the profile.
-REJECTING = sorted(set(QUIRKS) - {"demo", "no-input-tokens", "reject-reasoning"})
+IGNORING = {"ignored-attachments", "ignored-calls", "ignored-reasoning"}
+REJECTING = sorted(set(QUIRKS) - IGNORING - {"demo", "no-input-tokens", "reject-reasoning"})
 
 
 async def run_examination(
@@ -174,6 +181,71 @@ async def test_a_deviation_is_reported_in_its_step(scenario: str, step: str, wor
         examination = await run_examination(gateway, MODEL)
     assert words in findings(examination)[step].sentence
     assert examination.can_chat
+
+
+@pytest.mark.parametrize(
+    ("scenario", "steps"),
+    [
+        ("ignored-attachments", {"images", "results", "files"}),
+        ("ignored-reasoning", {"replay"}),
+        ("usage-null", {"images", "results", "files", "replay"}),
+        ("usage-zero", {"images", "results", "files", "replay"}),
+    ],
+)
+async def test_what_is_accepted_and_not_seen_to_arrive_is_unproven(scenario: str, steps: set[str]) -> None:
+    async with Gateway(scenario=scenario, settings=QUICK) as gateway:
+        results = findings(await run_examination(gateway, MODEL))
+    assert {name for name, finding in results.items() if finding.verdict == "unproven"} == steps
+    assert all("Accepted, not seen to arrive" in results[name].sentence for name in steps)
+
+
+async def test_a_system_prompt_that_is_ignored_in_every_role_is_unproven(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def drop_system(body: dict[str, Any]) -> dict[str, Any]:
+        items = [item for item in body["input"] if item.get("role") not in ("developer", "system")]
+        return {**body, "input": items, "instructions": None}
+
+    monkeypatch.setitem(SCENARIOS, "ignored-system", Scenario(description="", body=drop_system))
+    async with Gateway(scenario="ignored-system", settings=QUICK) as gateway:
+        examination = await run_examination(gateway)
+    finding = findings(examination)["system"]
+    assert finding.verdict == "unproven"
+    assert finding.sentence == (
+        "Accepted in the developer role, not seen to arrive (no additional input tokens)."
+    )
+    assert examination.quirks == Quirks(unproven=frozenset({"system"}))
+
+
+async def test_a_tool_result_that_does_not_arrive_is_sent_as_text() -> None:
+    async with Gateway(scenario="ignored-calls", settings=QUICK) as gateway:
+        examination = await run_examination(gateway)
+        finding = findings(examination)["history"]
+        assert finding.verdict == "amiss"
+        assert "do not arrive" in finding.sentence
+        memory = CompatMemory(lambda _url, _model: examination.quirks)
+        async with OpenResponsesClient(gateway.url) as client:
+            await agent_turn(Bridge(client, lessons=memory))
+        *_, last = gateway.requests
+    assert "Sunny, as ever" in str([item for item in last.body["input"] if item["type"] == "message"])
+
+
+@pytest.mark.parametrize("position", range(24))
+async def test_one_stray_rejection_at_any_position_changes_no_quirk(
+    position: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = itertools.count()
+    stray = Scenario(
+        description="400 for one request",
+        reply=make_error(400, "invalid_request", "Bad request."),
+        applies=lambda _body: next(numbers) == position,
+    )
+    monkeypatch.setitem(SCENARIOS, "stray", stray)
+    async with Gateway(scenario="stray", settings=QUICK) as gateway:
+        examination = await run_examination(gateway)
+        statuses = [arrival.status for arrival in gateway.requests]
+    assert statuses.count(400) == (position < len(statuses))
+    assert examination.quirks == Quirks()
 
 
 @pytest.mark.parametrize("scenario", ["server-error", "forbidden", "html-page", "rate-limit", "list-error"])

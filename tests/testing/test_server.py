@@ -285,3 +285,14 @@ async def test_recorded_bytes_are_sent_unchanged(session: aiohttp.ClientSession)
         answer = await client.stream("Hello")
         assert (answer.data, answer.headers["x-from"]) == (recorded, "afar")
         assert (await client.get("/models")).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Host": "attacker.example"}, {"Origin": "https://attacker.example"}, {"Origin": "null"}]
+)
+async def test_a_request_of_a_web_page_is_rejected(
+    headers: dict[str, str], gateway: Gateway, session: aiohttp.ClientSession
+) -> None:
+    async with session.get(f"{gateway.url}/models", headers=headers) as reply:
+        assert reply.status == 403
+        assert (await reply.json())["error"]["code"] == "foreign_request"

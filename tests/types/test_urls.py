@@ -1,4 +1,4 @@
-"""Loopback hosts: the same rule for plain http, for keys and for profiles."""
+"""Loopback hosts: the same rule for plain http, for keys and for profiles; requests of web pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tollbridge.compat.profiles import recognize_server
 from tollbridge.config.accounts import Account
 from tollbridge.config.keys import variables_for
 from tollbridge.transport.http import check_url
-from tollbridge.types.urls import is_loopback
+from tollbridge.types.urls import find_foreign_request, is_loopback
 
 LOOPBACK_HOSTS = ["localhost", "api.localhost", "127.0.0.1", "127.0.0.2", "::1", "0:0:0:0:0:0:0:1"]
 OTHER_HOSTS = [
@@ -42,3 +42,29 @@ def test_url_checks_profiles_and_keys_agree_on_loopback_hosts(host: str) -> None
     assert 11434 in found.marks.ports
     account = Account("default", url, "openresponses", "auto")
     assert "AI_GATEWAY_API_KEY" in variables_for(account)
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_foreign"),
+    [
+        ({"Host": "127.0.0.1:80"}, False),
+        ({"Host": "localhost"}, False),
+        ({"Host": "[::1]:80"}, False),
+        ({"Host": "localhost:80", "Origin": "http://localhost:80"}, False),
+        ({"Host": "localhost:80", "Sec-Fetch-Site": "same-origin"}, False),
+        ({}, True),
+        ({"Host": ""}, True),
+        ({"Host": "[::1"}, True),
+        ({"Host": "192.168.0.7"}, True),
+        ({"Host": "attacker.example"}, True),
+        ({"Host": "localhost.attacker.example"}, True),
+        ({"Host": "localhost@attacker.example"}, True),
+        ({"Host": "attacker.example", "Origin": "http://attacker.example"}, True),
+        ({"Host": "localhost:80", "Origin": "http://localhost:81"}, True),
+        ({"Host": "localhost:80", "Origin": "https://attacker.example"}, True),
+        ({"Host": "localhost:80", "Origin": "null"}, True),
+        ({"Host": "localhost:80", "Sec-Fetch-Site": "cross-site"}, True),
+    ],
+)
+def test_requests_of_web_pages_are_recognized(headers: dict[str, str], is_foreign: bool) -> None:
+    assert (find_foreign_request(headers) is not None) is is_foreign

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 from tests.interop.litellm import proxy
-from tests.interop.litellm.upstream import TEXT, Upstream
+from tests.interop.upstream import TEXT, Upstream
 from tests.vscode.browser import open_browser, take_screenshot
 from tests.vscode.vscode_page import VSCodePage
 from workshop.workbench import Workbench

@@ -6,7 +6,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 import * as vscode from "vscode";
 import type { Thinking } from "../../src/protocol.ts";
-import { isThinking } from "../../src/undocumented.ts";
+import { getAccount, isThinking } from "../../src/undocumented.ts";
 import { requireVariable, runAll, test } from "./runner.ts";
 
 export const run = runAll;
@@ -54,6 +54,15 @@ async function ask(prompt: Messages | string, options: Options = {}, onPart?: (p
 const textOf = (parts: unknown[]) =>
   parts.map((part) => (part instanceof vscode.LanguageModelTextPart ? part.value : "")).join("");
 const dataOf = (parts: unknown[]) => parts.filter((part) => part instanceof vscode.LanguageModelDataPart);
+
+test("an account has the texts of its configuration, trimmed, and its headers", async () => {
+  const account = (configuration: object) =>
+    getAccount({ silent: true, configuration } as vscode.PrepareLanguageModelChatModelOptions);
+  const headers = { "x-provider": "openai", "x-api-key": { secret: "environment:NAME" } };
+  assert.deepEqual(account({ baseUrl: " https://host/v1 ", apiKey: "", headers }), { baseUrl: "https://host/v1", headers });
+  assert.deepEqual(account({ baseUrl: "https://host/v1", backend: 7 }), { baseUrl: "https://host/v1" });
+  assert.equal(account({ headers }), undefined);
+});
 
 test("the account's models can be selected, with the gateway's descriptions", async () => {
   const models = await waitForModels();

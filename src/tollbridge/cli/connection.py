@@ -21,8 +21,9 @@ from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, known_quirks
 from tollbridge.config.accounts import Account
+from tollbridge.config.headers import find_secret_headers, plain_headers
 from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
-from tollbridge.config.schema import Settings, http_timeouts
+from tollbridge.config.schema import SecretHeader, Settings, http_timeouts
 from tollbridge.engine import Engine
 from tollbridge.local.process import LocalModel, is_installed
 from tollbridge.types.errors import BridgeError
@@ -179,12 +180,15 @@ async def _own_client(
                 name, place, kind = "ui-stream", choice.base_url, "ui-stream"
                 # A gateway's key is not sent to other servers: only a key meant for Tollbridge itself is.
                 key = clean_key(os.environ.get(API_KEY_VARIABLE, ""), API_KEY_VARIABLE) or None
+                headers = msgspec.convert(where.headers, dict[str, str | SecretHeader])
                 client: GatewayClient = UiStreamClient(
                     choice.base_url,
                     key,
                     timeouts=timeouts,
                     proxy=settings.proxy,
                     allow_http=settings.allow_http,
+                    headers=plain_headers(headers),
+                    secret_headers=find_secret_headers(headers),
                 )
                 model = "the endpoint's model"
             case "local":

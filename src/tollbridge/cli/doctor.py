@@ -35,7 +35,8 @@ from tollbridge.storage.tracker import BillingAccount
 _MARKS: dict[Verdict, tuple[str, str]] = {
     "well": ("✓", "green"),
     "amiss": ("✗", "red"),
-    "unknown": ("–", "yellow"),
+    "unproven": ("?", "yellow"),
+    "unknown": ("–", "dim"),
 }
 
 
@@ -155,7 +156,7 @@ def _save_profile(examination: Examination, base_url: str) -> Path:
         *(
             f"{step.title}: {one_line(step.finding.sentence)}"
             for step in examination.steps
-            if step.finding is not None and step.finding.verdict == "amiss"
+            if step.finding is not None and step.finding.verdict in ("amiss", "unproven")
         ),
     ]
     model = examination.model or ""
@@ -207,6 +208,6 @@ def _as_json(examination: Examination, base_url: str, path: Path | None) -> dict
             for step in examination.steps
             if step.finding is not None
         ],
-        "quirks": msgspec.to_builtins(msgspec.structs.asdict(examination.quirks)),
+        "quirks": msgspec.to_builtins(msgspec.structs.asdict(examination.quirks), order="deterministic"),
         "path": None if path is None else str(path),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,6 +36,7 @@ class ConnectionOptions(msgspec.Struct, frozen=True):
     account: str | None = None
     record: str | None = None
     record_redact: bool = False
+    headers: Mapping[str, Any] = {}
 
     def flags(self) -> dict[str, object]:
         """Return the options as settings with the highest precedence; `None` for options that are not set."""
@@ -44,6 +45,7 @@ class ConnectionOptions(msgspec.Struct, frozen=True):
             "base_url": self.base_url,
             "backend": self.backend,
             "allow_http": self.allow_http or None,
+            "headers": self.headers or None,
             "record": self.record,
             "record_redact": self.record_redact or None,
         }
@@ -84,6 +86,22 @@ def connection_options(command: Command) -> Command:
         type=click.Choice(BACKENDS),
         help=f"Gateway protocol.  [env: TOLLBRIDGE_BACKEND; default: {BACKENDS[0]}]",
     )
+    @click.option(
+        "--header",
+        "headers",
+        multiple=True,
+        metavar="'NAME: VALUE'",
+        callback=_read_headers,
+        help="Extra header for requests to the gateway; repeatable. Not for keys: see --secret-header.",
+    )
+    @click.option(
+        "--secret-header",
+        "secret_headers",
+        multiple=True,
+        metavar="'NAME: SOURCE'",
+        callback=_read_headers,
+        help="Extra header with a secret value from environment:NAME or keyring:NAME; repeatable.",
+    )
     @functools.wraps(command)
     def with_connection(
         local: bool,
@@ -91,12 +109,18 @@ def connection_options(command: Command) -> Command:
         account: str | None,
         allow_http: bool,
         backend: Backend | None,
+        headers: dict[str, str],
+        secret_headers: dict[str, str],
         **rest: Any,
     ) -> int | None:
         if local and (base_url or account):
             other = "--base-url" if base_url else "--account"
             raise click.UsageError(f"--local and {other} are mutually exclusive.")
-        return command(where=ConnectionOptions(base_url, local, allow_http, backend, None, account), **rest)
+        secrets = {name: {"secret": source} for name, source in secret_headers.items()}
+        where = ConnectionOptions(
+            base_url, local, allow_http, backend, None, account, headers={**headers, **secrets}
+        )
+        return command(where=where, **rest)
 
     return with_connection
 
@@ -208,6 +232,19 @@ def read_image(path: Path) -> DataPart:
             f"{path} is not an image. Supported formats include PNG, JPEG, GIF and WebP."
         )
     return DataPart(data, mime, path.name)
+
+
+def _read_headers(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """Split headers into name and value. The settings check them; no message repeats a value."""
+    headers: dict[str, str] = {}
+    for text in values:
+        name, colon, value = text.partition(":")
+        if not colon:
+            raise click.BadParameter("expected 'NAME: VALUE'.")
+        headers[name.strip().lower()] = value.strip()
+    return headers
 
 
 def _check_url(_context: click.Context, option: click.Parameter, url: str | None) -> str | None:

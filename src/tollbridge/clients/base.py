@@ -77,6 +77,7 @@ class ClientOptions(TypedDict, total=False):
     proxy: str | None
     allow_http: bool
     headers: Mapping[str, str] | None
+    secret_headers: Mapping[str, str] | None
 
 
 class GatewayClient(ABC):
@@ -90,6 +91,7 @@ class GatewayClient(ABC):
         proxy: The URL of a proxy. By default the environment's proxies are used.
         allow_http: Whether to allow plain http to other machines.
         headers: Headers to add to every request.
+        secret_headers: The same, for headers whose values are redacted in errors and recordings.
 
     Raises:
         RequestError: The base URL is invalid.
@@ -111,6 +113,7 @@ class GatewayClient(ABC):
         proxy: str | None = None,
         allow_http: bool = False,
         headers: Mapping[str, str] | None = None,
+        secret_headers: Mapping[str, str] | None = None,
     ) -> None:
         if base_url is not None and (not base_url.strip() or set(self.forbidden) & set(base_url)):
             raise RequestError(
@@ -124,7 +127,11 @@ class GatewayClient(ABC):
         self._retries = retries or RetryPolicy()
         self._proxy = proxy
         self._allow_http = allow_http
-        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
+        more = {**(headers or {}), **(secret_headers or {})}
+        self._headers = {name.lower(): value for name, value in more.items()}
+        # The values of the secret headers, to redact them. Like a key, they are never shown or stored.
+        values = (secret_headers or {}).values()
+        self.secrets = (*values, *(value.partition(" ")[2] for value in values if " " in value))
         self._random = random.Random()  # noqa: S311 - only for the jitter of retries
         self._http: HttpClient | None = None
         self._observers: tuple[Observer, ...] = ()
@@ -198,7 +205,7 @@ class GatewayClient(ABC):
                         yield batch
                 return
             except BridgeError as error:
-                hide_key(error, key)
+                self._hide_secrets(error, key)
                 failed_attempts += 1
                 delay = None if has_yielded else self._retry_delay(error, failed_attempts, deadline)
                 if delay is None:
@@ -230,8 +237,12 @@ class GatewayClient(ABC):
         """Add the status and request id of the response to an error, and redact the key in it."""
         if response is not None:
             _complete_error(error, response)
-        hide_key(error, self._api_key)
+        self._hide_secrets(error, self._api_key)
         return error
+
+    def _hide_secrets(self, error: BridgeError, key: str | None) -> None:
+        for secret in (key, *self.secrets):
+            hide_key(error, secret)
 
     @property
     def has_key(self) -> bool:
@@ -321,7 +332,7 @@ class GatewayClient(ABC):
                     except BridgeError as error:
                         raise _complete_error(error, response) from None
             except BridgeError as error:
-                hide_key(error, key)
+                self._hide_secrets(error, key)
                 failed_attempts += 1
                 delay = self._retry_delay(error, failed_attempts, deadline)
                 if delay is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tollbridge.config.loading import LoadedSettings, SettingsUnusable
-from tollbridge.config.schema import DEFAULT_ACCOUNT, AccountSettings
+from tollbridge.config.loading import RANKS, LoadedSettings, Rank, SettingsUnusable, quote_name
+from tollbridge.config.schema import DEFAULT_ACCOUNT, AccountSettings, Headers
 from tollbridge.types.urls import VERCEL_URL, Backend
 
 
@@ -16,6 +16,7 @@ class Account(msgspec.Struct, frozen=True):
         key: Where the API key comes from: `auto`, `keyring`, `none` or `environment:NAME`.
         by_default: True if no source names an account or a gateway, so Vercel AI Gateway is used.
         selected: True for the account in use. Only this account may use `TOLLBRIDGE_API_KEY`.
+        headers: Extra headers for its requests. Secret ones have the source of their value.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Account(msgspec.Struct, frozen=True):
     selected: bool = True
     # The key itself, where it was looked up. It is never shown or stored.
     api_key: str | None = None
+    headers: Headers = {}
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {self.base_url!r})"
@@ -51,7 +53,8 @@ def resolve_account(loaded: LoadedSettings) -> Account:
     else:
         use_base_url = bool(settings.base_url)
     if use_base_url and settings.base_url:
-        return _complete_account(loaded, DEFAULT_ACCOUNT, AccountSettings(base_url=settings.base_url))
+        gateway = AccountSettings(base_url=settings.base_url, headers=_gateway_headers(loaded))
+        return _complete_account(loaded, DEFAULT_ACCOUNT, gateway)
     name = settings.account or _default_account_name(loaded)
     return named_account(loaded, name) if name else _vercel_account(loaded)
 
@@ -96,7 +99,8 @@ def _default_account_name(loaded: LoadedSettings) -> str | None:
 
 
 def _vercel_account(loaded: LoadedSettings) -> Account:
-    account = _complete_account(loaded, DEFAULT_ACCOUNT, AccountSettings(base_url=VERCEL_URL))
+    gateway = AccountSettings(base_url=VERCEL_URL, headers=_gateway_headers(loaded))
+    account = _complete_account(loaded, DEFAULT_ACCOUNT, gateway)
     return msgspec.structs.replace(account, by_default=True)
 
 
@@ -105,4 +109,30 @@ def _complete_account(loaded: LoadedSettings, name: str, account: AccountSetting
     backend = loaded.settings.backend
     overrides_account = loaded.rank("backend") in ("flags", "environment")
     backend = (backend if overrides_account else None) or account.backend or backend or "openresponses"
-    return Account(name, account.base_url.rstrip("/"), backend, account.key)
+    headers = {**account.headers, **_option_headers(loaded)}
+    return Account(name, account.base_url.rstrip("/"), backend, account.key, headers=headers)
+
+
+def _gateway_headers(loaded: LoadedSettings) -> Headers:
+    """Return the headers for the gateway of the settings that is no account.
+
+    A header is not sent to a gateway that another source chose: it may be a secret.
+    """
+    settings = loaded.settings
+    base_url_rank = loaded.rank("base_url")
+    return {
+        name: value
+        for name, value in settings.headers.items()
+        if not settings.base_url or _header_rank(loaded, name) == base_url_rank
+    }
+
+
+def _option_headers(loaded: LoadedSettings) -> Headers:
+    """Return the headers of the command line, which are for the gateway in use, whatever it is."""
+    headers = loaded.settings.headers
+    return {name: value for name, value in headers.items() if _header_rank(loaded, name) == "flags"}
+
+
+def _header_rank(loaded: LoadedSettings, name: str) -> Rank:
+    setting = f"headers.{quote_name(name)}"
+    return min(loaded.rank(setting), loaded.rank(f"{setting}.secret"), key=RANKS.index)

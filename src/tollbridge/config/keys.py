@@ -151,12 +151,17 @@ def keyring_entry(account: Account) -> str:
 
 
 def get_key(account: Account) -> str | None:
-    key = _call_keyring("get_password", account)
-    return key if isinstance(key, str) else None
+    return read_keyring(keyring_entry(account))
+
+
+def read_keyring(entry: str) -> str | None:
+    """Return the value of an entry in Tollbridge's part of the keyring, or `None`."""
+    value = _call_keyring("get_password", entry)
+    return value if isinstance(value, str) else None
 
 
 def set_key(account: Account, key: str) -> None:
-    _call_keyring("set_password", account, key)
+    _call_keyring("set_password", keyring_entry(account), key)
     _save_logins([*list_logins(), keyring_entry(account)])
 
 
@@ -164,7 +169,7 @@ def delete_key(account: Account) -> bool:
     """Delete the account's key from the keyring. Return whether there was one."""
     exists = get_key(account) is not None
     if exists:
-        _call_keyring("delete_password", account)
+        _call_keyring("delete_password", keyring_entry(account))
     _save_logins([name for name in list_logins() if name != keyring_entry(account)])
     return exists
 
@@ -191,7 +196,7 @@ def _logins_file() -> Path:
     return data_folder() / "logins.json"
 
 
-def _call_keyring(function: str, account: Account, *arguments: str) -> Any:
+def _call_keyring(function: str, entry: str, *arguments: str) -> Any:
     # Imported here: the package is optional, and slow to load.
     try:
         import keyring
@@ -199,7 +204,7 @@ def _call_keyring(function: str, account: Account, *arguments: str) -> Any:
     except ImportError:
         raise KeyringUnusable(KEYRING_NOT_INSTALLED) from None
     try:
-        return getattr(keyring, function)(KEYRING_SERVICE, keyring_entry(account), *arguments)
+        return getattr(keyring, function)(KEYRING_SERVICE, entry, *arguments)
     except keyring.errors.NoKeyringError:
         raise KeyringUnusable(NO_KEYRING_BACKEND) from None
     except keyring.errors.KeyringLocked:

@@ -17,9 +17,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tollbridge.config.headers import header_problem
 from tollbridge.config.paths import config_file
 from tollbridge.config.schema import (
     AccountSettings,
+    Headers,
     ModelSettings,
     Settings,
     describe_mismatch,
@@ -152,7 +154,8 @@ def _remove_unset(flags: Table) -> dict[str, Any]:
 
 
 def _locate_flag(setting: str) -> str:
-    return f"option --{split_name(setting)[-1].replace('_', '-')}"
+    names = split_name(setting)
+    return "option --header" if names[0] == "headers" else f"option --{names[-1].replace('_', '-')}"
 
 
 # --- Names of settings ---
@@ -436,6 +439,7 @@ def _literal_values(annotation: Any) -> list[str]:
 def _find_problems(settings: Settings) -> list[Problem]:
     return [
         ("base_url", _gateway_url_problem(settings.base_url)),
+        *_header_problems("", settings.headers),
         ("proxy", _proxy_problem(settings.proxy)),
         ("record", _record_problem(settings)),
         *(
@@ -457,7 +461,18 @@ def _account_problems(name: str, account: AccountSettings) -> list[Problem]:
         # The value may be the key itself, so the message does not repeat it.
         key_problem = "must be auto, keyring, none or environment:NAME (not the key itself)"
     prefix = f"accounts.{quote_name(name)}"
-    return [(f"{prefix}.base_url", _gateway_url_problem(account.base_url)), (f"{prefix}.key", key_problem)]
+    return [
+        (f"{prefix}.base_url", _gateway_url_problem(account.base_url)),
+        (f"{prefix}.key", key_problem),
+        *_header_problems(f"{prefix}.", account.headers),
+    ]
+
+
+def _header_problems(prefix: str, headers: Headers) -> list[Problem]:
+    return [
+        (f"{prefix}headers.{quote_name(name)}", header_problem(name, value))
+        for name, value in headers.items()
+    ]
 
 
 def _model_problems(name: str, model: ModelSettings) -> list[Problem]:

@@ -40,8 +40,18 @@ class TimeoutSettings(SettingsTable, frozen=True, kw_only=True):
     total: float = 0.0
 
 
+class SecretHeader(SettingsTable, frozen=True, kw_only=True):
+    """The source of a header's value: `environment:NAME` or `keyring:NAME`; never the value itself."""
+
+    secret: str
+
+
+# Extra request headers by name. The value is a text, or the source of a secret.
+Headers = Mapping[str, str | SecretHeader]
+
+
 class AccountSettings(SettingsTable, frozen=True, kw_only=True):
-    """A gateway and the source of its API key.
+    """A gateway, the source of its API key, and extra headers for its requests.
 
     `key` is `auto`, `keyring`, `none` or `environment:NAME`; it never contains the key itself.
     """
@@ -49,6 +59,7 @@ class AccountSettings(SettingsTable, frozen=True, kw_only=True):
     base_url: str = VERCEL_URL
     backend: Backend | None = None
     key: str = "auto"
+    headers: Headers = {}
 
 
 class CapabilitySettings(SettingsTable, frozen=True, kw_only=True):
@@ -82,7 +93,7 @@ class Settings(SettingsTable, frozen=True, kw_only=True):
     """All settings.
 
     Attributes:
-        base_url: A gateway to use without an account; `backend` is its protocol.
+        base_url: A gateway to use without an account; `backend` is its protocol, `headers` are its headers.
         context_management: Use Anthropic's context editing for Claude models on Vercel AI Gateway.
         count_at_gateway: Use the gateway's token-count endpoint, if any, for each new conversation, in the
             background.
@@ -94,6 +105,7 @@ class Settings(SettingsTable, frozen=True, kw_only=True):
     account: str | None = None
     base_url: str | None = None
     backend: Backend | None = None
+    headers: Headers = {}
     model: str | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tollbridge.doctor.session import (
+    Arrival,
     Finding,
     ProbeSession,
     Reply,
@@ -13,6 +14,7 @@ from tollbridge.doctor.session import (
     inconclusive,
     passed,
     unknown,
+    unproven,
 )
 from tollbridge.protocols.openresponses.wire import EVENTS
 from tollbridge.types.errors import BridgeError
@@ -36,6 +38,7 @@ from tollbridge.types.quirks import SystemAs
 # --- A small image and a small document, generated here: nothing is downloaded, no user data is sent ---
 
 IMAGE_SIZE = 64  # pixels; some providers reject smaller images
+TOLL = "4271"  # the number in the document; an answer that contains it has read the document
 _RED = (0xD0, 0x20, 0x20)
 
 
@@ -45,8 +48,8 @@ def make_image() -> DataPart:
 
 
 def make_document() -> DataPart:
-    """Return a PDF page with the text "Toll: 42"."""
-    page = b"BT /F1 24 Tf 20 40 Td (Toll: 42) Tj ET"
+    """Return a PDF page with the text "Toll: 4271"."""
+    page = b"BT /F1 24 Tf 20 40 Td (Toll: %s) Tj ET" % TOLL.encode()
     objects = (
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
@@ -70,6 +73,10 @@ def make_document() -> DataPart:
 
 _WORD = "Drawbridge"
 _SYSTEM = Message(Role.SYSTEM, f"Whatever you are asked, your answer contains the word {_WORD}.")
+# Compared with a shorter system prompt, because some models have a default one if there is none.
+_SHORT_SYSTEM = Message(Role.SYSTEM, "Be kind.")
+_GREETING = "Say hello."
+_ATTACHMENT_QUESTION = "What does the attachment show?"
 _ROLES: tuple[SystemAs, ...] = ("developer", "system", "instructions", "user")
 _ROLE_NAMES: dict[SystemAs, str] = {
     "developer": "in the developer role",
@@ -83,7 +90,7 @@ async def check_arrays(session: ProbeSession) -> Finding:
     """Check text as a list of parts. Whether text as a string is accepted is known from the first answer."""
     if session.quirks.text_as == "array":
         return passed("Text is only accepted as a list of parts.")
-    reply = await session.ask(session.build_request("Say hello."), text_as="array")
+    reply = await session.ask(session.build_request(_GREETING), text_as="array")
     if reply.rejection is not None:
         return failed(
             f"Text as a list of parts is rejected: {describe_error(reply.rejection)}",
@@ -95,25 +102,37 @@ async def check_arrays(session: ProbeSession) -> Finding:
 
 
 async def check_system(session: ProbeSession) -> Finding:
-    """Find the first role whose system prompt is followed; if none is, the first role that is accepted."""
-    accepted: list[SystemAs] = []
+    """Find the first role whose system prompt is followed.
+
+    If none is, find the first role whose system prompt adds input tokens, or else is accepted.
+    """
+    accepted: list[tuple[SystemAs, Reply]] = []
     rejections: list[str] = []
     for role in _ROLES:
-        reply = await session.ask(session.build_request(_SYSTEM, "Say hello."), system=role)
+        reply = await session.ask(session.build_request(_SYSTEM, _GREETING), system=role)
         if reply.rejection is not None:
             rejections.append(f"{_ROLE_NAMES[role]}: {describe_error(reply.rejection)}")
             continue
         if reply.error is not None:
             return inconclusive(reply.error)
-        if _WORD.lower() in reply.text.lower():
+        if reply.quotes(_WORD):
             return _system_finding(role, rejections, "accepted and followed")
-        accepted.append(role)
+        accepted.append((role, reply))
         if role == "instructions":
             break  # a user message is accepted by every server, so it is only tried if all else is rejected
     if not accepted:
         return failed(f"A system prompt is rejected {'; '.join(rejections)}", "Sent unchanged.")
-    return _system_finding(
-        accepted[0], rejections, "accepted; the answer does not show whether it was followed"
+    arrival = Arrival(None)
+    for role, reply in accepted:
+        shorter = session.build_request(_SHORT_SYSTEM, _GREETING)
+        arrival = await session.compare(reply, shorter, system=role)
+        if arrival.proven:
+            return _system_finding(role, rejections, f"accepted ({arrival.reason}), not visibly followed")
+    role = accepted[0][0]
+    return unproven(
+        _not_seen(arrival, f" {_ROLE_NAMES[role]}"),
+        system=role,
+        unproven=session.unproven_with("system"),
     )
 
 
@@ -128,16 +147,17 @@ def _system_finding(role: SystemAs, rejections: list[str], effect: str) -> Findi
 
 
 async def check_images(session: ProbeSession) -> Finding:
-    return await _check_attachment(session, make_image(), "image", "What colour is this?")
+    return await _check_attachment(session, make_image(), "images")
 
 
 async def check_files(session: ProbeSession) -> Finding:
-    return await _check_attachment(session, make_document(), "file", "What does this page say?")
+    return await _check_attachment(session, make_document(), "files", TOLL)
 
 
-async def _check_attachment(session: ProbeSession, part: DataPart, kind: str, question: str) -> Finding:
-    reply = await session.ask(session.build_request(Message(Role.USER, (TextPart(question), part))))
-    field = f"{kind}s"
+async def _check_attachment(session: ProbeSession, part: DataPart, field: str, word: str = "") -> Finding:
+    """Check that an attachment is accepted and arrives: the answer contains `word`, or it adds tokens."""
+    message = Message(Role.USER, (TextPart(_ATTACHMENT_QUESTION), part))
+    reply = await session.ask(session.build_request(message))
     if reply.rejection is not None:
         return failed(
             f"{session.model} does not accept {field}: {describe_error(reply.rejection)}",
@@ -146,7 +166,21 @@ async def _check_attachment(session: ProbeSession, part: DataPart, kind: str, qu
         )
     if reply.error is not None:
         return inconclusive(reply.error)
-    return passed(f"{field.capitalize()} in a message are accepted.", **{field: True})
+    if word and reply.quotes(word):
+        return passed(f"{field.capitalize()} in a message arrive; the answer quotes one.", **{field: True})
+    arrival = await session.compare(reply, session.build_request(_ATTACHMENT_QUESTION))
+    if arrival.proven:
+        return passed(f"{field.capitalize()} in a message arrive ({arrival.reason}).", **{field: True})
+    return unproven(
+        _not_seen(arrival),
+        "The model may not see them.",
+        unproven=session.unproven_with(field),
+        **{field: True},
+    )
+
+
+def _not_seen(arrival: Arrival, place: str = "") -> str:
+    return f"Accepted{place}, not seen to arrive ({arrival.reason})."
 
 
 # --- Tools: definitions, calls and results in the history, images in results ---
@@ -156,8 +190,12 @@ WEATHER = Tool(
     "Says what the weather is like in a city.",
     {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 )
-WEATHER_RESULT = TextPart("Sunny, 21 degrees.")
-_WEATHER_QUESTION = "What is the weather in Paris? Call the tool get_weather."
+STATION = "Quillwort"  # planted in the result of the tool; an answer that contains it has read the result
+WEATHER_RESULT = TextPart(f"Sunny, 21 degrees. Measured at the station {STATION}.")
+_SHORT_RESULT = TextPart("Sunny.")
+_WEATHER_QUESTION = (
+    "What is the weather in Paris? Call the tool get_weather, and name the station in your answer."
+)
 # The forms in which tools are sent until one is accepted: request fields, quirks, and a description.
 _TOOL_FORMS: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
     ({"tool_choice": "required"}, {}, ""),
@@ -199,14 +237,16 @@ async def check_tools(session: ProbeSession) -> Finding:
 
 
 async def check_history(session: ProbeSession) -> Finding:
-    """Check that a tool call and its result are accepted in the input, which agent mode requires."""
+    """Check that a tool call and its result are accepted in the input and arrive, as agent mode requires."""
     request = session.build_request(*tool_round(session, WEATHER_RESULT), tools=(WEATHER,))
-    reply = await session.ask(request, calls=True)
+    quirks: dict[str, Any] = {"calls": True}
+    reply = await session.ask(request, **quirks)
     if reply.rejection is not None and _has_reasoning(session):
         # The reasoning may be the reason for the rejection; a later check tests it.
-        reply = await session.ask(request, calls=True, reasoning=False)
+        quirks["reasoning"] = False
+        reply = await session.ask(request, **quirks)
     if reply.error is None:
-        return passed("A tool call and its result are accepted in the history.", calls=True)
+        return await _find_result_arrival(session, reply, quirks)
     if reply.rejection is None:
         return inconclusive(reply.error)
     rejection = reply.error
@@ -222,6 +262,30 @@ async def check_history(session: ProbeSession) -> Finding:
         f"A tool call and its result are rejected in the history: {describe_error(rejection)}",
         "Sent as text instead (accepted).",
         calls=False,
+    )
+
+
+async def _find_result_arrival(session: ProbeSession, reply: Reply, quirks: dict[str, Any]) -> Finding:
+    """Check that the model has seen the result of a tool: without it, an agent calls the tool forever."""
+    subject = "A tool call and its result in the history"
+    if reply.quotes(STATION):
+        return passed(f"{subject} arrive; the answer quotes the result.", calls=True)
+    shorter = session.build_request(*tool_round(session, _SHORT_RESULT), tools=(WEATHER,))
+    arrival = await session.compare(reply, shorter, **quirks)
+    if arrival.proven:
+        return passed(f"{subject} arrive (the result adds {arrival.reason}).", calls=True)
+    # Without tools, so that the model can only answer.
+    without_tools = session.build_request(*tool_round(session, WEATHER_RESULT))
+    as_text = await session.ask(without_tools, **{**quirks, "calls": False})
+    if as_text.error is None and as_text.quotes(STATION):
+        return failed(
+            f"{subject} are accepted, but do not arrive.", "Sent as text, which arrives.", calls=False
+        )
+    return unproven(
+        _not_seen(arrival),
+        "An agent may repeat its calls.",
+        calls=True,
+        unproven=session.unproven_with("calls"),
     )
 
 
@@ -244,12 +308,11 @@ async def check_parallel_calls(session: ProbeSession) -> Finding:
 async def check_rich_results(session: ProbeSession) -> Finding:
     if not session.quirks.images:
         return passed("Not needed: images are not accepted.")
-    request = session.build_request(
-        *tool_round(session, TextPart("The sky now:"), make_image()), tools=(WEATHER,)
-    )
+    plain = session.build_request(*tool_round(session, WEATHER_RESULT), tools=(WEATHER,))
+    request = session.build_request(*tool_round(session, WEATHER_RESULT, make_image()), tools=(WEATHER,))
     reply = await session.ask(request, rich_results=True)
     if reply.error is None:
-        return passed("Images in tool results are accepted.", rich_results=True)
+        return _rich_result_finding(session, await session.compare(reply, plain, rich_results=True))
     if reply.rejection is None:
         return inconclusive(reply.error)
     if session.concerns_this_call(reply.error, request):
@@ -258,6 +321,23 @@ async def check_rich_results(session: ProbeSession) -> Finding:
         f"Images in tool results are rejected: {describe_error(reply.error)}",
         "They are sent in a message after the result.",
         rich_results=False,
+    )
+
+
+def _rich_result_finding(session: ProbeSession, arrival: Arrival) -> Finding:
+    if arrival.proven:
+        return passed(f"Images in tool results arrive ({arrival.reason}).", rich_results=True)
+    if arrival.added is not None and "images" not in session.quirks.unproven:
+        return failed(
+            "Images in tool results are accepted, but do not arrive.",
+            "They are sent in a message after the result, where they arrive.",
+            rich_results=False,
+        )
+    return unproven(
+        _not_seen(arrival),
+        "The model may not see them.",
+        rich_results=True,
+        unproven=session.unproven_with("rich_results"),
     )
 
 
@@ -337,9 +417,10 @@ async def check_encrypted_reasoning(session: ProbeSession) -> Finding:
 
 
 async def check_reasoning_replay(session: ProbeSession) -> Finding:
-    """Check that the reasoning before a tool call is accepted in the input, in some form.
+    """Find the form in which the reasoning before a tool call is accepted in the input and arrives.
 
-    Models require their own reasoning there, with its signature or as plain text.
+    Models require their own reasoning there, with its signature or as plain text. It arrives if it adds input
+    tokens to the same request without reasoning.
     """
     reply = session.reasoning_reply
     if reply is None or not (reply.reasoning or _proof(reply)):
@@ -348,8 +429,13 @@ async def check_reasoning_replay(session: ProbeSession) -> Finding:
     reasoning = ThinkingPart(reply.reasoning, metadata=bind(origin, _proof(reply)))
     messages = tool_round(session, WEATHER_RESULT, reasoning=reasoning)
     request = session.build_request(*messages, tools=(WEATHER,), reasoning_effort="low")
+    if session.body(request, reasoning=True) == session.body(request, reasoning=False):
+        return passed("Not needed: reasoning is only sent before tool calls, which are sent as text.")
     rejection = None
+    accepted: list[tuple[dict[str, Any], str, Arrival]] = []
     for quirks, form in _REASONING_FORMS:
+        if any(quirks["reasoning_as"] == tried["reasoning_as"] for tried, _, _ in accepted):
+            continue  # an id changes whether reasoning is accepted, not whether it arrives
         answer = await session.ask(request, reasoning=True, **quirks)
         if answer.rejection is not None:
             rejection = rejection or answer.error
@@ -358,10 +444,12 @@ async def check_reasoning_replay(session: ProbeSession) -> Finding:
             continue
         if answer.error is not None:
             return inconclusive(answer.error)
-        if rejection is None:
-            return passed("Reasoning is accepted in the input.", reasoning=True, **quirks)
-        problem = f"Reasoning is accepted in the input only {form}: {describe_error(rejection)}"
-        return failed(problem, "Tollbridge does that.", reasoning=True, **quirks)
+        arrival = await session.compare(answer, request, reasoning=False)
+        accepted.append((quirks, form, arrival))
+        if arrival.proven or arrival.added is None:
+            break
+    if accepted:
+        return _reasoning_finding(session, accepted, rejection)
     message = describe_error(rejection) if rejection is not None else ""
     return failed(
         f"Reasoning is rejected in the input: {message}",
@@ -369,6 +457,23 @@ async def check_reasoning_replay(session: ProbeSession) -> Finding:
         reasoning=False,
         without=session.without("include"),
     )
+
+
+def _reasoning_finding(
+    session: ProbeSession, accepted: list[tuple[dict[str, Any], str, Arrival]], rejection: BridgeError | None
+) -> Finding:
+    """Return the finding for the first form that arrives, or else for the first that is accepted."""
+    quirks, form, arrival = next((each for each in accepted if each[2].proven), accepted[0])
+    learned = {"reasoning": True, **quirks}
+    if not arrival.proven:
+        learned["unproven"] = session.unproven_with("reasoning")
+    if rejection is not None:
+        effect = "" if arrival.proven else f" and not seen to arrive ({arrival.reason})"
+        problem = f"Reasoning is accepted in the input only {form}{effect}: {describe_error(rejection)}"
+        return failed(problem, "Tollbridge does that.", **learned)
+    if not arrival.proven:
+        return unproven(_not_seen(arrival), **learned)
+    return passed(f"Reasoning in the input arrives{form and ' '}{form} ({arrival.reason}).", **learned)
 
 
 def _proof(reply: Reply) -> dict[str, Any] | None:

@@ -27,8 +27,9 @@ from tollbridge.types.text import read_json
 
 # --- Findings ---
 
-# `well`: works as specified; `amiss`: does not; `unknown`: could not be tested. Part of the `--json` output.
-Verdict = Literal["well", "amiss", "unknown"]
+# `well`: works as specified; `amiss`: does not; `unproven`: accepted, not seen to arrive at the model;
+# `unknown`: could not be tested. Part of the `--json` output.
+Verdict = Literal["well", "amiss", "unproven", "unknown"]
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -52,6 +53,10 @@ def passed(sentence: str, **learned: Any) -> Finding:
 
 def failed(sentence: str, remedy: str, **learned: Any) -> Finding:
     return Finding("amiss", sentence, remedy, learned)
+
+
+def unproven(sentence: str, remedy: str = "", **learned: Any) -> Finding:
+    return Finding("unproven", sentence, remedy, learned)
 
 
 def unknown(sentence: str, remedy: str = "") -> Finding:
@@ -110,6 +115,16 @@ class Reply(msgspec.Struct, frozen=True):
     def finished(self) -> Finished | None:
         return next((event for event in self.events if isinstance(event, Finished)), None)
 
+    @property
+    def input_tokens(self) -> int | None:
+        """The reported tokens of the prompt; `None` if the server does not count them."""
+        usage = self.finished.usage if self.finished else None
+        return usage.input_tokens if usage is not None and usage.known else None
+
+    def quotes(self, word: str) -> bool:
+        """Return whether the text of the answer contains a word, ignoring case."""
+        return word.lower() in self.text.lower()
+
     def number(self, name: str) -> int | None:
         """Return a number in a body that is a JSON object."""
         try:
@@ -135,6 +150,23 @@ class Reply(msgspec.Struct, frozen=True):
         return events
 
 
+class Arrival(msgspec.Struct, frozen=True):
+    """Whether content reached the model: how many input tokens it adds, or why that is not known."""
+
+    added: int | None
+    problem: str = ""
+
+    @property
+    def proven(self) -> bool:
+        return self.added is not None and self.added > 0
+
+    @property
+    def reason(self) -> str:
+        if self.proven:
+            return f"{self.added} input tokens"
+        return self.problem or "no additional input tokens"
+
+
 class FirstAnswer(msgspec.Struct, frozen=True):
     """The reply to the simplest request, the quirks that it needed, and the error without them."""
 
@@ -147,7 +179,7 @@ class FirstAnswer(msgspec.Struct, frozen=True):
 
 # Enough for a tool call, and for a model that reasons a little first.
 OUTPUT_TOKENS = 64
-# A request that fails with a transient error is repeated once, after at most this many seconds.
+# A request that fails with a transient error is repeated after at most this many seconds.
 RETRY_WAIT = 5.0
 BODY_LIMIT = 4 * 1024 * 1024
 
@@ -166,7 +198,7 @@ class ProbeLimits(msgspec.Struct, frozen=True):
 
     answer: float = 60.0
     total: float = 600.0
-    requests: int = 48
+    requests: int = 64
 
 
 class ProbeSession:
@@ -202,6 +234,7 @@ class ProbeSession:
         self.first_answer: FirstAnswer | None = None
         self.tool_call_parts: tuple[Part, ...] = ()
         self.reasoning_reply: Reply | None = None
+        self._input_tokens: dict[bytes, int | None] = {}  # as reported, by request body
         self._deadline = time.monotonic() + self.limits.total
 
     @property
@@ -223,6 +256,10 @@ class ProbeSession:
         """Return the fields that are omitted so far, and these."""
         return self.quirks.without.union(fields)
 
+    def unproven_with(self, feature: str) -> frozenset[str]:
+        """Return the features that were not seen to arrive so far, and this one."""
+        return self.quirks.unproven | {feature}
+
     def answer_parts(self, reply: Reply) -> tuple[Part, ...]:
         """Return a reply as parts that an editor would store, including signatures of calls and reasoning."""
         answer = AnswerParts(origin=Origin.of(self.model or "", self.client.base_url))
@@ -238,7 +275,25 @@ class ProbeSession:
 
     async def ask(self, request: ChatRequest, **quirks: Any) -> Reply:
         """Send a request to the model, with the quirks found so far; `quirks` override them."""
-        return await self.send("POST", "/responses", self.body(request, **quirks))
+        body = self.body(request, **quirks)
+        reply = await self.send("POST", "/responses", body)
+        self._input_tokens[body] = reply.input_tokens
+        return reply
+
+    async def compare(self, reply: Reply, smaller: ChatRequest, **quirks: Any) -> Arrival:
+        """Compare the input tokens of a reply with those of a request that lacks some of the content.
+
+        The content reached the model if it adds input tokens. The request is only sent if it was not before.
+        """
+        if reply.input_tokens is None:
+            return Arrival(None, "the server does not report usage")
+        body = self.body(smaller, **quirks)
+        if body not in self._input_tokens:
+            await self.ask(smaller, **quirks)
+        tokens = self._input_tokens[body]
+        if tokens is None:
+            return Arrival(None, "a request without it failed")
+        return Arrival(reply.input_tokens - tokens)
 
     def body(self, request: ChatRequest, **quirks: Any) -> bytes:
         """Return the exact bytes that a turn would send to a server with these quirks."""
@@ -254,11 +309,15 @@ class ProbeSession:
         return PreparedRequest(request, self.client.base_url, memory).request
 
     async def send(self, method: str, path: str, body: bytes | None = None) -> Reply:
-        """Send a request, and once more after a transient error."""
+        """Send a request, and once more after a transient error or a rejection.
+
+        A server may reject one request by chance, and a rejection becomes a lasting quirk.
+        """
         reply = await self._send_once(method, path, body)
-        if reply.error is None or not reply.error.transient:
+        if reply.error is not None and reply.error.transient:
+            await asyncio.sleep(min(reply.error.retry_after or 0.5, RETRY_WAIT))
+        elif reply.rejection is None:
             return reply
-        await asyncio.sleep(min(reply.error.retry_after or 0.5, RETRY_WAIT))
         return await self._send_once(method, path, body)
 
     async def _send_once(self, method: str, path: str, body: bytes | None) -> Reply:

@@ -41,10 +41,12 @@ _LOG_TAIL_SIZE = 4096
 _INSTALL_ADVICE = "Install it: pip install 'tollbridge[local]'"
 _PATH_ADVICE = "Specify the path of a GGUF file."
 
-# A text in the log of llama.cpp, and the message and advice for it.
-_LOG_ERRORS: tuple[tuple[str, str, str], ...] = (
+# The reason of the server process if the port is in use.
+PORT_IN_USE = "port in use"
+# A text in the reason or in the log of llama.cpp, and the message and advice for it.
+_KNOWN_ERRORS: tuple[tuple[str, str, str], ...] = (
     (
-        "couldn't bind",
+        PORT_IN_USE,
         "Port {port} is already in use.",
         "Choose another with --port, or remove --port to use a free port.",
     ),
@@ -177,9 +179,9 @@ class LocalModel:
             return ServerFailed(f"its process ended with exit code {await process.wait()}")
 
     def _make_error(self, reason: str) -> LocalModelFailed:
-        log = self._read_log_tail()
-        for pattern, message, advice in _LOG_ERRORS:
-            if pattern in log:
+        output = f"{reason}\n{self._read_log_tail()}"
+        for pattern, message, advice in _KNOWN_ERRORS:
+            if pattern in output:
                 values = {"port": self._port, "model": self._path or self.model_id, "context": self._context}
                 return LocalModelFailed(message.format(**values), advice)
         reason = reason.rstrip(".")

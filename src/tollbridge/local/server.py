@@ -3,18 +3,36 @@
 The model runs in a separate process, so that a crash in native code does not end the program that uses it.
 The process writes one line of JSON to standard output: its address, or why it cannot start. It exits when
 standard input is closed, which happens whenever the parent exits, even if the parent is killed.
+
+llama.cpp does not check the `Host` header, so a web page could use the model by DNS rebinding. Therefore it
+listens on a port of its own and requires a random key, and `Forwarder`, on the public port, passes on the
+requests that do not come from a web page.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import errno
 import os
+import secrets
 import sys
 import threading
+from collections.abc import Callable
 
+import aiohttp
 import msgspec
+from aiohttp import web
 
-from tollbridge.local.process import ServerFailed, ServerReady
+from tollbridge.local.process import PORT_IN_USE, Announcement, ServerFailed, ServerReady
+from tollbridge.types.urls import find_foreign_request
+
+HOST = "127.0.0.1"
+MAX_BODY = 64 * 1024 * 1024
+# Headers that belong to one connection, and those that `Forwarder` or aiohttp sets.
+_OWN_HEADERS = frozenset(
+    {"authorization", "connection", "content-length", "host", "keep-alive", "transfer-encoding"}
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,17 +40,32 @@ def main(arguments: list[str] | None = None) -> int:
     # Keep standard output for the announcement. The output of native code goes to the log.
     announcement_fd = os.dup(1)
     os.dup2(2, 1)
-    watcher = threading.Thread(target=_exit_with_parent, daemon=True)
-    watcher.start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+    def announce(announcement: Announcement) -> None:
+        os.write(announcement_fd, msgspec.json.encode(announcement) + b"\n")
+
+    key = secrets.token_hex(32)
     try:
-        server = _serve(options)
+        server = _serve(options, key)
     except (ImportError, RuntimeError) as error:
-        os.write(
-            announcement_fd, msgspec.json.encode(ServerFailed(f"{type(error).__name__}: {error}")) + b"\n"
-        )
+        announce(ServerFailed(f"{type(error).__name__}: {error}"))
         return 1
-    os.write(announcement_fd, msgspec.json.encode(ServerReady(server.listening_address)) + b"\n")
-    watcher.join()
+    forwarder = Forwarder(server.listening_address, key)
+    return asyncio.run(_forward(forwarder, options.port, announce))
+
+
+async def _forward(forwarder: Forwarder, port: int, announce: Callable[[Announcement], None]) -> int:
+    """Listen on the public port for as long as the process runs."""
+    async with forwarder:
+        try:
+            address = await forwarder.listen(port)
+        except OSError as error:
+            reason = PORT_IN_USE if error.errno == errno.EADDRINUSE else f"OSError: {error.strerror}"
+            announce(ServerFailed(reason))
+            return 1
+        announce(ServerReady(address))
+        await asyncio.Event().wait()
     return 0
 
 
@@ -45,14 +78,15 @@ def _make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _serve(options: argparse.Namespace) -> _Server:
+def _serve(options: argparse.Namespace, key: str) -> _Server:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = options.model
     params.model_alias = {options.id}
     params.n_ctx = options.context
-    params.port = options.port
+    params.port = 0
+    params.api_keys = [key]
     params.n_parallel = 1
     # The threads wait for each other in busy loops. With one thread per core, another busy program makes the
     # model 15 times slower, so use half of the cores.
@@ -67,6 +101,87 @@ class _Server:
     """The part of `xllamacpp.Server` that is used here; the package has no types."""
 
     listening_address: str
+
+
+class Forwarder:
+    """Passes requests on to a server, unless they come from a web page.
+
+    Args:
+        target: The address of the server.
+        key: The key of the server. Callers need none.
+    """
+
+    def __init__(self, target: str, key: str) -> None:
+        self._target = target
+        self._key = key
+        self._session: aiohttp.ClientSession | None = None
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> Forwarder:
+        self._session = aiohttp.ClientSession(
+            auto_decompress=False, timeout=aiohttp.ClientTimeout(), connector=aiohttp.TCPConnector(limit=0)
+        )
+        app = web.Application(client_max_size=MAX_BODY)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        # Handlers are cancelled when the client disconnects, which stops the answer of the model.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._session is not None:
+            await self._session.close()
+
+    async def listen(self, port: int) -> str:
+        """Listen on a port, or on a free one if it is 0, and return the address.
+
+        Raises:
+            OSError: The port cannot be opened.
+        """
+        if self._runner is None:
+            raise RuntimeError("the forwarder is not open")
+        await web.TCPSite(self._runner, HOST, port).start()
+        return f"http://{HOST}:{self._runner.addresses[0][1]}"
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        problem = find_foreign_request(request.headers)
+        if problem is not None:
+            return web.json_response(
+                {"error": {"message": problem, "type": "forbidden", "code": "foreign_request"}}, status=403
+            )
+        if self._session is None:
+            raise RuntimeError("the forwarder is not open")
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in _OWN_HEADERS}
+        headers["Authorization"] = f"Bearer {self._key}"
+        headers.pop("Origin", None)
+        try:
+            async with self._session.request(
+                request.method,
+                f"{self._target}{request.rel_url.raw_path_qs}",
+                headers=headers,
+                data=await request.read() or None,
+                allow_redirects=False,
+            ) as reply:
+                return await _copy(request, reply)
+        except aiohttp.ClientError:
+            return web.json_response({"error": {"message": "The local model stopped."}}, status=502)
+
+
+async def _copy(request: web.Request, reply: aiohttp.ClientResponse) -> web.StreamResponse:
+    """Send the response of the server as it arrives."""
+    headers = {name: value for name, value in reply.headers.items() if _is_passed_on(name)}
+    response = web.StreamResponse(status=reply.status, reason=reply.reason, headers=headers)
+    await response.prepare(request)
+    async for chunk in reply.content.iter_any():
+        await response.write(chunk)
+    await response.write_eof()
+    return response
+
+
+def _is_passed_on(name: str) -> bool:
+    return name.lower() not in _OWN_HEADERS and not name.lower().startswith("access-control-")
 
 
 def _exit_with_parent() -> None:

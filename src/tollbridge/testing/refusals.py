@@ -370,6 +370,36 @@ def check_server_rules(names: Iterable[str], body: object) -> None:
         raise RequestRejected(400, "invalid_request", "Bad request.")
 
 
+def drop_items(*types: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a function that removes the items of these types from a body, so that the model ignores them."""
+
+    def drop(body: dict[str, Any]) -> dict[str, Any]:
+        items = body.get("input")
+        if not isinstance(items, list):
+            return body
+        return {**body, "input": [item for item in items if item.get("type") not in types]}
+
+    return drop
+
+
+def drop_attachments(body: dict[str, Any]) -> dict[str, Any]:
+    """Remove all images and files from a body, so that the model ignores them."""
+    if not isinstance(body.get("input"), list):
+        return body
+    return {
+        **body,
+        "input": [
+            {name: _without_attachments(value) for name, value in item.items()} for item in body["input"]
+        ],
+    }
+
+
+def _without_attachments(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    return [part for part in value if part.get("type") not in ("input_image", "input_file")]
+
+
 def flatten_tools(body: dict[str, Any]) -> dict[str, Any]:
     """Convert tools in the nested form of Chat Completions to the flat form of OpenResponses."""
     tools = body.get("tools")

@@ -17,6 +17,8 @@ from tollbridge.testing.refusals import (
     SSE_ERROR,
     MakeReply,
     RequestRejected,
+    drop_attachments,
+    drop_items,
     flatten_tools,
     make_error,
     make_json_error,
@@ -330,6 +332,17 @@ _SERVERS: dict[str, Scenario] = {
     "no-parameters": Scenario(
         description="400 for store, temperature, metadata, parallel_tool_calls and max_output_tokens",
         lacks=("store", "temperature", "metadata", "parallel_tool_calls", "max_output_tokens"),
+    ),
+    "ignored-attachments": Scenario(
+        description="accepts images and files, but the model does not see them", body=drop_attachments
+    ),
+    "ignored-calls": Scenario(
+        description="accepts function calls and their results in the input, but the model does not see them",
+        body=drop_items("function_call", "function_call_output"),
+    ),
+    "ignored-reasoning": Scenario(
+        description="accepts reasoning in the input, but the model does not see it",
+        body=drop_items("reasoning"),
     ),
     "no-input-tokens": Scenario(
         description="404 from the token-count endpoint", missing_paths=("/responses/input_tokens",)

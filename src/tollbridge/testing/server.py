@@ -35,6 +35,7 @@ from tollbridge.testing.routes import (
 from tollbridge.testing.scenarios import SCENARIOS, Scenario, find_scenario, unknown_scenario_message
 from tollbridge.testing.service import Model, ReceivedRequest, Service
 from tollbridge.types.errors import RequestError
+from tollbridge.types.urls import find_foreign_request, is_loopback
 
 MAX_BODY = 64 * 1024 * 1024
 # Prefix of the routes that the `redirect` scenario redirects to.
@@ -58,6 +59,7 @@ class Middleware:
         reply: Sent for every `POST /v1/responses`, if set.
         reject: Returns the error for the body of a request, or None to answer it.
         listen: Opens another port and returns it.
+        local: Reject the requests of web pages, as servers on loopback should.
     """
 
     def __init__(
@@ -66,7 +68,10 @@ class Middleware:
         reply: CannedReply | None,
         reject: Reject | None,
         listen: Callable[[], Awaitable[int]],
+        *,
+        local: bool = True,
     ) -> None:
+        self._local = local
         self._service = service
         self._reply = reply
         self._reject = reject
@@ -103,6 +108,9 @@ class Middleware:
 
     async def _handle_scenario(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         received, service = request[RECEIVED], self._service
+        problem = find_foreign_request(request.headers) if self._local else None
+        if problem is not None:
+            raise RequestRejected(403, "foreign_request", problem)
         request[BODY] = await request.read()
         if not request.path.removeprefix(MOVED).startswith(_API_PREFIXES):
             return await handler(request)
@@ -269,7 +277,8 @@ class Gateway:
         Raises:
             RequestError: The port cannot be opened.
         """
-        middleware = Middleware(self._service, self._reply, self._reject, self._listen)
+        local = is_loopback(self._host)
+        middleware = Middleware(self._service, self._reply, self._reject, self._listen, local=local)
 
         @web.middleware
         async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:

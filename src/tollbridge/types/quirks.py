@@ -25,6 +25,8 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         text_as: Whether a message of only text is a string or an array of content parts.
         tools_as: Whether tools are declared as in OpenResponses (flat) or as in Chat Completions (nested).
         input_tokens: Whether the server counts tokens (`POST /responses/input_tokens`).
+        unproven: The fields above whose feature is accepted, but was not seen to reach the model: `images`,
+            `calls`… They are sent all the same.
     """
 
     without: frozenset[str] = frozenset()
@@ -39,6 +41,7 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     text_as: Literal["string", "array"] = "string"
     tools_as: Literal["flat", "nested"] = "flat"
     input_tokens: bool = True
+    unproven: frozenset[str] = frozenset()
 
 
 class LearnedQuirks(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 # The protocols of a gateway.
@@ -35,3 +36,33 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def find_foreign_request(headers: Mapping[str, str]) -> str | None:
+    """Return why a request to a server on this machine may come from a web page, or `None`.
+
+    A web page must not use the servers of the machine that shows it. A browser sends the origin of the page
+    with its requests to other origins. With DNS rebinding, the attacker's own name resolves to a loopback
+    address, and the request has the same origin, but that name is in its `Host` header.
+
+    Args:
+        headers: The request headers, in a mapping that ignores the case of names.
+    """
+    host = headers.get("Host", "")
+    if not is_loopback(_host_name(host)):
+        return f'The host "{host[:80]}" is not a name of this computer. Use localhost or 127.0.0.1.'
+    origin = headers.get("Origin")
+    if origin is not None and origin != f"http://{host}":
+        return f'Requests from web pages of "{origin[:80]}" are not allowed.'
+    if headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        return "Requests from web pages of other sites are not allowed."
+    return None
+
+
+def _host_name(host: str) -> str:
+    from urllib.parse import urlsplit  # not at the top, for the same reason
+
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

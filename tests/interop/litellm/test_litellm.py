@@ -9,27 +9,14 @@ import pytest
 import pytest_asyncio
 from tests.interop.litellm import proxy
 from tests.interop.litellm.proxy import Proxy
-from tests.interop.litellm.upstream import THOUGHT, Upstream
+from tests.interop.turns import examine, join_reasoning, join_text, run_turn
+from tests.interop.upstream import CACHED, THOUGHT, Upstream, count_prompt
 
-from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, find_quirks, known_quirks, save_profile
+from tollbridge.compat.profiles import known_quirks, save_profile
 from tollbridge.doctor import content_checks as samples
-from tollbridge.doctor.content_checks import WEATHER
-from tollbridge.doctor.examination import Examination
-from tollbridge.frontends.vscode.provider import Bridge
-from tollbridge.transport.retry import RetryPolicy
 from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError
-from tollbridge.types.messages import (
-    ChatRequest,
-    Message,
-    Part,
-    Role,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from tollbridge.types.messages import Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 
 # The first run installs the proxy, which takes minutes.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.asyncio(loop_scope="module")]
@@ -47,33 +34,16 @@ async def litellm(upstream: Upstream) -> AsyncIterator[Proxy]:
         yield running
 
 
-async def examined(litellm: Proxy, key: str) -> Examination:
-    async with OpenResponsesClient(litellm.url, key) as client:
-        examination = Examination(client)
-        async for _ in examination.run():
-            pass
-    return examination
-
-
 async def answer(
     litellm: Proxy, *messages: Message, folder: Path | None = None
 ) -> tuple[TurnResult, list[Part]]:
-    parts: list[Part] = []
-    request = ChatRequest(model=litellm.model, messages=messages, tools=(WEATHER,))
-    lessons = CompatMemory(lambda base_url, model: find_quirks(base_url, model, folder))
-    async with OpenResponsesClient(litellm.url, litellm.key, retries=RetryPolicy(attempts=1)) as client:
-        turn = await Bridge(client, lessons=lessons).answer(request, parts.extend)
-    return turn, parts
-
-
-def said(parts: list[Part]) -> str:
-    return "".join(part.text for part in parts if isinstance(part, TextPart))
+    return await run_turn(litellm.url, litellm.model, *messages, key=litellm.key, folder=folder)
 
 
 async def test_doctor_passes_and_a_turn_with_tools_works_with_the_profile_it_writes(
     litellm: Proxy, upstream: Upstream, tmp_path: Path
 ) -> None:
-    examination = await examined(litellm, litellm.key)
+    examination = await examine(litellm.url, litellm.key)
     assert [step.title for step in examination.steps if step.finding and step.finding.verdict != "well"] == []
     assert examination.requests <= 22
     assert examination.server is not None
@@ -91,10 +61,11 @@ async def test_doctor_passes_and_a_turn_with_tools_works_with_the_profile_it_wri
     told = (*opening, Message(Role.ASSISTANT, (call,)), Message(Role.USER, (result,)))
     turn, parts = await answer(litellm, *told, folder=tmp_path)
     assert turn.finish_reason == "stop"
-    assert "Sunny" in said(parts)
-    assert "Be a bridge." in said(parts)
+    assert "Sunny" in join_text(parts)
+    assert "Be a bridge." in join_text(parts)
     assert turn.usage is not None
-    assert (turn.usage.input_tokens, turn.usage.cached_tokens) == (21, 4)
+    assert turn.usage.input_tokens == count_prompt(upstream.requests[-1])
+    assert turn.usage.cached_tokens == CACHED
     assert str(upstream.requests[-1]["messages"]).count("data:image/png") == 2  # no image was lost
 
 
@@ -103,8 +74,7 @@ async def test_two_calls_and_reasoning_arrive(litellm: Proxy) -> None:
     cities = [part.input["city"] for part in parts if isinstance(part, ToolCallPart)]
     assert cities == ["Paris", "Rome"]
     _, parts = await answer(litellm, Message(Role.USER, "Think, then speak."))
-    thought = "".join(part.text for part in parts if isinstance(part, ThinkingPart))
-    assert thought.strip() == THOUGHT
+    assert join_reasoning(parts).strip() == THOUGHT
     turn, _ = await answer(litellm, Message(Role.USER, "Speak at length."))
     assert turn.finish_reason == "length"
 
@@ -119,6 +89,6 @@ async def test_a_failure_of_the_upstream_has_its_kind(litellm: Proxy) -> None:
 
 async def test_a_wrong_key_is_rejected_and_never_shown(litellm: Proxy) -> None:
     wrong = "sk-wrong-0123456789abcdef"
-    examination = await examined(litellm, wrong)
+    examination = await examine(litellm.url, wrong)
     assert not examination.can_chat
     assert wrong not in str(examination.steps)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tollbridge.config.accounts import Account
+from tollbridge.config.loading import validate_settings
 from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.frontends.stdio import wire
@@ -128,4 +129,12 @@ class Handlers:
 
 
 def _account(params: wire.AccountParams) -> Account:
-    return Account(EDITOR_ACCOUNT, params.base_url, params.backend, "none", api_key=params.api_key or None)
+    layer = {"headers": params.headers}
+    return Account(
+        EDITOR_ACCOUNT,
+        params.base_url,
+        params.backend,
+        "none",
+        api_key=params.api_key or None,
+        headers=validate_settings(layer, lambda _: "editor").headers if params.headers else {},
+    )

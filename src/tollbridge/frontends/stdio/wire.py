@@ -64,11 +64,15 @@ class InitializeResult(WireStruct, frozen=True):
 
 
 class AccountParams(WireStruct, frozen=True):
-    """The gateway and the key of one request. The key is not stored."""
+    """The gateway and the key of one request. The key is not stored.
+
+    A header's value is a text, or `{"secret": SOURCE}` as in the settings file.
+    """
 
     base_url: str
     api_key: str | None = None
     backend: Backend = "openresponses"
+    headers: Mapping[str, Any] = {}
 
     def __repr__(self) -> str:
         return f"Account({self.base_url!r})"

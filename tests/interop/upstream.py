@@ -19,13 +19,8 @@ TEXT = "Hello from the upstream, which heard you."
 THOUGHT = "The user wants a number. 17 times 3 is 51."
 QUOTED = 200  # characters of a prompt or a result; prompts of editors are very long
 PACE = 0.02  # seconds between two words of a slow answer
-USAGE = {
-    "prompt_tokens": 21,
-    "completion_tokens": 9,
-    "total_tokens": 30,
-    "prompt_tokens_details": {"cached_tokens": 4},
-    "completion_tokens_details": {"reasoning_tokens": 0},
-}
+CACHED = 4  # tokens of every prompt that count as read from the prompt cache
+OUTPUT = 9  # tokens of every answer
 # Words in the last user message that cause an error: the status and the error message.
 FAILURES = {
     "fail-400": (400, "The upstream does not like this."),
@@ -47,6 +42,7 @@ class Upstream:
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=8 * 1024 * 1024)
         app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_get("/v1/models", self._list_models)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -56,6 +52,10 @@ class Upstream:
     async def __aexit__(self, *_: object) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
+
+    async def _list_models(self, _request: web.Request) -> web.Response:
+        model = {"id": "mock", "object": "model", "created": 1_790_000_000, "owned_by": "upstream"}
+        return web.json_response({"object": "list", "data": [model]})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -74,6 +74,23 @@ class Upstream:
                 await asyncio.sleep(PACE if "slowly" in said else 0)
             await response.write(b"data: [DONE]\n\n")
         return response
+
+
+def count_prompt(body: dict[str, Any]) -> int:
+    """Return the tokens of a prompt: one for each started group of four characters that the model sees."""
+    seen = [body["messages"], body.get("tools") or []]
+    return -(-len(json.dumps(seen)) // 4)
+
+
+def _usage(body: dict[str, Any]) -> dict[str, Any]:
+    prompt = count_prompt(body)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": OUTPUT,
+        "total_tokens": prompt + OUTPUT,
+        "prompt_tokens_details": {"cached_tokens": CACHED},
+        "completion_tokens_details": {"reasoning_tokens": 0},
+    }
 
 
 def _last_words(body: dict[str, Any]) -> str:
@@ -102,7 +119,7 @@ def calls(body: dict[str, Any], said: str) -> list[dict[str, Any]]:
     The tool is the first one, or “the tool NAME on /PATH”.
     """
     tools = [tool["function"]["name"] for tool in body.get("tools") or ()]
-    answered = "tool" in _roles_after_answer(body)
+    answered = "tool" in _roles_after_answer(body) or "result" in said
     if not tools or answered or not ("tool" in said or body.get("tool_choice") == "required"):
         return []
     wish = _WISH.search(_last_words(body))
@@ -122,13 +139,18 @@ def _call(index: int, name: str, arguments: dict[str, str]) -> dict[str, Any]:
 
 
 def answer(body: dict[str, Any], said: str) -> tuple[str, str]:
-    """Return the text, which quotes the system prompt and the tool results, and the finish reason."""
+    """Return the text, which quotes the system prompt and the tool results, and the finish reason.
+
+    A tool result can also be the text of a user message that contains the word "result".
+    """
     words = [TEXT]
     words += [
         str(each["content"])[:QUOTED]
         for each in body["messages"]
         if each["role"] in ("system", "developer", "tool")
     ]
+    if "result" in said:
+        words.append(_last_words(body)[:QUOTED])
     if "long" in said:
         words += [str(number) for number in range(1, 201)]
     return " ".join(words), "length" if "at length" in said else "stop"
@@ -150,7 +172,7 @@ def chunks(body: dict[str, Any], said: str) -> Iterator[dict[str, Any]]:
         text, reason = answer(body, said)
         yield from (_chunk(body, {"content": word}) for word in _words(text))
         yield _chunk(body, {}, reason)
-    yield {**_chunk(body, {}), "choices": [], "usage": USAGE}
+    yield {**_chunk(body, {}), "choices": [], "usage": _usage(body)}
 
 
 def whole(body: dict[str, Any], said: str) -> dict[str, Any]:
@@ -160,7 +182,7 @@ def whole(body: dict[str, Any], said: str) -> dict[str, Any]:
     if made:
         message["tool_calls"] = made
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if made else reason}
-    return {**_head(body, "chat.completion"), "choices": [choice], "usage": USAGE}
+    return {**_head(body, "chat.completion"), "choices": [choice], "usage": _usage(body)}
 
 
 def _head(body: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -1,0 +1,89 @@
+"""Extra request headers of an account: which are valid, and where the values of secret ones come from."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from tollbridge.config.schema import Headers, SecretHeader
+
+# Headers that belong to the connection or to the protocol, which a setting would break.
+_RESERVED = frozenset(
+    "accept accept-encoding connection content-encoding content-length content-type expect host keep-alive "
+    "te trailer transfer-encoding upgrade".split()
+)
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_VALUE = re.compile(r"[\x20-\x7e]{1,4096}")
+_SOURCE = re.compile(r"environment:[A-Za-z_][A-Za-z0-9_]*|keyring:[\x21-\x7e]{1,200}")
+# The names of headers that hold a key, and values that are one.
+_SECRET_NAME = re.compile(
+    r"authorization|cookie|credential|passw|secret|(^|[-_])(api)?key$|(^|[-_])token$", re.I
+)
+_SECRET_VALUE = re.compile(
+    r"(?i:bearer|basic|token)\s+\S"  # the value of an authorization header
+    r"|(sk|pk|rk|hf|gsk|vck|xai|gh[a-z]|xox[a-z])[-_]\w{8}"  # the prefixes of some providers
+    r"|AIza\w{8}|eyJ[\w-]+\.[\w-]+\."  # Google's keys; JSON Web Tokens
+)
+_RANDOM = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])[\w+/=-]{32,}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
+
+ADVICE = 'Name its source instead: { secret = "environment:NAME" }, or "keyring:NAME"'
+
+
+def header_problem(name: str, value: str | SecretHeader) -> str | None:
+    """Return why a header is not valid in the settings, or `None`. The text does not contain the value."""
+    if not _NAME.fullmatch(name):
+        return "not a valid header name"
+    if name.lower() in _RESERVED:
+        return "cannot be set here; Tollbridge controls this header"
+    if isinstance(value, SecretHeader):
+        if not _SOURCE.fullmatch(value.secret):
+            # The value may be the secret itself, so the message does not repeat it.
+            return "secret must be environment:NAME or keyring:NAME (not the value itself)"
+        return None
+    if not _VALUE.fullmatch(value):
+        return "must be 1 to 4096 printable ASCII characters"
+    if _SECRET_NAME.search(name) or _looks_secret(value):
+        return f"looks like a key, which settings must not contain. {ADVICE}"
+    return None
+
+
+def _looks_secret(value: str) -> bool:
+    if _SECRET_VALUE.match(value):
+        return True
+    return bool(_RANDOM.fullmatch(value)) and not _UUID.fullmatch(value)
+
+
+def plain_headers(headers: Headers) -> dict[str, str]:
+    """Return the headers whose values are in the settings."""
+    return {name: value for name, value in headers.items() if isinstance(value, str)}
+
+
+def find_secret_headers(headers: Headers, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the values of the secret headers, from the environment or the system keyring.
+
+    Raises:
+        SettingsUnusable: If a value is not set or has invalid characters. The message does not contain it.
+        KeyringUnusable: If the keyring is needed and cannot be used.
+    """
+    return {
+        name: _find_secret(name, header.secret, environ)
+        for name, header in headers.items()
+        if isinstance(header, SecretHeader)
+    }
+
+
+def _find_secret(name: str, source: str, environ: Mapping[str, str]) -> str:
+    # Imported here: most accounts have no secret header, and this module is loaded with the settings.
+    from tollbridge.config.keys import read_keyring
+    from tollbridge.config.loading import SettingsUnusable
+
+    kind, _, entry = source.partition(":")
+    value = (environ.get(entry) if kind == "environment" else read_keyring(entry)) or ""
+    value = value.strip()
+    if not value:
+        raise SettingsUnusable(f"The header {name} has its value from {source}, which is not set.", "Set it.")
+    if not _VALUE.fullmatch(value):
+        raise SettingsUnusable(f"The value of {source} contains invalid characters.", "Set it again.")
+    return value
