@@ -10,9 +10,9 @@ import msgspec
 
 from tollbridge.clients.base import EncodedRequest, GatewayClient, encode_body
 from tollbridge.history.answer import join_parts, parts_from_events
+from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.model_list import Endpoints, read_endpoints, read_models
 from tollbridge.protocols.openresponses.requests import encode_request
-from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.types.errors import NotFound, StreamError
 from tollbridge.types.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, split_failure
@@ -148,7 +148,7 @@ def _decode_count(data: bytes) -> int:
 
 
 def _decode_answer(data: bytes) -> Answer:
-    decoder = StreamDecoder()
+    decoder = decoder_for("openresponses")
     events, failure = split_failure(decoder.feed(data) + decoder.close())
     if failure is not None:
         raise failure

@@ -17,6 +17,7 @@ from tollbridge.types.usage import Usage
 FinishReason = Literal[
     "stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other", "unknown"
 ]
+ReasoningShape = Literal["summary", "content"]
 Ending = Literal["finish", "incomplete", "error", "abort", "cut"]
 
 
@@ -53,11 +54,13 @@ class Corrected(msgspec.Struct, frozen=True, tag="corrected"):
 class ReasoningEnded(msgspec.Struct, frozen=True, tag="reasoning_ended"):
     """The end of a reasoning block.
 
-    `metadata` (a signature, encrypted content) must be sent back together with the reasoning.
+    `metadata` (a signature, encrypted content) must be sent back together with the reasoning. `shape` is the
+    field that held the text, if it was not the summary: a server can ignore reasoning in another field.
     """
 
     id: str | None = None
     metadata: Mapping[str, Any] | None = None
+    shape: ReasoningShape | None = None
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
