@@ -18,7 +18,7 @@ from tollbridge.clients.base import GatewayClient, Observer
 from tollbridge.compat.profiles import CompatMemory, CompatStore
 from tollbridge.compat.repairs import describe_omissions, find_repair, omitted_fields
 from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
-from tollbridge.history.answer import AnswerEvents, PartsBuilder, join_parts
+from tollbridge.history.answer import AnswerEvents, PartsBuilder, apply_corrections, join_parts
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.storage.database import WRITE_TIMEOUT, WorkerThread, wait_for_write
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
@@ -479,7 +479,7 @@ class Turn:
             await wait_for_write(record.close("completed"))
         finally:
             await wait_for_write(record.close("failed"))  # any other exception; the first call counts
-        parts = PartsBuilder(self.origin).take(answer)
+        parts = PartsBuilder(self.origin).take(apply_corrections(answer))
         self.result = self._make_result(record, prepared, preflight, parts)
         if self._tokens is not None:
             parts = [part for part in parts if not is_marker(part)]
@@ -525,7 +525,8 @@ class Turn:
     ) -> TurnResult:
         finished = record.finished
         context = (finished.context or finished.usage) if finished else None
-        warnings = [incomplete_reason(finished) if finished else None]
+        limit = prepared.request.max_output_tokens
+        warnings = [incomplete_reason(finished, limit) if finished else None]
         if self._tokens is not None:
             warnings.append(self._tokens.warning(context, self._window, preflight))
         return TurnResult(

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import msgspec
 
 from tollbridge.types.errors import BridgeError, ContentFiltered, InvalidRequest, ServerFailed, most_severe
+from tollbridge.types.quirks import ReasoningShape
 from tollbridge.types.usage import Usage
 
 FinishReason = Literal[
     "stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other", "unknown"
 ]
-ReasoningShape = Literal["summary", "content"]
 Ending = Literal["finish", "incomplete", "error", "abort", "cut"]
 
 
@@ -169,9 +169,19 @@ ENDING_SENTENCES: dict[Ending, str] = {
 }
 
 
-def incomplete_reason(finished: Finished) -> str | None:
-    """Return a sentence that says why the answer is incomplete, or `None` if it is complete."""
-    return REASON_SENTENCES.get(finished.reason) or ENDING_SENTENCES.get(finished.ended)
+def incomplete_reason(finished: Finished, limit: int | None = None) -> str | None:
+    """Return a sentence that says why the answer is or may be incomplete, or `None` if it is complete.
+
+    Args:
+        finished: The end of the answer.
+        limit: The `max_output_tokens` of the request. Some servers report an answer that was cut at the limit
+            as complete.
+    """
+    reason = REASON_SENTENCES.get(finished.reason) or ENDING_SENTENCES.get(finished.ended)
+    usage = finished.context or finished.usage
+    if reason is None and limit is not None and usage is not None and usage.output_tokens == limit:
+        return f"The answer may be truncated: it has exactly {limit:,} tokens, the output limit."
+    return reason
 
 
 def empty_answer_error(finished: Finished, limit: int | None = None) -> BridgeError | None:

@@ -28,12 +28,12 @@ from tollbridge.types.events import (
     File,
     ReasoningDelta,
     ReasoningEnded,
-    ReasoningShape,
     Source,
     TextDelta,
     ToolCall,
 )
 from tollbridge.types.media import detect_mime
+from tollbridge.types.quirks import ReasoningShape
 from tollbridge.types.text import exceeds_depth, read_json
 
 ItemKind = Literal["message", "reasoning", "call"]
