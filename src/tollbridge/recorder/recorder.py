@@ -146,7 +146,7 @@ def _guarded(
     """Make a method of the writer end the recording, and nothing else, if it raises."""
 
     @wraps(method)
-    def call(self: RecordingWriter, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+    def call(self: RecordingWriter, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
         if self._file.failed:
             return
         try:
@@ -487,12 +487,18 @@ class RecordingFile:
                 self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """End the recording. The message of an error that is not of the system can contain content."""
+        """End the recording and log the first error, without a message that can contain content.
+
+        After an error that is not of the system, the file is deleted: it may not be redacted completely.
+        """
         if not self.failed:
             reason = error.strerror if isinstance(error, OSError) else type(error).__name__
             log.warning("the turn could not be recorded in %s: %s", self._folder, reason)
         self.failed = True
         self.close()  # may fail again, when it writes buffered data
+        if not isinstance(error, OSError):
+            with suppress(OSError):
+                self.path.unlink(missing_ok=True)
 
 
 def _create_private(path: Path) -> BinaryIO:

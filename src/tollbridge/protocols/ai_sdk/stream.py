@@ -195,6 +195,8 @@ class _ChunkDecoder(_StateDecoder):
             error: The framing error, if there was one.
             has_other_data: Whether the stream contained something that does not belong to this protocol.
         """
+        if self._state.over:
+            return []
         if error is not None:
             self._state.fail(error)
         elif has_other_data and not self._state.recognized:
