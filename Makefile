@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet
 CASES ?= tests
+COUNT ?= 1000000
 PYTEST := $(BIN)/python -m pytest
 QUESTION ?= What is a bridge? Answer in one sentence.
 COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header
@@ -13,7 +14,7 @@ PIN := $(COMPILE) --python-version 3.11
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help browser run quick check test fix bench vsix vscode pin clean static lint types layers extension-lint
+.PHONY: help browser run quick check test fix bench fuzz vsix vscode pin clean static lint types layers extension-lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +46,9 @@ fix: $(VENV)/dev.stamp ## Format the code and apply ruff fixes
 
 bench: $(VENV)/bench.stamp ## Run benchmarks against other clients and a baseline
 	PYTHONPATH=extension $(BIN)/python -m bench
+
+fuzz: $(VENV)/dev.stamp ## Feed all decoders a million mutated recordings (5 to 10 minutes)
+	$(BIN)/python -m tests.fuzz --count $(COUNT)
 
 vsix: $(VENV)/dev.stamp ## Build the VS Code extension (.vsix) in dist/
 	@PYTHONPATH=extension $(BIN)/python -m workshop.vsix

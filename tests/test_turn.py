@@ -16,6 +16,7 @@ from tollbridge.storage.tracker import UsageTracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
+from tollbridge.turn import Turn
 from tollbridge.types.errors import (
     BridgeError,
     ContentFiltered,
@@ -152,6 +153,39 @@ async def test_an_answer_that_stopped_after_its_first_word_is_kept_and_warned_of
     assert text_of(parts) == "Hello"
     assert turn.warning is not None
     assert word in turn.warning
+
+
+@pytest.mark.parametrize(("output_tokens", "is_warned"), [(64, True), (63, False), (None, False)])
+async def test_a_complete_answer_with_exactly_the_output_limit_may_be_truncated(
+    output_tokens: int | None, is_warned: bool
+) -> None:
+    message = {"type": "message", "content": [{"type": "output_text", "text": "Hello"}]}
+    usage = {"input_tokens": 3, "output_tokens": output_tokens} if output_tokens else None
+    body = json.dumps({"status": "completed", "output": [message], "usage": usage}).encode()
+    async with answering(http(200, body)) as server, OpenResponsesClient(server.url) as client:
+        turn = await Bridge(client).answer(ask(say("Hi"), max_output_tokens=64), list)
+        assert (turn.warning is not None) is is_warned
+        assert "may be truncated" in (turn.warning or "may be truncated")
+        unlimited = await Bridge(client).answer(ask(say("Hi")), list)
+    assert unlimited.warning is None
+
+
+async def test_the_message_of_a_turn_has_the_corrections_of_the_server() -> None:
+    place = {"item_id": "m", "output_index": 0, "content_index": 0}
+    events = [
+        {"type": "response.output_text.delta", **place, "delta": "Hello wrold"},
+        {"type": "response.output_text.done", **place, "text": "Hello world"},
+        {"type": "response.completed", "response": {"status": "completed", "output": []}},
+    ]
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
+    async with (
+        answering(http(200, body)) as server,
+        OpenResponsesClient(server.url) as client,
+        Turn(ask(say("Hi")), client) as turn,
+    ):
+        assert [event async for event in turn]
+    assert turn.result is not None
+    assert turn.result.text == "Hello world"
 
 
 async def test_an_answer_that_is_whole_is_warned_of_by_nobody() -> None:

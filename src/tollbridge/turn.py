@@ -19,7 +19,7 @@ from tollbridge.compat.lessons import CompatMemory, CompatStore, describe_lesson
 from tollbridge.compat.parameters import SENSITIVE_NOTES, describe_omissions, omitted_fields
 from tollbridge.compat.repairs import find_repair
 from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
-from tollbridge.history.answer import AnswerEvents, PartsBuilder, join_parts
+from tollbridge.history.answer import AnswerEvents, PartsBuilder, apply_corrections, join_parts
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.storage.database import WRITE_TIMEOUT, WorkerThread, wait_for_write
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
@@ -506,7 +506,7 @@ class Turn:
             await wait_for_write(record.close("completed"))
         finally:
             await wait_for_write(record.close("failed"))  # any other exception; the first call counts
-        parts = PartsBuilder(self.origin).take(answer)
+        parts = PartsBuilder(self.origin).take(apply_corrections(answer))
         self.result = self._make_result(record, prepared, preflight, parts)
         if self._tokens is not None:
             parts = [part for part in parts if not is_marker(part)]
@@ -553,7 +553,8 @@ class Turn:
     ) -> TurnResult:
         finished = record.finished
         context = (finished.context or finished.usage) if finished else None
-        warnings = [incomplete_reason(finished) if finished else None, *prepared.warnings]
+        limit = prepared.request.max_output_tokens
+        warnings = [incomplete_reason(finished, limit) if finished else None, *prepared.warnings]
         if self._tokens is not None:
             warnings.append(self._tokens.warning(context, self._window, preflight))
         return TurnResult(

@@ -481,3 +481,22 @@ async def test_an_endless_response_fails_at_the_limit_and_is_not_retried(
             await read(client)
         assert len(gateway.requests) == 1
     assert any(isinstance(event, TextDelta) for event in events)
+
+
+async def test_the_answer_of_a_server_that_always_streams_has_its_corrections() -> None:
+    """The text of a part in its `.done` event replaces the text of the deltas."""
+    place = {"item_id": "m", "output_index": 0, "content_index": 0}
+    events = [
+        {"type": "response.output_text.delta", **place, "delta": "Hello wrold"},
+        {"type": "response.output_text.done", **place, "text": "Hello world"},
+        {"type": "response.completed", "response": {"status": "completed", "output": []}},
+    ]
+    body = "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
+    async with (
+        answering(http(200, body, {"content-type": "text/event-stream"})) as server,
+        OpenResponsesClient(server.url) as client,
+    ):
+        answer = await client.create(ask("Hi"))
+    assert answer.text == "Hello world"
+    assert answer.message == Message(Role.ASSISTANT, (TextPart("Hello world"),))
+    assert answer.to_dict()["parts"] == [{"type": "text", "text": "Hello world"}]

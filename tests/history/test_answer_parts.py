@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tollbridge.history.answer import CITATION, LINK, join_parts, parts_from_events
+from tollbridge.history.answer import CITATION, LINK, apply_corrections, join_parts, parts_from_events
 from tollbridge.types.errors import StreamError
 from tollbridge.types.events import (
     Corrected,
@@ -108,3 +110,51 @@ def test_thinking_parts_with_one_id_are_joined_up_to_their_metadata() -> None:
 def test_files_are_dropped_when_parts_are_joined() -> None:
     assert join_parts([TextPart("a"), DataPart(PNG, "image/png"), TextPart("b")]) == (TextPart("ab"),)
     assert join_parts([]) == ()
+
+
+def corrected(*events: Event) -> list[Event]:
+    return apply_corrections(events)
+
+
+def test_a_delta_that_replaces_text_removes_it_from_the_answer() -> None:
+    """A backend restarted a step: the text before the tool call of the earlier step stays."""
+    call = ToolCall("c1", "f", {})
+    events = corrected(TextDelta("Kept. "), call, TextDelta("Wro"), TextDelta("ng."), TextDelta("Right.", 6))
+    assert events == [TextDelta("Kept. "), call, TextDelta("Right.")]
+    assert corrected(TextDelta("abcdef"), TextDelta("X", 2)) == [TextDelta("abcd"), TextDelta("X")]
+    assert corrected(TextDelta("ab"), TextDelta("X", 100)) == [TextDelta("X")]
+
+
+def test_a_correction_takes_the_position_of_the_text_it_replaces() -> None:
+    call = ToolCall("c1", "f", {})
+    events = corrected(TextDelta("A"), TextDelta("wrong"), call, Corrected("right", 5))
+    assert events == [TextDelta("A"), TextDelta("right"), call]
+    assert corrected(TextDelta("Awrong"), call, Corrected("right", 5)) == [TextDelta("Aright"), call]
+
+
+def test_text_and_reasoning_are_corrected_separately() -> None:
+    events = corrected(
+        ReasoningDelta("Hmm", "rs_1"),
+        TextDelta("Hi"),
+        Corrected("Hm", 3, "reasoning", "rs_1"),
+        Corrected("Ho", 2),
+        ReasoningDelta("Ha", "rs_1", 1),
+    )
+    assert events == [ReasoningDelta("H", "rs_1"), TextDelta("Ho"), ReasoningDelta("Ha", "rs_1")]
+
+
+@given(st.lists(st.tuples(st.sampled_from("tcx"), st.text("ab", max_size=4), st.integers(0, 6)), max_size=12))
+def test_the_corrected_text_is_what_remains_after_every_replacement(
+    steps: list[tuple[str, str, int]],
+) -> None:
+    text, events = "", list[Event]()
+    for kind, new, count in steps:
+        if kind == "x":
+            events.append(ToolCall("c", "f", {}))
+            continue
+        events.append(TextDelta(new, count) if kind == "t" else Corrected(new, count))
+        text = (text[:-count] if count else text) + new
+    events = apply_corrections(events)
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == text
+    assert not any(isinstance(event, Corrected) for event in events)
+    assert sum(isinstance(event, ToolCall) for event in events) == sum(kind == "x" for kind, *_ in steps)

@@ -38,7 +38,7 @@ from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.types.errors import BridgeError, RequestError
+from tollbridge.types.errors import BridgeError, NetworkFailed, RequestError
 from tollbridge.types.media import draw_png
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Origin, Part, Role, Tool
 from tollbridge.types.models import Capabilities
@@ -306,6 +306,46 @@ async def test_a_turn_continues_if_the_folder_cannot_be_written(
             await Bridge(client, observers=[writer]).answer(request(), parts.extend)
     assert parts
     assert "could not be recorded" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "method", ["hide_secrets", "redact_headers", "write_line", "contains_key", "PartsLine", "RecordingStart"]
+)
+async def test_a_turn_continues_if_the_recorder_fails(
+    method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise LookupError("a part of the conversation")
+
+    monkeypatch.setattr(f"tollbridge.recorder.recorder.{method}", fail)
+    parts: list[Part] = []
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url, KEY) as client:
+        writer = Recorder(tmp_path).start(request(), ORIGIN)
+        await Bridge(client, observers=[writer]).answer(request(), parts.extend)
+    assert parts
+    assert not list(tmp_path.iterdir())  # what was written may not be redacted completely
+    [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "could not be recorded" in record.getMessage()
+    assert "conversation" not in caplog.text
+
+
+async def test_a_recording_with_a_short_key_keeps_its_content(tmp_path: Path) -> None:
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        writer = Recorder(tmp_path).start(request(), ORIGIN, keys=("e",))
+        await Bridge(client, observers=[writer]).answer(request(), lambda _: None, api_key="e")
+    recording = read_recording(writer._file.path)
+    assert "hello" in recording.attempts[0].request.body
+    assert "Bearer e" not in writer._file.path.read_text()
+
+
+async def test_the_password_of_a_redirect_is_not_recorded(tmp_path: Path) -> None:
+    writer = Recorder(tmp_path).start(request(), ORIGIN)
+    writer.request("openresponses", "http://user:pass@127.0.0.1/v1/responses", {}, b"{}")
+    writer.response(302, {"location": "http://user:pass@127.0.0.1/"})
+    await writer.end(None, NetworkFailed("Redirected to http://user:pass@127.0.0.1/."))
+    text = writer._file.path.read_text()
+    assert "127.0.0.1" in text
+    assert "pass" not in text
 
 
 async def test_concurrent_turns_have_separate_recordings(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tollbridge.protocols.detect import decoder_for
 from tollbridge.recorder.redaction import (
     ContentRedactor,
     KeyRedactor,
+    contains_key,
     hide_content,
     hide_keys,
     hide_secret_values,
@@ -153,3 +154,53 @@ def test_only_values_of_safe_headers_are_recorded() -> None:
     )
     assert shown["content-type"] == "text/plain"
     assert {shown[name] for name in ("authorization", "cookie", "x-key")} == {"[not recorded]"}
+
+
+ESCAPED_KEY = "sk-ab/cd-0123456789"
+
+
+def escapes(key: str) -> list[str]:
+    """Return a key as JSON can contain it: plain, escaped, and in a string of JSON within JSON."""
+    unicode = "".join(f"\\u{ord(character):04X}" if character in "-/" else character for character in key)
+    slash = key.replace("/", "\\/")
+    return [
+        key,
+        unicode,
+        unicode.replace("002D", "002d"),
+        slash,
+        json.dumps(unicode)[1:-1],
+        json.dumps(slash)[1:-1],
+    ]
+
+
+@pytest.mark.parametrize("form", escapes(ESCAPED_KEY))
+def test_a_key_is_redacted_where_json_escapes_it(form: str) -> None:
+    data = json.dumps({"a": "before"}).encode()[:-1] + f', "b": "x {form}y"}}'.encode()
+    redacted = hide_keys(data, [ESCAPED_KEY])
+    assert len(redacted) == len(data)
+    assert json.loads(redacted)["b"] == f"x {'*' * len(form)}y"
+    assert contains_key(data, [ESCAPED_KEY])
+    for cut in range(len(data)):
+        assert feed_in_pieces(KeyRedactor([ESCAPED_KEY]), data, {cut}) == redacted
+
+
+def test_a_short_key_is_redacted_only_as_a_word() -> None:
+    """Otherwise every letter of a recording is redacted if the key is one letter."""
+    data = b'{"a": "a banana, a\\na \\u0041a key=a", "aa": 1}'
+    assert hide_keys(data, ["a"]) == b'{"*": "* banana, *\\n* \\u0041* key=*", "aa": 1}'
+    assert hide_keys(b"Incorrect API key: local1.", ["local1"]) == b"Incorrect API key: ******."
+    assert not contains_key(b"banana", ["a"])
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"ab", b"a", b"b", b" ", b"\\n", b"\\", b"\\u0061", b"-", b"abcdefgh-1"]),
+        max_size=12,
+    ),
+    st.sets(st.integers(0, 60)),
+)
+def test_redaction_of_short_and_long_keys_does_not_depend_on_how_the_bytes_are_split(
+    words: list[bytes], cuts: set[int]
+) -> None:
+    data, keys = b"".join(words), ["ab", "abcdefgh-1"]
+    assert feed_in_pieces(KeyRedactor(keys), data, cuts) == hide_keys(data, keys)

@@ -9,7 +9,7 @@ from typing import assert_never
 from tollbridge.cli.connection import Session
 from tollbridge.cli.screen import Screen, Timing
 from tollbridge.clients.base import Observer
-from tollbridge.history.answer import PartsBuilder, join_parts
+from tollbridge.history.answer import PartsBuilder, apply_corrections, join_parts
 from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import (
@@ -26,7 +26,7 @@ from tollbridge.types.events import (
     ToolCall,
     incomplete_reason,
 )
-from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, ThinkingPart
+from tollbridge.types.messages import ChatRequest, Message, Origin, Part, Role, TextPart, ThinkingPart
 from tollbridge.types.usage import Usage
 
 # Shorter waits before a retry, in seconds, are not shown.
@@ -73,7 +73,6 @@ class TurnRunner:
         self, session: Session, screen: Screen | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.events: list[Event] = []
-        self.parts: list[Part] = []
         self.error: BridgeError | None = None
         self._session = session
         self._screen = screen
@@ -82,18 +81,17 @@ class TurnRunner:
         self._first: float | None = None
         self._end: float | None = None
         self._result: TurnResult | None = None
+        self._origin: Origin | None = None
 
     async def run(self, request: ChatRequest) -> None:
         """Run the turn to its end. A failure is kept in `error` and not raised."""
         observers = () if self._screen is None else (_Notices(self._screen),)
         try:
             async with self._session.engine.turn(request, self._session.account, observers=observers) as turn:
-                builder = PartsBuilder(turn.origin)
+                self._origin = turn.origin
                 async for batch in turn.batches():
-                    self.parts += builder.take(batch)
                     for event in batch:
                         self._add(event)
-                self.parts += builder.close()
                 self._result = turn.result
         except BridgeError as error:
             self.error = error
@@ -102,6 +100,11 @@ class TurnRunner:
             self._end = self._clock()
             if self._screen is not None:
                 self._screen.end()
+
+    @property
+    def parts(self) -> list[Part]:
+        """The answer as parts of a message, with its corrections applied."""
+        return PartsBuilder(self._origin).take(apply_corrections(self.events))
 
     @property
     def changes(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import msgspec
 
 from tollbridge.protocols.detect import Decoder, decoder_for
 from tollbridge.protocols.errors import ERROR_BODY_LIMIT, read_error_response
+from tollbridge.protocols.guard import decode_body
 from tollbridge.protocols.model_list import Endpoints
 from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError, RequestError, hide_key
@@ -328,7 +329,7 @@ class GatewayClient(ABC):
                         raise _complete_error(refusal, response)
                     data = await response.read()
                     try:
-                        return decode(data)
+                        return decode_body(decode, data)
                     except BridgeError as error:
                         raise _complete_error(error, response) from None
             except BridgeError as error:

@@ -9,10 +9,10 @@ from urllib.parse import quote
 import msgspec
 
 from tollbridge.clients.base import EncodedRequest, GatewayClient, encode_body
-from tollbridge.history.answer import join_parts, parts_from_events
+from tollbridge.history.answer import apply_corrections, join_parts, parts_from_events
+from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.model_list import Endpoints, read_endpoints, read_models
 from tollbridge.protocols.openresponses.requests import encode_request
-from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.types.errors import NotFound, StreamError
 from tollbridge.types.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, split_failure
@@ -52,7 +52,7 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def parts(self) -> tuple[Part, ...]:
         """The text, reasoning and offered tool calls as message parts, without generated files."""
-        return join_parts(parts_from_events(self.events))
+        return join_parts(parts_from_events(apply_corrections(self.events)))
 
     @property
     def message(self) -> Message:
@@ -148,14 +148,15 @@ def _decode_count(data: bytes) -> int:
 
 
 def _decode_answer(data: bytes) -> Answer:
-    decoder = StreamDecoder()
+    decoder = decoder_for("openresponses")
     events, failure = split_failure(decoder.feed(data) + decoder.close())
     if failure is not None:
         raise failure
     finished = next((event for event in events if isinstance(event, Finished)), None)
+    corrected = apply_corrections(events)
     return Answer(
-        text="".join(event.text for event in events if isinstance(event, TextDelta)),
-        reasoning="".join(event.text for event in events if isinstance(event, ReasoningDelta)),
+        text="".join(event.text for event in corrected if isinstance(event, TextDelta)),
+        reasoning="".join(event.text for event in corrected if isinstance(event, ReasoningDelta)),
         tool_calls=tuple(event for event in events if isinstance(event, ToolCall)),
         usage=finished.usage if finished else None,
         finish_reason=(finished.reason if finished else None) or "unknown",

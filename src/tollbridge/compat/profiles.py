@@ -213,7 +213,7 @@ def load_profile(base_url: str, folder: Path | None = None) -> Profile | None:
         raise UnreadableProfile(f"The profile {path} cannot be read: {error.strerror or error}.") from error
     try:
         return _parse_profile(msgspec.toml.decode(data, type=dict[str, Any]))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableProfile(
             f"Invalid profile {path}: {error}. Fix it, or run `tollbridge doctor` again."
         ) from error

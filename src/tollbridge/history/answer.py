@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, assert_never
 
+import msgspec
+
 from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.history.tool_calls import repair_arguments, wrap_arguments
 from tollbridge.types.errors import BridgeError, BrokenCall
@@ -22,7 +24,16 @@ from tollbridge.types.events import (
     ToolCall,
 )
 from tollbridge.types.media import display_mime
-from tollbridge.types.messages import DataPart, Origin, Part, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.types.messages import (
+    BOUND_KEY,
+    DataPart,
+    Origin,
+    Part,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    bind,
+)
 from tollbridge.types.text import replace_surrogates, write_json
 
 CITATION = "application/vnd.vscode.citation+json"
@@ -32,7 +43,8 @@ LINK = "text/uri-list"
 def parts_from_events(events: Iterable[Event], *, reasoning: bool = True) -> list[Part]:
     """Convert events to the parts that an editor displays.
 
-    Tool calls that are not offered, corrections of displayed text, and endings have no part.
+    Tool calls that are not offered, corrections of displayed text, and endings have no part. To store an
+    answer, pass its events through `apply_corrections` first.
 
     Args:
         events: The events of an answer, or of a piece of it.
@@ -47,8 +59,10 @@ def parts_from_events(events: Iterable[Event], *, reasoning: bool = True) -> lis
             case ReasoningDelta(text, id_):
                 if reasoning and text:
                     parts.append(ThinkingPart(text, id_))
-            case ReasoningEnded(id_, metadata):
+            case ReasoningEnded(id_, metadata, shape):
                 if reasoning and metadata:
+                    if shape is not None and BOUND_KEY not in metadata:
+                        metadata = bind(None, metadata, shape=shape)
                     parts.append(ThinkingPart("", id_, metadata))
             case ToolCall():
                 if event.offered:
@@ -69,6 +83,56 @@ def parts_from_events(events: Iterable[Event], *, reasoning: bool = True) -> lis
     return parts
 
 
+def apply_corrections(events: Iterable[Event]) -> list[Event]:
+    """Return the events of an answer with its corrections applied, for code that stores the answer.
+
+    Text that a delta or a `Corrected` replaces is removed. A `Corrected` becomes a delta at the position of
+    the text that it replaces.
+    """
+    corrected: list[Event | None] = []
+    # The positions of the deltas of the text, and of the reasoning.
+    positions: dict[type[TextDelta | ReasoningDelta], list[int]] = {TextDelta: [], ReasoningDelta: []}
+    for event in events:
+        match event:
+            case TextDelta(text, replaces) | ReasoningDelta(text, _, replaces):
+                _remove_end(corrected, positions[type(event)], replaces)
+                positions[type(event)].append(len(corrected))
+                corrected.append(msgspec.structs.replace(event, replaces=0) if replaces else event)
+            case Corrected(text, replaces, of, id_):
+                places = positions[TextDelta if of == "text" else ReasoningDelta]
+                position = _remove_end(corrected, places, replaces)
+                rest = corrected[position] if position < len(corrected) else None
+                if isinstance(rest, TextDelta | ReasoningDelta):
+                    text = rest.text + text
+                else:
+                    places.append(position)
+                delta = TextDelta(text) if of == "text" else ReasoningDelta(text, id_)
+                corrected[position : position + 1] = [delta]
+            case _:
+                corrected.append(event)
+    return [event for event in corrected if event is not None]
+
+
+def _remove_end(events: list[Event | None], positions: list[int], count: int) -> int:
+    """Remove the last characters of the deltas at these positions.
+
+    Returns:
+        The position of the first delta that was changed, or the end of the list if none was.
+    """
+    changed = len(events)
+    while count > 0 and positions:
+        changed = positions[-1]
+        delta = events[changed]
+        if isinstance(delta, TextDelta | ReasoningDelta):
+            if len(delta.text) > count:
+                events[changed] = msgspec.structs.replace(delta, text=delta.text[:-count])
+                return changed
+            count -= len(delta.text)
+        events[changed] = None
+        positions.pop()
+    return changed
+
+
 def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
     """Join the pieces of a streamed answer to the parts of one assistant message.
 
@@ -76,18 +140,28 @@ def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
     Data parts are dropped: files that a model generated are not sent back.
     """
     joined: list[Part] = []
+    texts: list[str] = []  # of the last part; joined once, because it can be long
     for part in parts:
         last = joined[-1] if joined else None
         match part, last:
-            case TextPart(text), TextPart(before):
-                joined[-1] = TextPart(before + text)
-            case ThinkingPart(), ThinkingPart(before, id_, None) if part.id == id_:
-                joined[-1] = ThinkingPart(before + part.text, id_, part.metadata)
+            case TextPart(text), TextPart():
+                texts.append(text)
+            case ThinkingPart(text, id_, metadata), ThinkingPart(_, last_id, None) if id_ == last_id:
+                texts.append(text)
+                joined[-1] = ThinkingPart("", id_, metadata)
             case ((TextPart() | ThinkingPart() | ToolCallPart()), _):
+                _set_text(joined, texts)
                 joined.append(part)
+                texts = [part.text] if isinstance(part, TextPart | ThinkingPart) else []
             case DataPart(), _:
                 pass
+    _set_text(joined, texts)
     return tuple(joined)
+
+
+def _set_text(parts: list[Part], texts: list[str]) -> None:
+    if texts:
+        parts[-1] = msgspec.structs.replace(parts[-1], text="".join(texts))
 
 
 def _arguments(value: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import msgspec
@@ -33,6 +33,7 @@ from tollbridge.types.messages import (
     ToolResultPart,
 )
 from tollbridge.types.quirks import LearnedQuirks
+from tollbridge.types.text import MAX_DEPTH, exceeds_depth, limit_depth
 
 # Limits of the OpenResponses protocol.
 MAX_METADATA, MAX_METADATA_KEY, MAX_METADATA_VALUE = 16, 64, 512
@@ -128,7 +129,8 @@ def _normalize_call(call: ToolCallPart, names: Names, changes: Changes) -> ToolC
     arguments, is_changed = valid_input(call.input)
     if is_changed:
         changes.add("arguments", f"Converted the arguments of a call to {call.name[:80]} to a JSON object.")
-    return ToolCallPart(call.call_id, names.out(call.name), arguments, call.metadata)
+    metadata = None if exceeds_depth(call.metadata) else call.metadata
+    return ToolCallPart(call.call_id, names.out(call.name), arguments, metadata)
 
 
 def _normalize_tools(tools: Sequence[Tool], names: Names, changes: Changes) -> tuple[Tool, ...]:
@@ -138,6 +140,9 @@ def _normalize_tools(tools: Sequence[Tool], names: Names, changes: Changes) -> t
             changes.add("tool", f'Duplicate tool "{tool.name[:80]}"; using the first definition.')
         else:
             parameters = _normalize_schema(tool.parameters)
+            if exceeds_depth(parameters):
+                changes.add("tool", f'Cut the schema of the tool "{tool.name[:80]}" at {MAX_DEPTH} levels.')
+                parameters = limit_depth(parameters)
             by_name[tool.name] = Tool(names.out(tool.name), tool.description, parameters)
     return tuple(by_name.values())
 
@@ -204,14 +209,17 @@ def remove_empty_messages(messages: Iterable[Message], changes: Changes) -> list
 def merge_messages(messages: Sequence[Message], changes: Changes) -> list[Message]:
     """Merge adjacent messages of one role. Providers that require alternating roles merge or reject them."""
     merged: list[Message] = []
-    for message in messages:
-        last = merged[-1] if merged else None
+    for role, group in groupby(messages, lambda message: message.role):
+        run = list(group)
         # System messages need no merge: the encoder puts them together.
-        if last is None or last.role is not message.role or message.role is Role.SYSTEM:
-            merged.append(message)
+        if role is Role.SYSTEM or len(run) == 1:
+            merged += run
             continue
-        changes.count("joined")
-        merged[-1] = Message(message.role, (*last.parts, *_separator(last, message), *message.parts))
+        parts = list(run[0].parts)
+        for last, message in pairwise(run):
+            changes.count("joined")
+            parts += [*_separator(last, message), *message.parts]
+        merged.append(Message(role, tuple(parts)))
     return merged
 
 

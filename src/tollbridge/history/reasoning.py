@@ -9,6 +9,7 @@ proofs are valid only for the model and the gateway that issued them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ from tollbridge.types.messages import (
     unbind,
 )
 from tollbridge.types.quirks import LearnedQuirks
-from tollbridge.types.text import MAX_TEXT, replace_surrogates, write_json
+from tollbridge.types.text import MAX_TEXT, exceeds_depth, replace_surrogates, write_json
 
 # A larger pack is not stored; the marks on the thinking parts must suffice.
 PACK_LIMIT = 1024 * 1024
@@ -49,7 +50,7 @@ DUPLICATE = "Removed duplicate reasoning."
 # it.
 ReasoningPlace = tuple[str | None, int]
 # Reasoning to insert into text: the number of characters before each, in ascending order.
-Insertions = list[tuple[int, ThinkingPart]]
+Insertions = deque[tuple[int, ThinkingPart]]
 
 
 # --- From the model to the editor ---
@@ -63,9 +64,10 @@ class ReasoningPacker:
         self._text_length = 0
         # The open blocks: their texts, the parts of their summaries, and the positions of those that a text
         # or a call has followed.
-        self._open_texts: dict[str, str] = {}
+        self._open_texts: dict[str, list[str]] = {}
         self._open_parts: set[tuple[str, str]] = set()
         self._open_places: dict[str, ReasoningPlace] = {}
+        self._open_unplaced: dict[str, None] = {}  # the open blocks that nothing has followed yet
         self._blocks: list[ReasoningBlock] = []
         self._unplaced: list[ReasoningBlock] = []  # complete, but not yet followed by a text or a call
         self._calls: dict[str, Mapping[str, Any]] = {}
@@ -113,38 +115,45 @@ class ReasoningPacker:
     def _add_text(self, delta: ReasoningDelta | Corrected) -> None:
         """Add to an open block. A summary of several parts (ids `id`, `id:1`…) is one block."""
         block, _, part = (delta.id or "").partition(":")
-        before = self._open_texts.get(block, "")
-        before = before[: -delta.replaces] if delta.replaces else before
-        separator = "\n\n" if part and before and (block, part) not in self._open_parts else ""
-        self._open_texts[block] = before + separator + delta.text
+        if block not in self._open_texts:
+            self._open_texts[block] = []
+            self._open_unplaced[block] = None
+        texts = self._open_texts[block]
+        if delta.replaces:
+            texts[:] = ["".join(texts)[: -delta.replaces]]
+        if part and any(texts) and (block, part) not in self._open_parts:
+            texts.append("\n\n")
+        texts.append(delta.text)
         self._open_parts.add((block, part))
 
     def _end_block(self, event: ReasoningEnded) -> ReasoningEnded:
         name = (event.id or "").partition(":")[0]
-        text, place = self._open_texts.pop(name, ""), self._open_places.pop(name, None)
+        text, place = "".join(self._open_texts.pop(name, [])), self._open_places.pop(name, None)
+        self._open_unplaced.pop(name, None)
         if not text and not event.metadata:
             return event
-        block = ReasoningBlock(text, event.id, event.metadata)
+        block = ReasoningBlock(text, event.id, event.metadata, shape=event.shape)
         if place is None:
             self._unplaced.append(block)
         else:
             self._blocks.append(_with_place(block, place))
-        return ReasoningEnded(event.id, bind(self._origin, event.metadata))
+        metadata = bind(self._origin, event.metadata, shape=event.shape)
+        return ReasoningEnded(event.id, metadata, event.shape)
 
     def _place_blocks(self, call: str | None) -> None:
         """Give all blocks before a call, or before a text, their position."""
-        if not self._unplaced and not self._open_texts:
+        if not self._unplaced and not self._open_unplaced:
             return
         place = call, self._text_length
         self._blocks += [_with_place(block, place) for block in self._unplaced]
         self._unplaced.clear()
-        for name in self._open_texts:
-            self._open_places.setdefault(name, place)
+        self._open_places.update(dict.fromkeys(self._open_unplaced, place))
+        self._open_unplaced.clear()
 
 
 def _with_place(block: ReasoningBlock, place: ReasoningPlace) -> ReasoningBlock:
     before, after = place
-    return ReasoningBlock(block.text, block.id, block.proof, before, after)
+    return ReasoningBlock(block.text, block.id, block.proof, before, after, block.shape)
 
 
 # --- From the editor back to the model ---
@@ -231,6 +240,8 @@ def _find_problem(
         return UNWANTED
     if role is not Role.ASSISTANT or (origin and (bound is None or bound.origin != origin)):
         return FOREIGN
+    if exceeds_depth(proof):
+        return UNPROVEN
     if proof:
         return REFUSED if digest(proof) in learned.refused else None
     if bound is None or not part.text.strip() or len(part.text) > MAX_TEXT:
@@ -261,19 +272,27 @@ def _drop_duplicates(message: Message, seen: set[str], changes: Changes) -> Mess
 def _join_thinking(parts: Sequence[Part]) -> list[Part]:
     """Join the streamed pieces of each reasoning block. Its proof is in the last piece, which has no text."""
     joined: list[Part] = []
+    texts: list[str] = []  # of the last part, if that is a thinking part
     for part in parts:
         last = joined[-1] if joined else None
         if isinstance(part, ThinkingPart) and isinstance(last, ThinkingPart) and _is_same_block(last, part):
-            separator = "\n\n" if part.id != last.id and last.text and part.text else ""
+            separator = "\n\n" if part.id != last.id and part.text and any(texts) else ""
+            texts += [separator, part.text]
             metadata = {**(last.metadata or {}), **(part.metadata or {})}
-            joined[-1] = ThinkingPart(
-                replace_surrogates(last.text + separator + part.text), last.id, metadata or None
-            )
-        elif isinstance(part, ThinkingPart):
-            joined.append(ThinkingPart(replace_surrogates(part.text), part.id, part.metadata))
-        else:
-            joined.append(part)
+            joined[-1] = ThinkingPart("", last.id, metadata or None)
+            continue
+        _set_text(joined, texts)
+        joined.append(part)
+        texts = [part.text] if isinstance(part, ThinkingPart) else []
+    _set_text(joined, texts)
     return joined
+
+
+def _set_text(parts: list[Part], texts: list[str]) -> None:
+    """Set the text of the last part, if it is a thinking part."""
+    last = parts[-1] if parts else None
+    if isinstance(last, ThinkingPart):
+        parts[-1] = ThinkingPart(replace_surrogates("".join(texts)), last.id, last.metadata)
 
 
 def _is_same_block(last: ThinkingPart, part: ThinkingPart) -> bool:
@@ -292,17 +311,17 @@ def restore_reasoning(parts: Sequence[Part], pack: ReasoningPack) -> list[Part]:
     """
     call_ids = {part.call_id for part in parts if isinstance(part, ToolCallPart)}
     before_call: dict[str | None, list[Part]] = {}
-    insertions: Insertions = []
+    insertions: Insertions = deque()
     unplaced: list[ThinkingPart] = []
     for block in pack.blocks:
-        thinking = ThinkingPart(block.text, block.id, bind(pack.origin, block.proof))
+        thinking = ThinkingPart(block.text, block.id, bind(pack.origin, block.proof, shape=block.shape))
         if block.before in call_ids:
             before_call.setdefault(block.before, []).append(thinking)
         elif block.after is not None:
             insertions.append((block.after, thinking))
         else:
             unplaced.append(thinking)
-    insertions.sort(key=lambda insertion: insertion[0])
+    insertions = deque(sorted(insertions, key=lambda insertion: insertion[0]))
     # Packs of older versions have no positions in the text. Blocks that the editor kept stay where they are.
     unchanged = _find_unchanged(parts, unplaced) if pack.text_length is None else {}
     is_same_text = pack.text_length == sum(len(part.text) for part in parts if isinstance(part, TextPart))
@@ -348,12 +367,12 @@ def _find_unchanged(parts: Sequence[Part], thinking: Sequence[ThinkingPart]) -> 
 def _insert(part: TextPart, offset: int, insertions: Insertions, *, split: bool) -> list[Part]:
     """Insert reasoning into a text, or before it if the text may not be split because it has changed."""
     inserted: list[Part] = []
-    text = part.text
-    while insertions and insertions[0][0] < offset + len(text):
-        after, thinking = insertions.pop(0)
-        cut = max(0, after - offset) if split else 0
-        if cut:
-            inserted.append(TextPart(text[:cut]))
-            text, offset = text[cut:], offset + cut
+    start = 0
+    while insertions and insertions[0][0] < offset + len(part.text):
+        after, thinking = insertions.popleft()
+        cut = after - offset if split else 0
+        if cut > start:
+            inserted.append(TextPart(part.text[start:cut]))
+            start = cut
         inserted.append(thinking)
-    return [*inserted, TextPart(text)]
+    return [*inserted, TextPart(part.text[start:])]

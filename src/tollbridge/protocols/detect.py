@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
 from tollbridge.protocols.ai_sdk.chunks import is_known
 from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, ModelDecoder, UiDecoder
-from tollbridge.protocols.errors import ErrorResponseDecoder
+from tollbridge.protocols.errors import ErrorResponseDecoder, error_from
+from tollbridge.protocols.guard import UNDECODABLE, log_defect
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.sse import Frame, SseDecoder
-from tollbridge.types.errors import RequestError
-from tollbridge.types.events import Event
+from tollbridge.types.errors import BridgeError, RequestError, StreamError
+from tollbridge.types.events import Event, Failed
 from tollbridge.types.text import read_json
 
 # A stream whose protocol is still unknown after this many bytes is decoded as OpenResponses.
@@ -169,6 +171,72 @@ class ParsedStreamDecoder(Decoder, Protocol):
         """Return the events for one parsed JSON value."""
 
 
+class GuardedDecoder:
+    """A decoder whose methods do not raise, whatever the decoder in it does.
+
+    An exception ends the response: the events that the decoder still has are returned, then a `Failed`. The
+    decoders of this package also skip single events that they cannot decode, so that this is the last resort.
+
+    Args:
+        decoder: The decoder, which is also an attribute.
+        error: Returns the error of a response that could not be decoded.
+    """
+
+    def __init__(self, decoder: Decoder, error: Callable[[], BridgeError] | None = None) -> None:
+        self.decoder = decoder
+        self._error = error or partial(StreamError, UNDECODABLE)
+        self._failed = False
+
+    @property
+    def over(self) -> bool:
+        return self._failed or self.decoder.over
+
+    @property
+    def unknown(self) -> Mapping[str, int]:
+        return self.decoder.unknown
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        if self._failed:
+            return []
+        try:
+            return self.decoder.feed(chunk)
+        except Exception as error:  # noqa: BLE001 - see guard.py
+            return self._fail(error)
+
+    def close(self) -> list[Event]:
+        if self._failed:
+            return []
+        try:
+            return self.decoder.close()
+        except Exception as error:  # noqa: BLE001 - see guard.py
+            return self._fail(error, closed=True)
+
+    def _fail(self, error: Exception, *, closed: bool = False) -> list[Event]:
+        self._failed = True
+        log_defect("A response of the gateway", error)
+        events: list[Event] = []
+        if not closed:
+            with suppress(Exception):  # the first exception was logged
+                events = self.decoder.close()
+        return [*(event for event in events if not isinstance(event, Failed)), Failed(self._error())]
+
+
+class GuardedStreamDecoder(GuardedDecoder):
+    """A guarded decoder that also accepts events or chunks that are already parsed."""
+
+    def __init__(self, decoder: ParsedStreamDecoder) -> None:
+        super().__init__(decoder)
+        self._parsed_decoder = decoder
+
+    def feed_parsed(self, event: object) -> list[Event]:
+        if self._failed:
+            return []
+        try:
+            return self._parsed_decoder.feed_parsed(event)
+        except Exception as error:  # noqa: BLE001 - see guard.py
+            return self._fail(error)
+
+
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "openresponses": StreamDecoder,
     "ai-sdk-full": FullDecoder,
@@ -187,7 +255,7 @@ _AUTO_DECODERS: dict[str, Callable[[], Decoder]] = {
 def decoder_for(
     protocol: str = "auto", status: int | None = None, headers: Mapping[str, str] | None = None
 ) -> Decoder:
-    """Return a decoder for one response.
+    """Return a decoder for one response, with a guard.
 
     Args:
         protocol: A key of `DECODERS`, or `auto` to detect the protocol from the headers and the first bytes.
@@ -200,11 +268,12 @@ def decoder_for(
     if protocol != "auto" and protocol not in DECODERS:
         raise RequestError(f'Unknown protocol "{protocol}". Supported: auto, {", ".join(DECODERS)}.')
     if status is not None and status >= 400:
-        return ErrorResponseDecoder(status, headers or {})
+        decoder = ErrorResponseDecoder(status, headers or {})
+        return GuardedDecoder(decoder, partial(error_from, {}, status=status))
     if protocol == "auto":
         detected = detect_by_headers(headers or {})
-        return _AUTO_DECODERS[detected]() if detected else DetectingDecoder()
-    return DECODERS[protocol]()
+        return GuardedDecoder(_AUTO_DECODERS[detected]() if detected else DetectingDecoder())
+    return GuardedDecoder(DECODERS[protocol]())
 
 
 class DetectingDecoder:
@@ -226,7 +295,9 @@ class DetectingDecoder:
         if self._decoder is not None:
             return self._decoder.feed(chunk)
         self._start += chunk
-        return self._detect(complete=len(self._start) > START_LIMIT)
+        complete = len(self._start) > START_LIMIT
+        # Without a line end in it, a chunk cannot complete the line that decides.
+        return self._detect(complete=complete) if complete or b"\n" in chunk or b"\r" in chunk else []
 
     def close(self) -> list[Event]:
         events = self._detect(complete=True) if self._decoder is None else []

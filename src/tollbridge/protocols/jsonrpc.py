@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.types.text import join_escaped_surrogates, write_json
+from tollbridge.types.text import join_escaped_surrogates, limit_text_depth, write_json
 
 MAX_HEADER_BYTES = 8 * 1024
 # Prompts contain images in base64. The limits of gateways are far below this one.
@@ -186,6 +186,8 @@ def _decode(body: bytes) -> _Message:
         raise
     except msgspec.DecodeError:
         return _decode_message(join_escaped_surrogates(body))
+    except RecursionError:  # values that are nested too deeply become empty
+        return _decode_message(limit_text_depth(body))
 
 
 def encode_result(call_id: Id, result: Any) -> bytes:

@@ -1,7 +1,8 @@
 """Record turns: one file per turn in a folder of limited size.
 
 A recording is written while the turn runs, so that it survives if the process is killed. No key that was sent
-is written, even if a model or a server repeats it in pieces.
+is written, even if a model or a server repeats it in pieces. A failure of the recorder ends the recording,
+never the turn.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Concatenate, ParamSpec
 
 import msgspec
 
@@ -39,6 +41,7 @@ from tollbridge.recorder.recording import (
 from tollbridge.recorder.redaction import (
     ContentRedactor,
     KeyRedactor,
+    contains_key,
     hide_keys,
     hide_secrets,
     redact_headers,
@@ -52,6 +55,7 @@ from tollbridge.types.messages import ChatRequest, Origin, Part, TextPart, Think
 from tollbridge.types.models import Capabilities
 from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.text import read_json, write_json
+from tollbridge.types.urls import hide_userinfo
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +137,25 @@ class Recorder:
 
 # --- One turn ---
 
+_Arguments = ParamSpec("_Arguments")
+
+
+def _guarded(
+    method: Callable[Concatenate[RecordingWriter, _Arguments], None],
+) -> Callable[Concatenate[RecordingWriter, _Arguments], None]:
+    """Make a method of the writer end the recording, and nothing else, if it raises."""
+
+    @wraps(method)
+    def call(self: RecordingWriter, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+        if self._file.failed:
+            return
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - a recording must not harm its turn
+            self._file.fail(error)
+
+    return call
+
 
 class TurnContext(msgspec.Struct, frozen=True):
     """Further facts about a turn: the request of the editor, and what is known about server and model."""
@@ -162,7 +185,6 @@ class RecordingWriter(Observer):
     ) -> None:
         self._file = file
         self._builder = PartsBuilder(origin)
-        self._builder = PartsBuilder(origin)
         self._draft = RecordingDraft(file)
         self._on_finish = on_finish
         self._redacted = redacted
@@ -173,7 +195,10 @@ class RecordingWriter(Observer):
         self._request_bytes = 0
         self._response_bytes = 0
         self._full = False
-        context = context or TurnContext()
+        self._begin(request, context or TurnContext())
+
+    @_guarded
+    def _begin(self, request: ChatRequest, context: TurnContext) -> None:
         values = (request, context.editor_request, context.learned, context.capabilities)
         plain_request, editor_request, learned, abilities = [self._to_plain(value) for value in values]
         self._add(
@@ -184,18 +209,27 @@ class RecordingWriter(Observer):
                 started=time.time(),
                 request=plain_request,
                 editor_request=editor_request,
-                redacted=redacted,
+                redacted=self._redacted,
                 learned=learned,
                 abilities=abilities,
             )
         )
 
+    @_guarded
     def events(self, batch: list[Event]) -> None:
         """Record the parts of the events."""
         self._record_parts(self._builder.take(batch))
 
     async def end(self, result: object | None, error: BaseException | None) -> None:
         """Write the end of the recording. Only now it is certain what must be redacted."""
+        if self._file.failed:
+            return
+        try:
+            await self._end(result, error)
+        except Exception as failure:  # noqa: BLE001 - see _guarded
+            self._file.fail(failure)
+
+    async def _end(self, result: object | None, error: BaseException | None) -> None:
         if error is None:
             self._record_parts(self._builder.close())
         reason = usage = None
@@ -227,22 +261,26 @@ class RecordingWriter(Observer):
         if self._completes_key(parts) and self._draft.is_final:
             self._draft.remove_content(self._lines)
 
+    @_guarded
     def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
         for name, value in headers.items():
             if name.lower() == "authorization":
                 self._keys.add(value.removeprefix("Bearer ").strip())
         # A model may repeat a key that is in the request, in pieces that cannot be recognized one by one.
-        contains_key = any(key.encode() in body for key in self._keys)
-        self._draft.begin_response(tuple(self._keys), hide_content=self._redacted or contains_key)
+        hide_content = self._redacted or contains_key(body, self._keys)
+        self._draft.begin_response(tuple(self._keys), hide_content=hide_content)
         text, omitted_bytes = "", len(body)
         if self._reserve(len(body)):
             text, omitted_bytes = hide_secrets(body).decode("utf-8", "replace"), 0
+        url = hide_userinfo(url)
         self._add(RequestLine(self._elapsed(), protocol, url, redact_headers(headers), text, omitted_bytes))
         self._draft.flush()
 
+    @_guarded
     def response(self, status: int, headers: Mapping[str, str]) -> None:
         self._add(ResponseLine(self._elapsed(), status, redact_headers(headers)))
 
+    @_guarded
     def data(self, chunk: bytes) -> None:
         if self._response_bytes + len(chunk) > RECORDING_LIMIT:
             if not self._full:
@@ -255,9 +293,12 @@ class RecordingWriter(Observer):
             self._add(DataLine(self._elapsed(), chunk))
 
     def _to_plain(self, value: object) -> Any:
-        """Return a value as plain JSON without secrets, or `None` if it is too large."""
-        data = hide_secrets(write_json(value).encode())
-        return read_json(data) if value is not None and self._reserve(len(data)) else None
+        """Return a value as plain JSON without secrets, or `None` if it is too large or nested too deeply."""
+        try:
+            data = hide_secrets(write_json(value).encode())
+            return read_json(data) if value is not None and self._reserve(len(data)) else None
+        except ValueError:
+            return None
 
     def _reserve(self, size: int) -> bool:
         """Count bytes of requests. Return whether they are within the limit of the recording."""
@@ -271,21 +312,25 @@ class RecordingWriter(Observer):
 
     def _completes_key(self, parts: list[Part]) -> bool:
         """Return whether the text or the reasoning contains a key that ends in these parts."""
-        contains_key = False
-        longest = max(map(len, self._keys), default=0)
+        is_found = False
+        # One more character than the key, to recognize the start of a word.
+        longest = max(map(len, self._keys), default=0) + 1
         for part in parts:
             if isinstance(part, (TextPart, ThinkingPart)):
                 text = self._recent_text.get(type(part), "") + part.text
-                contains_key = contains_key or any(key in text for key in self._keys)
-                self._recent_text[type(part)] = text[-longest:] if longest else ""
-        return contains_key
+                is_found = is_found or contains_key(_encode(text), self._keys)
+                self._recent_text[type(part)] = text[-longest:]
+        return is_found
 
     def _output_contains_key(self) -> bool:
-        output = _model_output(self._lines)
-        return any(key in output for key in self._keys)
+        return contains_key(_encode(_model_output(self._lines)), self._keys)
 
     def _elapsed(self) -> float:
         return round(time.monotonic() - self._start_time, 6)
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
 
 
 def _model_output(lines: list[Line]) -> str:
@@ -308,7 +353,7 @@ def _error_facts(error: BaseException | None) -> dict[str, Any] | None:
         return None if error is None else {"kind": type(error).__name__}
     facts = {
         "kind": error.kind,
-        "message": error.message,
+        "message": hide_userinfo(error.message),
         "status": error.status,
         "code": error.code,
         "request_id": error.request_id,
@@ -396,7 +441,11 @@ class RecordingDraft:
 
 
 class RecordingFile:
-    """The file of a recording, created with its first line. The first error is logged; others are ignored."""
+    """The file of a recording, created with its first line. The first error is logged; others are ignored.
+
+    Attributes:
+        failed: Whether the recording has ended because of an error.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -414,7 +463,7 @@ class RecordingFile:
                 self._file.write(data)
                 self._file.flush()
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
 
     def rewrite(self, lines: Iterable[str]) -> None:
         """Replace the content of the file atomically."""
@@ -427,7 +476,7 @@ class RecordingFile:
         except OSError as error:
             with suppress(OSError):
                 draft.unlink()
-            self._fail(error)
+            self.fail(error)
 
     def close(self) -> None:
         file, self._file = self._file, None
@@ -435,13 +484,21 @@ class RecordingFile:
             try:
                 file.close()
             except OSError as error:
-                self._fail(error)
+                self.fail(error)
 
-    def _fail(self, error: OSError) -> None:
+    def fail(self, error: Exception) -> None:
+        """End the recording and log the first error, without a message that can contain content.
+
+        After an error that is not of the system, the file is deleted: it may not be redacted completely.
+        """
         if not self.failed:
-            log.warning("the turn could not be recorded in %s: %s", self._folder, error.strerror)
+            reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+            log.warning("the turn could not be recorded in %s: %s", self._folder, reason)
         self.failed = True
         self.close()  # may fail again, when it writes buffered data
+        if not isinstance(error, OSError):
+            with suppress(OSError):
+                self.path.unlink(missing_ok=True)
 
 
 def _create_private(path: Path) -> BinaryIO:

@@ -25,8 +25,11 @@ An error holds its message, kind, status, code, request id and retry delay; neve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict, Unpack
+
+from tollbridge.types.urls import hide_userinfo
 
 if TYPE_CHECKING:  # at run time it would load msgspec, which `tollbridge --help` does not need
     from tollbridge.types.usage import Usage
@@ -240,11 +243,18 @@ def most_severe(errors: Sequence[BridgeError]) -> BridgeError | None:
     return BrokenCall(broken_calls[0].message, calls=ids) if broken_calls else None
 
 
+# Some servers accept any text as a key. A shorter key is redacted only as a whole word: otherwise, a key "a"
+# would make every message unreadable, and show by its gaps what the key is.
+SHORT_KEY = 8
+
+
 def hide_key(error: BridgeError, key: str | None) -> None:
-    """Replace an API key in the texts of an error with `[key]`.
+    """Replace an API key, and user names and passwords in URLs, in the texts of an error.
 
     Some gateways quote the key that was sent. A truncated message may end within the key.
     """
+    error.message = hide_userinfo(error.message)
+    error.args = (error.message,)
     if not key:
         return
     # The cause quotes the response and holds the request headers. Its reason is part of the message.
@@ -257,6 +267,8 @@ def hide_key(error: BridgeError, key: str | None) -> None:
 
 
 def _redact(text: str, key: str) -> str:
+    if len(key) < SHORT_KEY:
+        return re.sub(rf"(?<![A-Za-z0-9]){re.escape(key)}(?![A-Za-z0-9])", "[key]", text)
     text = text.replace(key, "[key]")
     truncated = text.removesuffix("…")
     for length in range(len(key) - 1, 7, -1):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from tollbridge.types.errors import BridgeError, ContentFiltered, InvalidRequest, ServerFailed, most_severe
+from tollbridge.types.quirks import ReasoningShape
 from tollbridge.types.usage import Usage
 
 FinishReason = Literal[
@@ -53,11 +54,13 @@ class Corrected(msgspec.Struct, frozen=True, tag="corrected"):
 class ReasoningEnded(msgspec.Struct, frozen=True, tag="reasoning_ended"):
     """The end of a reasoning block.
 
-    `metadata` (a signature, encrypted content) must be sent back together with the reasoning.
+    `metadata` (a signature, encrypted content) must be sent back together with the reasoning. `shape` is the
+    field that held the text, if it was not the summary: a server can ignore reasoning in another field.
     """
 
     id: str | None = None
     metadata: Mapping[str, Any] | None = None
+    shape: ReasoningShape | None = None
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
@@ -166,9 +169,19 @@ ENDING_SENTENCES: dict[Ending, str] = {
 }
 
 
-def incomplete_reason(finished: Finished) -> str | None:
-    """Return a sentence that says why the answer is incomplete, or `None` if it is complete."""
-    return REASON_SENTENCES.get(finished.reason) or ENDING_SENTENCES.get(finished.ended)
+def incomplete_reason(finished: Finished, limit: int | None = None) -> str | None:
+    """Return a sentence that says why the answer is or may be incomplete, or `None` if it is complete.
+
+    Args:
+        finished: The end of the answer.
+        limit: The `max_output_tokens` of the request. Some servers report an answer that was cut at the limit
+            as complete.
+    """
+    reason = REASON_SENTENCES.get(finished.reason) or ENDING_SENTENCES.get(finished.ended)
+    usage = finished.context or finished.usage
+    if reason is None and limit is not None and usage is not None and usage.output_tokens == limit:
+        return f"The answer may be truncated: it has exactly {limit:,} tokens, the output limit."
+    return reason
 
 
 def empty_answer_error(finished: Finished, limit: int | None = None) -> BridgeError | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import msgspec
 
 from tollbridge.types.errors import RequestError
-from tollbridge.types.quirks import Quirks
+from tollbridge.types.quirks import Quirks, ReasoningShape
 from tollbridge.types.text import write_json
 
 
@@ -291,12 +291,14 @@ class BoundProof(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         call: The id of the tool call that the proof belongs to, if it does not belong to reasoning.
         plain: Whether the reasoning is text without a proof.
+        shape: The field that held the text of the reasoning, if it was not the summary.
     """
 
-    model: str
-    gateway: str
+    model: str = ""
+    gateway: str = ""
     call: str | None = None
     plain: bool = False
+    shape: ReasoningShape | None = None
 
     @property
     def origin(self) -> Origin:
@@ -312,6 +314,7 @@ class ReasoningBlock(msgspec.Struct, frozen=True, omit_defaults=True):
         proof: The metadata to send back.
         before: The id of the tool call that follows the block, if one does.
         after: The number of characters of the answer that precede the block, if known.
+        shape: The field that held the text, if it was not the summary.
     """
 
     text: str = ""
@@ -319,6 +322,7 @@ class ReasoningBlock(msgspec.Struct, frozen=True, omit_defaults=True):
     proof: Mapping[str, Any] | None = None
     before: str | None = None
     after: int | None = None
+    shape: ReasoningShape | None = None
 
 
 class ReasoningPack(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -343,12 +347,26 @@ class ReasoningPack(msgspec.Struct, frozen=True, omit_defaults=True):
         return Origin(self.model, self.gateway)
 
 
-def bind(origin: Origin, proof: Mapping[str, Any] | None, *, call: str | None = None) -> dict[str, Any]:
-    """Return metadata with the origin added. Without a proof, only the text of the reasoning is sent back."""
-    plain = not proof and call is None
+def bind(
+    origin: Origin | None,
+    proof: Mapping[str, Any] | None,
+    *,
+    call: str | None = None,
+    shape: ReasoningShape | None = None,
+) -> dict[str, Any]:
+    """Return metadata with the origin added. Without a proof, only the text of the reasoning is sent back.
+
+    Args:
+        origin: The origin; `None` if it is unknown, so that only the shape is added.
+        proof: The gateway's own metadata.
+        call: The id of the tool call that the proof belongs to.
+        shape: The field that held the text of the reasoning.
+    """
+    plain = origin is not None and not proof and call is None
+    model, gateway = (origin.model, origin.gateway) if origin is not None else ("", "")
     return {
         **(proof or {}),
-        BOUND_KEY: msgspec.to_builtins(BoundProof(origin.model, origin.gateway, call, plain)),
+        BOUND_KEY: msgspec.to_builtins(BoundProof(model, gateway, call, plain, shape)),
     }
 
 
@@ -375,5 +393,5 @@ def read_reasoning_pack(data: bytes) -> ReasoningPack | None:
     """Decode a reasoning pack. Return `None` if the data is invalid."""
     try:
         return msgspec.json.decode(data, type=ReasoningPack)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+# The field that holds the text of reasoning.
+ReasoningShape = Literal["summary", "content"]
 SystemAs = Literal["developer", "system", "instructions", "user"]
 
 
@@ -20,7 +22,7 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         calls: Whether tool calls and their results are accepted in the input.
         reasoning: Whether reasoning is accepted in the input.
         reasoning_ids: Whether reasoning in the input can have an id.
-        reasoning_as: The field that holds the text of reasoning in the input.
+        reasoning_as: The field that holds the text of reasoning in the input, unless it came in `content`.
         system: How the system prompt is sent: as a message with this role, or in the field `instructions`.
         text_as: Whether a message of only text is a string or an array of content parts.
         tools_as: Whether tools are declared as in OpenResponses (flat) or as in Chat Completions (nested).
@@ -36,7 +38,7 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     calls: bool = True
     reasoning: bool = True
     reasoning_ids: bool = True
-    reasoning_as: Literal["summary", "content"] = "summary"
+    reasoning_as: ReasoningShape = "summary"
     system: SystemAs = "developer"
     text_as: Literal["string", "array"] = "string"
     tools_as: Literal["flat", "nested"] = "flat"

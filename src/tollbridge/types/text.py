@@ -1,6 +1,8 @@
-"""Text and JSON that can be sent: surrogates, size limits, and a tolerant JSON reader.
+"""Text and JSON that can be sent: surrogates, limits of size and depth, and a tolerant JSON reader.
 
 The JSON reader is fast for valid input and falls back to a tolerant parser for bad UTF-8 and lone surrogates.
+The depth of nested values is limited, because parsers and encoders are recursive: without a limit, it depends
+on the stack of the caller whether a value can be read, and a value that was read cannot always be written.
 """
 
 from __future__ import annotations
@@ -17,6 +19,14 @@ import msgspec
 MAX_TEXT = 10_485_760
 MAX_IMAGE_URL = 20_971_520
 MAX_FILE_DATA = 33_554_432
+# The most levels of a nested value: tool arguments, a schema, metadata. No real one has more than about 30.
+MAX_DEPTH = 200
+# Replaces tool arguments that are nested too deeply. It is not JSON, so the call is invalid and not run.
+TOO_DEEP = f"[The arguments are nested more than {MAX_DEPTH} levels deep.]"
+# The most levels of a JSON text, which has some levels of its own around such a value.
+_MAX_TEXT_DEPTH = MAX_DEPTH + 20
+# Texts with more objects and arrays are not made shallower, because that takes about 1 µs for each.
+_MAX_BRACKETS = 50_000
 
 
 def replace_surrogates(text: str) -> str:
@@ -57,6 +67,8 @@ def split_text(text: str, limit: int = MAX_TEXT) -> list[str]:
 # --- JSON ---
 
 _read = msgspec.json.Decoder().decode
+# A bracket, or a string, which can contain brackets.
+_TOKENS = re.compile(rb'[{}\[\]]|"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 # Matches every escape, so that an escaped backslash is not read as the start of one: a surrogate pair, a lone
 # surrogate (group 1), or any other escape.
 _ESCAPES = re.compile(
@@ -80,19 +92,86 @@ def read_json(data: bytes | str) -> Any:
     Raises:
         ValueError: The text is not JSON, or is nested too deeply.
     """
+    reason = ""
     try:
-        return _read(data)
+        value = _read(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass
-    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
-    try:
-        return json.loads(text)
-    except RecursionError:
+        text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+        try:
+            value = json.loads(text)
+        except RecursionError:
+            reason = "nested too deeply"
+        except ValueError as error:
+            reason = str(error)
+    # Each level needs two brackets, so a short text needs no check.
+    if not reason and len(data) > 2 * _MAX_TEXT_DEPTH and exceeds_depth(value, _MAX_TEXT_DEPTH):
         reason = "nested too deeply"
-    except ValueError as error:
-        reason = str(error)
-    # Not chained to the original error, which holds the whole text: it may contain a secret.
-    raise ValueError(reason)
+    if reason:
+        # Not chained to the original error, which holds the whole text: it may contain a secret.
+        raise ValueError(reason)
+    return value
+
+
+def read_json_to_depth(data: bytes) -> Any:
+    """Parse a JSON value like `read_json`. Objects and arrays that are nested too deeply are empty.
+
+    Raises:
+        ValueError: The text is not JSON.
+    """
+    try:
+        return read_json(data)
+    except ValueError:
+        limited = limit_text_depth(data)
+        if limited is data:
+            raise
+    return read_json(limited)
+
+
+def exceeds_depth(value: object, limit: int = MAX_DEPTH) -> bool:
+    """Return whether objects and arrays are nested more than `limit` levels deep."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(limit):
+        if not level:
+            return False
+        children = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [child for items in children for child in items if isinstance(child, dict | list)]
+    return bool(level)
+
+
+def limit_depth(value: Any, limit: int = MAX_DEPTH) -> Any:
+    """Return a copy of a JSON value in which the objects and arrays at level `limit` are empty."""
+    match value:
+        case dict():
+            return {name: limit_depth(item, limit - 1) for name, item in value.items()} if limit > 1 else {}
+        case list():
+            return [limit_depth(item, limit - 1) for item in value] if limit > 1 else []
+    return value
+
+
+def limit_text_depth(data: bytes) -> bytes:
+    """Return a JSON text in which objects and arrays that are nested too deeply for `read_json` are empty.
+
+    The text need not be valid JSON: it is not parsed, so that any depth is possible. A text with too many
+    brackets is returned unchanged.
+    """
+    if data.count(b"{") + data.count(b"[") > _MAX_BRACKETS:
+        return data
+    pieces: list[bytes] = []
+    depth = start = 0
+    for token in _TOKENS.finditer(data):
+        bracket = token[0]
+        if bracket in b"{[":
+            depth += 1
+            if depth == _MAX_TEXT_DEPTH:
+                pieces.append(data[start : token.start()])
+                pieces.append(b"{}" if bracket == b"{" else b"[]")
+        elif bracket in b"}]":
+            if depth == _MAX_TEXT_DEPTH:
+                start = token.end()
+            depth = max(0, depth - 1)
+    if depth < _MAX_TEXT_DEPTH:
+        pieces.append(data[start:])
+    return b"".join(pieces) if len(pieces) > 1 else data
 
 
 def write_json(value: object) -> str:

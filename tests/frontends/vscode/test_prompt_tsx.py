@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tollbridge.frontends.vscode.decode import MAX_DEPTH, read_prompt_text
+from tollbridge.frontends.vscode.decode import read_prompt_text
+from tollbridge.types.text import MAX_DEPTH
 
 
 def test_the_text_of_a_tree_is_read_in_order() -> None:

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tollbridge.protocols.detect import DECODERS, START_LIMIT, DetectingDecoder, decoder_for, detect_by_start
+from tollbridge.protocols.detect import (
+    DECODERS,
+    START_LIMIT,
+    DetectingDecoder,
+    GuardedDecoder,
+    decoder_for,
+    detect_by_start,
+)
 from tollbridge.types.errors import RequestError
 from tollbridge.types.events import Event
 
@@ -114,7 +121,9 @@ def test_the_buffer_for_unknown_chunks_is_limited() -> None:
     [("X-Vercel-AI-Data-Stream", "ai-sdk-data"), ("x-vercel-ai-ui-message-stream", "ai-sdk-ui")],
 )
 def test_a_header_selects_the_protocol(header: str, protocol: str) -> None:
-    assert type(decoder_for("auto", 200, {header: "v1"})) is DECODERS[protocol]
+    guarded = decoder_for("auto", 200, {header: "v1"})
+    assert isinstance(guarded, GuardedDecoder)
+    assert type(guarded.decoder) is DECODERS[protocol]
 
 
 def test_an_unknown_protocol_is_an_error_that_lists_the_supported_ones() -> None:

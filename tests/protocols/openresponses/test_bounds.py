@@ -94,3 +94,39 @@ def test_decoding_time_is_linear_in_the_number_of_items(ended: bool) -> None:
     calls = [event for event in read(stream) if isinstance(event, ToolCall)]
     assert time.process_time() - started < 10.0  # 2 s on an idle core; a quadratic search took 14 s
     assert len(calls) == count
+
+
+def seconds_for(stream: bytes) -> float:
+    """Return the least CPU time of three decodings."""
+    times = []
+    for _ in range(3):
+        started = time.process_time()
+        read(stream)
+        times.append(time.process_time() - started)
+    return min(times)
+
+
+def unindexed(kind: str, count: int) -> bytes:
+    """Return a stream of items without index and id, each of them complete."""
+    items: list[dict[str, Any]] = []
+    for number in range(count):
+        match kind:
+            case "message":
+                content = {"content": [{"type": "output_text", "text": f"{number} "}]}
+            case "reasoning":
+                content = {"summary": [{"type": "summary_text", "text": f"{number} "}]}
+            case _:
+                content = {"name": "f", "arguments": "{}", "call_id": f"c{number}"}  # type: ignore[dict-item]
+        items.append({"type": kind, **content})
+    events: list[dict[str, Any]] = [{"type": "response.output_item.done", "item": item} for item in items]
+    events.append({"type": "response.completed", "response": {"status": "completed", "output": items}})
+    return "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("kind", ["message", "reasoning", "function_call"])
+def test_decoding_time_is_linear_in_the_number_of_items_without_index(kind: str) -> None:
+    small, large = unindexed(kind, 4_000), unindexed(kind, 16_000)
+    assert (
+        seconds_for(large) / seconds_for(small) < 7
+    )  # four times the items; a quadratic search took 16 times

@@ -16,7 +16,7 @@ import msgspec
 from tollbridge.history.answer import AnswerParts
 from tollbridge.protocols.ai_sdk.state import StreamState
 from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecoder
-from tollbridge.protocols.detect import ParsedStreamDecoder, detect_by_framing
+from tollbridge.protocols.detect import GuardedStreamDecoder, ParsedStreamDecoder, detect_by_framing
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.types.errors import BridgeError, BrokenCall, most_severe
 from tollbridge.types.events import Event, Failed, Finished, FinishReason
@@ -117,7 +117,7 @@ class StreamAdapter:
             BridgeError: The stream failed. All parts before the failure have been yielded.
         """
         self._result = StreamUsage()
-        decoder = self._create_decoder()
+        decoder = GuardedStreamDecoder(self._create_decoder())
         answer = AnswerParts(reasoning=self._reasoning)
         failures: list[BridgeError] = []
         is_decoded = False  # whether the stream consists of events

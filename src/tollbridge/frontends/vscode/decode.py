@@ -26,6 +26,7 @@ from tollbridge.types.messages import (
     ToolChoice,
     ToolResultPart,
 )
+from tollbridge.types.text import MAX_DEPTH, limit_depth, write_json
 
 ROLES = {wire.USER: Role.USER, wire.ASSISTANT: Role.ASSISTANT, wire.SYSTEM: Role.SYSTEM}
 TOOL_CHOICES: dict[int, ToolChoice | None] = {wire.AUTO: None, wire.REQUIRED: "required"}
@@ -50,8 +51,6 @@ FILES = frozenset({"application/pdf"})
 
 # The PromptNodeType of a text in the JSON of a prompt-tsx tree.
 PROMPT_TEXT = 2
-# Deeper nodes of a prompt-tsx tree are ignored.
-MAX_DEPTH = 200
 
 
 class Decoded(msgspec.Struct, frozen=True):
@@ -195,7 +194,7 @@ def read_prompt_text(value: Any) -> str:
         texts: list[str] = []
         _collect_texts(root, texts, 0)
         return "".join(texts)
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else write_json(limit_depth(value))
 
 
 def _collect_texts(node: Any, texts: list[str], depth: int) -> None:

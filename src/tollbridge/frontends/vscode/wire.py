@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tollbridge.types.messages import read_reasoning_pack
+from tollbridge.types.text import limit_text_depth
 
 # Values of LanguageModelChatMessageRole. SYSTEM is not in the public API, but VS Code sends it.
 USER, ASSISTANT, SYSTEM = 1, 2, 3
@@ -209,12 +210,17 @@ class NotUtf8(Exception):
 def read_parameters(raw: msgspec.Raw, shape: type[Params]) -> Params:
     """Decode the parameters of a request. Parts of unknown types become `Unknown`.
 
+    Objects and arrays that are nested too deeply are empty.
+
     Raises:
         msgspec.ValidationError: The parameters do not have this shape.
         NotUtf8: The parameters are not valid UTF-8.
     """
     try:
-        return _decode(raw, shape)
+        try:
+            return _decode(raw, shape)
+        except RecursionError:  # one tool result or schema must not block the whole conversation
+            return _decode(msgspec.Raw(limit_text_depth(bytes(raw))), shape)
     except UnicodeDecodeError as error:
         raise NotUtf8 from error
 

@@ -20,6 +20,7 @@ from tollbridge.protocols.errors import error_from
 from tollbridge.types.errors import BridgeError, StreamError
 from tollbridge.types.events import Data, File, Source
 from tollbridge.types.media import UNKNOWN
+from tollbridge.types.text import TOO_DEEP, exceeds_depth, limit_depth
 
 # --- Errors ---
 #
@@ -212,7 +213,8 @@ def apply_chunk(state: StreamState, chunk: wire.Chunk) -> None:
         handler(state, chunk)
     elif kind.startswith("data-"):
         state.recognized = True
-        state.emit(Data(kind.removeprefix("data-"), chunk.get("data"), wire.first_text(chunk, "id")))
+        value = _limit(chunk.get("data"))
+        state.emit(Data(kind.removeprefix("data-"), value, wire.first_text(chunk, "id")))
     else:
         state.unknown.record(kind)
         if state.on_unknown is not None:
@@ -299,6 +301,9 @@ def _add_call(state: StreamState, chunk: wire.Chunk) -> None:
         except ValueError:
             offered = False
             state.fail(invalid_arguments(call_id, name))
+    elif exceeds_depth(value):
+        value, offered = TOO_DEEP, False
+        state.fail(invalid_arguments(call_id, name))
     state.deltas.flush()
     state.calls.add_call(call_id, name, value, offered=offered, metadata=wire.metadata(chunk))
 
@@ -352,7 +357,12 @@ def _add_source(state: StreamState, chunk: wire.Chunk) -> None:
 def _add_unnamed_data(state: StreamState, chunk: wire.Chunk) -> None:
     values = chunk.get("data")
     for value in values if isinstance(values, list) else [values]:
-        state.emit(Data("data", value))
+        state.emit(Data("data", _limit(value)))
+
+
+def _limit(value: object) -> Any:
+    """Return a value of the application, made shallower if it is nested too deeply to be encoded."""
+    return limit_depth(value) if exceeds_depth(value) else value
 
 
 def _start_step(state: StreamState, _: wire.Chunk) -> None:

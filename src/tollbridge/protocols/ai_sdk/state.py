@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tollbridge.protocols.ai_sdk import wire
+from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.sse import UnknownNames
 from tollbridge.types.errors import BridgeError, BrokenCall, Disconnected, StreamError
 from tollbridge.types.events import (
@@ -26,7 +27,7 @@ from tollbridge.types.events import (
     TextDelta,
     ToolCall,
 )
-from tollbridge.types.text import read_json
+from tollbridge.types.text import exceeds_depth, read_json
 from tollbridge.types.usage import Usage
 
 # With these finish reasons the output was not truncated, so valid arguments are a complete call.
@@ -237,9 +238,16 @@ def read_arguments(text: str) -> Any:
     """Return the value of a model's arguments.
 
     Raises:
-        ValueError: The text is not JSON.
+        ValueError: The text is not JSON, or is nested too deeply.
     """
-    return read_json(text) if text.strip() else {}
+    return _read_value(text) if text.strip() else {}
+
+
+def _read_value(text: str) -> Any:
+    value = read_json(text)
+    if exceeds_depth(value):
+        raise ValueError("nested too deeply")
+    return value
 
 
 def invalid_arguments(call_id: str, name: str) -> BrokenCall:
@@ -252,7 +260,7 @@ def _parse_input(streamed: _Input) -> Any:
         return text if streamed.is_text else {}
     if streamed.is_text:
         raise ValueError
-    return read_json(text)
+    return _read_value(text)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -391,6 +399,7 @@ class StreamState:
         self.usage = StepUsage()
         self.approvals: dict[str, str] = {}  # the call id for each approval id
         self.unknown = UnknownNames()
+        self.guard = EventGuard(self.unknown)
         self.recognized = False  # whether a chunk of a known type was received
         self.finished = False
         self.aborted = False

@@ -21,7 +21,7 @@ from tollbridge.protocols.ai_sdk.state import StreamState
 from tollbridge.protocols.sse import FRAME_LIMIT, SseDecoder, UnknownNames, frame_too_large
 from tollbridge.types.errors import BridgeError, StreamError
 from tollbridge.types.events import Event
-from tollbridge.types.text import read_json
+from tollbridge.types.text import exceeds_depth, read_json_to_depth
 
 _BOM = b"\xef\xbb\xbf"
 # Bytes that can precede the first significant byte: white space, and a byte order mark.
@@ -102,7 +102,7 @@ class JsonBody:
         if self.error is not None:
             return self.error
         try:
-            value = read_json(b"".join(self._pieces).lstrip(BLANK))
+            value = read_json_to_depth(b"".join(self._pieces).lstrip(BLANK))
         except ValueError:
             return StreamError("The gateway returned invalid or truncated JSON.")
         is_error = isinstance(value, dict) and any(value.get(name) is not None for name in _ERROR_FIELDS)
@@ -132,9 +132,16 @@ class _StateDecoder:
 
     def _apply(self, chunk: object) -> None:
         if isinstance(chunk, (dict, Mapping)):  # the check for dict is faster
-            apply_chunk(self._state, chunk)
+            self._apply_chunk(chunk)
         else:
             self._state.fail(StreamError("The stream contains a chunk that is not an object."))
+
+    def _apply_chunk(self, chunk: wire.Chunk) -> None:
+        """Apply a chunk. A chunk that cannot be decoded is skipped."""
+        try:
+            apply_chunk(self._state, chunk)
+        except Exception as error:  # noqa: BLE001 - see guard.py
+            self._state.guard.skip(chunk.get("type"), error)
 
 
 class _ChunkDecoder(_StateDecoder):
@@ -158,7 +165,7 @@ class _ChunkDecoder(_StateDecoder):
                 if piece:
                     deltas.add_text(piece)
             elif isinstance(delta, wire.ReasoningDelta):
-                if delta.providerMetadata:
+                if delta.providerMetadata and not exceeds_depth(delta.providerMetadata):
                     state.add_metadata(delta.id, delta.providerMetadata)
                 piece = delta.delta or delta.text
                 if piece:
@@ -173,7 +180,7 @@ class _ChunkDecoder(_StateDecoder):
             self._state.finish()
             return
         try:
-            value = read_json(text)
+            value = read_json_to_depth(text)
         except ValueError:
             self._state.fail(StreamError("The stream contains data that is not JSON."))
             return
@@ -188,6 +195,8 @@ class _ChunkDecoder(_StateDecoder):
             error: The framing error, if there was one.
             has_other_data: Whether the stream contained something that does not belong to this protocol.
         """
+        if self._state.over:
+            return []
         if error is not None:
             self._state.fail(error)
         elif has_other_data and not self._state.recognized:
@@ -314,18 +323,18 @@ class DataDecoder(_StateDecoder):
         try:
             if colon != b":":
                 raise ValueError
-            value = read_json(text)
+            value = read_json_to_depth(text)
         except ValueError:
             self._state.fail(StreamError("The stream contains a line that is not a code and JSON."))
             return
         self._state.recognized = True  # the format of the line is sufficient
         kind = wire.CODES.get(code)
         if kind is None:
-            apply_chunk(self._state, {"type": f"code {code.decode('latin-1')}", "value": value})
+            self._apply_chunk({"type": f"code {code.decode('latin-1')}", "value": value})
         elif code in wire.CODE_FIELDS and isinstance(value, wire.CODE_FIELDS[code][1]):
-            apply_chunk(self._state, {"type": kind, wire.CODE_FIELDS[code][0]: value})
+            self._apply_chunk({"type": kind, wire.CODE_FIELDS[code][0]: value})
         elif code not in wire.CODE_FIELDS and isinstance(value, dict):
-            apply_chunk(self._state, {**value, "type": kind})
+            self._apply_chunk({**value, "type": kind})
         else:
             name = code.decode("latin-1")
             self._state.fail(
@@ -335,7 +344,7 @@ class DataDecoder(_StateDecoder):
 
 def _is_json(text: bytes) -> bool:
     try:
-        read_json(text)
+        read_json_to_depth(text)
     except ValueError:
         return text.strip() == b"[DONE]"
     return True

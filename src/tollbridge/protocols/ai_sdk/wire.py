@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from tollbridge.types.events import FinishReason
+from tollbridge.types.text import exceeds_depth
 from tollbridge.types.usage import Usage, token_count
 
 Chunk = Mapping[str, Any]
@@ -112,7 +113,7 @@ def tool_name(chunk: Chunk) -> str:
 
 def metadata(chunk: Chunk) -> dict[str, Any] | None:
     value = chunk.get("providerMetadata")
-    return dict(value) if isinstance(value, Mapping) and value else None
+    return dict(value) if isinstance(value, Mapping) and value and not exceeds_depth(value) else None
 
 
 def finish_reason(chunk: Chunk) -> FinishReason | None:

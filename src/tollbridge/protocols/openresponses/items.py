@@ -33,7 +33,8 @@ from tollbridge.types.events import (
     ToolCall,
 )
 from tollbridge.types.media import detect_mime
-from tollbridge.types.text import read_json
+from tollbridge.types.quirks import ReasoningShape
+from tollbridge.types.text import exceeds_depth, read_json
 
 ItemKind = Literal["message", "reasoning", "call"]
 
@@ -167,6 +168,7 @@ class Items:
 
     def __init__(self) -> None:
         self._all: list[Item] = []
+        self._open: dict[ItemKind, list[Item]] = {}  # without the closed items at the end
         self._by_index: dict[tuple[ItemKind, int | None], Item] = {}
         self._by_id: dict[tuple[ItemKind, str | None], Item] = {}
 
@@ -239,18 +241,26 @@ class Items:
                 if by_id in unmatched[kind] and position not in matches:
                     matches[position] = by_id
                     del unmatched[kind][by_id]
+        # One iterator per kind: finding the first key of a dict whose first keys were deleted is slow.
+        in_order = {kind: iter(list(items)) for kind, items in unmatched.items()}
         for position, (kind, id, call_id) in output.items():
             if position in matches:
                 continue
             candidate = self._by_index.get((kind, position))
             if candidate is None or candidate not in unmatched[kind]:
-                candidate = next(iter(unmatched[kind]), None) or self._create(kind, None, id)
+                candidate = next((item for item in in_order[kind] if item in unmatched[kind]), None)
+            if candidate is None:
+                candidate = self._create(kind, None, id)
             unmatched[kind].pop(candidate, None)
             matches[position] = self._register(candidate, None, None, call_id)
         return matches
 
     def _find_latest(self, kind: ItemKind) -> Item | None:
-        return next((item for item in reversed(self._all) if item.kind == kind and not item.closed), None)
+        """Return the latest open item of a kind. An item that is closed is never opened again."""
+        items = self._open.get(kind, [])
+        while items and items[-1].closed:
+            items.pop()
+        return items[-1] if items else None
 
     def _find_call(self, call_id: str | None) -> Item | None:
         item = self._by_id.get(("call", call_id)) if call_id else None
@@ -259,6 +269,7 @@ class Items:
     def _create(self, kind: ItemKind, index: int | None, id: str | None) -> Item:
         item = Item(kind, index, id)
         self._all.append(item)
+        self._open.setdefault(kind, []).append(item)
         return self._register(item, index, id, None)
 
     def _register(self, item: Item, index: int | None, id: str | None, call_id: str | None) -> Item:
@@ -286,13 +297,18 @@ class TextEmitter:
         self._text_before_part = EmittedText()  # the same, before the last emitted part began
         self._last_parts: dict[bool, tuple[Item, PartKey]] = {}  # the last emitted part, by `is_text`
         self._ended_blocks: set[int] = set()  # reasoning items whose end was emitted, by object identity
+        # The latest reasoning item with each text, to find a copy of it under another id.
+        self._reasoning_items: dict[tuple[int, int], Item] = {}
 
     def emit(self, kind: TextEvent, item: Item, part: int | None, text: str) -> list[Event]:
         if not text:
             return []
         key = kind, part or 0
         is_text = kind == "text"
-        if self._last_parts.get(is_text) != (item, key):
+        last = self._last_parts.get(is_text)
+        if last != (item, key):
+            if last is not None and not is_text:
+                self._remember_reasoning(last[0])
             self._last_parts[is_text] = item, key
             self._text_before_part = self._text.copy() if is_text else self._text_before_part
             item.has_unnumbered_text = item.has_unnumbered_text or part is None
@@ -345,22 +361,46 @@ class TextEmitter:
         """Close a reasoning item; `fields` is its complete copy.
 
         Both content and summary are compared with the emitted text: one server streams the reasoning as
-        summary and then sends it as content.
+        summary and then sends it as content. Another streams it under the id of the message, and then sends
+        it as an item of its own.
         """
+        content, summary = (wire.join_texts(fields.list(name)) for name in ("content", "summary"))
+        item.closed = True
+        if not item.emitted.length:
+            streamed = self._find_streamed_copy(content) or self._find_streamed_copy(summary)
+            if streamed is not None:
+                item.emitted, item.id, streamed.closed = streamed.emitted, streamed.id, True
         events: list[Event] = []
-        for copy in (wire.join_texts(fields.list("content")), wire.join_texts(fields.list("summary"))):
+        for copy in (content, summary):
             remainder = item.emitted.remainder(copy)
             if remainder:
                 item.emitted.add(remainder)
                 events.append(ReasoningDelta(remainder, item.id))
                 break
+        self._remember_reasoning(item)
         signatures = {name: value for name in wire.REASONING_SIGNATURES if (value := fields.text(name))}
         if (signatures or item.emitted.length) and id(item) not in self._ended_blocks:
             self._ended_blocks.add(id(item))
             metadata = {"id": fields.text("id"), **signatures} if signatures else None
-            events.append(ReasoningEnded(item.id, metadata))
-        item.closed = True
+            is_content = item.emitted.equals(content) and not item.emitted.equals(summary)
+            shape: ReasoningShape | None = "content" if content and is_content else None
+            events.append(ReasoningEnded(item.id, metadata, shape))
         return events
+
+    def _remember_reasoning(self, item: Item) -> None:
+        self._reasoning_items[item.emitted.length, item.emitted.checksum] = item
+
+    def _find_streamed_copy(self, text: str) -> Item | None:
+        """Return the reasoning item that was streamed with this text, or with its start, and not completed.
+
+        A copy of an item that was completed is other reasoning with the same text.
+        """
+        if not text:
+            return None
+        last, _ = self._last_parts.get(False, (None, None))
+        candidates = (self._reasoning_items.get((len(text), _checksum(text))), last)
+        streamed = (item for item in candidates if item is not None and not item.closed)
+        return next((item for item in streamed if item.emitted.is_prefix_of(text)), None)
 
     def _emit_part_done(self, kind: TextEvent, item: Item, part: int | None, full: str) -> list[Event]:
         """Emit the remainder of a part with emitted text, or a correction if `full` is a different text.
@@ -540,7 +580,9 @@ def _parse_object(text: str) -> dict[str, Any] | None:
         value = read_json(text)
     except ValueError:
         return None
-    return {} if value is None else value if isinstance(value, dict) else None
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) and not exceeds_depth(value) else None
 
 
 class MediaEmitter:

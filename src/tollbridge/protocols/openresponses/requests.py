@@ -181,7 +181,9 @@ def _encode_reasoning(part: ThinkingPart, quirks: Quirks) -> list[Json]:
     if not signatures and (binding is None or not binding.plain):
         return []
     item: Json = {"type": "reasoning", "summary": [], **signatures}
-    if part.text and quirks.reasoning_as == "summary":
+    # A server that sends reasoning as content can ignore a summary.
+    shape = "content" if binding is not None and binding.shape == "content" else quirks.reasoning_as
+    if part.text and shape == "summary":
         item["summary"] = [{"type": "summary_text", "text": part.text}]
     elif part.text:
         item["content"] = [{"type": "reasoning_text", "text": part.text}]

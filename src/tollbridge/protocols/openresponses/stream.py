@@ -12,6 +12,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from tollbridge.protocols.errors import error_from
+from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses import wire
 from tollbridge.protocols.openresponses.items import (
     CALL_OUTPUTS,
@@ -28,7 +29,7 @@ from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
 from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
 from tollbridge.types.events import Data, Event, Failed, Finished, FinishReason
-from tollbridge.types.text import read_json
+from tollbridge.types.text import read_json_to_depth
 from tollbridge.types.usage import Usage
 
 # Finish reasons of an incomplete response.
@@ -57,11 +58,13 @@ class ResponseState:
     Attributes:
         over: Whether the response has ended. After that, no more events are returned.
         unknown: The number of wire events of unknown types, by type.
+        guard: Skips events and items that cannot be decoded.
     """
 
     def __init__(self) -> None:
         self.over = False
         self.unknown = UnknownNames()
+        self.guard = EventGuard(self.unknown)
         self._known = False  # whether an event of a known type was received
         self._items = Items()
         self._texts = TextEmitter()
@@ -91,8 +94,16 @@ class ResponseState:
         return self._calls.hold_calls(events, last=False) if self._calls.has_held_calls else events
 
     def apply(self, event: Fields) -> list[Event]:
-        """Apply a wire event of any type."""
-        return [] if self.over else self._calls.hold_calls(self._apply(event), last=self.over)
+        """Apply a wire event of any type. An event that cannot be decoded is skipped."""
+        if self.over:
+            return []
+        try:
+            return self._calls.hold_calls(self._apply(event), last=self.over)
+        except Exception as error:  # noqa: BLE001 - see guard.py
+            self.guard.skip(event.text("type"), error)
+            if wire.classify_event(event) not in ("ended", "error"):
+                return []
+        return self.interrupt(StreamError("The end of the gateway's answer could not be decoded."))
 
     def _apply(self, event: Fields) -> list[Event]:
         kind = wire.classify_event(event)
@@ -266,14 +277,17 @@ class ResponseState:
         events: list[Event] = []
         for position, fields in enumerate(output):
             item = items.get(position)
-            if item is None:
-                events += self._apply_other_item(fields)
-            elif kinds[position] == "message":
-                remainder = remainders.get(position, item.emitted.remainder(texts[position]))
-                events += self._texts.emit_remainder(item, remainder)
-                events += self._media.emit_sources(fields.list("content"))
-            else:
-                events += self._emit_complete(item, fields, ending)
+            try:
+                if item is None:
+                    events += self._apply_other_item(fields)
+                elif kinds[position] == "message":
+                    remainder = remainders.get(position, item.emitted.remainder(texts[position]))
+                    events += self._texts.emit_remainder(item, remainder)
+                    events += self._media.emit_sources(fields.list("content"))
+                else:
+                    events += self._emit_complete(item, fields, ending)
+            except Exception as error:  # noqa: BLE001 - see guard.py
+                self.guard.skip(fields.text("type"), error)
         return events
 
     def _finish_open_calls(self, *, complete: bool = False) -> list[Event]:
@@ -300,6 +314,8 @@ _KINDS: dict[type[wire.Delta], TextEvent | Literal["arguments"]] = {
     wire.ArgumentsDelta: "arguments",
 }
 _BOM = b"\xef\xbb\xbf"
+# Raised for JSON that is not a typed delta; RecursionError for a delta with a deeply nested unknown field.
+_NOT_DELTA = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class StreamDecoder:
@@ -393,7 +409,7 @@ class StreamDecoder:
 
     def _decode_body(self, body: bytes) -> list[Event]:
         try:
-            value = read_json(body.strip().removeprefix(_BOM))
+            value = read_json_to_depth(body.strip().removeprefix(_BOM))
         except ValueError:
             return self._fail("The gateway returned invalid or truncated JSON.")
         events = _decode_other_endpoint(Fields(value)) if self._other_endpoints else []
@@ -411,7 +427,7 @@ class StreamDecoder:
             return None
         try:
             deltas = list(map(wire.read_delta, payloads))
-        except (msgspec.MsgspecError, ValueError):
+        except _NOT_DELTA:
             return None
         if any(len(set(map(get, deltas))) != 1 for get in _RUN_ATTRIBUTES):
             return None
@@ -424,7 +440,7 @@ class StreamDecoder:
         for _, data in frames:
             try:
                 delta = wire.read_delta(data)
-            except (msgspec.MsgspecError, ValueError):
+            except _NOT_DELTA:
                 events += self._emit_run(run)
                 events += self._decode_frame(data)
                 if self._state.over:
@@ -442,9 +458,13 @@ class StreamDecoder:
         self._valid_frames += len(run)
         first, text = run[0], "".join(map(_get_text, run))
         run.clear()
-        return self._state.apply_delta(
-            _KINDS[type(first)], first.output_index, first.item_id, first.part, text
-        )
+        try:
+            return self._state.apply_delta(
+                _KINDS[type(first)], first.output_index, first.item_id, first.part, text
+            )
+        except Exception as error:  # noqa: BLE001 - see guard.py
+            self._state.guard.skip("delta", error)
+            return []
 
     def _decode_frame(self, data: bytes) -> list[Event]:
         """Decode a frame that is not one of the typed deltas."""
@@ -455,7 +475,7 @@ class StreamDecoder:
             self._valid_frames += 1
             return self._state.close()
         try:
-            value = read_json(text)
+            value = read_json_to_depth(text)
         except ValueError:
             self._invalid_frames += 1
             return []

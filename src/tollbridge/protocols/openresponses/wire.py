@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.types.text import write_json
+from tollbridge.types.text import TOO_DEEP, exceeds_depth, write_json
 from tollbridge.types.usage import Usage, token_count
 
 EventKind = Literal[
@@ -251,11 +251,12 @@ def has_error_message(event: Fields) -> bool:
 
 
 def read_call_signatures(item: Fields) -> dict[str, Any] | None:
-    return {name: item.raw[name] for name in CALL_SIGNATURES if item.raw.get(name)} or None
+    signatures = {name: value for name in CALL_SIGNATURES if (value := item.raw.get(name))}
+    return signatures if signatures and not exceeds_depth(signatures) else None
 
 
 def encode_arguments(value: object) -> str | None:
     """Return arguments as JSON text. Some servers send the object instead of a string."""
     if isinstance(value, dict):
-        return write_json(value)
+        return TOO_DEEP if exceeds_depth(value) else write_json(value)
     return value if isinstance(value, str) else None

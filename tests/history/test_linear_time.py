@@ -1,0 +1,83 @@
+"""The time to store an answer and to prepare a history grows with their size, not with its square."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tollbridge.history.answer import AnswerParts, apply_corrections, join_parts, parts_from_events
+from tollbridge.history.normalize import normalize_request
+from tollbridge.types.events import Corrected, Event, ReasoningDelta, ReasoningEnded, TextDelta
+from tollbridge.types.messages import ChatRequest, Message, Origin, Role, TextPart, ThinkingPart, bind
+
+ORIGIN = Origin.of("m", "http://127.0.0.1/v1")
+LINE = "x" * 60
+
+
+def join_long_answer(count: int) -> None:
+    events: list[Event] = [ReasoningDelta(LINE, "r")] * count
+    events += [ReasoningEnded("r", {"signature": "s"}), *[TextDelta(LINE)] * count]
+    join_parts(parts_from_events(events))
+
+
+def pack_long_reasoning(count: int) -> None:
+    answer = AnswerParts(origin=ORIGIN)
+    for _ in range(count):
+        answer.take([ReasoningDelta(LINE, "r")])
+    answer.take([ReasoningEnded("r", {"signature": "s"}), TextDelta("Hi")])
+    answer.close()
+
+
+def place_open_blocks(count: int) -> None:
+    answer = AnswerParts(origin=ORIGIN)
+    for number in range(count):
+        answer.take([ReasoningDelta("x", f"r{number}"), TextDelta("y")])
+    answer.close()
+
+
+def correct_often(count: int) -> None:
+    events: list[Event] = []
+    for _ in range(count):
+        events += [TextDelta("abc"), Corrected("abd", 3), ReasoningDelta("abc", "r", 2)]
+    apply_corrections(events)
+
+
+def join_returned_thinking(count: int) -> None:
+    pieces = [ThinkingPart(LINE, "r")] * count
+    end = ThinkingPart("", "r", bind(ORIGIN, {"signature": "s"}))
+    answer = Message(Role.ASSISTANT, (*pieces, end, TextPart("Hi")))
+    request = ChatRequest(model="m", messages=(Message(Role.USER, "Hi"), answer, Message(Role.USER, "Go on")))
+    normalize_request(request, origin=ORIGIN)
+
+
+def merge_messages(count: int) -> None:
+    normalize_request(ChatRequest(model="m", messages=[Message(Role.USER, "Hi")] * count))
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize(
+    "work",
+    [
+        join_long_answer,
+        pack_long_reasoning,
+        place_open_blocks,
+        correct_often,
+        join_returned_thinking,
+        merge_messages,
+    ],
+)
+def test_four_times_the_content_takes_about_four_times_as_long(work: Callable[[int], None]) -> None:
+    def seconds(count: int) -> float:
+        times = []
+        for _ in range(3):
+            started = time.process_time()
+            work(count)
+            times.append(time.process_time() - started)
+        return min(times)
+
+    count = 1_000
+    while seconds(count) < 0.01 and count < 64_000:
+        count *= 2
+    assert seconds(4 * count) / seconds(count) < 8  # quadratic time is 16 times
