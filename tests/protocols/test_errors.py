@@ -42,7 +42,7 @@ RECORDED = openresponses()
 # The content of each recorded error response, read from the recordings.
 RECORDED_REFUSALS: dict[str, tuple[type[BridgeError], str | None, str]] = {
     "litellm.badjson": (InvalidRequest, "invalid_request_error", "Invalid JSON payload: unexpected end"),
-    "litellm.badkey": (InvalidRequest, "no_db_connection", "No connected db."),
+    "litellm.badkey": (NotAuthenticated, "no_db_connection", "No connected db."),
     "litellm.badmodel": (InvalidRequest, "invalid_request_error", "/responses: Invalid model name passed"),
     "litellm.err400-stream": (InvalidRequest, "invalid_request_error", "litellm.BadRequestError: Lm_studio"),
     "litellm.err429-stream": (RateLimited, "throttling_error", "litellm.RateLimitError: RateLimitError"),
@@ -97,6 +97,19 @@ SHAPES: list[tuple[int, object, type[BridgeError], str | None, str]] = [
     (400, {"errors": [{"message": "One."}, {"message": "Two."}]}, InvalidRequest, None, "One."),
     # FastAPI's
     (422, {"detail": [{"loc": ["body", "input"], "msg": "Field required", "type": "missing"}]}, InvalidRequest, "missing", "Field required at body.input"),  # noqa: E501
+    # one entry per alternative of a union: the deepest is the most specific
+    (422, {"detail": [{"loc": ["body", "input", "str"], "msg": "Input should be a valid string", "type": "string_type"}, {"loc": ["body", "input", "list", 0, "message", "content"], "msg": "Field required", "type": "missing"}, {"loc": ["body", "input", "list", 0, "call"], "msg": "Input should be a valid call", "type": "call"}]}, InvalidRequest, "missing", "Field required at body.input.list.0.message.content"),  # noqa: E501
+    # ogx's list inside two objects
+    (400, {"error": {"detail": {"errors": [{"loc": ["body"], "msg": "One.", "type": "a"}, {"loc": ["body", "model"], "msg": "Field required", "type": "missing"}]}}}, InvalidRequest, "missing", "Field required at body.model"),  # noqa: E501
+    # a validation error as the `repr` of Python objects, alone or behind a prefix
+    (400, {"error": {"message": "[{'type': 'missing', 'loc': ('body', 'input'), 'msg': 'Field required', 'input': {'model': 'm'}}]", "type": "invalid_request_error"}}, InvalidRequest, "missing", "Field required at body.input"),  # noqa: E501
+    (500, {"detail": "{'error': {'message': 'No such tool.', 'type': 'invalid_request_error', 'code': None}}"}, InvalidRequest, "invalid_request_error", "No such tool."),  # noqa: E501
+    (500, {"error": {"message": "Error code: 429 - {'error': {'message': 'Slow down.', 'code': 'rate_limit_exceeded'}}"}}, RateLimited, "rate_limit_exceeded", "Slow down."),  # noqa: E501
+    (400, b"{'detail': [{'loc': ('body',), 'msg': 'It\\'s empty'}]}", InvalidRequest, None, "It's empty at body"),
+    (400, {"error": {"message": '{"error": {"message": "Inner.", "code": "invalid_prompt"}}'}}, InvalidRequest, "invalid_prompt", "Inner."),  # noqa: E501
+    # an object that is not an error is part of the message
+    (400, {"error": {"message": "{'temperature': 3} is not allowed"}}, InvalidRequest, None, "{'temperature': 3} is not allowed"),  # noqa: E501
+    (400, {"error": {"message": "{'temperature': 3}"}}, InvalidRequest, None, "{'temperature': 3}"),
     (401, {"detail": "Not authenticated"}, NotAuthenticated, None, "Not authenticated"),
     # Mistral's message that is an object
     (422, {"object": "error", "message": {"detail": [{"msg": "No.", "type": "missing"}]}}, InvalidRequest, "missing", "No."),  # noqa: E501
@@ -177,6 +190,28 @@ def test_a_status_has_priority_over_an_unspecific_code() -> None:
 def test_a_status_in_the_code_field_is_used_if_there_is_no_other() -> None:
     error = error_from({"error": {"message": "No.", "code": "429"}})
     assert (type(error), error.status) == (RateLimited, 429)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "kind"),
+    [(401, NotAuthenticated), (429, RateLimited), (503, Overloaded), (500, ServerFailed)],
+)
+def test_the_status_of_the_provider_in_a_message_determines_the_class(
+    upstream: int, kind: type[BridgeError]
+) -> None:
+    # The error event of open-responses-server 0.4: the status of its provider is only in the message.
+    payload = {"type": "error", "error": {"message": f"Error from LLM API: {upstream}"}}
+    error = error_from(payload)
+    assert (type(error), error.status) == (kind, upstream)
+    assert type(refuse(500, payload)) is kind
+    assert type(refuse(400, payload)) is InvalidRequest  # the server's own status is more specific
+
+
+@pytest.mark.parametrize("field", ["param", "request_id", "generationId", "code", "type", "message"])
+def test_every_text_of_an_error_has_a_limit(field: str) -> None:
+    error = refuse(400, {"error": {"message": "No.", field: "x" * 100_000}}, {"x-request-id": "y" * 8000})
+    texts = (error.message, error.code, error.param, error.request_id)
+    assert max(len(text or "") for text in texts) <= MESSAGE_LIMIT + 1
 
 
 def test_an_error_without_code_and_status_is_a_gateway_error() -> None:
@@ -347,6 +382,8 @@ BODIES = (
     st.binary()
     | JSON.map(lambda value: json.dumps(value).encode())
     | JSON.map(lambda value: b"data: " + json.dumps(value).encode() + b"\n\n")
+    | JSON.map(lambda value: repr(value).encode("utf-8", "replace"))
+    | JSON.map(lambda value: json.dumps({"error": {"message": repr(value)}}).encode())
 )
 
 

@@ -79,18 +79,18 @@ class CallIds:
     def assign(self, id_: str) -> str:
         """Return the id itself if it is valid and unused, else a new one."""
         is_free = is_valid_name(id_) and id_ not in self._used
-        assigned = id_ if is_free else _unused_name(id_, self._used | self._reserved)
+        assigned = id_ if is_free else _unused_name(id_, self._used, self._reserved)
         self._used.add(assigned)
         return assigned
 
 
-def _unused_name(name: str, used: set[str]) -> str:
+def _unused_name(name: str, used: set[str], reserved: AbstractSet[str] = frozenset()) -> str:
     """Return an unused valid name: the valid characters of the name, and a digest of all of it."""
     stem = _INVALID_CHARACTERS.sub("_", name).strip("_")[: MAX_NAME - _DIGEST_LENGTH - 1] or "unnamed"
-    for attempt in range(len(used) + 1):
+    for attempt in range(len(used) + len(reserved) + 1):
         seed = f"{attempt}:{name}".encode("utf-8", "surrogatepass")
         candidate = f"{stem}_{blake2s(seed).hexdigest()[:_DIGEST_LENGTH]}"
-        if candidate not in used:
+        if candidate not in used and candidate not in reserved:
             return candidate
     raise AssertionError("there are more candidates than used names")
 
@@ -106,7 +106,12 @@ INVALID = "_invalid_arguments"
 # Longer texts are not repaired, because that parses them several times.
 REPAIR_LIMIT = 1024 * 1024
 
-_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
+# A Markdown code fence of three backticks, with the language on the first line.
+_FENCE = "```"
+_FENCE_LANGUAGES = ("", "json")
+# One pass: white space after a comma is read only once, because a match that fails consumes it.
+_SPACE = re.compile(r"\s*")
+_COMMA_AND_CLOSER = re.compile(r"(,)(\s*)([}\]]?)")
 _CLOSERS = {"{": "}", "[": "]"}
 
 
@@ -192,29 +197,39 @@ def _parse_single_value(text: str) -> Any:
     """Parse the only value of a text. Some adapters send an empty object before the real one."""
     decoder = json.JSONDecoder(strict=False)
     parsed: Any = None
-    rest = text.strip()
-    while rest:
+    text = text.strip()
+    end = 0
+    while end < len(text):
         try:
-            value, end = decoder.raw_decode(rest)
+            value, end = decoder.raw_decode(text, end)
         except (ValueError, RecursionError):
             return None
         if parsed is not None and parsed not in ({}, value):
             return None
-        parsed, rest = value, rest[end:].strip()
+        parsed = value
+        end = _SPACE.match(text, end).end()  # type: ignore[union-attr]  # matches also no white space
     return parsed
 
 
 def _remove_fence(text: str) -> str:
     """Remove the Markdown code fence around a text."""
-    match = _FENCE.match(text)
-    return match[1] if match else text
+    first, line_end, rest = text.strip().partition("\n")
+    is_fenced = first.startswith(_FENCE) and first[len(_FENCE) :].strip() in _FENCE_LANGUAGES
+    content, last_line_end, last = rest.rpartition("\n")
+    return content if line_end and is_fenced and last_line_end and last.strip() == _FENCE else text
 
 
 def _remove_trailing_commas(text: str) -> str:
     """Remove commas before a closing bracket, except in strings."""
     return "".join(
-        piece if is_string else re.sub(r",(\s*[}\]])", r"\1", piece) for piece, is_string in _tokenize(text)
+        piece if is_string else _COMMA_AND_CLOSER.sub(_remove_comma, piece)
+        for piece, is_string in _tokenize(text)
     )
+
+
+def _remove_comma(match: re.Match[str]) -> str:
+    comma, space, closer = match.groups()
+    return space + closer if closer else comma + space
 
 
 def _complete(text: str) -> str:
@@ -309,11 +324,15 @@ def pair_results(messages: Sequence[Message], changes: Changes) -> list[Message]
 def _remove_duplicate_calls(message: Message, changes: Changes) -> Message:
     """Remove calls that are equal to an earlier call of the same message, including the id."""
     parts: list[Part] = []
+    calls: dict[tuple[str, str], list[ToolCallPart]] = {}  # calls cannot be hashed, ids and names can
     for part in message.parts:
-        if isinstance(part, ToolCallPart) and part in parts:
-            changes.add("twice", f"Removed a duplicate call to {part.name}.")
-        else:
-            parts.append(part)
+        if isinstance(part, ToolCallPart):
+            earlier = calls.setdefault((part.call_id, part.name), [])
+            if part in earlier:
+                changes.add("twice", f"Removed a duplicate call to {part.name}.")
+                continue
+            earlier.append(part)
+        parts.append(part)
     return Message(message.role, tuple(parts))
 
 
@@ -326,10 +345,14 @@ class _ConversationBuilder:
     """Builds a conversation in which the results of adjacent calls follow these calls."""
 
     def __init__(self, changes: Changes) -> None:
-        self.messages: list[Message] = []
+        self._messages: list[tuple[Role, list[Part]]] = []
         self._changes = changes
         self._results: list[ToolResultPart] = []
         self._is_new_message = False
+
+    @property
+    def messages(self) -> list[Message]:
+        return [Message(role, tuple(parts)) for role, parts in self._messages]
 
     def start_message(self) -> None:
         """Start a new message with the next part."""
@@ -361,11 +384,9 @@ class _ConversationBuilder:
             self._results = []
 
     def _append(self, role: Role, *parts: Part) -> None:
-        last = self.messages[-1] if self.messages else None
-        if last is None or last.role is not role or self._is_new_message:
-            self.messages.append(Message(role, parts))
-        else:
-            self.messages[-1] = Message(role, (*last.parts, *parts))
+        if not self._messages or self._messages[-1][0] is not role or self._is_new_message:
+            self._messages.append((role, []))
+        self._messages[-1][1].extend(parts)
         self._is_new_message = False
 
 
