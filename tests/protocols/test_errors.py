@@ -105,7 +105,7 @@ SHAPES: list[tuple[int, object, type[BridgeError], str | None, str]] = [
     (400, {"error": {"message": "[{'type': 'missing', 'loc': ('body', 'input'), 'msg': 'Field required', 'input': {'model': 'm'}}]", "type": "invalid_request_error"}}, InvalidRequest, "missing", "Field required at body.input"),  # noqa: E501
     (500, {"detail": "{'error': {'message': 'No such tool.', 'type': 'invalid_request_error', 'code': None}}"}, InvalidRequest, "invalid_request_error", "No such tool."),  # noqa: E501
     (500, {"error": {"message": "Error code: 429 - {'error': {'message': 'Slow down.', 'code': 'rate_limit_exceeded'}}"}}, RateLimited, "rate_limit_exceeded", "Slow down."),  # noqa: E501
-    (400, b"{'detail': [{'loc': ('body',), 'msg': 'It\\'s empty'}]}", InvalidRequest, None, "It's empty at body"),
+    (400, b"{'detail': [{'loc': ('body',), 'msg': 'It\\'s empty'}]}", InvalidRequest, None, "It's empty at body"),  # noqa: E501
     (400, {"error": {"message": '{"error": {"message": "Inner.", "code": "invalid_prompt"}}'}}, InvalidRequest, "invalid_prompt", "Inner."),  # noqa: E501
     # an object that is not an error is part of the message
     (400, {"error": {"message": "{'temperature': 3} is not allowed"}}, InvalidRequest, None, "{'temperature': 3} is not allowed"),  # noqa: E501

@@ -117,7 +117,7 @@ class CatalogCache:
         return cached if (cached.base_url, cached.account, cached.format) == expected else None
 
     def put(self, models: CachedModels, api_key: str | None = None) -> None:
-        """Write a list with a tag of the key that it was fetched with. Replaces the previous one atomically."""
+        """Write a list with a tag of the key it was fetched with. It replaces the previous one atomically."""
         path = self._path(models.base_url, models.account)
         temporary = path.with_suffix(f".{os.getpid()}")
         try:

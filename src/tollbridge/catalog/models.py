@@ -182,7 +182,7 @@ class Catalog:
         self._cache = CatalogCache(folder) if folder else None
         self._on_change = on_change
         self._lists: dict[int, CachedModels] = {}
-        # The keys whose list on disk was looked up. Later lists come from a fetch, which stores them here too.
+        # The keys whose list on disk was looked up. Later lists come from a fetch, which remembers them.
         self._read_from_disk: set[int] = set()
         self._fetches: dict[int, asyncio.Task[CachedModels]] = {}
         self._failures: dict[int, tuple[float, BridgeError]] = {}

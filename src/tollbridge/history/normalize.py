@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import msgspec
@@ -203,16 +203,25 @@ def remove_empty_messages(messages: Iterable[Message], changes: Changes) -> list
 
 def merge_messages(messages: Sequence[Message], changes: Changes) -> list[Message]:
     """Merge adjacent messages of one role. Providers that require alternating roles merge or reject them."""
-    merged: list[Message] = []
+    runs: list[list[Message]] = []
     for message in messages:
-        last = merged[-1] if merged else None
         # System messages need no merge: the encoder puts them together.
-        if last is None or last.role is not message.role or message.role is Role.SYSTEM:
-            merged.append(message)
-            continue
-        changes.count("joined")
-        merged[-1] = Message(message.role, (*last.parts, *_separator(last, message), *message.parts))
-    return merged
+        if not runs or runs[-1][-1].role is not message.role or message.role is Role.SYSTEM:
+            runs.append([message])
+        else:
+            changes.count("joined")
+            runs[-1].append(message)
+    return [_join(run) for run in runs]
+
+
+def _join(run: Sequence[Message]) -> Message:
+    """Return one message with the parts of a run of messages."""
+    if len(run) == 1:
+        return run[0]
+    parts: list[Part] = list(run[0].parts)
+    for last, message in pairwise(run):
+        parts += (*_separator(last, message), *message.parts)
+    return Message(run[0].role, tuple(parts))
 
 
 def _remove_blank_texts(parts: Sequence[Part]) -> tuple[Part, ...]:

@@ -109,9 +109,7 @@ REPAIR_LIMIT = 1024 * 1024
 # A Markdown code fence of three backticks, with the language on the first line.
 _FENCE = "```"
 _FENCE_LANGUAGES = ("", "json")
-# One pass: white space after a comma is read only once, because a match that fails consumes it.
 _SPACE = re.compile(r"\s*")
-_COMMA_AND_CLOSER = re.compile(r"(,)(\s*)([}\]]?)")
 _CLOSERS = {"{": "}", "[": "]"}
 
 
@@ -222,14 +220,8 @@ def _remove_fence(text: str) -> str:
 def _remove_trailing_commas(text: str) -> str:
     """Remove commas before a closing bracket, except in strings."""
     return "".join(
-        piece if is_string else _COMMA_AND_CLOSER.sub(_remove_comma, piece)
-        for piece, is_string in _tokenize(text)
+        piece if is_string else re.sub(r",(\s*[}\]])", r"\1", piece) for piece, is_string in _tokenize(text)
     )
-
-
-def _remove_comma(match: re.Match[str]) -> str:
-    comma, space, closer = match.groups()
-    return space + closer if closer else comma + space
 
 
 def _complete(text: str) -> str:

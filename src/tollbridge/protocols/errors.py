@@ -334,15 +334,16 @@ def describe_body(body: bytes) -> str:
         return str(_parse_body(content))
     text = " ".join(content.decode("utf-8", "replace").split())
     text = text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + "…"
-    return f'The gateway\'s answer is not an event stream: "{text}"'
+    # No quotation marks: a key at the end of a truncated message is found only directly before the ellipsis.
+    return f"The gateway's answer is not an event stream: {text}"
 
 
 def _find_title(page: bytes) -> str:
-    """Return the title of an HTML page on one line."""
+    """Return the title of an HTML page on one line; an empty text if it has none, or a very long one."""
     lowered = page.lower()
     start = lowered.find(b"<title")
     text = page[lowered.find(b">", start) + 1 :].partition(b"<")[0] if start >= 0 else b""
-    return " ".join(text.decode("utf-8", "replace").split())[:_TITLE_LIMIT]
+    return " ".join(text.decode("utf-8", "replace").split()) if len(text) <= _TITLE_LIMIT else ""
 
 
 def _flatten(payload: object) -> dict[str, Any]:
