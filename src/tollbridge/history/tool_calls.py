@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2s
+from itertools import count
 from typing import Any
 
 from tollbridge.history.content import Changes
@@ -50,7 +52,7 @@ class Names:
         used = set(self._sent)
         for name in distinct:
             if name not in self._sent:
-                self._sent[name] = _unused_name(name, used)
+                self._sent[name], _ = _unused_name(name, used)
                 used.add(self._sent[name])
         self._original = {sent: name for name, sent in self._sent.items()}
 
@@ -75,24 +77,33 @@ class CallIds:
         # Reserved for their first call, so that a longer history does not change earlier ids.
         self._reserved = {id_ for id_ in ids if is_valid_name(id_)}
         self._used: set[str] = set()
+        self._attempts: Counter[str] = Counter()  # by id, to find the next unused name at once
 
     def assign(self, id_: str) -> str:
         """Return the id itself if it is valid and unused, else a new one."""
-        is_free = is_valid_name(id_) and id_ not in self._used
-        assigned = id_ if is_free else _unused_name(id_, self._used, self._reserved)
+        assigned = id_
+        if not is_valid_name(id_) or id_ in self._used:
+            assigned, self._attempts[id_] = _unused_name(
+                id_, self._used, self._reserved, first=self._attempts[id_]
+            )
         self._used.add(assigned)
         return assigned
 
 
-def _unused_name(name: str, used: set[str], reserved: AbstractSet[str] = frozenset()) -> str:
-    """Return an unused valid name: the valid characters of the name, and a digest of all of it."""
+def _unused_name(
+    name: str, used: AbstractSet[str], reserved: AbstractSet[str] = frozenset(), *, first: int = 0
+) -> tuple[str, int]:
+    """Return an unused valid name: the valid characters of the name, and a digest of all of it.
+
+    The second value is the number of the attempt to continue with, as `first`, for another name.
+    """
     stem = _INVALID_CHARACTERS.sub("_", name).strip("_")[: MAX_NAME - _DIGEST_LENGTH - 1] or "unnamed"
-    for attempt in range(len(used) + len(reserved) + 1):
+    for attempt in count(first):
         seed = f"{attempt}:{name}".encode("utf-8", "surrogatepass")
         candidate = f"{stem}_{blake2s(seed).hexdigest()[:_DIGEST_LENGTH]}"
         if candidate not in used and candidate not in reserved:
-            return candidate
-    raise AssertionError("there are more candidates than used names")
+            return candidate, attempt + 1
+    raise AssertionError("the attempts are unlimited")
 
 
 # --- Arguments that are not JSON ---
@@ -110,6 +121,8 @@ REPAIR_LIMIT = 1024 * 1024
 _FENCE = "```"
 _FENCE_LANGUAGES = ("", "json")
 _SPACE = re.compile(r"\s*")
+# A JSON string, which may be open at the end. Possessive: a long string needs no memory for backtracking.
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _CLOSERS = {"{": "}", "[": "]"}
 
 
@@ -250,7 +263,7 @@ def _tokenize(text: str) -> list[tuple[str, bool]]:
     """
     pieces: list[tuple[str, bool]] = []
     end = 0
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', text, re.DOTALL):
+    for match in _STRING.finditer(text):
         pieces += [(text[end : match.start()], False), (match[0], True)]
         end = match.end()
     return [*pieces, (text[end:], False)] if text[end:] else pieces

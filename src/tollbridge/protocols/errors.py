@@ -321,9 +321,7 @@ def _parse_body(body: bytes) -> object:
     if values:  # prefer the event with a message
         return next((value for value in values if "message" in _flatten(value)), values[0])
     if stripped[:1] == b"<":
-        title = _find_title(stripped[:_PAGE_LIMIT])
-        page = f'"{title}"' if title else "an HTML page"
-        return f"The gateway answered with {page} instead of JSON."
+        return f"The gateway answered with {_describe_page(stripped)} instead of JSON."
     return " ".join(stripped.decode("utf-8", "replace").split())
 
 
@@ -331,19 +329,21 @@ def describe_body(body: bytes) -> str:
     """Return a sentence about a body that is neither a stream nor JSON, with the first part of its text."""
     content = body.strip()
     if content[:1] == b"<":
-        return str(_parse_body(content))
+        return f"The gateway's answer is not an event stream, but {_describe_page(content)}."
     text = " ".join(content.decode("utf-8", "replace").split())
     text = text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + "…"
     # No quotation marks: a key at the end of a truncated message is found only directly before the ellipsis.
     return f"The gateway's answer is not an event stream: {text}"
 
 
-def _find_title(page: bytes) -> str:
-    """Return the title of an HTML page on one line; an empty text if it has none, or a very long one."""
+def _describe_page(page: bytes) -> str:
+    """Return the title of an HTML page in quotation marks, on one line. A very long title is left out."""
+    page = page[:_PAGE_LIMIT]
     lowered = page.lower()
     start = lowered.find(b"<title")
     text = page[lowered.find(b">", start) + 1 :].partition(b"<")[0] if start >= 0 else b""
-    return " ".join(text.decode("utf-8", "replace").split()) if len(text) <= _TITLE_LIMIT else ""
+    title = " ".join(text.decode("utf-8", "replace").split()) if len(text) <= _TITLE_LIMIT else ""
+    return f'"{title}"' if title else "an HTML page"
 
 
 def _flatten(payload: object) -> dict[str, Any]:
