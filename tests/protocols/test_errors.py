@@ -20,6 +20,7 @@ from tollbridge.protocols.errors import (
     error_from,
     read_error_response,
 )
+from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.types.errors import (
     BridgeError,
     ContentFiltered,
@@ -34,7 +35,7 @@ from tollbridge.types.errors import (
     ServerFailed,
     TimedOut,
 )
-from tollbridge.types.events import Failed
+from tollbridge.types.events import NAME_LIMIT, Failed, Finished, ToolCall
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 RECORDED = openresponses()
@@ -411,3 +412,31 @@ def test_no_json_value_raises(payload: Any) -> None:
 def test_no_message_about_token_limits_raises(known: tuple[str, int | None, int | None], odd: str) -> None:
     for sentence in (odd + known[0], known[0].replace("9", odd), known[0].replace("0", ",")):
         checked(refuse(400, {"error": {"message": sentence}}))
+
+
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"Internal\nError ", "The gateway's answer is not an event stream: Internal Error"),
+        (b"data: no JSON\n\n", "The gateway's answer is not an event stream: data: no JSON"),
+        (b"x" * 10_000, f"The gateway's answer is not an event stream: {'x' * MESSAGE_LIMIT}…"),
+        (b"<html><title>Log in</title>", 'The gateway\'s answer is not an event stream, but "Log in".'),
+    ],
+)
+def test_a_successful_response_of_plain_text_shows_the_text(body: bytes, message: str, step: int) -> None:
+    decoder = StreamDecoder()
+    events = [
+        event for start in range(0, len(body), step) for event in decoder.feed(body[start : start + step])
+    ]
+    (failed,) = [*events, *decoder.close()]
+    assert isinstance(failed, Failed)
+    assert failed.error.message == message
+
+
+def test_names_and_messages_of_events_have_limits() -> None:
+    long = "x" * 100_000
+    call, finished = ToolCall(long, long, {}), Finished("stop", response_id=long, model=long)
+    texts = (call.call_id, call.name, finished.response_id, finished.model)
+    assert [len(text or "") for text in texts] == [NAME_LIMIT] * 4
+    assert len(GatewayError(long).message) < 3_000

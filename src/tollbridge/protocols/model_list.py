@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Path = tuple[str, ...]
 
 # The largest gateways list about a thousand models. Further entries are ignored.
-MODEL_LIMIT = 10_000
+MODEL_LIMIT = 5_000
 # Longer names and descriptions are truncated (characters). A model whose id is longer than `ID_LIMIT` is left
 # out, because a part of an id is not an id.
 NAME_LIMIT = 200
