@@ -221,7 +221,7 @@ def _example(item: Any) -> str:
         case "IN":
             return _member(value)
         case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
-            return "".join(map(_example, value[2])) * max(1, min(value[0], 10))
+            return "".join(map(_example, value[2])) * max(1, min(int(value[0]), 10))
         case "ASSERT" | "ASSERT_NOT":
             return ""
         case "BRANCH":

@@ -429,7 +429,7 @@ def test_a_successful_response_of_plain_text_shows_the_text(body: bytes, message
     events = [
         event for start in range(0, len(body), step) for event in decoder.feed(body[start : start + step])
     ]
-    (failed,) = [*events, *decoder.close()]
+    failed = (events + decoder.close())[0]
     assert isinstance(failed, Failed)
     assert failed.error.message == message
 
