@@ -175,7 +175,7 @@ def test_every_regular_expression_of_the_source_is_listed() -> None:
 def slow_input(pattern: re.Pattern[Any], use: Use) -> str | None:
     """Return a derived input that the pattern does not read in linear time, with the ratio."""
     read = getattr(pattern, use.method)
-    call = (lambda data: read("", data)) if use.method == "sub" else read
+    call = (lambda data: read(data[:0], data)) if use.method == "sub" else read
     for label, make in find_slow_pumps(call, pattern, use.limit):
         size, ratio = find_ratio(call, make, use.limit)
         if ratio > MAX_RATIO:

@@ -27,7 +27,7 @@ STRUCTURE_NAMES = frozenset(
     b"mimeType".split()
 )
 # A JSON string (1), and the colon after it if it is a name (2). Or a string that is not closed.
-_STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?|".*')
+_STRING = re.compile(rb'"((?:[^"\\]++|\\.)*+)"(\s*:)?|".*')
 # The words and numbers that are masked, and escape sequences, including those of JSON inside a string, which
 # start with two backslashes.
 _WORDS = re.compile(
