@@ -380,5 +380,5 @@ def read_reasoning_pack(data: bytes) -> ReasoningPack | None:
     """Decode a reasoning pack. Return `None` if the data is invalid."""
     try:
         return msgspec.json.decode(data, type=ReasoningPack)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
