@@ -173,7 +173,8 @@ def family_of(model: str) -> Family:
         for pattern, family in _COMPILED:
             if pattern.search(name):
                 return family
-    return Family(f"unknown:{model[:ID_LIMIT].lower()}", overheads=_CHATML)
+    # A name from a command line can have lone surrogates, which cannot be stored.
+    return Family(f"unknown:{replace_surrogates(model[:ID_LIMIT]).lower()}", overheads=_CHATML)
 
 
 def families() -> tuple[Family, ...]:
