@@ -35,7 +35,7 @@ from tollbridge.types.errors import (
     ServerFailed,
     TimedOut,
 )
-from tollbridge.types.events import NAME_LIMIT, Failed, Finished, ToolCall
+from tollbridge.types.events import ID_LIMIT, NAME_LIMIT, Failed, Finished, ToolCall
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 RECORDED = openresponses()
@@ -438,5 +438,5 @@ def test_names_and_messages_of_events_have_limits() -> None:
     long = "x" * 100_000
     call, finished = ToolCall(long, long, {}), Finished("stop", response_id=long, model=long)
     texts = (call.call_id, call.name, finished.response_id, finished.model)
-    assert [len(text or "") for text in texts] == [NAME_LIMIT] * 4
+    assert [len(text or "") for text in texts] == [ID_LIMIT, NAME_LIMIT, ID_LIMIT, ID_LIMIT]
     assert len(GatewayError(long).message) < 3_000

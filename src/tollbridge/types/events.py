@@ -20,8 +20,10 @@ FinishReason = Literal[
 Ending = Literal["finish", "incomplete", "error", "abort", "cut"]
 
 
-# Longer names and ids from a gateway are truncated (characters). Providers allow 64.
+# Longer names of tools and ids from a gateway are truncated (characters). Providers allow names of 64; the
+# ids of LiteLLM have more than 400.
 NAME_LIMIT = 256
+ID_LIMIT = 4_096
 
 
 class TextDelta(msgspec.Struct, frozen=True, tag="text_delta", gc=False):
@@ -78,7 +80,8 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call"):
     metadata: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        _truncate(self, "call_id", "name")
+        _truncate(self, "call_id", ID_LIMIT)
+        _truncate(self, "name", NAME_LIMIT)
 
 
 class File(msgspec.Struct, frozen=True, tag="file"):
@@ -129,14 +132,14 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     invalid: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _truncate(self, "response_id", "model")
+        _truncate(self, "response_id", ID_LIMIT)
+        _truncate(self, "model", ID_LIMIT)
 
 
-def _truncate(event: msgspec.Struct, *fields: str) -> None:
-    for field in fields:
-        value = getattr(event, field)
-        if value is not None and len(value) > NAME_LIMIT:
-            msgspec.structs.force_setattr(event, field, value[:NAME_LIMIT])
+def _truncate(event: msgspec.Struct, field: str, limit: int) -> None:
+    value = getattr(event, field)
+    if value is not None and len(value) > limit:
+        msgspec.structs.force_setattr(event, field, value[:limit])
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
