@@ -16,6 +16,8 @@ from aiohttp import web
 from tollbridge.catalog.cache import FILE_LIMIT, CachedModels, CatalogCache
 from tollbridge.catalog.models import ENRICH_LIMIT, Catalog
 from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.frontends.vscode.encode import encode_models
+from tollbridge.protocols.model_list import MODEL_LIMIT
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import BridgeError
@@ -32,10 +34,13 @@ class Server:
         self.url = ""
         self.open = asyncio.Event()
         self.open.set()
+        self.body: bytes | None = None  # instead of the list of `ids`
 
     async def list_models(self, request: web.Request) -> web.Response:
         self.requests.append(request.path)
         await self.open.wait()
+        if self.body is not None:
+            return web.Response(body=self.body, content_type="application/json")
         return web.json_response({"data": [{"id": name} for name in self.ids]}, status=self.status)
 
     async def list_endpoints(self, request: web.Request) -> web.Response:
@@ -319,3 +324,63 @@ def test_temporary_files_of_killed_processes_are_deleted(tmp_path: Path) -> None
     CatalogCache(tmp_path).put(CachedModels(base_url="u", fetched=1.0, models=()))
     assert not killed.exists()
     assert writing.exists()
+
+
+async def test_after_a_restart_a_key_does_not_get_the_list_of_another_key(
+    server: Server, client: OpenResponsesClient, tmp_path: Path
+) -> None:
+    await Catalog(tmp_path).models(client, api_key="tk-one")
+    server.ids = ["b/three"]
+    second = Catalog(tmp_path)
+    assert second.find(client, "a/one", api_key="tk-two") is None
+    assert names((await second.models(client, api_key="tk-two")).models) == ["b/three"]
+    third = Catalog(tmp_path)  # the list on disk is now that of the second key
+    assert third.find(client, "b/three", api_key="tk-two") is not None
+    assert third.find(client, "b/three", api_key="tk-one") is None
+    assert third.find(client, "b/three") is None
+
+
+async def test_a_list_with_odd_entries_is_listed_and_cached(
+    server: Server, client: OpenResponsesClient, tmp_path: Path
+) -> None:
+    odd = [
+        '{"id": "a/window", "context_length": ' + "9" * 401 + "}",
+        '{"id": "a/price", "pricing": {"prompt": "1e999999"}}',
+        r'{"id": "a/name", "name": "\ud83d"}',
+    ]
+    server.body = ('{"data": [{"id": "a/one"}, ' + ", ".join(odd) + "]}").encode()
+    ids = ["a/one", "a/window", "a/price", "a/name"]
+    assert names((await Catalog(tmp_path).models(client)).models) == ids
+    again = await Catalog(tmp_path).models(client)
+    assert names(again.models) == ids
+    assert [info.model for info in encode_models(again.models)] == ids
+
+
+def test_a_model_that_cannot_be_encoded_is_left_out_of_the_cache(tmp_path: Path) -> None:
+    models = (Model(id="a"), Model(id="b", name="\ud83d"), Model(id="c", tags=frozenset({"\ud83d"})))
+    CatalogCache(tmp_path).put(CachedModels(base_url="u", fetched=1.0, models=models))
+    cached = CatalogCache(tmp_path).get("u")
+    assert cached is not None
+    assert names(cached.models) == ["a"]
+
+
+@pytest.mark.timed
+async def test_a_list_of_14_megabytes_does_not_stall_the_event_loop(
+    server: Server, client: OpenResponsesClient, tmp_path: Path
+) -> None:
+    entries = (f'{{"id": "m-{n}", "description": "{"x" * 80}"}}' for n in range(120_000))
+    server.body = f'{{"data": [{",".join(entries)}]}}'.encode()
+    assert len(server.body) > 14_000_000
+    pauses: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            start = time.thread_time()  # of the loop's thread: other processes do not count
+            await asyncio.sleep(0)
+            pauses.append(time.thread_time() - start)
+
+    watching = asyncio.ensure_future(watch())
+    listing = await Catalog(tmp_path).models(client)
+    watching.cancel()
+    assert len(listing.models) == MODEL_LIMIT
+    assert max(pauses) < 0.5

@@ -38,6 +38,13 @@ TALK = {
 }
 
 
+async def test_a_model_name_that_is_not_utf8_is_accepted(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello world")
+    result = await tollbridge("count", str(tmp_path / "text"), "--model", "a\udcffb")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("2 tokens for a\ufffdb ")
+
+
 async def test_a_text_is_counted_from_a_file_and_from_standard_input(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello world")
     result = await tollbridge("count", str(tmp_path / "text"), "--model", GPT)

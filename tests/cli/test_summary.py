@@ -109,3 +109,11 @@ def test_json_is_valid_for_every_parser(value: Any, read_back: Any) -> None:
     line = to_json(value)
     assert json.loads(line.encode()) == read_back
     assert "\n" not in line
+
+
+def test_control_characters_are_escaped_and_read_back() -> None:
+    controls = "".join(map(chr, (*range(32), *range(0x7F, 0xA0))))
+    line = to_json({controls: controls, "é": "ü\u00a0"})
+    assert not set(line) & set(controls)
+    assert json.loads(line) == {controls: controls, "é": "ü\u00a0"}
+    assert "é" in line

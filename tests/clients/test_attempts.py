@@ -122,7 +122,8 @@ PAGE = b"<!DOCTYPE html><html><body>Please log in</body></html>"
     [
         (OpenResponsesClient, CHAT, "not an OpenResponses stream"),
         (OpenResponsesClient, CHAT + b"data: [DONE]\n\n", "not an OpenResponses stream"),
-        (OpenResponsesClient, PAGE, "not an event stream"),
+        (OpenResponsesClient, PAGE, "not an event stream, but an HTML page"),
+        (OpenResponsesClient, b"Quota used up.\nAsk the admin: a@b.c", "Quota used up. Ask the admin: a@b.c"),
         (AiSdkClient, RESPONSES, "not an AI SDK stream"),
         (AiSdkClient, RESPONSES + b"data: [DONE]\n\n", "not an AI SDK stream"),
         (AiSdkClient, CHAT, "a chunk without a type"),

@@ -31,6 +31,9 @@ OBJECTS = st.dictionaries(st.text(max_size=4), JSON, max_size=4)
         ('{"a": 1}{"a": 1}', {"a": 1}),
         ('{"a": "line\nbreak"}', {"a": "line\nbreak"}),
         ('```json\n{"a": 1}\n```', {"a": 1}),
+        ('  ```\n\n{"a": 1}\n\n  ```  \n', {"a": 1}),
+        ('```json \n{"a": "```\n"}\n```', {"a": "```\n"}),
+        ("{} " * 3, {}),
         ('{"a": "x,}"}', {"a": "x,}"}),
     ],
 )
@@ -39,7 +42,22 @@ def test_unambiguous_arguments_are_repaired(text: str, arguments: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["no", "[1]", "3", "null", '{"a": 1}{"a": 2}', '{"a": 1', '{"a": "b', "{a: 1}", "{" * 9999]
+    "text",
+    [
+        "no",
+        "```\n```",
+        "```",
+        '```js\n{"a": 1}\n```',
+        '```json\n{"a": 1}```',
+        "[1]",
+        "3",
+        "null",
+        '{"a": 1}{"a": 2}',
+        '{"a": 1',
+        '{"a": "b',
+        "{a: 1}",
+        "{" * 9999,
+    ],
 )
 def test_ambiguous_arguments_are_not_repaired(text: str) -> None:
     assert repair_arguments(text) is None

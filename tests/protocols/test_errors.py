@@ -20,6 +20,7 @@ from tollbridge.protocols.errors import (
     error_from,
     read_error_response,
 )
+from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.types.errors import (
     BridgeError,
     ContentFiltered,
@@ -34,7 +35,7 @@ from tollbridge.types.errors import (
     ServerFailed,
     TimedOut,
 )
-from tollbridge.types.events import Failed
+from tollbridge.types.events import ID_LIMIT, NAME_LIMIT, Failed, Finished, ToolCall
 
 NOW = datetime(2026, 11, 16, 12, 0, 0, tzinfo=UTC)
 RECORDED = openresponses()
@@ -42,7 +43,7 @@ RECORDED = openresponses()
 # The content of each recorded error response, read from the recordings.
 RECORDED_REFUSALS: dict[str, tuple[type[BridgeError], str | None, str]] = {
     "litellm.badjson": (InvalidRequest, "invalid_request_error", "Invalid JSON payload: unexpected end"),
-    "litellm.badkey": (InvalidRequest, "no_db_connection", "No connected db."),
+    "litellm.badkey": (NotAuthenticated, "no_db_connection", "No connected db."),
     "litellm.badmodel": (InvalidRequest, "invalid_request_error", "/responses: Invalid model name passed"),
     "litellm.err400-stream": (InvalidRequest, "invalid_request_error", "litellm.BadRequestError: Lm_studio"),
     "litellm.err429-stream": (RateLimited, "throttling_error", "litellm.RateLimitError: RateLimitError"),
@@ -97,6 +98,19 @@ SHAPES: list[tuple[int, object, type[BridgeError], str | None, str]] = [
     (400, {"errors": [{"message": "One."}, {"message": "Two."}]}, InvalidRequest, None, "One."),
     # FastAPI's
     (422, {"detail": [{"loc": ["body", "input"], "msg": "Field required", "type": "missing"}]}, InvalidRequest, "missing", "Field required at body.input"),  # noqa: E501
+    # one entry per alternative of a union: the deepest is the most specific
+    (422, {"detail": [{"loc": ["body", "input", "str"], "msg": "Input should be a valid string", "type": "string_type"}, {"loc": ["body", "input", "list", 0, "message", "content"], "msg": "Field required", "type": "missing"}, {"loc": ["body", "input", "list", 0, "call"], "msg": "Input should be a valid call", "type": "call"}]}, InvalidRequest, "missing", "Field required at body.input.list.0.message.content"),  # noqa: E501
+    # ogx's list inside two objects
+    (400, {"error": {"detail": {"errors": [{"loc": ["body"], "msg": "One.", "type": "a"}, {"loc": ["body", "model"], "msg": "Field required", "type": "missing"}]}}}, InvalidRequest, "missing", "Field required at body.model"),  # noqa: E501
+    # a validation error as the `repr` of Python objects, alone or behind a prefix
+    (400, {"error": {"message": "[{'type': 'missing', 'loc': ('body', 'input'), 'msg': 'Field required', 'input': {'model': 'm'}}]", "type": "invalid_request_error"}}, InvalidRequest, "missing", "Field required at body.input"),  # noqa: E501
+    (500, {"detail": "{'error': {'message': 'No such tool.', 'type': 'invalid_request_error', 'code': None}}"}, InvalidRequest, "invalid_request_error", "No such tool."),  # noqa: E501
+    (500, {"error": {"message": "Error code: 429 - {'error': {'message': 'Slow down.', 'code': 'rate_limit_exceeded'}}"}}, RateLimited, "rate_limit_exceeded", "Slow down."),  # noqa: E501
+    (400, b"{'detail': [{'loc': ('body',), 'msg': 'It\\'s empty'}]}", InvalidRequest, None, "It's empty at body"),  # noqa: E501
+    (400, {"error": {"message": '{"error": {"message": "Inner.", "code": "invalid_prompt"}}'}}, InvalidRequest, "invalid_prompt", "Inner."),  # noqa: E501
+    # an object that is not an error is part of the message
+    (400, {"error": {"message": "{'temperature': 3} is not allowed"}}, InvalidRequest, None, "{'temperature': 3} is not allowed"),  # noqa: E501
+    (400, {"error": {"message": "{'temperature': 3}"}}, InvalidRequest, None, "{'temperature': 3}"),
     (401, {"detail": "Not authenticated"}, NotAuthenticated, None, "Not authenticated"),
     # Mistral's message that is an object
     (422, {"object": "error", "message": {"detail": [{"msg": "No.", "type": "missing"}]}}, InvalidRequest, "missing", "No."),  # noqa: E501
@@ -177,6 +191,28 @@ def test_a_status_has_priority_over_an_unspecific_code() -> None:
 def test_a_status_in_the_code_field_is_used_if_there_is_no_other() -> None:
     error = error_from({"error": {"message": "No.", "code": "429"}})
     assert (type(error), error.status) == (RateLimited, 429)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "kind"),
+    [(401, NotAuthenticated), (429, RateLimited), (503, Overloaded), (500, ServerFailed)],
+)
+def test_the_status_of_the_provider_in_a_message_determines_the_class(
+    upstream: int, kind: type[BridgeError]
+) -> None:
+    # The error event of open-responses-server 0.4: the status of its provider is only in the message.
+    payload = {"type": "error", "error": {"message": f"Error from LLM API: {upstream}"}}
+    error = error_from(payload)
+    assert (type(error), error.status) == (kind, upstream)
+    assert type(refuse(500, payload)) is kind
+    assert type(refuse(400, payload)) is InvalidRequest  # the server's own status is more specific
+
+
+@pytest.mark.parametrize("field", ["param", "request_id", "generationId", "code", "type", "message"])
+def test_every_text_of_an_error_has_a_limit(field: str) -> None:
+    error = refuse(400, {"error": {"message": "No.", field: "x" * 100_000}}, {"x-request-id": "y" * 8000})
+    texts = (error.message, error.code, error.param, error.request_id)
+    assert max(len(text or "") for text in texts) <= MESSAGE_LIMIT + 1
 
 
 def test_an_error_without_code_and_status_is_a_gateway_error() -> None:
@@ -347,6 +383,8 @@ BODIES = (
     st.binary()
     | JSON.map(lambda value: json.dumps(value).encode())
     | JSON.map(lambda value: b"data: " + json.dumps(value).encode() + b"\n\n")
+    | JSON.map(lambda value: repr(value).encode("utf-8", "replace"))
+    | JSON.map(lambda value: json.dumps({"error": {"message": repr(value)}}).encode())
 )
 
 
@@ -374,3 +412,31 @@ def test_no_json_value_raises(payload: Any) -> None:
 def test_no_message_about_token_limits_raises(known: tuple[str, int | None, int | None], odd: str) -> None:
     for sentence in (odd + known[0], known[0].replace("9", odd), known[0].replace("0", ",")):
         checked(refuse(400, {"error": {"message": sentence}}))
+
+
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"Internal\nError ", "The gateway's answer is not an event stream: Internal Error"),
+        (b"data: no JSON\n\n", "The gateway's answer is not an event stream: data: no JSON"),
+        (b"x" * 10_000, f"The gateway's answer is not an event stream: {'x' * MESSAGE_LIMIT}…"),
+        (b"<html><title>Log in</title>", 'The gateway\'s answer is not an event stream, but "Log in".'),
+    ],
+)
+def test_a_successful_response_of_plain_text_shows_the_text(body: bytes, message: str, step: int) -> None:
+    decoder = StreamDecoder()
+    events = [
+        event for start in range(0, len(body), step) for event in decoder.feed(body[start : start + step])
+    ]
+    failed = (events + decoder.close())[0]
+    assert isinstance(failed, Failed)
+    assert failed.error.message == message
+
+
+def test_names_and_messages_of_events_have_limits() -> None:
+    long = "x" * 100_000
+    call, finished = ToolCall(long, long, {}), Finished("stop", response_id=long, model=long)
+    texts = (call.call_id, call.name, finished.response_id, finished.model)
+    assert [len(text or "") for text in texts] == [ID_LIMIT, NAME_LIMIT, ID_LIMIT, ID_LIMIT]
+    assert len(GatewayError(long).message) < 3_000

@@ -7,13 +7,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.protocols.model_list import read_models
+from tollbridge.protocols.model_list import MODEL_LIMIT, NAME_LIMIT, TAG_LIMIT, read_models
 from tollbridge.types.errors import StreamError
-from tollbridge.types.models import Capabilities, Model, Prices
+from tollbridge.types.models import ID_LIMIT, Capabilities, Model, Prices
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "models" / "llamacpp.models.json"
 
@@ -167,3 +168,52 @@ def test_invalid_utf8_does_not_hide_a_model() -> None:
 def test_a_deeply_nested_list_is_an_error() -> None:
     with pytest.raises(StreamError, match="not JSON"):
         read_models(b"[" * 100_000)
+
+
+ODD_ENTRIES = [
+    '{"id": "odd", "context_window": ' + "9" * 401 + "}",
+    '{"id": "odd", "context_window": "' + "9" * 401 + '"}',
+    '{"id": "odd", "context_window": 1e999999, "max_tokens": ' + "9" * 401 + "}",
+    '{"id": "odd", "pricing": {"input": "1e999999", "output": "1e-999999"}}',
+    '{"id": "odd", "pricing": {"input": 1e999999, "output": ' + "9" * 401 + "}}",
+    '{"id": "odd", "created": ' + "9" * 401 + "}",
+    r'{"id": "odd", "name": "half \ud83d a face"}',
+]
+
+
+@pytest.mark.parametrize("odd", ODD_ENTRIES)
+def test_an_odd_value_is_unknown_and_the_list_stays_complete(odd: str) -> None:
+    models = read_models(f'{{"data": [{{"id": "a"}}, {odd}, {{"id": "b"}}]}}'.encode())
+    assert [model.id for model in models] == ["a", "odd", "b"]
+    for model in models:  # everything that the front ends use
+        assert model.limits.window == Model(id="x").limits.window
+        assert model.prices is None or model.prices.category is None
+        msgspec.json.encode(model)
+
+
+def test_an_entry_that_cannot_be_read_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    digits = "9" * 5000  # more than Python converts to an integer
+    body = f'{{"data": [{{"id": "a"}}, {{"id": "x", "n": {digits}}}, {{"id": "y", "n": {digits}}}, "b"]}}'
+    assert [model.id for model in read_models(body.encode())] == ["a", "b"]
+    (record,) = caplog.records
+    assert record.message.startswith("ignored 2 unreadable entries of the model list (ValueError: ")
+
+
+def test_every_text_of_a_model_has_a_limit() -> None:
+    long = "x" * 100_000
+    entry = {**CLAUDE, "name": long, "description": long, "owned_by": long, "type": long, "tags": ["t", long]}
+    (model,) = listed({"id": long}, {**entry, "supported_parameters": [f"p{n}" for n in range(10_000)]})
+    assert (
+        model.id == CLAUDE["id"]
+    )  # a part of an id is not an id, so the model with the long one is left out
+    assert (model.name, model.owner, model.type) == (long[:NAME_LIMIT],) * 3
+    assert "t" in model.tags
+    assert len(model.parameters) == TAG_LIMIT
+    assert len(msgspec.json.encode(model)) < 10_000
+    assert listed({"id": "x" * ID_LIMIT}) != []
+
+
+def test_the_number_of_models_has_a_limit() -> None:
+    models = listed(*({"id": f"m{number}"} for number in range(MODEL_LIMIT + 10)))
+    assert len(models) == MODEL_LIMIT
+    assert models[0].id == "m0"

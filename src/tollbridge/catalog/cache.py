@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from hashlib import blake2s, sha256
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +24,10 @@ SIZE_LIMIT = 32 * 1024 * 1024
 FILE_LIMIT = 32
 # A temporary file older than this (seconds) was left by a process that was killed.
 _TEMPORARY_SECONDS = 60.0
-_FORMAT = 1
+# Format 1 had no key tag, and numbers without limits.
+_FORMAT = 2
+# Bytes of the tag of an API key: enough to tell two keys apart, too few to confirm a guess.
+_TAG_SIZE = 4
 
 
 class ModelSource(Protocol):
@@ -54,6 +57,9 @@ class CachedModels(msgspec.Struct, frozen=True, kw_only=True):
         no_endpoints: When the gateway answered that it has no endpoints resource.
         endpoints: The endpoints of models whose listing had missing fields, by model id.
         account: The account that the list was fetched for.
+        key_salt: A random value for the tag, in hexadecimal.
+        key_tag: A short digest of the API key that the list was fetched with. Another key of the account can
+            be another person's.
         format: The version of the file format.
     """
 
@@ -63,6 +69,8 @@ class CachedModels(msgspec.Struct, frozen=True, kw_only=True):
     no_endpoints: float | None = None
     endpoints: Mapping[str, CachedEndpoints] = msgspec.field(name="asked", default_factory=dict)
     account: str = ""
+    key_salt: str = ""
+    key_tag: str = ""
     format: int = _FORMAT
 
     @property
@@ -70,6 +78,23 @@ class CachedModels(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds since the fetch; infinite if the clock was set back, so that the list is fetched again."""
         age = time.time() - self.fetched
         return age if age >= 0 else float("inf")
+
+    def with_key(self, api_key: str | None) -> CachedModels:
+        """Return the list with the tag of the key that it was fetched with."""
+        salt = os.urandom(blake2s.SALT_SIZE).hex()
+        return msgspec.structs.replace(self, key_salt=salt, key_tag=_key_tag(api_key, salt))
+
+    def belongs_to(self, api_key: str | None) -> bool:
+        """Return whether the list was fetched with this key."""
+        return bool(self.key_tag) and self.key_tag == _key_tag(api_key, self.key_salt)
+
+
+def _key_tag(api_key: str | None, salt: str) -> str:
+    key = (api_key or "").encode("utf-8", "surrogatepass")
+    try:
+        return blake2s(key, salt=bytes.fromhex(salt), digest_size=_TAG_SIZE).hexdigest()
+    except ValueError:  # a damaged file
+        return ""
 
 
 class CatalogCache:
@@ -91,13 +116,13 @@ class CatalogCache:
         expected = (base_url, account, _FORMAT)
         return cached if (cached.base_url, cached.account, cached.format) == expected else None
 
-    def put(self, models: CachedModels) -> None:
-        """Write a list. It replaces the previous one atomically."""
+    def put(self, models: CachedModels, api_key: str | None = None) -> None:
+        """Write a list with a tag of the key it was fetched with. It replaces the previous one atomically."""
         path = self._path(models.base_url, models.account)
         temporary = path.with_suffix(f".{os.getpid()}")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(msgspec.json.encode(models))
+            temporary.write_bytes(_encode(models.with_key(api_key)))
             temporary.replace(path)
             self._trim()
         except OSError as error:
@@ -115,5 +140,25 @@ class CatalogCache:
 
     def _path(self, base_url: str, account: str) -> Path:
         """Return the file of an account. Its name depends on the account's name, never on its key."""
-        name = hashlib.sha256(f"{base_url}\n{account}".encode()).hexdigest()[:20]
+        name = sha256(f"{base_url}\n{account}".encode("utf-8", "replace")).hexdigest()[:20]
         return self._folder / f"{name}.json"
+
+
+def _encode(models: CachedModels) -> bytes:
+    """Encode a list. A model that cannot be encoded is left out."""
+    try:
+        return msgspec.json.encode(models)
+    except (ValueError, TypeError, OverflowError):
+        valid = tuple(model for model in models.models if _is_valid(model))
+        log.warning("left %d invalid models out of the cache", len(models.models) - len(valid))
+        ids = {model.id for model in valid}
+        endpoints = {name: answer for name, answer in models.endpoints.items() if name in ids}
+        return msgspec.json.encode(msgspec.structs.replace(models, models=valid, endpoints=endpoints))
+
+
+def _is_valid(model: Model) -> bool:
+    try:
+        msgspec.json.encode(model)
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return True

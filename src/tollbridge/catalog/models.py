@@ -182,9 +182,8 @@ class Catalog:
         self._cache = CatalogCache(folder) if folder else None
         self._on_change = on_change
         self._lists: dict[int, CachedModels] = {}
-        # Which key the list on disk is used for, by gateway and account. Another key of the same account can
-        # be another person's.
-        self._disk_users: dict[tuple[str, str], int] = {}
+        # The keys whose list on disk was looked up. Later lists come from a fetch, which remembers them.
+        self._read_from_disk: set[int] = set()
         self._fetches: dict[int, asyncio.Task[CachedModels]] = {}
         self._failures: dict[int, tuple[float, BridgeError]] = {}
 
@@ -212,7 +211,7 @@ class Catalog:
             BridgeError: The fetch failed, and there is no earlier list.
         """
         key = _list_key(source, account, api_key)
-        cached = self._find_list(key, source.base_url, account)
+        cached = self._find_list(key, source.base_url, account, api_key)
         if cached is not None and cached.age < FRESH and not refresh:
             return Listing(cached.models, cached.fetched)
         failed, error = self._failures.get(key, (0.0, None))
@@ -236,7 +235,7 @@ class Catalog:
         self, source: ModelSource, model_id: str, *, api_key: str | None = None, account: str = ""
     ) -> Model | None:
         """Return a model of the cached list."""
-        cached = self._find_list(_list_key(source, account, api_key), source.base_url, account)
+        cached = self._find_list(_list_key(source, account, api_key), source.base_url, account, api_key)
         return next((model for model in cached.models if model.id == model_id), None) if cached else None
 
     def owners(self, base_url: str, account: str = "") -> frozenset[str]:
@@ -253,18 +252,23 @@ class Catalog:
             fetch.cancel()
         await asyncio.gather(*fetches, return_exceptions=True)
 
-    def _find_list(self, key: int, base_url: str, account: str) -> CachedModels | None:
-        """Return the list of this key in memory, or else the account's list on disk."""
+    def _find_list(self, key: int, base_url: str, account: str, api_key: str | None) -> CachedModels | None:
+        """Return the list of this key in memory, or else the account's list on disk if it is of this key."""
         cached = self._lists.get(key)
-        first = self._disk_users.setdefault((base_url, account), key)
-        if cached is None and first == key and self._cache and (cached := self._cache.get(base_url, account)):
-            self._remember(key, cached)
+        if cached is None and self._cache and key not in self._read_from_disk:
+            self._read_from_disk.add(key)
+            stored = self._cache.get(base_url, account)
+            if stored is not None and stored.belongs_to(api_key):
+                cached = stored
+                self._remember(key, cached)
         return cached
 
     def _remember(self, key: int, models: CachedModels) -> None:
         self._lists.pop(key, None)
         while len(self._lists) >= LIST_LIMIT:
-            self._lists.pop(next(iter(self._lists)))
+            oldest = next(iter(self._lists))
+            self._lists.pop(oldest)
+            self._read_from_disk.discard(oldest)
         self._lists[key] = models
 
     def _start_fetch(
@@ -273,14 +277,25 @@ class Catalog:
         """Return the running fetch of this key, or start one."""
         fetch = self._fetches.get(key)
         if fetch is None:
-            fetch = asyncio.ensure_future(_fetch_models(source, api_key, previous))
+            fetch = asyncio.ensure_future(self._fetch(source, account, api_key, previous))
             self._fetches[key] = fetch
-            fetch.add_done_callback(lambda task: self._store(key, account, previous, task))
+            fetch.add_done_callback(lambda task: self._store(key, previous, task))
         return fetch
 
-    def _store(
-        self, key: int, account: str, previous: CachedModels | None, fetch: asyncio.Task[CachedModels]
-    ) -> None:
+    async def _fetch(
+        self, source: ModelSource, account: str, api_key: str | None, previous: CachedModels | None
+    ) -> CachedModels:
+        models = await source.models(api_key=api_key)
+        if not models and previous and previous.models:
+            raise StreamError("The gateway returned an empty list of models; the previous list is kept.")
+        fetched = await fill_gaps(source, api_key, models, previous)
+        if self._cache:
+            stored = msgspec.structs.replace(fetched, account=account)
+            # On another thread: encoding and writing a long list would delay all chats.
+            await asyncio.to_thread(self._cache.put, stored, api_key)
+        return fetched
+
+    def _store(self, key: int, previous: CachedModels | None, fetch: asyncio.Task[CachedModels]) -> None:
         """Store the result of a fetch."""
         self._fetches.pop(key, None)
         if fetch.cancelled():
@@ -295,19 +310,8 @@ class Catalog:
         models = fetch.result()
         self._failures.pop(key, None)
         self._remember(key, models)
-        if self._cache:
-            self._cache.put(msgspec.structs.replace(models, account=account))
         if self._on_change and previous and previous.models != models.models:
             self._on_change(models.base_url)
-
-
-async def _fetch_models(
-    source: ModelSource, api_key: str | None, previous: CachedModels | None
-) -> CachedModels:
-    models = await source.models(api_key=api_key)
-    if not models and previous and previous.models:
-        raise StreamError("The gateway returned an empty list of models; the previous list is kept.")
-    return await fill_gaps(source, api_key, models, previous)
 
 
 def _list_key(source: ModelSource, account: str, api_key: str | None) -> int:

@@ -107,7 +107,7 @@ def _print_internal_error(
         traceback.print_exception(kind, error, trace)
         return
     click.echo(
-        f"Internal error: {kind.__name__}: {error}. "
+        f"Internal error: {kind.__name__}: {one_line(str(error))}. "
         "Run the command again with TOLLBRIDGE_DEBUG=1 and please report the traceback.",
         err=True,
     )

@@ -10,6 +10,7 @@ from typing import IO, Any, Literal
 import click
 import msgspec
 
+from tollbridge.cli.options import MODEL_NAME
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import format_count, one_line
 from tollbridge.config.paths import database_file
@@ -59,6 +60,7 @@ class TextCount(msgspec.Struct, frozen=True):
 @click.option(
     "--model",
     "-m",
+    type=MODEL_NAME,
     required=True,
     metavar="NAME",
     help="Model whose tokenizer to use, e.g. openai/gpt-5.",

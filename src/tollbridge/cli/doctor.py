@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from tollbridge.cli.connection import connect
-from tollbridge.cli.options import ConnectionOptions, connection_options
+from tollbridge.cli.options import MODEL_NAME, ConnectionOptions, connection_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import format_count, one_line, supports_styles, wrap_line
 from tollbridge.clients.openresponses import OpenResponsesClient
@@ -107,6 +107,7 @@ def plain(step: Step) -> str:
 @connection_options
 @click.option(
     "--model",
+    type=MODEL_NAME,
     envvar="TOLLBRIDGE_MODEL",
     metavar="NAME",
     help="Model to test with. Default: the `model` setting, else the cheapest model with tools.  "

@@ -25,6 +25,18 @@ IMAGE_LIMIT = 20 * 1024 * 1024
 Command = Callable[..., int | None]
 
 
+class _ModelName(click.ParamType[str]):
+    """A model id. Bytes that are not UTF-8 are replaced, because they cannot be sent or stored."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
+        return replace_surrogates(str(value))
+
+
+MODEL_NAME = _ModelName()
+
+
 class ConnectionOptions(msgspec.Struct, frozen=True):
     """The gateway chosen on the command line, if any, and how to connect to it."""
 
@@ -182,6 +194,7 @@ def prompt_options(command: Command) -> Command:
 
     @click.option(
         "--model",
+        type=MODEL_NAME,
         envvar="TOLLBRIDGE_MODEL",
         metavar="NAME",
         help="Model ID (see `tollbridge models`). Default: the `model` setting, else your first favourite or "

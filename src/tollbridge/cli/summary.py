@@ -100,11 +100,16 @@ def _append(pieces: list[str], delta: TextDelta | ReasoningDelta | Corrected) ->
     pieces.append(delta.text)
 
 
+# DEL and the C1 control characters, which JSON does not require to be escaped.
+_ESCAPED_CONTROLS = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+
+
 def to_json(value: object) -> str:
     """Encode a value as one line of JSON that every parser accepts, whatever a model wrote into it.
 
     Surrogate pairs are joined, lone surrogates are replaced, and numbers that are not valid in JSON (NaN,
-    infinities) become null.
+    infinities) become null. Control characters are escaped, also those that JSON allows: on a terminal,
+    U+009B starts an escape sequence.
     """
     plain = msgspec.to_builtins(value)
     try:
@@ -112,7 +117,7 @@ def to_json(value: object) -> str:
     except ValueError:
         with_nulls = json.loads(json.dumps(plain), parse_constant=lambda _: None)
         line = json.dumps(with_nulls, ensure_ascii=False)
-    return replace_surrogates(line)
+    return replace_surrogates(line).translate(_ESCAPED_CONTROLS)
 
 
 def _ending(finished: Finished | None, errors: list[BridgeError]) -> Ending:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
+# A larger response that is not streamed, such as a long model list, is decoded on another thread (bytes).
+_THREAD_SIZE = 256 * 1024
+
 
 class Observer:
     """Is called with everything that happens in a request or a turn. The methods of this class do nothing.
@@ -329,6 +332,8 @@ class GatewayClient(ABC):
                         raise _complete_error(refusal, response)
                     data = await response.read()
                     try:
+                        if len(data) > _THREAD_SIZE:
+                            return await asyncio.to_thread(decode_body, decode, data)
                         return decode_body(decode, data)
                     except BridgeError as error:
                         raise _complete_error(error, response) from None

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import blake2s
+from itertools import count
 from typing import Any
 
 from tollbridge.history.content import Changes
@@ -50,7 +52,7 @@ class Names:
         used = set(self._sent)
         for name in distinct:
             if name not in self._sent:
-                self._sent[name] = _unused_name(name, used)
+                self._sent[name], _ = _unused_name(name, used)
                 used.add(self._sent[name])
         self._original = {sent: name for name, sent in self._sent.items()}
 
@@ -75,24 +77,33 @@ class CallIds:
         # Reserved for their first call, so that a longer history does not change earlier ids.
         self._reserved = {id_ for id_ in ids if is_valid_name(id_)}
         self._used: set[str] = set()
+        self._attempts: Counter[str] = Counter()  # by id, to find the next unused name at once
 
     def assign(self, id_: str) -> str:
         """Return the id itself if it is valid and unused, else a new one."""
-        is_free = is_valid_name(id_) and id_ not in self._used
-        assigned = id_ if is_free else _unused_name(id_, self._used | self._reserved)
+        assigned = id_
+        if not is_valid_name(id_) or id_ in self._used:
+            assigned, self._attempts[id_] = _unused_name(
+                id_, self._used, self._reserved, first=self._attempts[id_]
+            )
         self._used.add(assigned)
         return assigned
 
 
-def _unused_name(name: str, used: set[str]) -> str:
-    """Return an unused valid name: the valid characters of the name, and a digest of all of it."""
+def _unused_name(
+    name: str, used: AbstractSet[str], reserved: AbstractSet[str] = frozenset(), *, first: int = 0
+) -> tuple[str, int]:
+    """Return an unused valid name: the valid characters of the name, and a digest of all of it.
+
+    The second value is the number of the attempt to continue with, as `first`, for another name.
+    """
     stem = _INVALID_CHARACTERS.sub("_", name).strip("_")[: MAX_NAME - _DIGEST_LENGTH - 1] or "unnamed"
-    for attempt in range(len(used) + 1):
+    for attempt in count(first):
         seed = f"{attempt}:{name}".encode("utf-8", "surrogatepass")
         candidate = f"{stem}_{blake2s(seed).hexdigest()[:_DIGEST_LENGTH]}"
-        if candidate not in used:
-            return candidate
-    raise AssertionError("there are more candidates than used names")
+        if candidate not in used and candidate not in reserved:
+            return candidate, attempt + 1
+    raise AssertionError("the attempts are unlimited")
 
 
 # --- Arguments that are not JSON ---
@@ -106,7 +117,12 @@ INVALID = "_invalid_arguments"
 # Longer texts are not repaired, because that parses them several times.
 REPAIR_LIMIT = 1024 * 1024
 
-_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
+# A Markdown code fence of three backticks, with the language on the first line.
+_FENCE = "```"
+_FENCE_LANGUAGES = ("", "json")
+_SPACE = re.compile(r"\s*")
+# A JSON string, which may be open at the end. Possessive: a long string needs no memory for backtracking.
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _CLOSERS = {"{": "}", "[": "]"}
 
 
@@ -192,22 +208,26 @@ def _parse_single_value(text: str) -> Any:
     """Parse the only value of a text. Some adapters send an empty object before the real one."""
     decoder = json.JSONDecoder(strict=False)
     parsed: Any = None
-    rest = text.strip()
-    while rest:
+    text = text.strip()
+    end = 0
+    while end < len(text):
         try:
-            value, end = decoder.raw_decode(rest)
+            value, end = decoder.raw_decode(text, end)
         except (ValueError, RecursionError):
             return None
         if parsed is not None and parsed not in ({}, value):
             return None
-        parsed, rest = value, rest[end:].strip()
+        parsed = value
+        end = _SPACE.match(text, end).end()  # type: ignore[union-attr]  # matches also no white space
     return parsed
 
 
 def _remove_fence(text: str) -> str:
     """Remove the Markdown code fence around a text."""
-    match = _FENCE.match(text)
-    return match[1] if match else text
+    first, line_end, rest = text.strip().partition("\n")
+    is_fenced = first.startswith(_FENCE) and first[len(_FENCE) :].strip() in _FENCE_LANGUAGES
+    content, last_line_end, last = rest.rpartition("\n")
+    return content if line_end and is_fenced and last_line_end and last.strip() == _FENCE else text
 
 
 def _remove_trailing_commas(text: str) -> str:
@@ -243,7 +263,7 @@ def _tokenize(text: str) -> list[tuple[str, bool]]:
     """
     pieces: list[tuple[str, bool]] = []
     end = 0
-    for match in re.finditer(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', text, re.DOTALL):
+    for match in _STRING.finditer(text):
         pieces += [(text[end : match.start()], False), (match[0], True)]
         end = match.end()
     return [*pieces, (text[end:], False)] if text[end:] else pieces
@@ -309,11 +329,15 @@ def pair_results(messages: Sequence[Message], changes: Changes) -> list[Message]
 def _remove_duplicate_calls(message: Message, changes: Changes) -> Message:
     """Remove calls that are equal to an earlier call of the same message, including the id."""
     parts: list[Part] = []
+    calls: dict[tuple[str, str], list[ToolCallPart]] = {}  # calls cannot be hashed, ids and names can
     for part in message.parts:
-        if isinstance(part, ToolCallPart) and part in parts:
-            changes.add("twice", f"Removed a duplicate call to {part.name}.")
-        else:
-            parts.append(part)
+        if isinstance(part, ToolCallPart):
+            earlier = calls.setdefault((part.call_id, part.name), [])
+            if part in earlier:
+                changes.add("twice", f"Removed a duplicate call to {part.name}.")
+                continue
+            earlier.append(part)
+        parts.append(part)
     return Message(message.role, tuple(parts))
 
 
@@ -326,10 +350,14 @@ class _ConversationBuilder:
     """Builds a conversation in which the results of adjacent calls follow these calls."""
 
     def __init__(self, changes: Changes) -> None:
-        self.messages: list[Message] = []
+        self._messages: list[tuple[Role, list[Part]]] = []
         self._changes = changes
         self._results: list[ToolResultPart] = []
         self._is_new_message = False
+
+    @property
+    def messages(self) -> list[Message]:
+        return [Message(role, tuple(parts)) for role, parts in self._messages]
 
     def start_message(self) -> None:
         """Start a new message with the next part."""
@@ -361,11 +389,9 @@ class _ConversationBuilder:
             self._results = []
 
     def _append(self, role: Role, *parts: Part) -> None:
-        last = self.messages[-1] if self.messages else None
-        if last is None or last.role is not role or self._is_new_message:
-            self.messages.append(Message(role, parts))
-        else:
-            self.messages[-1] = Message(role, (*last.parts, *parts))
+        if not self._messages or self._messages[-1][0] is not role or self._is_new_message:
+            self._messages.append((role, []))
+        self._messages[-1][1].extend(parts)
         self._is_new_message = False
 
 

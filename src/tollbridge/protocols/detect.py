@@ -24,6 +24,8 @@ from tollbridge.types.text import read_json
 
 # A stream whose protocol is still unknown after this many bytes is decoded as OpenResponses.
 START_LIMIT = 64 * 1024
+# A shorter start is examined after every read.
+_SHORT_START = 2 * 1024
 
 # Response headers that name one of the AI SDK protocols.
 HEADERS: dict[str, str] = {
@@ -280,7 +282,8 @@ class DetectingDecoder:
     """Buffers the first bytes until the protocol is detected, then passes all bytes to its decoder."""
 
     def __init__(self) -> None:
-        self._start = b""
+        self._start = bytearray()
+        self._next_size = 0  # of the start, when it is examined again
         self._decoder: Decoder | None = None
 
     @property
@@ -295,18 +298,23 @@ class DetectingDecoder:
         if self._decoder is not None:
             return self._decoder.feed(chunk)
         self._start += chunk
-        complete = len(self._start) > START_LIMIT
-        # Without a line end in it, a chunk cannot complete the line that decides.
-        return self._detect(complete=complete) if complete or b"\n" in chunk or b"\r" in chunk else []
+        size = len(self._start)
+        if size < self._next_size and size <= START_LIMIT:
+            return []
+        # Every read of a normal start is examined; a long one only when it has grown by a quarter, because
+        # all of it is examined each time.
+        self._next_size = 0 if size < _SHORT_START else size + size // 4
+        return self._detect(complete=size > START_LIMIT)
 
     def close(self) -> list[Event]:
         events = self._detect(complete=True) if self._decoder is None else []
         return events + self._decoder.close() if self._decoder is not None else events
 
     def _detect(self, *, complete: bool) -> list[Event]:
-        protocol = detect_by_start(self._start, complete=complete)
+        protocol = detect_by_start(bytes(self._start), complete=complete)
         if protocol is None:
             return []
         self._decoder = _AUTO_DECODERS[protocol or "openresponses"]()
-        start, self._start = self._start, b""
+        start = bytes(self._start)
+        self._start.clear()
         return self._decoder.feed(start)

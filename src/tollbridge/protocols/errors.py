@@ -105,12 +105,23 @@ def _parse_number(digits: str | None) -> int | None:
 
 # --- Error responses ---
 
-# Longer messages are truncated: some servers quote the prompt in the message.
+# Longer messages are truncated: some servers quote the prompt in the message. All patterns above are applied
+# to truncated messages only, because some of them take time in proportion to the square of the length.
 MESSAGE_LIMIT = 600
-# Longer codes are truncated.
+# Longer codes, parameter names and request ids are truncated; a longer retry delay is ignored.
 CODE_LIMIT = 100
-# The maximum number of bytes that are read of an error response.
+PARAM_LIMIT = 200
+REQUEST_ID_LIMIT = 200
+_DELAY_LIMIT = 100
+# The maximum number of bytes that are read of an error response, and of an HTML page to find its title.
 ERROR_BODY_LIMIT = 1024 * 1024
+_PAGE_LIMIT = 64 * 1024
+_TITLE_LIMIT = 200
+# The maximum number of characters of an error inside a message, of entries in a list of errors, and of steps
+# in the path to an invalid value.
+_EMBEDDED_LIMIT = 20_000
+_ENTRY_LIMIT = 1_000
+_PATH_LIMIT = 20
 
 BY_CODE: dict[str, type[BridgeError]] = {
     "access_denied": NotPermitted,
@@ -155,6 +166,7 @@ BY_CODE: dict[str, type[BridgeError]] = {
     "model_error": ServerFailed,
     "model_not_found": NotFound,
     "moderation_blocked": ContentFiltered,
+    "no_db_connection": NotAuthenticated,  # LiteLLM without a database, for any key but the master key
     "not_found": NotFound,
     "not_found_error": NotFound,
     "overloaded": Overloaded,
@@ -198,6 +210,10 @@ BY_STATUS: dict[int, type[BridgeError]] = {
 # For these classes, the status or the message can be more specific than the code.
 _UNSPECIFIC = {InvalidRequest, ServerFailed}
 
+# The fields for the message, the most specific first.
+_MESSAGE_NAMES = ("message", "msg", "error_description", "title")
+_MESSAGE_FIELDS = frozenset(_MESSAGE_NAMES)
+
 # Types of the event that contains an error; they do not describe the error.
 _NOT_CODES = {"", "error", "response.failed"}
 
@@ -205,7 +221,10 @@ _REQUEST_ID = ("x-request-id", "request-id", "x-vercel-id", "x-litellm-call-id",
 _RETRY_AFTER = ("retry-after", "llm_provider-retry-after")
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
 _STATUS = re.compile(r"[45]\d\d", re.ASCII)
-_TITLE = re.compile(rb"<title[^>]*>\s*([^<]{1,200}?)\s*</title>", re.IGNORECASE)
+# The status of a provider, in the messages of open-responses-server and of OpenAI's Python client.
+_UPSTREAM_STATUS = re.compile(r"\b(?:Error from LLM API|Error code): ([45]\d\d)\b", re.ASCII)
+# What can precede an error object inside a message, such as "Error code: 400 - {'error': {…".
+_BEFORE_EMBEDDED = re.compile(r"\s{0,9}(?:Error code: )?(?:[45]\d\d(?:: | - ))?(?=[\[{])", re.ASCII)
 
 
 def read_error_response(
@@ -240,13 +259,17 @@ def error_from(payload: object, *, status: int | None = None, now: datetime | No
     message = _read_message(fields, codes)
     if status is None:  # some servers send the status as the code
         status = next((int(code) for code in codes if _STATUS.fullmatch(code)), None)
+    upstream = _UPSTREAM_STATUS.search(_text(fields.get("message")) or "", 0, MESSAGE_LIMIT)
+    if upstream and (status is None or status >= 500):
+        status = int(upstream[1])
     error_class = _choose_class(codes, status, message)
     code = next((code for code in codes if not code.isdigit()), codes[0] if codes else None)
-    error = error_class(message, status=status, code=code, param=_text(fields.get("param")))
+    error = error_class(message, status=status, code=code, param=_text(fields.get("param"), PARAM_LIMIT))
     if isinstance(error, ContextTooLong):
         error.tokens, error.limit = read_token_counts(fields, message)
         error.shared = includes_output(message)
-    error.request_id = _text(fields.get("request_id")) or _text(fields.get("generationId"))
+    ids = (_text(fields.get(name), REQUEST_ID_LIMIT) for name in ("request_id", "generationId"))
+    error.request_id = next((id_ for id_ in ids if id_), None)
     headers = fields.get("headers")  # the headers of the gateway's provider
     if isinstance(headers, dict):
         _apply_headers(error, {name: value for name, value in headers.items() if isinstance(value, str)}, now)
@@ -256,7 +279,8 @@ def error_from(payload: object, *, status: int | None = None, now: datetime | No
 def _apply_headers(error: BridgeError, headers: Mapping[str, str], now: datetime | None) -> None:
     """Set the request id, unless the body contained one, and the retry delay."""
     values = {name.lower(): value for name, value in headers.items()}
-    error.request_id = error.request_id or next((values[h] for h in _REQUEST_ID if values.get(h)), None)
+    ids = (values[name][:REQUEST_ID_LIMIT] for name in _REQUEST_ID if values.get(name))
+    error.request_id = error.request_id or next(ids, None)
     delay = _read_retry_delay(values, now or datetime.now(UTC))
     error.retry_after = error.retry_after if delay is None else delay
 
@@ -297,10 +321,29 @@ def _parse_body(body: bytes) -> object:
     if values:  # prefer the event with a message
         return next((value for value in values if "message" in _flatten(value)), values[0])
     if stripped[:1] == b"<":
-        title = _TITLE.search(stripped)
-        page = f'"{" ".join(title[1].decode("utf-8", "replace").split())}"' if title else "an HTML page"
-        return f"The gateway answered with {page} instead of JSON."
+        return f"The gateway answered with {_describe_page(stripped)} instead of JSON."
     return " ".join(stripped.decode("utf-8", "replace").split())
+
+
+def describe_body(body: bytes) -> str:
+    """Return a sentence about a body that is neither a stream nor JSON, with the first part of its text."""
+    content = body.strip()
+    if content[:1] == b"<":
+        return f"The gateway's answer is not an event stream, but {_describe_page(content)}."
+    text = " ".join(content.decode("utf-8", "replace").split())
+    text = text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + "…"
+    # No quotation marks: a key at the end of a truncated message is found only directly before the ellipsis.
+    return f"The gateway's answer is not an event stream: {text}"
+
+
+def _describe_page(page: bytes) -> str:
+    """Return the title of an HTML page in quotation marks, on one line. A very long title is left out."""
+    page = page[:_PAGE_LIMIT]
+    lowered = page.lower()
+    start = lowered.find(b"<title")
+    text = page[lowered.find(b">", start) + 1 :].partition(b"<")[0] if start >= 0 else b""
+    title = " ".join(text.decode("utf-8", "replace").split()) if len(text) <= _TITLE_LIMIT else ""
+    return f'"{title}"' if title else "an HTML page"
 
 
 def _flatten(payload: object) -> dict[str, Any]:
@@ -309,14 +352,19 @@ def _flatten(payload: object) -> dict[str, Any]:
     for _ in range(8):  # more levels than any known server uses
         if isinstance(payload, dict):
             inner = next((payload[key] for key in ("error", "errors", "detail") if payload.get(key)), None)
-            if inner is None and isinstance(payload.get("message"), (dict, list)):
-                inner = payload["message"]
+            if inner is None:
+                inner = _read_embedded(payload.get("message"))
+                if inner is not None:  # it replaces the text that contains it
+                    payload = {name: value for name, value in payload.items() if name != "message"}
             fields = {**fields, **payload}
             if inner is None:
                 return fields
             payload = inner
         elif isinstance(payload, list) and payload:
-            payload = payload[0]
+            # The entries of FastAPI are one per alternative of a union. The deepest one is the most specific.
+            payload = max(payload[:_ENTRY_LIMIT], key=_depth)
+        elif (embedded := _read_embedded(payload)) is not None:
+            payload = embedded
         else:
             break
     if isinstance(payload, str) and payload:
@@ -327,13 +375,51 @@ def _flatten(payload: object) -> dict[str, Any]:
     return fields
 
 
+def _depth(entry: object) -> int:
+    """Return the length of the path in an entry of FastAPI's `detail`; 0 for other entries."""
+    path = entry.get("loc") if isinstance(entry, dict) else None
+    return len(path) if isinstance(path, list | tuple) else 0
+
+
+def _read_embedded(message: object) -> dict[str, Any] | list[Any] | None:
+    """Return the error in a message that is an object, or the text of one in JSON or Python syntax."""
+    if isinstance(message, dict | list):
+        return message or None
+    if not isinstance(message, str) or len(message) > _EMBEDDED_LIMIT:
+        return None
+    start = _BEFORE_EMBEDDED.match(message)
+    if start is None:
+        return None
+    text = message[start.end() :]
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = _read_python(text)
+    # An object without a message would hide the text that it is part of.
+    has_message = isinstance(value, dict | list) and _MESSAGE_FIELDS.intersection(_flatten(value))
+    return value if has_message else None
+
+
+def _read_python(text: str) -> object:
+    """Return the value of a Python literal: some servers send the `repr` of an error."""
+    import ast  # not at the top: few errors need it, and it takes longer to import than this module
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about invalid escapes
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return None
+
+
 def _read_message(fields: Mapping[str, Any], codes: list[str]) -> str:
-    for name in ("message", "msg", "error_description", "title"):
+    for name in _MESSAGE_NAMES:
         message = _text(fields.get(name))
         if message:
             location = fields.get("loc")
-            if name == "msg" and isinstance(location, list):
-                message = f"{message} at {'.'.join(map(str, location))}"
+            if name == "msg" and isinstance(location, list | tuple):
+                message = f"{message} at {'.'.join(map(str, location[:_PATH_LIMIT]))}"
             message = message.encode("utf-8", "replace").decode()  # lone surrogates cannot be printed
             return message if len(message) <= MESSAGE_LIMIT else message[:MESSAGE_LIMIT] + "…"
     return (
@@ -343,14 +429,16 @@ def _read_message(fields: Mapping[str, Any], codes: list[str]) -> str:
     )
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value.strip() else None
+def _text(value: object, limit: int | None = None) -> str | None:
+    return value[:limit] if isinstance(value, str) and value.strip() else None
 
 
 def _read_retry_delay(headers: Mapping[str, str], now: datetime) -> float | None:
     """Return the seconds to wait, from `Retry-After` (seconds or a date) or `Retry-After-Ms`."""
     for name, unit in (("retry-after-ms", 1000), *((name, 1) for name in _RETRY_AFTER)):
         value = headers.get(name, "").strip()
+        if len(value) > _DELAY_LIMIT:
+            continue
         seconds = float(value) / unit if _NUMBER.fullmatch(value) else _seconds_until(value, now)
         if seconds is not None and math.isfinite(seconds):
             return max(0.0, seconds)

@@ -1,6 +1,7 @@
 """Decode model lists (`GET /v1/models`) and the endpoints of a model.
 
-Both are read leniently: an invalid entry does not affect the others.
+Both are read leniently: an invalid value counts as unknown, and an entry that cannot be read is left out and
+does not affect the others. Texts, lists and numbers have limits, so that no entry makes the program slow.
 
 `GET /v1/models/{creator}/{model}/endpoints` lists the providers of a model, with the same properties as in
 the model list under other names. They supply values that the list lacks. A gateway can route a request to
@@ -9,6 +10,7 @@ any provider, so the lowest limit and the highest price are used.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
@@ -16,10 +18,26 @@ from typing import Any, TypeVar
 import msgspec
 
 from tollbridge.types.errors import StreamError
-from tollbridge.types.models import Model, Prices
-from tollbridge.types.text import read_json
+from tollbridge.types.models import ID_LIMIT, TOKEN_LIMIT, Model, Prices
+from tollbridge.types.text import join_escaped_surrogates, read_json, replace_surrogates
+
+log = logging.getLogger(__name__)
 
 Path = tuple[str, ...]
+
+# The largest gateways list about a thousand models. Further entries are ignored.
+MODEL_LIMIT = 5_000
+# Longer names and descriptions are truncated (characters). A model whose id is longer than `ID_LIMIT` is left
+# out, because a part of an id is not an id.
+NAME_LIMIT = 200
+DESCRIPTION_LIMIT = 2_000
+# Names of capabilities, parameters and efforts: how many, and how long.
+TAG_LIMIT = 100
+TAG_LENGTH_LIMIT = 100
+# The digits of a number that is a text.
+_DIGIT_LIMIT = 40
+# Prices outside this range, in powers of ten of US dollars per token, are wrong.
+_PRICE_EXPONENTS = range(-30, 4)
 
 # Where servers put the same value, the most reliable first: the loaded size before the advertised one.
 WINDOW: tuple[Path, ...] = (
@@ -53,40 +71,80 @@ TAG_OF_MODALITY = {"image": "vision", "file": "file-input", "pdf": "file-input"}
 TAG_OF_CAPABILITY = {"vision": "vision", "tools": "tool-use", "tool_use": "tool-use", "thinking": "reasoning"}
 
 
+class _List(msgspec.Struct, frozen=True):
+    """A model list whose entries are not decoded yet. `models` is Ollama's name."""
+
+    data: list[msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
+    models: list[msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+_decode_list = msgspec.json.Decoder(_List | list[msgspec.Raw]).decode
+
+
 def read_models(body: bytes) -> list[Model]:
     """Return the models of a `GET /v1/models` response, in the order of the gateway, without duplicates.
 
     Raises:
         StreamError: The body is not a model list.
     """
-    try:
-        answer = read_json(body)
-    except ValueError:
-        raise StreamError("The gateway's model list is not JSON.") from None
-    entries = answer
-    if isinstance(answer, dict):
-        entries = answer.get("data", answer.get("models"))
-    if not isinstance(entries, list):
-        raise StreamError("The gateway's model list has no `data` list.")
-    models = {model.id: model for model in map(read_model, entries) if model}
+    entries = _split_list(body)
+    models: dict[str, Model] = {}
+    unreadable: list[str] = []  # the reasons
+    for entry in entries[:MODEL_LIMIT]:
+        try:
+            model = read_model(read_json(bytes(entry)))
+        except Exception as error:  # noqa: BLE001 - one entry, whatever it contains, never hides the others
+            unreadable.append(f"{type(error).__name__}: {error}"[:NAME_LIMIT])
+            continue
+        if model:
+            models[model.id] = model
+    if unreadable:
+        log.warning("ignored %d unreadable entries of the model list (%s)", len(unreadable), unreadable[0])
+    if len(entries) > MODEL_LIMIT:
+        log.warning("the model list has %d entries; only the first %d are used", len(entries), MODEL_LIMIT)
     return list(models.values())
 
 
+def _split_list(body: bytes) -> list[msgspec.Raw]:
+    """Return the entries of a model list as JSON text.
+
+    Splitting is fast, so that a large list can be decoded entry by entry on another thread.
+    """
+    body = body.removeprefix(b"\xef\xbb\xbf")
+    try:
+        try:
+            answer = _decode_list(body)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:  # also because of a lone surrogate in any entry
+            answer = _decode_list(join_escaped_surrogates(body))
+    except msgspec.ValidationError:
+        raise StreamError("The gateway's model list has no `data` list.") from None
+    except (msgspec.DecodeError, RecursionError):
+        raise StreamError("The gateway's model list is not JSON.") from None
+    if not isinstance(answer, list):
+        answer = answer.models if isinstance(answer.data, msgspec.UnsetType) else answer.data
+    if not isinstance(answer, list):
+        raise StreamError("The gateway's model list has no `data` list.")
+    return answer
+
+
 def read_model(entry: object) -> Model | None:
-    """Return the model of one list entry, or `None` if the entry has no model id."""
+    """Return the model of one list entry, or `None` if the entry has no valid model id."""
     if isinstance(entry, str):
         entry = {"id": entry}
     if not isinstance(entry, dict):
         return None
     identifier = _text(entry, "id") or _text(entry, "name") or _text(entry, "model")
-    if not identifier:
+    if not identifier or len(identifier) > ID_LIMIT:
         return None
     return Model(
         id=identifier,
-        name=_text(entry, "name"),
-        description=_text(entry, "description"),
-        owner=_text(entry, "owned_by"),
-        type=_text(entry, "type") or _text(entry, "modelType"),  # the AI SDK's name
+        name=_text(entry, "name", NAME_LIMIT),
+        description=_text(entry, "description", DESCRIPTION_LIMIT),
+        owner=_text(entry, "owned_by", NAME_LIMIT),
+        # The second is the AI SDK's name.
+        type=_text(entry, "type", NAME_LIMIT) or _text(entry, "modelType", NAME_LIMIT),
         created=_parse_count(entry.get("created")),
         context_window=_first_count(entry, WINDOW),
         max_output_tokens=_first_count(entry, OUTPUT),
@@ -129,11 +187,14 @@ def _parse_price(value: object) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
-        price = Decimal(str(value))
-    except InvalidOperation:
+        digits = str(value)
+        price = Decimal(digits) if len(digits) <= _DIGIT_LIMIT else None
+    except (InvalidOperation, ValueError):
         return None
     # Some gateways use a negative price for a variable price.
-    return price if price.is_finite() and price >= 0 else None
+    if price is None or not price.is_finite() or price < 0:
+        return None
+    return price if not price or price.adjusted() in _PRICE_EXPONENTS else None
 
 
 def _get_path(entry: Mapping[str, Any], path: Path) -> object:
@@ -148,28 +209,31 @@ def _first_count(entry: Mapping[str, Any], paths: Iterable[Path]) -> int | None:
 
 
 def _parse_count(value: object) -> int | None:
-    """Return a positive integer, or `None`. Gateways use 0 for unknown values."""
+    """Return a positive integer of a plausible size, or `None`. Gateways use 0 for unknown values."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and len(value) > _DIGIT_LIMIT:
         return None
     try:
         number = int(value)
     except (ValueError, OverflowError):
         return None
-    return number if number > 0 else None
+    return number if 0 < number <= TOKEN_LIMIT else None
 
 
-def _text(entry: Mapping[str, Any], key: str) -> str | None:
+def _text(entry: Mapping[str, Any], key: str, limit: int | None = None) -> str | None:
     value = entry.get(key)
-    return value.strip() or None if isinstance(value, str) else None
+    return replace_surrogates(value[:limit].strip()) or None if isinstance(value, str) else None
 
 
 def _texts(value: object) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    texts = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    return [replace_surrogates(text) for text in texts[:TAG_LIMIT] if len(text) <= TAG_LENGTH_LIMIT]
 
 
 def _map_names(value: object, table: Mapping[str, str]) -> set[str]:
     if isinstance(value, dict):
-        value = [name for name, on in value.items() if on]
+        value = [name for name, on in list(value.items())[:TAG_LIMIT] if on]
     return {table[name] for name in _texts(value) if name in table}
 
 
@@ -205,7 +269,9 @@ def read_endpoints(body: bytes) -> Endpoints:
     if not isinstance(data, dict) or not isinstance(entries, list):
         raise StreamError("The gateway's list of endpoints has no `endpoints`.")
     active = [
-        entry for entry in entries if isinstance(entry, dict) and entry.get("status", _ACTIVE) == _ACTIVE
+        entry
+        for entry in entries[:TAG_LIMIT]
+        if isinstance(entry, dict) and entry.get("status", _ACTIVE) == _ACTIVE
     ]
     models = [model for entry in active if (model := read_model({**entry, "id": "endpoint"}))]
     shared = read_model({"id": "model", "architecture": data.get("architecture")})
@@ -213,7 +279,7 @@ def read_endpoints(body: bytes) -> Endpoints:
         {"implicit-caching"} if any(entry.get("supports_implicit_caching") for entry in active) else set()
     )
     return Endpoints(
-        providers=tuple(name for entry in active if isinstance(name := entry.get("provider_name"), str)),
+        providers=tuple(name for entry in active if (name := _text(entry, "provider_name", NAME_LIMIT))),
         context_window=_min_known(model.context_window for model in models),
         max_output_tokens=_min_known(model.max_output_tokens for model in models),
         prices=_max_prices([model.prices for model in models if model.prices]),

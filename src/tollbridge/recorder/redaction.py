@@ -33,7 +33,7 @@ STRUCTURE_NAMES = frozenset(
     b"mimeType".split()
 )
 # A JSON string (1), and the colon after it if it is a name (2). Or a string that is not closed.
-_STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?|".*')
+_STRING = re.compile(rb'"((?:[^"\\]++|\\.)*+)"(\s*:)?|".*')
 # The words and numbers that are masked, and escape sequences, including those of JSON inside a string, which
 # start with two backslashes.
 _WORDS = re.compile(
@@ -245,14 +245,17 @@ class ContentRedactor:
     def __init__(self) -> None:
         self._mask = _StringMask(lambda name: name not in STRUCTURE_NAMES)
         self._is_json: bool | None = None  # False: a stream; None: not known yet
-        self._rest = b""
+        self._rest: list[bytes] = []  # an incomplete line, in pieces, which are joined only at its end
 
     def feed(self, data: bytes, *, last: bool = False) -> bytes:
-        data = self._rest + data
+        self._rest.append(data)
+        if not last and b"\n" not in data and b"\r" not in data:
+            return b""
+        data = b"".join(self._rest)
         if self._is_json is None and data.strip():
             self._is_json = data.lstrip()[:1] in (b"{", b"[")
         end = len(data) if last else max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        self._rest = data[end:]
+        self._rest = [data[end:]]
         return b"".join(self._mask_line(line) + ending for line, ending in _LINES.findall(data[:end]))
 
     def _mask_line(self, line: bytes) -> bytes:

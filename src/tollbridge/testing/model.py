@@ -35,9 +35,9 @@ Item = Mapping[str, Any]
 # --- Reading the conversation ---
 
 # Editors put what the user typed into a message with context and reminders.
-_USER_REQUEST = re.compile(r"<(userRequest|prompt)>(.*?)</\1>", re.DOTALL)
+_USER_REQUEST = re.compile(r"<(userRequest|prompt)>((?:(?!<\1>).)*?)</\1>", re.DOTALL)
 _FAULT = re.compile(r"(?<!\S)fault:(?P<name>[\w-]+)")
-_QUOTED = re.compile(r"`([^`\n]+)`|“([^”\n]+)”|\"([^\"\n]+)\"")
+_QUOTED = re.compile(r"`([^`\n]+)`|“([^“”\n]+)”|\"([^\"\n]+)\"")
 _PATH = re.compile(r"(?<![\w:/.])/[\w.-]+(?:/[\w.-]+)*/?")
 _PLACE = re.compile(r"\b(?:in|for|at|of) ((?:[A-Z][\w'-]*)(?: [A-Z][\w'-]*)*)")
 _PATH_NAMES = re.compile(r"path|file|dir|folder|uri", re.IGNORECASE)

@@ -10,6 +10,7 @@ from math import ceil, sqrt
 
 from tollbridge.types.media import detect_mime, image_size, is_text
 from tollbridge.types.messages import DataPart
+from tollbridge.types.models import ID_LIMIT
 
 # --- Images ---
 
@@ -82,7 +83,7 @@ PRICES: tuple[tuple[str, Price], ...] = (
     (r"gpt-5\.[23]", patches(1536, 1.2)),
     (r"gpt-5\.[4-9]|gpt-[6-9]", patches(2500, 1.2)),
     (r"gpt-5", tiles(70, 140)),
-    (r"claude.*(opus-(4[.-][7-9]|[5-9])|(sonnet|haiku)-[5-9])", claude(2576, 4784)),
+    (r"claude.{0,40}(opus-(4[.-][7-9]|[5-9])|(sonnet|haiku)-[5-9])", claude(2576, 4784)),
     (r"claude", claude(1568, 1568)),
     (r"gemini-[12]\b", gemini_tiles),
     (r"gemini", flat(1120)),
@@ -95,7 +96,7 @@ _DEFAULT_PRICE = tiles(85, 170)
 @lru_cache(maxsize=1024)
 def price_of(model: str) -> Price:
     """Return the formula of a model; OpenAI's oldest one for models without documentation."""
-    lowered = model.lower()
+    lowered = model[:ID_LIMIT].lower()
     return next((price for pattern, price in _COMPILED if pattern.search(lowered)), _DEFAULT_PRICE)
 
 
@@ -122,9 +123,9 @@ SECOND_TOKENS: tuple[tuple[str, int], ...] = (
 _BYTES_PER_SECOND = 16_000
 # Bytes per page of a PDF, used if its page objects are compressed and cannot be counted.
 _BYTES_PER_PAGE = 50_000
-_PAGE = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
-# The root of the page tree has the number of pages. The /Count of an outline is the number of bookmarks.
-_PAGES = re.compile(rb"/Type\s*/Pages\b[^<>]*?/Count\s+(\d{1,6})|/Count\s+(\d{1,6})[^<>]*?/Type\s*/Pages\b")
+# The entries of PDF dictionaries that tell the number of pages, and the brackets around dictionaries. White
+# space is limited, so that a file of it is read in linear time.
+_PDF_ENTRIES = re.compile(rb"/Type\s{0,9}/(Pages?)(?![a-zA-Z])|/Count\s{1,9}(\d{1,6})|[<>]")
 
 
 def text_of(part: DataPart) -> str | None:
@@ -145,15 +146,26 @@ def media_tokens(model: str, part: DataPart) -> int:
 
 
 def _rate(table: tuple[tuple[str, int], ...], model: str) -> int:
-    lowered = model.lower()
+    lowered = model[:ID_LIMIT].lower()
     return next(rate for pattern, rate in table if re.search(pattern, lowered))
 
 
 def count_pages(pdf: bytes) -> int:
     """Return the number of pages of a PDF, at least one."""
-    objects = len(_PAGE.findall(pdf))
-    counted = max((int(before or after) for before, after in _PAGES.findall(pdf)), default=0)
-    return max(objects, counted) or max(1, len(pdf) // _BYTES_PER_PAGE)
+    pages = counted = 0
+    is_root, count = False, 0  # of the current dictionary
+    for kind, number in _PDF_ENTRIES.findall(pdf):
+        if kind == b"Page":
+            pages += 1
+        elif kind:
+            is_root = True
+        elif number:
+            count = max(count, int(number))
+        else:  # a bracket
+            is_root, count = False, 0
+        # The root of the page tree has the number of pages. The /Count of an outline counts bookmarks.
+        counted = max(counted, count if is_root else 0)
+    return max(pages, counted) or max(1, len(pdf) // _BYTES_PER_PAGE)
 
 
 def audio_seconds(audio: bytes) -> float:

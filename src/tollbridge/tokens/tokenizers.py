@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 
 from tollbridge.tokens.features import Vector, count_categories, estimate_categories
+from tollbridge.types.models import ID_LIMIT
 from tollbridge.types.text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ _TABLE: tuple[tuple[str, Family], ...] = (
     (r"gpt-|\bo[134]\b|codex|computer-use", Family("gpt", "o200k_base", overheads=_OPENAI)),
     # Claude 4.7 and later make about 1.3 times as many tokens of Latin letters, and as many of the rest.
     (
-        r"claude.*(opus-(4[.-][7-9]|[5-9])|(sonnet|haiku)-[5-9])",
+        r"claude.{0,40}(opus-(4[.-][7-9]|[5-9])|(sonnet|haiku)-[5-9])",
         Family("claude-4.7", like=("claude2",), scale=1.1, latin=1.3, doubt=0.3, overheads=_ANTHROPIC),
     ),
     (r"claude", Family("claude", like=("claude2",), scale=1.1, doubt=0.2, overheads=_ANTHROPIC)),
@@ -141,7 +142,7 @@ _TABLE: tuple[tuple[str, Family], ...] = (
     (r"code-?llama", Family("codellama", "codellama", overheads=_CHATML)),
     (r"llama-?3|llama-guard|hermes-?[34]", _LLAMA_3),
     (r"mistral-7b|mixtral", Family("mistral-spm", "mistral_v2", overheads=_MISTRAL)),
-    (r"\w+stral", Family("mistral", "mistral_v3", overheads=_MISTRAL)),
+    (r"\wstral", Family("mistral", "mistral_v3", overheads=_MISTRAL)),
     (r"kimi-?k3", Family("kimi-k3", "kimi_k3", overheads=_CHATML)),
     (r"kimi|moonshot", Family("kimi", "kimi_k2", overheads=_CHATML)),
     (r"glm-?[5-9]", Family("glm-5", like=("glm4",), doubt=0.3, overheads=_CHATML)),
@@ -158,7 +159,7 @@ _COMPILED = tuple((re.compile(pattern), family) for pattern, family in _TABLE)
 
 def _names(model: str) -> Iterator[str]:
     """Yield the id without its creator, then all of it: `creator/family-x`, `creator:family`, a file path."""
-    lowered = model.lower()
+    lowered = model[:ID_LIMIT].lower()
     head, _, tail = lowered.replace(":", "/").rpartition("/")
     yield tail
     if head:
@@ -172,7 +173,8 @@ def family_of(model: str) -> Family:
         for pattern, family in _COMPILED:
             if pattern.search(name):
                 return family
-    return Family(f"unknown:{model.lower()}", overheads=_CHATML)
+    # A name from a command line can have lone surrogates, which cannot be stored.
+    return Family(f"unknown:{replace_surrogates(model[:ID_LIMIT]).lower()}", overheads=_CHATML)
 
 
 def families() -> tuple[Family, ...]:

@@ -61,6 +61,10 @@ class ErrorDetails(TypedDict, total=False):
     param: str | None
 
 
+# Messages can contain names and values from outside. Longer ones are truncated (characters).
+MESSAGE_LIMIT = 2_000
+
+
 class BridgeError(Exception):
     """Base class of every error that Tollbridge raises.
 
@@ -93,6 +97,8 @@ class BridgeError(Exception):
         retry_after: float | None = None,
         param: str | None = None,
     ) -> None:
+        if len(message) > MESSAGE_LIMIT:
+            message = message[:MESSAGE_LIMIT] + "…"
         super().__init__(message)
         self.message = message
         self.status = status

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from hashlib import blake2s
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
@@ -240,24 +242,27 @@ def match_results(messages: Sequence[Message]) -> dict[PartIndex, PartIndex]:
     Returns:
         The position of the result, by the position of the call. Calls without a result are absent.
     """
-    unanswered: dict[str, list[PartIndex]] = {}
+    unanswered: dict[str, list[deque[PartIndex]]] = {}  # one queue per message
     early_results: dict[str, list[PartIndex]] = {}
     matches: dict[PartIndex, PartIndex] = {}
     for message_index, message in enumerate(messages):
         for part_index, part in enumerate(message.parts):
             position = message_index, part_index
             if isinstance(part, ToolCallPart):
-                unanswered.setdefault(part.call_id, []).append(position)
+                queues = unanswered.setdefault(part.call_id, [])
+                if not queues or queues[-1][0][0] != message_index:
+                    queues.append(deque())
+                queues[-1].append(position)
             elif isinstance(part, ToolResultPart):
-                candidates = unanswered.get(part.call_id)
-                if candidates:
-                    call = min(candidates, key=lambda candidate: (-candidate[0], candidate[1]))
-                    candidates.remove(call)
-                    matches[call] = position
+                if queues := unanswered.get(part.call_id, []):
+                    matches[queues[-1].popleft()] = position
+                    if not queues[-1]:
+                        queues.pop()
                 else:
                     early_results.setdefault(part.call_id, []).append(position)
-    for call_id, candidates in unanswered.items():
-        matches.update(zip(candidates, early_results.get(call_id, ()), strict=False))
+    for call_id, queues in unanswered.items():
+        calls = chain.from_iterable(queues)
+        matches.update(zip(calls, early_results.get(call_id, ()), strict=False))
     return matches
 
 

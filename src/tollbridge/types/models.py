@@ -34,10 +34,16 @@ CREATORS = frozenset(
         "zai",
     }
 )
+# The longest model id, in characters. Of a longer text only the beginning is read.
+ID_LIMIT = 512
+# The largest number of tokens that a model can have as its window. Larger numbers in a model list are wrong.
+TOKEN_LIMIT = 10**12
 # Suffixes that are not part of the family name.
 _STAGE = re.compile(r"[-@](?:latest|preview)$")
 _DATE = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?(0[1-9]|[12]\d|3[01])$")
-_VERSION = re.compile(r"(?:^|(?<=[-_a-z]))v?(\d+(?:\.\d+|-\d(?=$|[-_]))*)(?=$|[-_:])", re.IGNORECASE)
+_VERSION = re.compile(
+    r"(?:^|(?<=[-_a-z]))v?(\d{1,9}(?:\.\d{1,9}|-\d(?=$|[-_])){0,9})(?=$|[-_:])", re.IGNORECASE
+)
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -56,7 +62,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 def identify(model_id: str) -> Identity:
     """Parse a model id: `creator/family-version`, `creator:family`, or a bare name. Never fails."""
-    creator, name = _split_creator(model_id)
+    creator, name = _split_creator(model_id[:ID_LIMIT])
     stem = _STAGE.sub("", name)
     date_match = _DATE.search(stem)
     stem = _DATE.sub("", stem)
@@ -186,7 +192,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def limits(self) -> Limits:
         """The token limits. The output is reserved: input and output together equal the window."""
-        window = self.context_window or DEFAULT_WINDOW
+        window = min(self.context_window or DEFAULT_WINDOW, TOKEN_LIMIT)
         output = self.max_output_tokens or min(DEFAULT_OUTPUT, window // 4)
         output = max(1, min(output, int(window * (1 - MIN_INPUT_SHARE))))
         return Limits(window=window, input=max(1, window - output), output=output)

@@ -11,7 +11,14 @@ import msgspec
 import pytest
 
 from tollbridge.config.loading import SettingsUnusable
-from tollbridge.frontends.vscode.encode import encode_error, encode_model, encode_parts, encode_usage
+from tollbridge.frontends.vscode.encode import (
+    encode_error,
+    encode_model,
+    encode_models,
+    encode_parts,
+    encode_usage,
+)
+from tollbridge.protocols import jsonrpc
 from tollbridge.types.errors import (
     BridgeError,
     ContextTooLong,
@@ -130,6 +137,20 @@ def test_a_model_is_encoded_with_all_fields() -> None:
             }
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("model", "is_listed"),
+    [
+        (Model(id="odd", context_window=10**401, max_output_tokens=10**400), True),
+        (Model(id="odd", prices=Prices(input=Decimal("1e999999"), output=Decimal(1))), False),
+        (Model(id="odd", tags=frozenset({"\ud83d"}), name="\ud83d"), True),
+    ],
+)
+def test_one_odd_model_does_not_hide_the_others(model: Model, is_listed: bool) -> None:
+    infos = encode_models([Model(id="a"), model, Model(id="b")])
+    assert [info.model for info in infos] == (["a", "odd", "b"] if is_listed else ["a", "b"])
+    assert jsonrpc.encode_result(1, infos)
 
 
 def test_a_model_with_only_an_id_is_encoded() -> None:

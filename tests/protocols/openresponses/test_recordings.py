@@ -32,7 +32,7 @@ ANSWERS = [
 # The failures in the recordings, with the messages of the servers.
 FAILURES: dict[str, tuple[str, str]] = {
     "litellm.badjson": ("invalid_request", "Invalid JSON payload"),
-    "litellm.badkey": ("invalid_request", "No connected db."),
+    "litellm.badkey": ("authentication", "No connected db."),
     "litellm.badmodel": ("invalid_request", "Invalid model name"),
     "litellm.err400-stream": ("invalid_request", "upstream says 400"),
     "litellm.err429-stream": ("rate_limited", "upstream says 429"),

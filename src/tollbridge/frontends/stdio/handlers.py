@@ -15,7 +15,7 @@ from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.vscode import wire as vscode
 from tollbridge.frontends.vscode.decode import decode_chat
-from tollbridge.frontends.vscode.encode import encode_model, encode_parts, encode_usage
+from tollbridge.frontends.vscode.encode import encode_models, encode_parts, encode_usage
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Handlers:
         """Return the models for the picker; with `refresh`, a list that cannot be fetched is an error."""
         models = await self._engine.models(_account(params.account), refresh=params.refresh)
         self._warm([model.id for model in models])
-        return wire.ModelsResult([encode_model(model) for model in models])
+        return wire.ModelsResult(encode_models(models))
 
     async def chat(self, params: wire.ChatParams, report: Report) -> wire.ChatResult:
         """Run one turn. Report its parts as they arrive, then the usage as the last part."""

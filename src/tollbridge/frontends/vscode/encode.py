@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
@@ -22,6 +23,8 @@ from tollbridge.types.messages import (
 )
 from tollbridge.types.models import Model, Prices
 from tollbridge.types.usage import Usage
+
+log = logging.getLogger(__name__)
 
 MILLION = 1_000_000
 
@@ -83,6 +86,17 @@ def encode_usage(usage: Usage | None) -> wire.Data | None:
 def encode_model_id(model_id: str) -> str:
     """Return a unique id without slashes, because VS Code uses slashes to separate its own prefix."""
     return model_id.replace("%", "%25").replace("/", "%2F")
+
+
+def encode_models(models: Iterable[Model]) -> list[wire.ModelInfo]:
+    """Return the model information for VS Code. A model that cannot be encoded is left out and logged."""
+    infos: list[wire.ModelInfo] = []
+    for model in models:
+        try:
+            infos.append(encode_model(model))
+        except Exception as error:  # noqa: BLE001 - one model never hides the others
+            log.warning("left the model %.100r out of the list: %s", model.id, type(error).__name__)
+    return infos
 
 
 def encode_model(model: Model) -> wire.ModelInfo:

@@ -212,7 +212,8 @@ class UiDecoder(_ChunkDecoder):
     def __init__(self, state: StreamState | None = None) -> None:
         super().__init__(state)
         self._sse = SseDecoder()
-        self._start: bytes | None = b""  # the first bytes, until it is clear whether this is a stream
+        # The first bytes, until it is clear whether this is a stream.
+        self._start: list[bytes] | None = []
         self._body: JsonBody | None = None
 
     def feed(self, chunk: bytes) -> list[Event]:
@@ -241,12 +242,15 @@ class UiDecoder(_ChunkDecoder):
 
         The first character decides, because the status and the content type are not reliable.
         """
-        start = (self._start or b"") + chunk
-        content = start.lstrip(BLANK)
-        self._start = None if content else start
+        content = chunk.lstrip(BLANK)
+        blank, self._start = self._start or [], None
+        blank.append(chunk)
+        if not content:
+            self._start = blank
+            return b""
         if content.startswith(b"{"):
             self._body = JsonBody()
-        return start if content else b""
+        return b"".join(blank)
 
     def _end_body(self, body: JsonBody) -> list[Event]:
         if not self._state.over:

@@ -11,7 +11,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from tollbridge.protocols.errors import error_from
+from tollbridge.protocols.errors import describe_body, error_from
 from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses import wire
 from tollbridge.protocols.openresponses.items import (
@@ -316,6 +316,7 @@ _KINDS: dict[type[wire.Delta], TextEvent | Literal["arguments"]] = {
 _BOM = b"\xef\xbb\xbf"
 # Raised for JSON that is not a typed delta; RecursionError for a delta with a deeply nested unknown field.
 _NOT_DELTA = (msgspec.MsgspecError, ValueError, RecursionError)
+_HEAD_LIMIT = 4096
 
 
 class StreamDecoder:
@@ -337,6 +338,7 @@ class StreamDecoder:
         self._size = 0
         self._valid_frames = 0
         self._invalid_frames = 0  # frames that are not JSON
+        self._head = b""  # the first bytes, for the error if this is neither a stream nor JSON
 
     @property
     def over(self) -> bool:
@@ -351,6 +353,8 @@ class StreamDecoder:
     def feed(self, chunk: bytes) -> list[Event]:
         if self._state.over:
             return []
+        if not self._valid_frames and len(self._head) < _HEAD_LIMIT:
+            self._head += chunk[: _HEAD_LIMIT - len(self._head)]
         if self._start is not None:
             chunk = self._detect_json(chunk)
         if not self._streamed:
@@ -379,7 +383,7 @@ class StreamDecoder:
             invalid_frames  # an incomplete last frame was truncated; it is not invalid data
         )
         if not self._valid_frames and (self._sse.has_unknown_fields or self._invalid_frames):
-            return [*events, *self._fail("The gateway's answer is not an event stream.")]
+            return [*events, *self._fail(describe_body(self._head))]
         if self._invalid_frames:
             return [*events, *self._state.interrupt(StreamError("The stream contained invalid data."))]
         return events + self._state.close()
