@@ -183,7 +183,7 @@ class EventLoopThread:
 
         _allow_many_connections()
         with asyncio.Runner() as runner:
-            running = _RunningLoop(runner.get_loop(), asyncio.Event(), self._make_handlers)
+            running = _RunningLoop(runner.get_loop(), asyncio.Event(), asyncio.Lock(), self._make_handlers)
             self._running = running
             self._ready.set()
             runner.run(running.until_stopped(self._supervise(running)))
@@ -211,10 +211,12 @@ class _RunningLoop:
         self,
         loop: asyncio.AbstractEventLoop,
         stopped: asyncio.Event,
+        beginning: asyncio.Lock,
         make_handlers: Callable[[], Handlers],
     ) -> None:
         self.loop = loop
         self.stopped = stopped
+        self._beginning = beginning
         self._make_handlers = make_handlers
         self.tasks: dict[object, asyncio.Task[Any]] = {}
         self.handlers: asyncio.Task[Handlers] = loop.create_task(self._load_handlers())
@@ -252,7 +254,12 @@ class _RunningLoop:
         import asyncio
 
         # If the handlers could not be created, every request fails with that error.
-        return await work(await asyncio.shield(self.handlers))
+        handlers = await asyncio.shield(self.handlers)
+        # Preparing a request takes milliseconds. Requests that arrive together begin in different iterations
+        # of the loop, so that a cancellation is handled between them.
+        async with self._beginning:
+            await asyncio.sleep(0)
+        return await work(handlers)
 
     def _end(self, call_id: object, task: asyncio.Task[Any], on_end: OnEnd) -> None:
         import asyncio
