@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import socket
 import statistics
 import sys
 import tempfile
@@ -32,7 +33,7 @@ STREAMS = 500
 STREAM_SECONDS = float(os.environ.get("BENCH_SECONDS", "60"))
 # Milliseconds of 99 of 100 stops, at most.
 STOP_TARGET = 100.0
-PATIENCE = 60.0
+PATIENCE = 30.0
 
 BOMB_BYTES = 1 << 30
 DELTA = (
@@ -45,8 +46,9 @@ END = (
 )
 # What a bomb consists of.
 BOMBS = {"comments": b": keep-alive\n\n", "unknown events": b"data: {}\n\n", "text": DELTA}
-# Text that is sent to an editor that does not read: several times what the pipes and buffers hold.
-FLOOD_EVENTS = 100_000
+# What is sent to an editor that does not read: several times what the pipes and buffers hold, also those of
+# the operating system.
+FLOODS, FLOOD_EVENTS, FLOOD_TEXT = 2, 30_000, " word" * 80
 PACE = 0.1  # seconds between two events of a paced stream
 
 
@@ -78,8 +80,11 @@ class Gateway:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Gateway]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=STREAMS)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        listener = socket.create_server(("127.0.0.1", 0), backlog=STREAMS)
+        # The operating system would otherwise hold megabytes for a client that does not read.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        server = await asyncio.start_server(self._serve, sock=listener)
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
         try:
             yield self
         finally:
@@ -121,8 +126,9 @@ class Gateway:
             await writer.drain()
             await eof
         elif kind == "flood":
+            block = DELTA.replace(b" word", FLOOD_TEXT.encode()) * 100
             for _ in range(FLOOD_EVENTS // 100):
-                writer.write(DELTA * 100)
+                writer.write(block)
                 self.blocked += 1
                 try:
                     await writer.drain()
@@ -171,10 +177,17 @@ class Editor:
                     await editor.request("usage", {})  # the engine is loaded
                     yield editor
                 finally:
+                    editor.resume()
                     if process.stdin:
                         process.stdin.close()
-                    await process.wait()
-                    reading.cancel()
+                    try:
+                        async with asyncio.timeout(PATIENCE):
+                            await process.wait()
+                    except TimeoutError:
+                        process.kill()
+                        raise
+                    finally:
+                        reading.cancel()
 
     def pause(self) -> None:
         """Stop reading what the sidecar writes."""
@@ -270,17 +283,17 @@ async def during_bomb(kind: str, stops: int) -> dict[str, Any]:
 
 
 async def with_unread_output(stops: int) -> dict[str, Any]:
-    """Measure stops while the editor does not read and four turns have more for it than it has room for."""
+    """Measure stops while the editor does not read and several turns have more for it than fits."""
     async with Gateway().serving() as gateway, Editor.start(gateway) as editor:
         editor.pause()
-        floods = [editor.chat("flood", f"flood{n}") for n in range(4)]
+        floods = [editor.chat("flood", f"flood{n}") for n in range(FLOODS)]
         async with asyncio.timeout(PATIENCE):
-            for n in range(4):
+            for n in range(FLOODS):
                 await gateway.started[f"flood{n}"].wait()
             calm = 0
             while calm < 5:  # until the gateway cannot send any more, for a while
                 await asyncio.sleep(0.1)
-                calm = calm + 1 if gateway.blocked == 4 else 0
+                calm = calm + 1 if gateway.blocked == FLOODS else 0
         times = await measure_stops(gateway, editor, stops, lambda: None)
         rss = psutil.Process(editor.process.pid).memory_info().rss / 2**20
         number = editor.send("status", {})
@@ -289,7 +302,7 @@ async def with_unread_output(stops: int) -> dict[str, Any]:
         for flood in floods:
             answer = await editor.answer(flood)
             assert answer.get("finishReason") == "stop", answer
-            assert editor.texts[flood] == FLOOD_EVENTS * len(" word"), "text was lost"
+            assert editor.texts[flood] == FLOOD_EVENTS * len(FLOOD_TEXT), "text was lost"
         return _result("editor does not read", times, editor, status, rss_mb=rss)
 
 

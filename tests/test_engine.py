@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +271,33 @@ def test_a_stream_that_is_still_open_when_the_engine_closes_ends() -> None:
             engine.create("Hello", model=DEMO)
 
     asyncio.run(serve())
+
+
+async def test_a_change_of_settings_that_is_cancelled_leaves_no_client_open() -> None:
+    """aiohttp reports a session that was not closed when it is deleted; warnings are errors here."""
+    async with Gateway() as gateway, Gateway() as other:
+        engine = Engine.open(Settings(), persistent=False)
+        clients = []
+        for url in (gateway.url, other.url):
+            account = Account("a", url, "openresponses", "none")
+            await engine.create(request(), account)
+            clients.append(engine._connection(account).client)
+        # Closing waits for the last thing to be learned, which takes longer than the caller has time.
+        learned = threading.Event()
+        for connection in engine._connections.values():
+            assert connection.tokens is not None
+            connection.tokens._learner.submit(lambda: learned.wait(5))
+        changing = asyncio.create_task(engine.change_settings({}))
+        await asyncio.sleep(0.05)
+        changing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await changing
+        learned.set()
+        await engine.aclose()
+    for client in clients:
+        assert client._http is not None
+        assert client._http._closed
+    gc.collect()
 
 
 async def test_a_closed_engine_says_so() -> None:
