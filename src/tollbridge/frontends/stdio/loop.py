@@ -92,7 +92,7 @@ class Watchdog:
         self._missed = 0.0
 
     def arm(self) -> None:
-        """Start the timer, or start it anew, after a heartbeat."""
+        """Start the timer, or restart it after a heartbeat."""
         import faulthandler
         import signal
 
