@@ -22,7 +22,7 @@ STREAM_SECONDS = 60.0 if os.environ.get("CI") == "true" else 15.0
 @pytest.mark.timed
 async def test_stop_is_fast_and_nothing_is_lost_while_the_editor_does_not_read() -> None:
     result = await stop.with_unread_output(stops=10)
-    assert result["p99"] <= stop.STOP_TARGET, result
+    assert result["p99"] <= result["target"], result
     # At rest it needs about 85 MB. The gateway had 35 MB to send.
     assert result["rss_mb"] < 120, result
 
@@ -31,9 +31,9 @@ async def test_stop_is_fast_and_nothing_is_lost_while_the_editor_does_not_read()
 @pytest.mark.timed
 @pytest.mark.parametrize("kind", stop.BOMBS)
 async def test_stop_is_fast_while_another_turn_receives_a_gzip_bomb(kind: str) -> None:
-    result = await stop.during_bomb(kind, stops=40)
-    assert result["p99"] <= stop.STOP_TARGET, result
-    assert result["status_ms"] <= stop.STOP_TARGET, result
+    result = await stop.during_bomb(kind, stops=100)
+    assert result["p99"] <= result["target"], result
+    assert result["status_ms"] <= result["target"], result
     assert result["rss_mb"] < 150, result
 
 
@@ -41,9 +41,9 @@ async def test_stop_is_fast_while_another_turn_receives_a_gzip_bomb(kind: str) -
 @pytest.mark.timed
 @pytest.mark.timeout(300)
 async def test_five_hundred_streams_end_without_errors_and_stop_is_fast_meanwhile() -> None:
-    result = await stop.with_many_streams(stops=40, seconds=STREAM_SECONDS)
+    result = await stop.with_many_streams(stops=100, seconds=STREAM_SECONDS)
     assert result["failed"] == 0, result
-    assert result["p99"] <= stop.STOP_TARGET, result
+    assert result["p99"] <= result["target"], result
 
 
 async def test_status_tells_open_turns_and_a_cancelled_request_says_so() -> None:
