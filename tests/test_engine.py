@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,31 @@ def test_a_stream_that_is_still_open_when_the_engine_closes_ends() -> None:
             engine.create("Hello", model=DEMO)
 
     asyncio.run(serve())
+
+
+@pytest.mark.io
+def test_a_request_that_ends_before_the_caller_waits_for_it_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = SyncEngine._start
+
+    def start_slowly(self: SyncEngine, *arguments: Any) -> Any:
+        task = start(self, *arguments)
+        while not task.done():
+            time.sleep(0.01)
+        time.sleep(0.1)  # now the loop waits for something to do
+        return task
+
+    monkeypatch.setattr(SyncEngine, "_start", start_slowly)
+    ended = threading.Event()
+
+    def use() -> None:
+        with SyncEngine.open({"base_url": "http://127.0.0.1:9/v1"}, persistent=False) as engine:
+            assert engine.account().base_url == "http://127.0.0.1:9/v1"
+        ended.set()
+
+    threading.Thread(target=use, daemon=True).start()
+    assert ended.wait(10)
 
 
 async def test_a_change_of_settings_that_is_cancelled_leaves_no_client_open() -> None:
