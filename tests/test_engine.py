@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +272,58 @@ def test_a_stream_that_is_still_open_when_the_engine_closes_ends() -> None:
             engine.create("Hello", model=DEMO)
 
     asyncio.run(serve())
+
+
+@pytest.mark.io
+def test_a_request_that_ends_before_the_caller_waits_for_it_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = SyncEngine._start
+
+    def start_slowly(self: SyncEngine, *arguments: Any) -> Any:
+        task = start(self, *arguments)
+        while not task.done():
+            time.sleep(0.01)
+        time.sleep(0.1)  # now the loop waits for something to do
+        return task
+
+    monkeypatch.setattr(SyncEngine, "_start", start_slowly)
+    ended = threading.Event()
+
+    def use() -> None:
+        with SyncEngine.open({"base_url": "http://127.0.0.1:9/v1"}, persistent=False) as engine:
+            assert engine.account().base_url == "http://127.0.0.1:9/v1"
+        ended.set()
+
+    threading.Thread(target=use, daemon=True).start()
+    assert ended.wait(10)
+
+
+async def test_a_change_of_settings_that_is_cancelled_leaves_no_client_open() -> None:
+    """aiohttp reports a session that was not closed when it is deleted; warnings are errors here."""
+    async with Gateway() as gateway, Gateway() as other:
+        engine = Engine.open(Settings(), persistent=False)
+        clients = []
+        for url in (gateway.url, other.url):
+            account = Account("a", url, "openresponses", "none")
+            await engine.create(request(), account)
+            clients.append(engine._connection(account).client)
+        # Closing waits for the last thing to be learned, which takes longer than the caller has time.
+        learned = threading.Event()
+        for connection in engine._connections.values():
+            assert connection.tokens is not None
+            connection.tokens._learner.submit(lambda: learned.wait(5))
+        changing = asyncio.create_task(engine.change_settings({}))
+        await asyncio.sleep(0.05)
+        changing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await changing
+        learned.set()
+        await engine.aclose()
+    for client in clients:
+        assert client._http is not None
+        assert client._http._closed
+    gc.collect()
 
 
 async def test_a_closed_engine_says_so() -> None:

@@ -102,6 +102,23 @@ test("when the engine dies, pending requests fail and the next request starts it
   assert.notEqual(next.processId, processId);
 });
 
+test("an engine that is frozen ends by itself, and the next request starts it again", async (t) => {
+  // A pattern with exponential backtracking: the engine does not react to anything while it is matched.
+  const freezing = script(
+    "import re, sys\nfrom tollbridge.frontends.stdio import handlers, loop, main\nloop.FREEZE_SECONDS = 1\n" +
+      "async def usage(self):\n  re.match('(a+)+$', 'a' * 60 + 'b')\n" +
+      "handlers.Handlers.usage = usage\nsys.exit(main())",
+  );
+  const { lines, sidecar, status } = start(t, [freezing]);
+  const account = { baseUrl: "http://127.0.0.1:9/v1" };
+  await assert.rejects(sidecar.request("models", { account }), /Could not connect/);
+  const { processId } = await status();
+  await assert.rejects(sidecar.request("usage", {}), failure(ENGINE_STOPPED));
+  assert.notEqual((await status()).processId, processId);
+  assert.ok(lines.some((line) => line.startsWith("The engine stopped: ")));
+  assert.ok(lines.some((line) => line.includes("in usage")));
+});
+
 test("an engine that keeps failing is not started again until the user restarts it", async (t) => {
   let time = 0;
   const { sidecar, status } = start(t, [script("raise SystemExit(1)"), script("raise SystemExit(1)")], () => time);

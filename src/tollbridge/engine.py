@@ -168,12 +168,14 @@ class Engine:
     async def aclose(self) -> None:
         """Close all connections and store everything that was learned."""
         self._closed = True
-        await self.catalog.aclose()
-        connections = (*self._connections.values(), *self._retired)
-        self._connections, self._retired = {}, []
-        for connection in connections:
-            await self._close(connection)
-        await self._closing.aclose()
+        try:
+            await self.catalog.aclose()
+            self._retired += self._connections.values()
+            self._connections = {}
+            while self._retired:
+                await self._close(self._retired.pop())
+        finally:
+            await self._closing.aclose()
 
     # --- Settings and accounts ---
 
@@ -428,16 +430,17 @@ class Engine:
         self._connections = {}
 
     async def _close_retired(self) -> None:
-        if self._in_use == 0:
-            retired, self._retired = self._retired, []
-            for connection in retired:
-                await self._close(connection)
+        # One after the other: if this is cancelled, the next call closes the rest.
+        while self._retired and self._in_use == 0:
+            await self._close(self._retired.pop())
 
     async def _close(self, connection: _Connection) -> None:
-        if connection.tokens is not None:
-            await connection.tokens.aclose(BUSY_TIMEOUT if self._short_lived else WRITE_TIMEOUT)
-        if connection.client is not self._client:
-            await connection.client.aclose()
+        try:
+            if connection.tokens is not None:
+                await connection.tokens.aclose(BUSY_TIMEOUT if self._short_lived else WRITE_TIMEOUT)
+        finally:
+            if connection.client is not self._client:
+                await connection.client.aclose()
 
     # --- What is known about servers and models ---
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tollbridge.protocols import sse
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder
 
 
@@ -57,6 +58,15 @@ CASES: dict[str, tuple[bytes, list[Frame]]] = {
         [(b"", b"1"), (b"", b"3")],
     ),
     "comments are nothing": (b": ping\n\ndata: 1\n: ping\n\n", [(b"", b"1")]),
+    "many comments are nothing": (b": ping\n" * 9 + b"data: 1\n" + b":\n" * 9 + b"\n", [(b"", b"1")]),
+    "a blank line between many comments ends a frame": (
+        b"data: 1\n" + b": ping\n" * 9 + b"\n" + b": ping\n" * 9 + b"data: 2\n\n",
+        [(b"", b"1"), (b"", b"2")],
+    ),
+    "comments after a CR do not join it to the next line end": (
+        b"data: 1\r" + b":\n" * 9 + b"\ndata: 2\r\n\r\n",
+        [(b"", b"1"), (b"", b"2")],
+    ),
     "several data lines are one text": (b"data: 1\ndata: 2\ndata:\n\n", [(b"", b"1\n2\n")]),
     "the space after the colon may be missing": (
         b"data:1\n\nevent:e\ndata:2\n\n",
@@ -95,9 +105,10 @@ def test_frames_are_the_same_byte_by_byte(case: str) -> None:
 # Pieces of streams that are difficult to parse; any sequence of them is a stream.
 FRAMES = [b"data: x\n\n", b"event: e\ndata: y\n\n"]
 FIELDS = [b"data: x", b"data:", b"data", b"event: e", b"event:", b": c", b"id: 1"]
-ENDS = [b"\n", b"\n\n", b"\r", b"\r\n", b"\r\n\r\n"]
+RUNS = [b": c\n" * 5, b":\n\n" * 5, b":\r" * 5]
+ENDS = [b"\n", b"\n\n", b"\n\n\n\n", b"\r", b"\r\n", b"\r\n\r\n"]
 OTHERS = [b" ", b"\xef\xbb\xbf", "é\u2028".encode(), b"\xff", b"{}"]
-PIECES = st.sampled_from([*FRAMES, *FIELDS, *ENDS, *OTHERS])
+PIECES = st.sampled_from([*FRAMES, *FIELDS, *RUNS, *ENDS, *OTHERS])
 STREAMS = st.lists(PIECES, max_size=40).map(b"".join)
 
 
@@ -107,6 +118,18 @@ def test_the_result_does_not_depend_on_where_the_bytes_are_split(stream: bytes, 
     cuts = data.draw(st.sets(st.integers(0, len(stream)), max_size=8))
     edges = [0, *sorted(cuts), len(stream)]
     assert decode([stream[a:b] for a, b in pairwise(edges)]) == decode_by_the_standard(stream)
+
+
+@settings(max_examples=500)
+@given(STREAMS, st.data())
+def test_the_result_does_not_depend_on_when_a_long_frame_is_decoded_line_by_line(
+    stream: bytes, data: st.DataObject
+) -> None:
+    cuts = data.draw(st.sets(st.integers(0, len(stream)), max_size=8))
+    edges = [0, *sorted(cuts), len(stream)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sse, "BUFFER_LIMIT", data.draw(st.integers(0, 20)))
+        assert decode([stream[a:b] for a, b in pairwise(edges)]) == decode_by_the_standard(stream)
 
 
 @settings(max_examples=500)
@@ -145,6 +168,33 @@ def test_a_comment_without_end_is_limited() -> None:
     for _ in range(50):
         decoder.feed(b": keep alive ")
     assert decoder.error is not None
+
+
+def test_comments_do_not_count_as_part_of_a_frame() -> None:
+    decoder = SseDecoder(limit=100)
+    for _ in range(50):
+        assert decoder.feed(b": keep alive\n") == []
+    assert decoder.feed(b"data: 1\n\n") == [(b"", b"1")]
+    assert decoder.error is None
+
+
+def test_many_lines_without_a_frame_are_not_kept() -> None:
+    """Else they would all be decoded at once, for seconds, when the frame or the stream ends."""
+    decoder = SseDecoder()
+    for _ in range(100):
+        decoder.feed(b": keep alive\n" * 1000)
+    kept = sum(map(len, decoder._buffer)) + sum(map(len, decoder._lines._partial))
+    assert kept <= sse.BUFFER_LIMIT + 13_000
+    assert decoder.close() == []
+
+
+def test_after_a_long_frame_the_fast_paths_are_used_again() -> None:
+    decoder = SseDecoder()
+    image = b"data: " + b"x" * 100_000
+    assert decoder.feed(image[:70_000]) == []
+    assert decoder.feed(image[70_000:] + b"\n\n") == [(b"", b"x" * 100_000)]
+    block = decoder.buffer(b"data: 1\n\ndata: 2\n\n")
+    assert decoder.extract_payloads(block) == [b"1", b"2"]
 
 
 def test_decoding_time_of_a_large_frame_in_small_pieces_is_linear() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,14 @@ from tests.transport.servers import OK, Proxy, dripping, not_accepting, saying, 
 
 from tollbridge.testing.server import Gateway
 from tollbridge.testing.service import SCENARIO_HEADER
-from tollbridge.transport.http import REDIRECT_LIMIT, HttpClient, check_url
+from tollbridge.transport.http import (
+    CHUNK_SIZE,
+    REDIRECT_LIMIT,
+    SMALLEST_CHUNK_SIZE,
+    TIME_SLICE,
+    HttpClient,
+    check_url,
+)
 from tollbridge.transport.retry import Timeouts
 from tollbridge.types.errors import (
     BridgeError,
@@ -170,6 +178,51 @@ async def test_a_body_larger_than_the_limit_is_an_error_with_the_limit() -> None
             assert await reply.read_start(5) == b"xxxxx"
 
 
+async def test_a_body_that_takes_long_to_decode_arrives_in_smaller_chunks() -> None:
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2000000\r\n\r\n" + bytes(2_000_000)
+    sizes: list[int] = []
+    async with (
+        serving(saying(answer)) as port,
+        HttpClient() as client,
+        client.send("GET", f"http://127.0.0.1:{port}/", AUTH) as reply,
+    ):
+        async for chunk in reply.chunks():
+            sizes.append(len(chunk))
+            time.sleep(2 * TIME_SLICE)  # noqa: ASYNC251 - as a decoder does, without waiting
+    assert sum(sizes) == 2_000_000
+    assert max(sizes) <= CHUNK_SIZE
+    assert max(sizes[len(sizes) // 2 :]) <= SMALLEST_CHUNK_SIZE
+
+
+async def test_two_large_bodies_and_another_task_take_turns() -> None:
+    """All data is in the buffers of this process, so that no read has to wait."""
+    body = zlib.compress(bytes(64 * 2**20), wbits=31)
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body)
+    order: list[str] = []
+
+    async def download(name: str, url: str) -> None:
+        async with client.send("GET", url, AUTH) as reply:
+            async for _ in reply.chunks():
+                order.append(name)
+                time.sleep(TIME_SLICE / 8)  # noqa: ASYNC251
+
+    async def tick() -> None:
+        while True:
+            order.append("tick")
+            await asyncio.sleep(0)
+
+    async with serving(saying(head + body)) as port, HttpClient() as client:
+        url = f"http://127.0.0.1:{port}/"
+        ticking = asyncio.create_task(tick())
+        await asyncio.gather(download("a", url), download("b", url))
+        ticking.cancel()
+    both = "".join({"a": "a", "b": "b", "tick": " "}[name] for name in order)
+    assert both.count("a") >= 1024
+    assert both.count("b") >= 1024
+    # A time slice is eight chunks here; the slice of one stream can follow that of the other.
+    assert max(map(len, both.split())) <= 40
+
+
 # --- where a key may be sent -------------------------------------------------------------------------------
 
 
@@ -271,6 +324,35 @@ async def test_a_redirect_to_an_invalid_location_is_refused(location: str) -> No
         error = await failure(f"http://127.0.0.1:{port}/", HttpClient())
     assert isinstance(error, NetworkFailed)
     assert "redirected" in error.message
+
+
+@pytest.mark.parametrize(
+    ("location", "method"),
+    [
+        ("http://me:pw-secret@evil.example/x", "GET"),
+        ("http://me:pw-secret@127.0.0.1:{port}/again", "GET"),
+        ("http://me:pw-secret@127.0.0.1:{port}/there", "POST"),
+        ("http://me:pw-secret@[", "GET"),
+    ],
+)
+@pytest.mark.parametrize("status", [302, 307])
+async def test_a_password_in_a_redirect_is_neither_used_nor_shown(
+    location: str, method: str, status: int
+) -> None:
+    heads: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(redirect(status, location.format(port=port)))
+
+    async with serving(handle) as port:
+        error = await failure(f"http://127.0.0.1:{port}/", HttpClient(), method)
+    assert isinstance(error, NetworkFailed)
+    shown: BaseException | None = error
+    while shown is not None:
+        assert "pw-secret" not in f"{shown} {shown!r} {shown.args} {vars(shown)}"
+        shown = shown.__cause__ or shown.__context__
+    assert all(f"Bearer {KEY}".encode() in head for head in heads)
 
 
 async def test_a_redirect_loop_ends_at_the_limit() -> None:
@@ -428,6 +510,76 @@ async def test_a_closed_client_raises_an_error() -> None:
     await client.aclose()
     with pytest.raises(RequestError, match="closed"):
         await get(client, "http://127.0.0.1:1/")
+
+
+async def sending(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Send the start of a body, and then nothing."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc")
+    await silent(reader, writer)
+
+
+@pytest.mark.parametrize("phase", ["connecting", "waiting for the response", "reading", "between two reads"])
+async def test_closing_the_client_fails_running_requests_at_once(phase: str) -> None:
+    client = HttpClient(Timeouts(LONG, LONG, LONG))
+    reached = asyncio.Event()
+    resumed = asyncio.Event()
+
+    async def request(port: int) -> None:
+        async with client.send("GET", f"http://127.0.0.1:{port}/", AUTH) as reply:
+            async for _ in reply.chunks():
+                reached.set()
+                if phase == "between two reads":
+                    await resumed.wait()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if phase == "waiting for the response":
+            reached.set()
+            await silent(reader, writer)
+        await sending(reader, writer)
+
+    with not_accepting() as full_port:
+        async with serving(handle) as port, asyncio.timeout(5):
+            task = asyncio.create_task(request(full_port if phase == "connecting" else port))
+            if phase == "connecting":
+                reached.set()
+                await asyncio.sleep(0.1)
+            await reached.wait()
+            await asyncio.sleep(0.05)
+            await client.aclose()
+            resumed.set()
+            with pytest.raises(Disconnected, match="The client was closed") as caught:
+                await task
+    assert not caught.value.transient
+
+
+async def test_waiting_between_two_attempts_ends_when_the_client_is_closed() -> None:
+    client = HttpClient()
+    async with asyncio.timeout(5):
+        waiting = asyncio.create_task(client.sleep(LONG))
+        await asyncio.sleep(0)
+        await client.aclose()
+        with pytest.raises(Disconnected, match="The client was closed"):
+            await waiting
+
+
+async def test_five_hundred_requests_at_once_do_not_wait_for_each_other() -> None:
+    """Each is answered only when all have arrived. The connect timeout is shorter than that takes."""
+    count, arrived, complete = 500, 0, asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal arrived
+        await reader.readuntil(b"\r\n\r\n")
+        arrived += 1
+        if arrived == count:
+            complete.set()
+        await complete.wait()
+        writer.write(OK)
+        await writer.drain()
+
+    async with serving(handle) as port, HttpClient(Timeouts(5, LONG, LONG)) as client:
+        url = f"http://127.0.0.1:{port}/"
+        assert await asyncio.gather(*(get(client, url) for _ in range(count))) == [b"ok"] * count
 
 
 async def test_a_connection_is_reused_only_if_its_response_was_read() -> None:

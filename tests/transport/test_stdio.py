@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 
 import pytest
 
@@ -64,30 +65,74 @@ def test_writes_of_several_threads_do_not_interleave_and_keep_their_order(wire: 
         assert [frame for frame in chunks if frame[:2] == mine[0][:2]] == mine
 
 
-def test_writers_wait_for_a_long_queue_unless_they_must_not(
+def test_a_full_queue_blocks_no_write_and_tells_who_asks_when_it_is_shorter(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stdio, "QUEUE_WAIT_BYTES", 100_000)
     wire.stdio.write(bytes(200_000))  # more than a pipe holds
-    written = Event()
+    assert wire.stdio.is_full
+    waited, called = Event(), Event()
 
-    def write() -> None:
-        wire.stdio.write(b"patient")
-        written.set()
+    def wait() -> None:
+        wire.stdio.wait_until_writable()
+        waited.set()
 
-    Thread(target=write, daemon=True).start()
-    wire.stdio.write(b"at once", wait=False)
-    assert not written.wait(0.2)
+    Thread(target=wait, daemon=True).start()
+    wire.stdio.when_writable(called.set)
+    wire.stdio.write(b"at once")
+    assert not waited.wait(0.2)
+    assert not called.is_set()
     assert read(wire.editor_end, 200_000) == bytes(200_000)
-    assert written.wait(SOON)
-    assert read(wire.editor_end, 14) == b"at oncepatient"
+    assert waited.wait(SOON)
+    assert called.wait(SOON)
+    assert not wire.stdio.is_full
+    assert read(wire.editor_end, 7) == b"at once"
+
+
+@pytest.mark.parametrize("ending", ["closed by us", "closed by the client"])
+def test_nothing_waits_for_a_full_queue_after_the_end(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setattr(stdio, "QUEUE_WAIT_BYTES", 100_000)
+    wire.stdio.write(bytes(200_000))
+    called = Event()
+    wire.stdio.when_writable(called.set)
+    assert not called.is_set()
+    if ending == "closed by us":
+        wire.stdio.stop_waiting()
+    else:
+        wire.close(wire.editor_end)
+        wire.editor_end = os.open(os.devnull, os.O_RDONLY)
+        wire._fds.append(wire.editor_end)
+    assert called.wait(SOON)
+    wire.stdio.wait_until_writable()
+    again = Event()
+    wire.stdio.when_writable(again.set)
+    assert again.is_set()
 
 
 def test_a_client_that_never_reads_is_given_up(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stdio, "QUEUE_LIMIT_BYTES", 100_000)
-    wire.stdio.write(bytes(200_000), wait=False)
+    wire.stdio.write(bytes(200_000))
     with pytest.raises(BrokenPipeError):
-        wire.stdio.write(b"one more", wait=False)
+        wire.stdio.write(b"one more")
+
+
+@pytest.mark.io
+def test_ends_that_the_client_made_non_blocking_are_read_and_written() -> None:
+    """A socket pair, as Node gives to its children; the client may set both ends to non-blocking."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        line = Stdio(ours.fileno(), ours.fileno())
+        lost = Event()
+        line.start(lost.set)
+        Timer(0.1, theirs.sendall, [b"hello"]).start()
+        assert line.read() == b"hello"
+        line.write(bytes(1_000_000))  # more than a socket holds
+        assert len(theirs.recv(1_000_000, socket.MSG_WAITALL)) == 1_000_000
+        line.close(SOON)
+        assert not lost.is_set()
 
 
 def test_a_closed_client_is_noticed_and_reported(wire: Wire) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import time
@@ -169,7 +168,7 @@ class GatewayClient(ABC):
         return client
 
     async def aclose(self) -> None:
-        """Close all connections. The client cannot be used afterwards."""
+        """Close all connections; requests that are running fail. The client cannot be used afterwards."""
         if self._http is not None:
             await self._http.aclose()
 
@@ -214,7 +213,7 @@ class GatewayClient(ABC):
                 delay = None if has_yielded else self._retry_delay(error, failed_attempts, deadline)
                 if delay is None:
                     raise
-            await asyncio.sleep(delay)
+            await self._get_http().sleep(delay)
 
     def send(
         self,
@@ -343,7 +342,7 @@ class GatewayClient(ABC):
                 delay = self._retry_delay(error, failed_attempts, deadline)
                 if delay is None:
                     raise
-            await asyncio.sleep(delay)
+            await self._get_http().sleep(delay)
 
     def _get_http(self) -> HttpClient:
         if self._http is None:

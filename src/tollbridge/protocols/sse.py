@@ -4,7 +4,8 @@ In most streams every frame is one `data` line, or an `event` line and a `data` 
 paths split a network read that contains only such frames: `extract_payloads` splits at line ends if all
 frames have the same event name, `split` uses a regular expression if the names differ. All other input (CR,
 comments, `id`, several `data` lines, a byte order mark) is decoded line by line, which supports the complete
-standard. All three paths return the same frames.
+standard; so is a frame that does not end within `BUFFER_LIMIT` bytes, so that its lines are not collected and
+decoded all at once. All three paths return the same frames.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ UNKNOWN_LIMIT = 100
 
 # Larger than the largest file that a request can contain, encoded as base64.
 FRAME_LIMIT = 64 * 1024 * 1024
+# The most bytes of an incomplete frame that are kept for the fast paths.
+BUFFER_LIMIT = 64 * 1024
 
 # Each match contains a fixed number of line ends. If the total differs, there is other text between matches.
 _NAMED = re.compile(rb"(?m)^event: ?([^\n]*)\ndata: ?([^\n]*)\n\n")
 _PLAIN = re.compile(rb"(?m)^()data: ?([^\n]*)\n\n")
-_LINE_END = re.compile(rb"\r\n|\n|\r")
+# A run of comments with the blank lines after them. Possessive, so that it takes linear time and no memory.
+_COMMENTS = re.compile(rb"(?m)^(?::[^\n]*+\n++){4,}+")
+_BLANK_LINES = re.compile(rb"\n{3,}+")
+_FAST_STARTS = (b"data:", b"event:")
 _BOM = b"\xef\xbb\xbf"
-_IGNORED_FIELDS = (b"", b"id", b"retry")  # a comment line has an empty field name
+_IGNORED_FIELDS = (b"id", b"retry")
 
 # The name and the data of one event. The name is empty if the frame has no `event` line.
 Frame = tuple[bytes, bytes]
@@ -49,7 +55,7 @@ class SseDecoder:
         self.error: StreamError | None = None
         self._limit = limit
         self._lines = _LineDecoder(limit)
-        self._by_line = False  # set at the first CR and never reset
+        self._by_line = False  # whether the current frame is decoded line by line
         self._buffer: list[bytes] = []  # the bytes of an incomplete frame
         self._buffer_size = 0
 
@@ -66,8 +72,11 @@ class SseDecoder:
         """Return the block of complete frames; keep the incomplete rest for the next call."""
         if self.error is not None or not chunk:
             return b""
-        if self._by_line or b"\r" in chunk:
-            self._by_line = True
+        has_cr = b"\r" in chunk
+        if self._by_line and (has_cr or not self._lines.is_between_frames):
+            return chunk
+        self._by_line = has_cr
+        if has_cr:
             return self._flush_buffer() + chunk
         if not self._buffer and chunk.endswith(b"\n\n"):
             return chunk
@@ -77,7 +86,8 @@ class SseDecoder:
         blank_line_split = chunk.startswith(b"\n") and self._buffer and self._buffer[-1].endswith(b"\n")
         if end == 1 and not blank_line_split:
             self._append(chunk)
-            return b""
+            self._by_line = self._buffer_size > min(BUFFER_LIMIT, self._limit)
+            return self._flush_buffer() if self._by_line else b""
         block = self._flush_buffer() + chunk[:end]
         if end < len(chunk):
             self._append(chunk[end:])
@@ -87,7 +97,7 @@ class SseDecoder:
         """Return the frames of a block of complete frames."""
         if not block:
             return []
-        if not self._by_line and len(block) <= self._limit:
+        if not self._by_line and len(block) <= self._limit and block.startswith(_FAST_STARTS):
             pattern, ends = (_NAMED, 3) if block.startswith(b"event:") else (_PLAIN, 2)
             frames: list[Frame] = pattern.findall(block)
             if len(frames) * ends == block.count(b"\n"):
@@ -100,7 +110,7 @@ class SseDecoder:
 
         Most blocks of a stream contain events of one type, and splitting at line ends is the fastest method.
         """
-        if self._by_line or len(block) > self._limit:
+        if self._by_line or len(block) > self._limit or not block.startswith(_FAST_STARTS):
             return None
         if block.count(b"\n") == 2 and block.startswith(b"data: "):
             self._lines.started = True
@@ -124,8 +134,6 @@ class SseDecoder:
     def _append(self, piece: bytes) -> None:
         self._buffer.append(piece)
         self._buffer_size += len(piece)
-        if self._buffer_size > self._limit:
-            self.error = frame_too_large(self._limit)
 
     def _flush_buffer(self) -> bytes:
         content = b"".join(self._buffer)
@@ -154,6 +162,11 @@ class _LineDecoder:
         self._event = b""
         self._data: list[bytes] = []
 
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether the bytes so far end after a blank line, or there were none."""
+        return not (self._size or self._partial or self._skip_lf)
+
     def feed(self, chunk: bytes) -> list[Frame]:
         frames: list[Frame] = []
         if self._skip_lf and chunk:
@@ -161,13 +174,20 @@ class _LineDecoder:
             chunk = chunk.removeprefix(b"\n")
         if not chunk or self.error is not None:
             return frames
-        self._skip_lf = chunk.endswith(b"\r")
-        *lines, rest = _LINE_END.split(chunk)
-        for line in lines:
-            self._read_line(self._flush_partial() + line, frames)
-            if self.error is not None:
-                return frames
-        if rest:
+        if b"\r" in chunk:
+            self._skip_lf = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        first, end, rest = chunk.partition(b"\n")
+        if end:
+            self._read_line(self._flush_partial() + first, frames)
+            *lines, rest = _skip_comments(rest).split(b"\n")
+            for line in lines:
+                if self.error is not None:
+                    return frames
+                self._read_line(line, frames)
+        else:
+            rest = first
+        if rest and self.error is None:
             self._partial.append(rest)
             self._partial_size += len(rest)
             self._check_size()
@@ -195,6 +215,8 @@ class _LineDecoder:
                 frames.append((self._event, b"\n".join(self._data)))
             self._event, self._data, self._size = b"", [], 0
             return
+        if line.startswith(b":"):
+            return  # a comment
         self._size += len(line) + 1
         if not self._check_size():
             return
@@ -212,6 +234,17 @@ class _LineDecoder:
             self.error = frame_too_large(self._limit)
             return False
         return True
+
+
+def _skip_comments(lines: bytes) -> bytes:
+    """Remove runs of comments and of blank lines: a server can send millions of them, and compress them."""
+    if b"\n:" in lines or lines.startswith(b":"):
+        lines = _COMMENTS.sub(_replace_comments, lines)
+    return _BLANK_LINES.sub(b"\n\n", lines) if b"\n\n\n" in lines else lines
+
+
+def _replace_comments(run: re.Match[bytes]) -> bytes:
+    return b"\n" if b"\n\n" in run[0] else b""  # a blank line ends a frame also between comments
 
 
 def frame_too_large(limit: int) -> StreamError:

@@ -10,11 +10,13 @@ import asyncio
 import os
 import ssl
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
-from typing import Self, TypeVar, cast
+from typing import ClassVar, Self, TypeVar, cast
 from urllib.request import getproxies, proxy_bypass
+from weakref import WeakKeyDictionary
 
 import aiohttp
 import truststore
@@ -33,8 +35,13 @@ from tollbridge.types.errors import (
 from tollbridge.types.urls import is_loopback
 
 REDIRECT_LIMIT = 3
-# The size of one read from the socket. Large reads make fast streams cheap.
+# The size of the buffer of a response. While it is full, the socket is not read and nothing is decompressed.
 READ_SIZE = 256 * 1024
+# How much of the buffer is decoded at once. It is halved, down to the smaller size, while decoding that much
+# takes longer than a time slice.
+CHUNK_SIZE, SMALLEST_CHUNK_SIZE = 64 * 1024, 4 * 1024
+# Seconds that the streams of an event loop may use together before other tasks of the loop run.
+TIME_SLICE = 0.004
 # If two reads are less than BURST_INTERVAL seconds apart, the next read waits BURST_PAUSE seconds, so that it
 # returns more data. No model generates and no person reads that fast.
 BURST_INTERVAL = 0.0005
@@ -43,7 +50,6 @@ BODY_LIMIT = 64 * 1024 * 1024
 # The limit of a streamed response: millions of tokens, and images. The arguments of a tool call are held in
 # memory until the call is complete.
 STREAM_LIMIT = 512 * 1024 * 1024
-CONNECTION_LIMIT = 200
 
 Error = TypeVar("Error", bound=BridgeError)
 
@@ -131,7 +137,57 @@ def _host_and_port(url: URL) -> str:
     return f"[{host}]:{url.port}" if ":" in host else f"{host}:{url.port}"
 
 
+def _client_closed() -> Disconnected:
+    return _mark_permanent(Disconnected("The client was closed before the response was complete."))
+
+
 # --- The client ---
+
+
+class _TimeShare:
+    """Divides the time of one event loop between its streams and its other tasks.
+
+    Data that is already in a buffer is read without waiting, so a stream could keep the loop to itself. When
+    the streams have used a time slice together, each waits for its turn: one per iteration of the loop.
+    """
+
+    _of_loops: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _TimeShare]] = WeakKeyDictionary()
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._used = 0.0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_scheduled = False
+
+    @classmethod
+    def of_running_loop(cls) -> _TimeShare:
+        loop = asyncio.get_running_loop()
+        share = cls._of_loops.get(loop)
+        if share is None:
+            share = cls._of_loops[loop] = cls(loop)
+        return share
+
+    async def spend(self, seconds: float) -> None:
+        """Add time that a stream has used, and let other tasks run if it is a time slice in total."""
+        self._used += seconds
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._start_iteration)
+        if self._used >= TIME_SLICE:
+            turn = self._loop.create_future()
+            self._waiting.append(turn)
+            await turn
+
+    def _start_iteration(self) -> None:
+        self._used, self._is_scheduled = 0.0, False
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # it is done if its task was cancelled
+                turn.set_result(None)
+                break
+        if self._waiting:
+            self._is_scheduled = True
+            self._loop.call_soon(self._start_iteration)
 
 
 class HttpResponse:
@@ -144,16 +200,25 @@ class HttpResponse:
         self.headers = {name.lower(): value for name, value in response.headers.items()}
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """Yield the body as it arrives, one chunk per network read."""
-        last, remaining = 0.0, STREAM_LIMIT
+        """Yield the body as it arrives, one chunk per network read, or several if the read returned much."""
+        last, remaining, size = 0.0, STREAM_LIMIT, CHUNK_SIZE
+        content, share = self._response.content, _TimeShare.of_running_loop()
         with _translate_errors(self._response.url, self._timeouts):
-            async for chunk in self._response.content.iter_any():
+            while chunk := await content.read(size):
                 remaining -= len(chunk)
                 if remaining < 0:
                     raise self._too_large(STREAM_LIMIT)
+                started = time.monotonic()
                 yield chunk
                 now = time.monotonic()
-                if now - last < BURST_INTERVAL:
+                if len(chunk) == size or now - started > TIME_SLICE / 4:
+                    # More data may be waiting, or decoding takes long.
+                    if now - started > TIME_SLICE:
+                        size = max(size // 2, SMALLEST_CHUNK_SIZE)
+                    elif size < CHUNK_SIZE:
+                        size *= 2
+                    await share.spend(min(now - last, TIME_SLICE))
+                elif now - last < BURST_INTERVAL:
                     await self._pause_reading()
                 last = time.monotonic()
 
@@ -212,6 +277,8 @@ class HttpClient:
         self._allow_http = allow_http
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
+        self._waiting: set[asyncio.Timeout] = set()  # requests whose response has not started
+        self._responses: set[aiohttp.ClientResponse] = set()  # responses that are being read
 
     async def __aenter__(self) -> Self:
         return self
@@ -222,9 +289,13 @@ class HttpClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections. The client cannot be used afterwards."""
+        """Close all connections; requests that are running fail. The client cannot be used afterwards."""
         session, self._session = self._session, None
         self._closed = True
+        for request in self._waiting:
+            request.reschedule(asyncio.get_running_loop().time())
+        for response in self._responses:
+            response.content.set_exception(_client_closed())
         if session is not None:
             await session.close()
 
@@ -288,32 +359,59 @@ class HttpClient:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         _check_headers(headers)
         with _translate_errors(url, self._timeouts):
-            response = await self._get_session().request(
-                method,
-                url,
-                headers=headers,
-                data=body,
-                allow_redirects=False,
-                timeout=limits,
-                proxy=self._proxy_for(url),
-            )
+            async with self._failing_when_closed():
+                response = await self._get_session().request(
+                    method,
+                    url,
+                    headers=headers,
+                    data=body,
+                    allow_redirects=False,
+                    timeout=limits,
+                    proxy=self._proxy_for(url),
+                )
+        self._responses.add(response)
         try:
             yield response
         finally:
+            self._responses.discard(response)
             # A connection is reused only if its response was read to the end; otherwise it is closed now.
             if response.content.at_eof():
                 response.release()
             else:
                 response.close()
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait, for example between two attempts.
+
+        Raises:
+            Disconnected: The client was closed meanwhile.
+        """
+        async with self._failing_when_closed():
+            await asyncio.sleep(seconds)
+
+    @asynccontextmanager
+    async def _failing_when_closed(self) -> AsyncIterator[None]:
+        """Interrupt the block when the client is closed. aiohttp would let it wait for the response."""
+        try:
+            async with asyncio.timeout(None) as interruption:
+                self._waiting.add(interruption)
+                try:
+                    yield
+                finally:
+                    self._waiting.discard(interruption)
+        except TimeoutError:
+            if interruption.expired():
+                raise _client_closed() from None
+            raise
+
     def _get_session(self) -> aiohttp.ClientSession:
         if self._closed:
             raise RequestError("This client is closed. Create a new one.")
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    ssl=truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT), limit=CONNECTION_LIMIT
-                ),
+                # No limit: every request in progress needs a connection, and waiting for one would count as
+                # connecting.
+                connector=aiohttp.TCPConnector(ssl=truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT), limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=READ_SIZE,
                 auto_decompress=True,
@@ -395,7 +493,8 @@ def _redirect_target(response: aiohttp.ClientResponse, method: str, url: URL) ->
 
 def _resolve_location(url: URL, location: str) -> URL | None:
     try:
-        target = url.join(URL(location))
+        # A user name or password in the location is dropped: it would replace the key, and appear in errors.
+        target = url.join(URL(location)).with_user(None)
         return target if location and target.origin() else None
     except ValueError:
         return None

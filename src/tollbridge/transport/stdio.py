@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Callable
 from threading import Condition, Thread
 
 READ_BYTES = 64 * 1024
-# The size of the write queue at which writers wait, and the size at which the client is considered lost.
+# The size of the write queue at which data should wait, and the size at which the client is considered lost.
 QUEUE_WAIT_BYTES = 1 << 20
 QUEUE_LIMIT_BYTES = 64 << 20
 
@@ -19,7 +20,9 @@ QUEUE_LIMIT_BYTES = 64 << 20
 class Stdio:
     """Reads from the client, and writes to it in order from a separate thread.
 
-    A client that does not read for a while therefore does not block reading, and its end of file is noticed.
+    A client that does not read for a while therefore blocks neither the thread that reads, so its end of file
+    is noticed, nor an event loop. `write` only adds to a queue; a writer of much data waits before it, with
+    `wait_until_writable` or `when_writable`, while `is_full`.
     """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
@@ -32,6 +35,7 @@ class Stdio:
         self._closing = False
         self._lost = False
         self._when_lost: Callable[[], object] = bool
+        self._when_writable: list[Callable[[], object]] = []
 
     def start(self, when_lost: Callable[[], object]) -> None:
         """Start the writer thread.
@@ -44,21 +48,43 @@ class Stdio:
 
     def read(self) -> bytes:
         """Wait for data and return it; empty at end of file."""
-        return os.read(self._read_fd, READ_BYTES)
+        while True:
+            try:
+                return os.read(self._read_fd, READ_BYTES)
+            except BlockingIOError:  # the client set this end to non-blocking, too
+                select.select([self._read_fd], [], [])
 
-    def write(self, data: bytes, *, wait: bool = True) -> None:
-        """Add data to the write queue.
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes the client has not read yet, not counting those in the pipe."""
+        return self._pending
 
-        Args:
-            data: The bytes to write.
-            wait: Whether to wait while the queue is long. The thread that reads must not wait.
+    @property
+    def is_full(self) -> bool:
+        """Whether the client reads more slowly than it is written to, so that more data should wait."""
+        return self._pending > QUEUE_WAIT_BYTES and not (self._closing or self._lost)
+
+    def when_writable(self, callback: Callable[[], object]) -> None:
+        """Call a function once, in another thread, when the queue is not full any more."""
+        with self._changed:
+            if self.is_full:
+                self._when_writable.append(callback)
+                return
+        callback()
+
+    def wait_until_writable(self) -> None:
+        """Block this thread while the queue is full."""
+        with self._changed:
+            while self.is_full:
+                self._changed.wait()
+
+    def write(self, data: bytes) -> None:
+        """Add data to the write queue. Does not block.
 
         Raises:
             BrokenPipeError: The client has closed its end, or the queue has reached its limit.
         """
         with self._changed:
-            while wait and self._pending > QUEUE_WAIT_BYTES and not (self._closing or self._lost):
-                self._changed.wait()
             if self._lost or self._pending > QUEUE_LIMIT_BYTES:
                 raise BrokenPipeError
             self._queue.append(data)
@@ -69,7 +95,7 @@ class Stdio:
         """Stop waiting for the queue to become shorter, because the program is about to exit."""
         with self._changed:
             self._closing = True
-            self._changed.notify_all()
+        self._notify()
 
     def close(self, within: float) -> None:
         """Wait until everything has been written, at most `within` seconds."""
@@ -83,12 +109,22 @@ class Stdio:
             except OSError:
                 with self._changed:
                     self._lost = True
-                    self._changed.notify_all()
+                self._notify()
                 self._when_lost()
                 return
             with self._changed:
                 self._pending -= len(data)
-                self._changed.notify_all()
+            self._notify()
+
+    def _notify(self) -> None:
+        """Wake up everything that waits for the queue to become shorter, if it has."""
+        callbacks: list[Callable[[], object]] = []
+        with self._changed:
+            self._changed.notify_all()
+            if not self.is_full:
+                callbacks, self._when_writable = self._when_writable, callbacks
+        for callback in callbacks:
+            callback()
 
     def _next(self) -> bytes:
         """Wait for the queue to fill and return its content; empty when closing."""
@@ -103,7 +139,10 @@ class Stdio:
 def _write_all(fd: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
-        rest = rest[os.write(fd, rest) :]
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:
+            select.select([], [fd], [])
 
 
 def _fill_stderr() -> None:

@@ -14,9 +14,11 @@ from tests.frontends.stdio.stdio_client import SRC
 
 from tollbridge.frontends.stdio import errors as faults
 from tollbridge.frontends.stdio import wire
+from tollbridge.frontends.stdio.loop import EXIT_FROZEN, FREEZE_SECONDS
 from tollbridge.frontends.stdio.server import Server
 from tollbridge.protocols import jsonrpc
-from tollbridge.transport.stdio import Stdio
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.transport.stdio import QUEUE_LIMIT_BYTES, QUEUE_WAIT_BYTES, Stdio
 from tollbridge.types.errors import Kind
 from tollbridge.types.events import FinishReason
 
@@ -50,6 +52,23 @@ def test_the_documented_limits_and_version_are_the_real_ones() -> None:
     assert f"| header | {jsonrpc.MAX_HEADER_BYTES // 1024} KiB |" in TEXT
     assert f"| body | {jsonrpc.MAX_FRAME_BYTES // 1024**2} MiB |" in TEXT
     assert f'"maxFrameBytes": {jsonrpc.MAX_FRAME_BYTES}' in TEXT
+
+
+def test_every_field_of_the_status_is_documented() -> None:
+    section = TEXT.partition("### status\n")[2].partition("## Errors")[0]
+    fields = msgspec.structs.fields(wire.StatusResult)
+    signature = section.partition("→ `{")[2].partition("}`")[0].split(", ")
+    assert signature == [f"{field.encode_name}{'' if field.required else '?'}" for field in fields]
+
+
+def test_the_documented_flow_control_and_watchdog_are_the_real_ones() -> None:
+    assert f"When {QUEUE_WAIT_BYTES // 1024**2} MiB is waiting" in TEXT
+    assert f"leaves {QUEUE_LIMIT_BYTES // 1024**2} MiB unread" in TEXT
+    assert f"does not react for {FREEZE_SECONDS:g} seconds" in TEXT
+    assert f"| {EXIT_FROZEN}, or `SIGPROF` |" in TEXT
+    assert f"`data.kind` is `{faults.CANCELLED.data['kind']}`" in TEXT
+    assert RetryPolicy().attempts == 3
+    assert "is sent up to three times" in TEXT
 
 
 def test_the_documented_frame_is_one() -> None:

@@ -108,6 +108,39 @@ async def test_an_editor_that_closes_only_what_it_reads_from_is_gone(
     assert "[error]" not in log
 
 
+async def test_a_log_that_nobody_reads_blocks_nothing() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tollbridge.sidecar"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PYTHONPATH": str(SRC), **ENVIRONMENT},
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    process.stderr._transport.pause_reading()  # type: ignore[attr-defined]
+
+    def send(message: dict[str, Any]) -> None:
+        assert process.stdin
+        body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        process.stdin.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    async with asyncio.timeout(SOON):
+        send({"id": 1, "method": "initialize", "params": {"protocolVersion": 1}})
+        for _ in range(1000):
+            send({"method": "x" * 200})  # unknown, which is logged: more than a pipe holds
+        send({"id": 2, "method": "status"})
+        for _ in range(2):
+            length = int((await process.stdout.readline()).removeprefix(b"Content-Length: "))
+            answer = json.loads(await process.stdout.readexactly(2 + length))
+        assert answer["id"] == 2
+        process.stdin.close()
+        process.stderr._transport.resume_reading()  # type: ignore[attr-defined]
+        assert await process.wait() == 0
+        assert b"Unknown method" in await process.stderr.read()
+
+
 @pytest.mark.io
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&-"])
 @pytest.mark.parametrize("program", ["tollbridge.sidecar", "tollbridge sidecar"])

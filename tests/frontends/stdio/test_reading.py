@@ -17,6 +17,10 @@ from tollbridge.testing.server import Gateway
 from tollbridge.types.quirks import Quirks
 
 
+async def ignore(parts: list[vscode.Part]) -> None:
+    """Report nothing."""
+
+
 @pytest.mark.parametrize("recorded", [False, True])
 async def test_the_profile_is_read_once_a_turn(
     recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -36,9 +40,7 @@ async def test_the_profile_is_read_once_a_turn(
             reads.clear()  # saving a profile reads the earlier one
             account = wire.AccountParams(gateway.url)
             said = [vscode.Message(3, [vscode.Text("Be brief.")]), vscode.Message(1, [vscode.Text("Hi")])]
-            await turns.chat(
-                wire.ChatParams(account=account, model="tollbridge/demo", messages=said), lambda _: None
-            )
+            await turns.chat(wire.ChatParams(account=account, model="tollbridge/demo", messages=said), ignore)
             sent = list(gateway.requests)
         await turns.aclose()
     assert reads == [gateway.url]

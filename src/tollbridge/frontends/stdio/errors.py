@@ -20,16 +20,28 @@ TURN_FAILED = -32001
 CODES: dict[type[BridgeError], int] = {RequestError: jsonrpc.INVALID_PARAMS}
 CANCELLED = Fault(jsonrpc.REQUEST_CANCELLED, "The request was cancelled.", {"kind": "cancelled"})
 
+# A pipe accepts a write of 4,096 bytes at once if it accepts any.
+_LINE_LIMIT = 4000
 # What is logged of a gateway's error, and the most characters of each: the gateway chooses them.
 _LOGGED_FACTS, _FACT_LIMIT = ("kind", "status", "code", "requestId"), 100
 
 
 def log(level: Level, message: str) -> None:
-    """Write one line to standard error, if anyone reads it."""
-    if sys.stderr is not None:
+    """Write one line to standard error. Does not block: without a reader, a full pipe loses the line."""
+    if sys.stderr is not None and _accepts_line():
+        line = f"[{level}] {_one_line(message)}".encode("utf-8", "replace")[:_LINE_LIMIT]
         with suppress(OSError):
-            sys.stderr.write(f"[{level}] {_one_line(message)}\n")
+            sys.stderr.write(line.decode("utf-8", "ignore") + "\n")
             sys.stderr.flush()
+
+
+def _accepts_line() -> bool:
+    import select
+
+    try:
+        return bool(select.select([], [sys.stderr.fileno()], [], 0)[1])
+    except (OSError, ValueError):  # not a pipe, or a system on which only sockets can be asked
+        return True
 
 
 def _one_line(message: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -19,7 +19,8 @@ from tollbridge.frontends.vscode.encode import encode_models, encode_parts, enco
 
 log = logging.getLogger(__name__)
 
-Report = Callable[[list[vscode.Part]], None]
+# Waits while the editor does not read.
+Report = Callable[[list[vscode.Part]], Awaitable[None]]
 
 # The account name under which the editor's usage and model lists are stored.
 EDITOR_ACCOUNT = "editor"
@@ -84,12 +85,12 @@ class Handlers:
         source = msgspec.structs.replace(params, account=keyless)
         async with self._engine.turn(decoded.request, account, source=source) as turn:
             async for parts in turn.parts():
-                report(encode_parts(parts, params.model))
+                await report(encode_parts(parts, params.model))
         result = turn.result
         assert result is not None  # noqa: S101 - a turn without a result has raised
         usage = encode_usage(result.context)
         if usage is not None:
-            report([usage])
+            await report([usage])
         return wire.ChatResult(
             finish_reason=result.finish_reason,
             usage=wire.TokenUsage.of(result.usage),

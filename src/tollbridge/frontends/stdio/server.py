@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine
-from threading import Event, Lock, Thread, current_thread
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,6 +29,7 @@ from tollbridge.frontends.stdio.errors import (
     log_exception,
     redirect_logging,
 )
+from tollbridge.frontends.stdio.loop import EventLoopThread, Work
 from tollbridge.frontends.vscode import wire as vscode
 from tollbridge.frontends.vscode.wire import read_parameters
 from tollbridge.protocols import jsonrpc
@@ -43,137 +46,10 @@ if TYPE_CHECKING:
     from tollbridge.tokens.records import Accuracy
 
 
-# --- The event loop, in a thread of its own, started after `initialize` was answered ---
-#
-# Importing what the loop needs takes longer than answering `initialize` and every token count.
-
-# Seconds to wait for the loop to end.
-LOOP_STOP_SECONDS = 2.0
-
-Work = Callable[["Handlers"], Coroutine[Any, Any, Any]]
-# Called with the result or the exception; a cancelled request ends with a CancelledError.
-OnEnd = Callable[[Any, BaseException | None], object]
-
-
-class EventLoopThread:
-    """Runs requests in an event loop. The methods are called from the thread that reads.
-
-    Args:
-        make_handlers: Creates the handlers, in the loop's thread.
-    """
-
-    def __init__(self, make_handlers: Callable[[], Handlers]) -> None:
-        self._make_handlers = make_handlers
-        self._thread = Thread(target=self._run, name="event-loop", daemon=True)
-        self._ready = Event()
-        self._running: _RunningLoop | None = None
-
-    def start(self) -> None:
-        self._thread.start()
-
-    @property
-    def started(self) -> bool:
-        return self._thread.ident is not None
-
-    @property
-    def pending(self) -> int:
-        """The number of requests that have not ended."""
-        return len(self._running.tasks) if self._running else 0
-
-    def submit(self, call_id: object, work: Work, on_end: OnEnd) -> None:
-        """Start a request; `on_end` is called once, in the loop's thread."""
-        self._call_soon(lambda running: running.begin(call_id, work, on_end))
-
-    def cancel(self, call_id: Id) -> None:
-        """Cancel a request, if it is still running."""
-        self._call_soon(lambda running: running.cancel(call_id))
-
-    def cancel_all(self) -> None:
-        self._call_soon(lambda running: running.cancel_all())
-
-    def stop(self) -> None:
-        """Cancel all requests, close all connections, and wait for it for a limited time."""
-        if self.started:
-            self._call_soon(lambda running: running.stopped.set())
-            self._thread.join(LOOP_STOP_SECONDS)
-
-    def _call_soon(self, function: Callable[[_RunningLoop], object]) -> None:
-        self._ready.wait()
-        running = self._running
-        if running is not None and not running.loop.is_closed():
-            running.loop.call_soon_threadsafe(function, running)
-
-    def _run(self) -> None:
-        import asyncio
-
-        with asyncio.Runner() as runner:
-            running = _RunningLoop(runner.get_loop(), asyncio.Event(), self._make_handlers)
-            self._running = running
-            self._ready.set()
-            runner.run(running.until_stopped())
-
-
-class _RunningLoop:
-    """The state that exists only while the loop runs. Used only in its thread."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        stopped: asyncio.Event,
-        make_handlers: Callable[[], Handlers],
-    ) -> None:
-        self.loop = loop
-        self.stopped = stopped
-        self._make_handlers = make_handlers
-        self.tasks: dict[object, asyncio.Task[Any]] = {}
-        self._handlers: asyncio.Task[Handlers] = loop.create_task(self._load_handlers())
-
-    async def _load_handlers(self) -> Handlers:
-        return self._make_handlers()
-
-    async def until_stopped(self) -> None:
-        import asyncio
-
-        await self.stopped.wait()
-        self.cancel_all()
-        await asyncio.gather(*self.tasks.values(), self._handlers, return_exceptions=True)
-        if self._handlers.exception() is None:
-            await self._handlers.result().aclose()
-
-    def begin(self, call_id: object, work: Work, on_end: OnEnd) -> None:
-        task = self.loop.create_task(self._run_work(work))
-        self.tasks[call_id] = task
-        task.add_done_callback(lambda done: self._end(call_id, done, on_end))
-
-    def cancel(self, call_id: Id) -> None:
-        task = self.tasks.get(call_id)
-        if task is not None:
-            task.cancel()
-
-    def cancel_all(self) -> None:
-        for task in self.tasks.values():
-            task.cancel()
-
-    async def _run_work(self, work: Work) -> Any:
-        import asyncio
-
-        # If the handlers could not be created, every request fails with that error.
-        return await work(await asyncio.shield(self._handlers))
-
-    def _end(self, call_id: object, task: asyncio.Task[Any], on_end: OnEnd) -> None:
-        import asyncio
-
-        self.tasks.pop(call_id, None)
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        on_end(None if error else task.result(), error)
-
-
-# --- The server ---
-
 SERVER = wire.ServerInfo("tollbridge", __version__)
 
 EXIT_OK, EXIT_WITHOUT_SHUTDOWN, EXIT_BROKEN_INPUT = 0, 1, 2
-# The main thread wakes up this often: a Ctrl-C just before it waits is noticed then.
+# The main thread wakes up this often: a Ctrl-C just before it waits, and a blocked loop, are noticed then.
 WAKE_SECONDS = 1.0
 # Seconds that the editor has to read the last responses, and the count thread to finish.
 STOP_SECONDS = 1.0
@@ -241,6 +117,8 @@ class Server:
         self._loop = EventLoopThread(self._make_handlers)
         self._count_thread: WorkerThread | None = None
         self._pending: set[Id | None] = set()  # requests that other threads answer
+        self._turns = 0  # that have not ended
+        self._paused_turns = 0  # of these, those that wait for the editor to read
         self._reading = Thread(target=self._read, name="stdin", daemon=True)
         self._stopping = Event()
         self._immediate: dict[str, Callable[[msgspec.Raw], Any]] = {
@@ -263,7 +141,7 @@ class Server:
         self._stdio.start(self._on_disconnect)
         self._reading.start()
         while not self._stopping.wait(WAKE_SECONDS):
-            pass
+            self._loop.watchdog.check(WAKE_SECONDS)
         self._stdio.stop_waiting()
         self._loop.stop()
         if self._count_thread is not None:
@@ -292,7 +170,7 @@ class Server:
     def _dispatch(self, message: Call | InvalidMessage) -> None:
         if isinstance(message, InvalidMessage):
             log("error", message.fault.message)
-            self._write(jsonrpc.encode_fault(message.id, message.fault))
+            self._stdio.write(jsonrpc.encode_fault(message.id, message.fault))
             if message.unrecoverable:
                 self._exit_code = EXIT_BROKEN_INPUT
             return
@@ -301,7 +179,7 @@ class Server:
             if message.id is None:  # a notification gets no response
                 log("warning", rejection.message)
             else:
-                self._write(jsonrpc.encode_fault(message.id, rejection))
+                self._stdio.write(jsonrpc.encode_fault(message.id, rejection))
         elif message.method in self._in_count_thread:
             self._pending.add(message.id)
             self._submit_count(message)
@@ -338,6 +216,7 @@ class Server:
 
     def _answer_count(self, call: Call) -> None:
         """Runs in the count thread."""
+        self._stdio.wait_until_writable()
         try:
             with _ErrorBoundary(self, call) as boundary:
                 boundary.result = self._in_count_thread[call.method](call.params)
@@ -380,11 +259,23 @@ class Server:
             return
         self._pending.discard(call.id)
         response = jsonrpc.encode_result(call.id, result) if fault is None else None
-        self._write(response or jsonrpc.encode_fault(call.id, fault or CANCELLED))
+        self._stdio.write(response or jsonrpc.encode_fault(call.id, fault or CANCELLED))
 
-    def _write(self, frame: bytes) -> None:
-        # The reading thread does not wait for the editor to read: it must notice when the editor leaves.
-        self._stdio.write(frame, wait=current_thread() is not self._reading)
+    async def _until_writable(self) -> None:
+        """Wait while the editor has much to read. A turn that waits here does not read from its gateway."""
+        import asyncio
+
+        if not self._stdio.is_full:
+            return
+        loop = asyncio.get_running_loop()
+        self._paused_turns += 1
+        try:
+            while self._stdio.is_full:
+                writable = asyncio.Event()
+                self._stdio.when_writable(partial(_call_in_loop, loop, writable.set))
+                await writable.wait()
+        finally:
+            self._paused_turns -= 1
 
     # --- Methods answered in the reading thread ---
 
@@ -408,6 +299,11 @@ class Server:
             process_id=os.getpid(),
             uptime_seconds=round(time.monotonic() - self._started, 3),
             pending=self._loop.pending,
+            turns=self._turns,
+            paused_turns=self._paused_turns,
+            queued_bytes=self._stdio.pending_bytes,
+            lag_seconds=round(self._loop.heartbeat.lag, 4),
+            longest_lag_seconds=round(self._loop.heartbeat.longest_lag, 4),
             counting=self._counts.loaded,
             accuracy=tuple(wire.AccuracyInfo.of(accuracy) for accuracy in self._counts.accuracy()),
         )
@@ -447,11 +343,19 @@ class Server:
         params = read_parameters(raw, wire.ChatParams)
         token = call_id if params.progress_token is None else params.progress_token
 
-        def report(parts: list[vscode.Part]) -> None:
+        async def report(parts: list[vscode.Part]) -> None:
+            await self._until_writable()
             progress = wire.ProgressParams(token, {"parts": parts})
-            self._write(jsonrpc.encode_notification("$/progress", progress))
+            self._stdio.write(jsonrpc.encode_notification("$/progress", progress))
 
-        return lambda handlers: handlers.chat(params, report)
+        async def chat(handlers: Handlers) -> wire.ChatResult:
+            self._turns += 1
+            try:
+                return await handlers.chat(params, report)
+            finally:
+                self._turns -= 1
+
+        return chat
 
     def _usage(self, _: Id, __: msgspec.Raw) -> Work:
         return lambda handlers: handlers.usage()
@@ -466,7 +370,13 @@ class Server:
         return Handlers(settings, self._counts.estimator(), self._models_changed)
 
     def _models_changed(self, base_url: str) -> None:
-        self._write(jsonrpc.encode_notification("models/changed", {"baseUrl": base_url}))
+        self._stdio.write(jsonrpc.encode_notification("models/changed", {"baseUrl": base_url}))
+
+
+def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """Call a function in an event loop, from another thread, unless the loop has ended."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
 
 
 class _ErrorBoundary:

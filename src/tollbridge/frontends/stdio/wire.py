@@ -180,13 +180,20 @@ class UsageResult(WireStruct, frozen=True):
     accuracy: list[AccuracyInfo]
 
 
-class StatusResult(WireStruct, frozen=True):
+class StatusResult(WireStruct, frozen=True, kw_only=True):
+    """The state of the server. A lag is the time by which the event loop is late."""
+
     server: ServerInfo
     protocol_version: int
     python: str
     process_id: int
     uptime_seconds: float
     pending: int
+    turns: int
+    paused_turns: int
+    queued_bytes: int
+    lag_seconds: float
+    longest_lag_seconds: float
     counting: bool
     accuracy: tuple[AccuracyInfo, ...] = ()
 

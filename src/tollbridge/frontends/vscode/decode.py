@@ -87,7 +87,7 @@ def decode_chat(chat: wire.Chat, *, takes_files: bool = True) -> Decoded:
     request = ChatRequest(
         model=chat.model,
         messages=tuple(message for message in messages if message.parts),
-        tools=tuple(Tool(tool.name, tool.description, tool.input_schema) for tool in chat.tools),
+        tools=tuple(Tool(tool.name, tool.description, _read_schema(tool)) for tool in chat.tools),
         tool_choice=TOOL_CHOICES[chat.tool_mode] if chat.tools else None,
         **_decode_options(chat.model_options, chat.model_configuration),
     )
@@ -114,7 +114,7 @@ def _decode_part(part: wire.Part, dropped: Counter[str], takes_files: bool) -> P
             # An empty part can contain the signature that the next turn needs.
             return ThinkingPart(text, id, metadata) if text or metadata else None
         case wire.ToolCall(call_id, name, arguments):
-            return ToolCallPart(call_id, name, {} if arguments is None else arguments)
+            return ToolCallPart(call_id, name, {} if arguments in (None, []) else arguments)
         case wire.ToolResult(call_id, content, is_error):
             parts = (_decode_content(item, dropped, takes_files) for item in content)
             return ToolResultPart(call_id, tuple(item for item in parts if item is not None), is_error)
@@ -153,6 +153,12 @@ def _decode_data(
         return DataPart(data, mime)
     dropped[mime] += 1  # markers of VS Code, and files that the model does not accept
     return None
+
+
+def _read_schema(tool: wire.Tool) -> dict[str, Any] | None:
+    """Return the schema of a tool. Some languages encode the empty object for "no arguments" as `[]`."""
+    schema = tool.input_schema
+    return {**schema, "properties": {}} if schema and schema.get("properties") == [] else schema
 
 
 def _join_system_messages(messages: Sequence[Message]) -> list[Message]:

@@ -1,6 +1,7 @@
 """VS Code wire format: messages, parts and models as the extension and the sidecar exchange them.
 
-`read_parameters` decodes the parameters of a JSON-RPC request and accepts parts of unknown types.
+`read_parameters` decodes the parameters of a JSON-RPC request. It accepts parts of unknown types, `null` for
+an omitted field, and `[]` for an empty object, which is how Lua and PHP encode it.
 `encode_marker` and `decode_marker` convert reasoning to the data part that VS Code stores and sends back.
 """
 
@@ -208,7 +209,10 @@ class NotUtf8(Exception):
 
 
 def read_parameters(raw: msgspec.Raw, shape: type[Params]) -> Params:
-    """Decode the parameters of a request. Parts of unknown types become `Unknown`.
+    """Decode the parameters of a request.
+
+    Parts of unknown types become `Unknown`. `null` is read as an omitted field and `[]` as an empty object
+    where they are not valid themselves.
 
     Objects and arrays that are nested too deeply are empty.
 
@@ -230,14 +234,51 @@ def _decode(raw: msgspec.Raw, shape: type[Params]) -> Params:
         return msgspec.json.decode(raw, type=shape)
     except msgspec.ValidationError:
         params = msgspec.json.decode(raw)
-        unknown = list(_find_unknown_parts(params))
-        if not unknown:
-            raise
-    for part in unknown:
+    for part in _find_unknown_parts(params):
         name = str(part.get("type", ""))
         part.clear()
         part.update(type="unknown", name=name)
-    return msgspec.convert(params, shape)
+    return msgspec.convert(_adapt(params, msgspec.inspect.type_info(shape)), shape)
+
+
+def _adapt(value: Any, kind: msgspec.inspect.Type) -> Any:
+    """Return the value without optional fields that are `null`, and with `{}` for `[]` where it must be."""
+    match kind:
+        case msgspec.inspect.UnionType():
+            # At most one type of a union is a list; parts are objects that their `type` tells apart.
+            kinds = kind.types
+            if value == [] and not any(isinstance(member, msgspec.inspect.ListType) for member in kinds):
+                return _adapt(value, next(filter(_is_object, kinds), msgspec.inspect.AnyType()))
+            chosen = (member for member in kinds if _matches(value, member))
+            return _adapt(value, next(chosen, msgspec.inspect.AnyType()))
+        case msgspec.inspect.StructType() if value == [] or isinstance(value, dict):
+            fields = dict(value)
+            for field in kind.fields:
+                name = field.encode_name
+                if name not in fields:
+                    continue
+                if fields[name] is None and not field.required:
+                    del fields[name]  # every optional field that may be null has null as its default
+                else:
+                    fields[name] = _adapt(fields[name], field.type)
+            return fields
+        case msgspec.inspect.DictType() if value == []:
+            return {}
+        case msgspec.inspect.ListType() if isinstance(value, list):
+            return [_adapt(item, kind.item_type) for item in value]
+        case _:
+            return value
+
+
+def _is_object(kind: msgspec.inspect.Type) -> bool:
+    return isinstance(kind, msgspec.inspect.StructType | msgspec.inspect.DictType)
+
+
+def _matches(value: Any, kind: msgspec.inspect.Type) -> bool:
+    """Return whether this member of a union is meant by a value."""
+    if isinstance(kind, msgspec.inspect.StructType) and isinstance(value, dict):
+        return kind.tag_field is None or value.get(kind.tag_field) == kind.tag
+    return isinstance(kind, msgspec.inspect.ListType) and isinstance(value, list)
 
 
 def _find_unknown_parts(params: Any) -> Iterator[dict[str, Any]]:
