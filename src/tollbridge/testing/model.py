@@ -26,8 +26,8 @@ from tollbridge.testing.responses import (
     cut_answer,
     decode_encrypted_content,
 )
-from tollbridge.testing.validation import ImageInfo, read_image, split_data_url
-from tollbridge.types.media import draw_png
+from tollbridge.testing.validation import ImageInfo, read_image
+from tollbridge.types.media import draw_png, split_data_url
 
 Item = Mapping[str, Any]
 

@@ -6,8 +6,6 @@ gateways accept beyond the specification are allowed. `tollbridge.testing.strict
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -24,7 +22,7 @@ from tollbridge.protocols.openresponses.schema import (
     content_fields,
 )
 from tollbridge.testing.refusals import RequestRejected
-from tollbridge.types.media import image_size, sniff
+from tollbridge.types.media import image_size, sniff, split_data_url
 
 Item = dict[str, Any]
 _Shape = TypeVar("_Shape", bound=Shape)
@@ -334,21 +332,6 @@ class ImageInfo(msgspec.Struct, frozen=True):
         if self.size is None:
             return f"{self.mime} of unknown size"
         return f"{self.mime}, {self.size[0]} × {self.size[1]} pixels"
-
-
-def split_data_url(url: str) -> tuple[str, bytes]:
-    """Return the media type and the bytes of a base64 `data:` URL.
-
-    Raises:
-        ValueError: The text is not a base64 `data:` URL.
-    """
-    head, comma, body = url.partition(",")
-    if not head.startswith("data:") or not comma or not head.endswith(";base64"):
-        raise ValueError("not a base64 data URL")
-    try:
-        return head[5:-7] or "text/plain", base64.b64decode(body, validate=True)
-    except binascii.Error as error:
-        raise ValueError("its base64 is invalid") from error
 
 
 def read_image(data: bytes) -> ImageInfo | None:
