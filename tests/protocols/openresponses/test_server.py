@@ -160,7 +160,7 @@ def test_tools_of_other_types_are_converted_or_left_out() -> None:
 
 def test_calls_of_converted_tools_return_in_the_form_of_the_caller() -> None:
     caller = decode_request({"model": "demo", "input": "Hi", "tools": CODEX_TOOLS})
-    events = [
+    events: list[Event] = [
         ToolCall("call_1", "mcp__files__read", {"path": "a.txt"}),
         ToolCall("call_2", "apply_patch", {"input": "*** Begin Patch"}),
         Finished("tool-calls"),
