@@ -24,15 +24,16 @@ from tollbridge.config.loading import LoadedSettings, load_settings
 from tollbridge.config.paths import catalog_folder, config_file, database_file
 from tollbridge.config.schema import Settings, apply_settings, http_timeouts
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.forward import ForwardedResponse, forward_request
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT
-from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker
+from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker, open_tracker
 from tollbridge.transport.retry import Timeouts
 from tollbridge.turn import TokenAccounting, Turn, TurnResult
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import ChatRequest, Message, Origin, Role
 from tollbridge.types.models import Capabilities, Model
-from tollbridge.types.quirks import Quirks
+from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.urls import Backend
 
 log = logging.getLogger(__name__)
@@ -299,6 +300,46 @@ class Engine:
                 observers=observers,
             ) as turn:
                 yield turn
+
+    @asynccontextmanager
+    async def forward(
+        self,
+        model: str,
+        path: str,
+        body: bytes,
+        account: Account,
+        *,
+        headers: Mapping[str, str] | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> AsyncIterator[ForwardedResponse]:
+        """Send a body unchanged to a gateway that speaks the caller's own protocol.
+
+        Args:
+            model: The model that the body names.
+            path: The path of the endpoint, after the base URL.
+            body: The body of the request.
+            account: The gateway and the key.
+            headers: Headers of the caller that the gateway should receive.
+            observers: Called with everything that happens.
+        """
+        async with self._connect(account) as connection:
+            client = connection.client
+            payer = BillingAccount(account.name, client.base_url)
+            async with forward_request(
+                client,
+                path,
+                body,
+                RequestAccounting(model, self.usage, payer),
+                api_key=account.api_key,
+                headers=headers,
+                observers=observers,
+            ) as response:
+                yield response
+
+    def is_plain(self, model: str, account: Account) -> bool:
+        """Return whether nothing is known that must be changed in requests for a model."""
+        base_url = self._connection(account).client.base_url
+        return self.compat.recall(base_url, model) == LearnedQuirks()
 
     async def create(
         self,

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logout": ("tollbridge.cli.login", "Remove an API key from the system keyring."),
     "models": ("tollbridge.cli.models", "List a gateway's models."),
     "replay": ("tollbridge.cli.replay", "Replay recordings with the current version."),
+    "serve": ("tollbridge.cli.serve", "Run a local server for editors and agents (HTTP)."),
     "sidecar": ("tollbridge.cli.sidecar", "Run the JSON-RPC server for editors (stdio)."),
     "usage": ("tollbridge.cli.usage", "Show token usage and cost by day and model."),
 }

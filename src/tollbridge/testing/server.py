@@ -93,7 +93,7 @@ class Middleware:
 
     async def _handle_scenario(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         received, service = request[RECEIVED], self._service
-        request[BODY] = await request.read()
+        request[BODY] = received.raw = await request.read()
         if not request.path.removeprefix(MOVED).startswith(_API_PREFIXES):
             return await handler(request)
         service.check_key(received.bearer)

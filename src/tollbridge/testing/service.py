@@ -53,6 +53,7 @@ class ReceivedRequest:
         bearer: The API key. `headers` and `repr()` do not contain it.
         headers: The headers by lower-case name. If a header is repeated, the last value counts.
         body: The decoded JSON body, or None.
+        raw: The body as it was received.
         status: The HTTP status of the response, or None before it is sent.
         scenario: The scenario that was used.
         arrived_at: When it was received, by `time.monotonic()`.
@@ -71,6 +72,7 @@ class ReceivedRequest:
         if "authorization" in self.headers:
             self.headers["authorization"] = "[redacted]"
         self.body: Any = None
+        self.raw = b""
         self.status: int | None = None
         self.scenario: str | None = None
         self.arrived_at = time.monotonic()
