@@ -178,7 +178,7 @@ class _Connection:
             self._log(body)
             _check_create(body)
             scenario = find_scenario(self._service.choose_scenario(self._request.headers, body))
-            self._apply_scenario(scenario, text, body)
+            self._apply_scenario(scenario, body)
             await self._send(scenario, body)
         except RequestRejected as error:
             # The specification requires it: after a failed continuation, the previous response is removed.
@@ -208,10 +208,10 @@ class _Connection:
                 case bytes():
                     pass  # a WebSocket has no bytes between messages
 
-    def _apply_scenario(self, scenario: Scenario, text: str, body: Mapping[str, Any]) -> None:
+    def _apply_scenario(self, scenario: Scenario, body: Mapping[str, Any]) -> None:
         if scenario.reply is None or not scenario.applies(body):
             return
-        if scenario.once and not self._service.is_first("websocket", text):
+        if scenario.once and not self._service.is_first("websocket", body):
             return
         raise _convert_reply(scenario.reply())
 

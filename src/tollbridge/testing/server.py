@@ -116,7 +116,7 @@ class Middleware:
             return None
         if not scenario.applies(body if isinstance(body, dict) else {}):
             return None
-        if scenario.once and not self._service.is_first(request.method, request.path, request[BODY]):
+        if scenario.once and not self._service.is_first(f"{request.method} {request.path}", body):
             return None
         if scenario.redirect is not None:
             return await self._redirect(request, scenario.redirect)

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from tollbridge.testing import validation
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.model import describe, find_fault_name, make_answer
@@ -173,9 +175,12 @@ class Service:
             from_message = find_fault_name(body.get("input", body.get("prompt")))
         return from_header or from_message or self.scenario
 
-    def is_first(self, *parts: str | bytes) -> bool:
-        """Whether a request with these parts is received for the first time."""
-        data = b"\0".join(part.encode() if isinstance(part, str) else part for part in parts)
+    def is_first(self, kind: str, body: object) -> bool:
+        """Whether a request of this kind with this body is received for the first time.
+
+        The order of the members of an object does not matter: some clients change it when they retry.
+        """
+        data = kind.encode() + b"\0" + msgspec.json.encode(body, order="sorted")
         return self.log.is_first(hashlib.sha256(data).digest())
 
     def accept(self, body: Mapping[str, Any], *stores: ResponseStore) -> AcceptedRequest:

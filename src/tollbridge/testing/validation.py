@@ -146,22 +146,18 @@ def _check_image(url: str | None, param: str) -> None:
 
 
 def read_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[FunctionTool]:
-    """Return the tools of a request.
+    """Return the function tools of a request.
+
+    Tools of other types are ignored: agents declare many types by default, and gateways pass them on.
 
     Raises:
-        RequestRejected: A tool is not a valid function tool, or two tools have the same name.
+        RequestRejected: A function tool is invalid, or two have the same name.
     """
     functions: list[FunctionTool] = []
     for index, tool in enumerate(tools or ()):
-        param = f"tools[{index}]"
-        if tool.get("type") != "function":
-            raise RequestRejected(
-                400,
-                "unsupported_tool",
-                f"{param}.type is {_show(tool.get('type'))}. Only 'function' tools are available.",
-                param=f"{param}.type",
-            )
-        functions.append(read_shape(tool, FunctionTool, param))
+        if isinstance(kind := tool.get("type"), str) and kind != "function":
+            continue
+        functions.append(read_shape(tool, FunctionTool, f"tools[{index}]"))
     names = [function.name for function in functions]
     for index, name in enumerate(names):
         if name in names[:index]:
