@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tollbridge.clients.ai_sdk import AiSdkClient as AiSdkClient
     from tollbridge.clients.ai_sdk import UiStreamClient as UiStreamClient
     from tollbridge.clients.base import Observer as Observer
+    from tollbridge.clients.chat_completions import ChatCompletionsClient as ChatCompletionsClient
     from tollbridge.clients.openresponses import Answer as Answer
     from tollbridge.clients.openresponses import OpenResponsesClient as OpenResponsesClient
     from tollbridge.config.accounts import Account as Account
@@ -90,6 +91,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "UiStreamClient",
     ),
     "tollbridge.clients.base": ("Observer",),
+    "tollbridge.clients.chat_completions": ("ChatCompletionsClient",),
     "tollbridge.clients.openresponses": (
         "Answer",
         "OpenResponsesClient",

@@ -16,6 +16,7 @@ import msgspec
 from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, filter_models
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
 from tollbridge.clients.base import GatewayClient, Observer
+from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, UnreadableProfile, find_quirks
 from tollbridge.config.accounts import Account, named_account, resolve_account
@@ -528,11 +529,13 @@ def open_client(
 ) -> GatewayClient:
     """Return a client for a gateway and one of its protocols.
 
-    Gateways that support both serve OpenResponses under `/v1` and the AI SDK's protocol next to it, so both
-    can be used with the same base URL.
+    Gateways that support several serve OpenResponses and Chat Completions under `/v1` and the AI SDK's
+    protocol next to it, so all can be used with the same base URL.
     """
-    kind: type[OpenResponsesClient | AiSdkClient] = OpenResponsesClient
-    if backend == "ai-sdk":
+    kind: type[OpenResponsesClient | AiSdkClient | ChatCompletionsClient] = OpenResponsesClient
+    if backend == "chat-completions":
+        kind = ChatCompletionsClient
+    elif backend == "ai-sdk":
         kind = AiSdkClient
         base_url = base_url.rstrip("/").removesuffix("/v1")
         base_url = base_url if base_url.endswith("/ai") else base_url + PATHS[4]

@@ -1,7 +1,8 @@
 """Choose the decoder for a response: by protocol name, by the headers, or by the first bytes.
 
 The first bytes distinguish the AI SDK protocols by their framing (`code:JSON` lines, `data:` lines or JSON
-lines) and then by the type of the first known chunk. Everything else is decoded as OpenResponses.
+lines) and then by the type of the first known chunk, and Chat Completions by the `choices` of the first
+chunk. Everything else is decoded as OpenResponses.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Protocol
 
 from tollbridge.protocols.ai_sdk.chunks import is_known
 from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, ModelDecoder, UiDecoder
+from tollbridge.protocols.chat_completions.stream import StreamDecoder as CompletionDecoder
 from tollbridge.protocols.errors import ErrorResponseDecoder
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.sse import Frame, SseDecoder
@@ -71,7 +73,7 @@ def detect_by_framing(start: bytes, *, complete: bool) -> str | None:
 
 
 def detect_by_start(start: bytes, *, complete: bool) -> str | None:
-    """Return the AI SDK protocol of a stream, detected by its framing and by the first chunk of a known type.
+    """Return the protocol of a stream, detected by its framing and by the first chunk of a known type.
 
     Chunks of unknown types are skipped, because a new version can start a stream with a new type.
 
@@ -80,7 +82,7 @@ def detect_by_start(start: bytes, *, complete: bool) -> str | None:
         complete: Whether to decide now, even if more bytes could follow.
 
     Returns:
-        The protocol, `""` if no AI SDK protocol matches, or `None` if more bytes are needed.
+        The protocol, `""` if only OpenResponses can match, or `None` if more bytes are needed.
     """
     framing = detect_by_framing(start, complete=complete)
     if framing not in ("ai-sdk-full", "ai-sdk-ui"):
@@ -130,6 +132,8 @@ def _detect_by_chunk(chunk: object, protocol: str, name: bytes) -> str | None:
         name: The event name of the frame.
     """
     kind = chunk.get("type") if isinstance(chunk, dict) else None
+    if isinstance(chunk, dict) and isinstance(chunk.get("choices"), list):
+        return "chat-completions"
     if not isinstance(chunk, dict) or not isinstance(kind, str) or kind.startswith(_OPENRESPONSES_PREFIX):
         return ""
     if kind in _SHARED_CHUNKS or not is_known(kind):
@@ -171,6 +175,7 @@ class ParsedStreamDecoder(Decoder, Protocol):
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "openresponses": StreamDecoder,
+    "chat-completions": CompletionDecoder,
     "ai-sdk-full": FullDecoder,
     "ai-sdk-ui": UiDecoder,
     "ai-sdk-data": DataDecoder,

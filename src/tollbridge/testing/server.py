@@ -20,6 +20,7 @@ import msgspec
 from aiohttp import web
 
 from tollbridge.testing.ai_sdk import AI_ROUTES, convert_errors
+from tollbridge.testing.chat_completions import CHAT_ROUTES
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.refusals import CannedReply, RequestRejected, check_server_rules
 from tollbridge.testing.routes import (
@@ -264,7 +265,7 @@ class Gateway:
         app[SERVICE] = self._service
         app.on_response_prepare.append(add_headers)
         for prefix in ("", MOVED):
-            for method, path, handler in (*ROUTES, *AI_ROUTES):
+            for method, path, handler in (*ROUTES, *AI_ROUTES, *CHAT_ROUTES):
                 app.router.add_route(method, prefix + path, handler)
         # Handlers are cancelled when the client disconnects, so that the time of it is known.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)

@@ -6,8 +6,8 @@ import re
 from typing import Literal
 
 # The protocols of a gateway.
-Backend = Literal["openresponses", "ai-sdk"]
-BACKENDS: tuple[Backend, ...] = ("openresponses", "ai-sdk")
+Backend = Literal["openresponses", "ai-sdk", "chat-completions"]
+BACKENDS: tuple[Backend, ...] = ("openresponses", "ai-sdk", "chat-completions")
 
 VERCEL_HOST = "ai-gateway.vercel.sh"
 VERCEL_URL = f"https://{VERCEL_HOST}/v1"
