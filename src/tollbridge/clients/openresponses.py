@@ -10,6 +10,7 @@ import msgspec
 
 from tollbridge.clients.base import EncodedRequest, GatewayClient, encode_body
 from tollbridge.history.answer import join_parts, parts_from_events
+from tollbridge.protocols.detect import Decoder
 from tollbridge.protocols.model_list import Endpoints, read_endpoints, read_models
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.stream import StreamDecoder
@@ -95,7 +96,7 @@ class OpenResponsesClient(GatewayClient):
             BridgeError: The request failed.
         """
         body = response_body(request, stream=False)
-        return await self._call("POST", "/responses", body, api_key, _decode_answer)
+        return await self._call("POST", "/responses", body, api_key, decode_answer)
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """Return the gateway's models of every type."""
@@ -147,8 +148,9 @@ def _decode_count(data: bytes) -> int:
     return tokens
 
 
-def _decode_answer(data: bytes) -> Answer:
-    decoder = StreamDecoder()
+def decode_answer(data: bytes, decoder: Decoder | None = None) -> Answer:
+    """Decode the body of a response that is not streamed, by default of an OpenResponses server."""
+    decoder = decoder or StreamDecoder()
     events, failure = split_failure(decoder.feed(data) + decoder.close())
     if failure is not None:
         raise failure

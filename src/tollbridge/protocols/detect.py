@@ -1,7 +1,8 @@
 """Choose the decoder for a response: by protocol name, by the headers, or by the first bytes.
 
 The first bytes distinguish the AI SDK protocols by their framing (`code:JSON` lines, `data:` lines or JSON
-lines) and then by the type of the first known chunk. Everything else is decoded as OpenResponses.
+lines) and then by the type of the first known chunk; a Messages stream starts with `message_start`.
+Everything else is decoded as OpenResponses.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Protocol
 
 from tollbridge.protocols.ai_sdk.chunks import is_known
 from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, ModelDecoder, UiDecoder
+from tollbridge.protocols.anthropic_messages import stream as anthropic_messages
 from tollbridge.protocols.errors import ErrorResponseDecoder
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.sse import Frame, SseDecoder
@@ -33,6 +35,8 @@ HEADERS: dict[str, str] = {
 _MODEL_CHUNKS = frozenset({"response-metadata", "stream-start"})
 
 _OPENRESPONSES_PREFIX = "response."
+# The first event of every stream of the Messages API.
+_MESSAGES_START = "message_start"
 # Chunk types that more than one protocol uses.
 _SHARED_CHUNKS = frozenset({"ping"})
 
@@ -132,6 +136,8 @@ def _detect_by_chunk(chunk: object, protocol: str, name: bytes) -> str | None:
     kind = chunk.get("type") if isinstance(chunk, dict) else None
     if not isinstance(chunk, dict) or not isinstance(kind, str) or kind.startswith(_OPENRESPONSES_PREFIX):
         return ""
+    if kind == _MESSAGES_START:
+        return "anthropic-messages"
     if kind in _SHARED_CHUNKS or not is_known(kind):
         return None
     if protocol == "ai-sdk-full":
@@ -175,6 +181,7 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
     "ai-sdk-ui": UiDecoder,
     "ai-sdk-data": DataDecoder,
     "ai-sdk-model": ModelDecoder,
+    "anthropic-messages": anthropic_messages.StreamDecoder,
 }
 
 # With the protocol "auto" the body can be a recording of a request other than a chat.

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
+from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
@@ -212,6 +213,8 @@ def _client_for(recorded: RequestLine) -> GatewayClient:
     match recorded.protocol:
         case "openresponses":
             return OpenResponsesClient(base_url)
+        case "anthropic-messages":
+            return AnthropicMessagesClient(base_url)
         case "auto":
             return UiStreamClient(base_url)
         case _:

@@ -68,8 +68,8 @@ class ReceivedRequest:
         self.port = port
         self.bearer = _read_bearer(headers)
         self.headers = {name.lower(): value for name, value in headers.items()}
-        if "authorization" in self.headers:
-            self.headers["authorization"] = "[redacted]"
+        for name in self.headers.keys() & {"authorization", "x-api-key"}:
+            self.headers[name] = "[redacted]"
         self.body: Any = None
         self.status: int | None = None
         self.scenario: str | None = None
@@ -123,6 +123,8 @@ class RequestLog:
 
 
 def _read_bearer(headers: Mapping[str, str]) -> str | None:
+    if "x-api-key" in headers:
+        return headers["x-api-key"]
     scheme, _, key = headers.get("Authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else None
 
@@ -167,8 +169,10 @@ class Service:
         """Return the scenario of the header, else of the last user message, else of the server."""
         from_header = headers.get(SCENARIO_HEADER)
         from_message = None
-        if isinstance(body, Mapping):  # the AI SDK calls the input `prompt`
-            from_message = find_fault_name(body.get("input", body.get("prompt")))
+        if isinstance(body, Mapping):
+            # The AI SDK calls the input `prompt`, the Messages API calls it `messages`.
+            names = [name for name in ("input", "prompt", "messages") if name in body]
+            from_message = find_fault_name(body[names[0]]) if names else None
         return from_header or from_message or self.scenario
 
     def is_first(self, *parts: str | bytes) -> bool:
