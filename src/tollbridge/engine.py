@@ -15,6 +15,7 @@ import msgspec
 
 from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, filter_models
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
+from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient, Observer
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
@@ -26,16 +27,17 @@ from tollbridge.config.paths import catalog_folder, config_file, database_file
 from tollbridge.config.schema import Settings, apply_settings, http_timeouts
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.forward import ForwardedResponse, forward_request
+from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker, open_tracker
 from tollbridge.transport.retry import Timeouts
-from tollbridge.turn import TokenAccounting, Turn, TurnResult
+from tollbridge.turn import CountClient, TokenAccounting, Turn, TurnResult
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import ChatRequest, Message, Origin, Role
 from tollbridge.types.models import Capabilities, Model
 from tollbridge.types.quirks import LearnedQuirks, Quirks
-from tollbridge.types.urls import Backend
+from tollbridge.types.urls import Auth, Backend
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +95,7 @@ class Engine:
         self._usage = usage
         self._short_lived = short_lived
         self._closing = AsyncExitStack()
-        self._connections: dict[tuple[str, str], _Connection] = {}
+        self._connections: dict[tuple[str, str, str | None], _Connection] = {}
         self._retired: list[_Connection] = []
         self._in_use = 0
         self._account_names: dict[str, str] = {}  # by base URL
@@ -273,6 +275,7 @@ class Engine:
         async with self._connect(account) as connection:
             client = connection.client
             request = apply_settings(request, self.settings, client.base_url)
+            request = self._add_output_limit(request, client, account)
             window, capabilities = self._model_facts(request.model, client, account)
             learned = self.compat.recall(client.base_url, request.model)
             recorder = self._recorder()
@@ -417,6 +420,7 @@ class Engine:
             timeouts=http_timeouts(settings),
             proxy=settings.proxy,
             allow_http=settings.allow_http,
+            auth=account.auth,
         )
 
     @asynccontextmanager
@@ -435,7 +439,7 @@ class Engine:
 
     def _connection(self, account: Account) -> _Connection:
         """Return the connection of an account. Accounts at the same gateway share one; it holds no key."""
-        name = account.backend, account.base_url
+        name = account.backend, account.base_url, account.auth
         connection = self._connections.get(name)
         if connection is None:
             keyless = msgspec.structs.replace(account, api_key=None)
@@ -448,7 +452,9 @@ class Engine:
     def _token_accounting(self, client: GatewayClient) -> TokenAccounting | None:
         if isinstance(client, UiStreamClient):
             return None  # the endpoint does not report which model answers
-        counter = client if isinstance(client, OpenResponsesClient) and not self._short_lived else None
+        counter: CountClient | None = None
+        if isinstance(client, OpenResponsesClient | AnthropicMessagesClient) and not self._short_lived:
+            counter = client
         return TokenAccounting(self.estimator, counter, short_lived=self._short_lived)
 
     def _retire_connections(self) -> None:
@@ -507,6 +513,16 @@ class Engine:
             capabilities = Capabilities(**assumed) if assumed != _UNKNOWN_MODEL else None
         return model.limits.input if model.context_window else None, capabilities
 
+    def _add_output_limit(self, request: ChatRequest, client: GatewayClient, account: Account) -> ChatRequest:
+        """Set the output limit that the Messages API requires, if the model accepts less than the default."""
+        if not isinstance(client, AnthropicMessagesClient) or request.max_output_tokens is not None:
+            return request
+        model = self.find_model(request.model, account)
+        limit = None if model is None else model.max_output_tokens
+        if limit is None or limit >= default_max_tokens(request.model):
+            return request
+        return msgspec.structs.replace(request, max_output_tokens=limit)
+
     def _recorder(self) -> Recorder | None:
         folder = self.settings.record_folder
         return Recorder(folder, redacted=self.settings.record_redact) if folder else None
@@ -526,12 +542,22 @@ def open_client(
     timeouts: Timeouts | None = None,
     proxy: str | None = None,
     allow_http: bool = False,
+    auth: Auth | None = None,
 ) -> GatewayClient:
     """Return a client for a gateway and one of its protocols.
 
-    Gateways that support several serve OpenResponses and Chat Completions under `/v1` and the AI SDK's
-    protocol next to it, so all can be used with the same base URL.
+    Gateways that support several serve OpenResponses, Chat Completions and Messages under `/v1` and the AI
+    SDK's protocol next to it, so all can be used with the same base URL.
     """
+    if backend == "anthropic-messages":
+        return AnthropicMessagesClient(
+            base_url,
+            api_key,
+            timeouts=timeouts,
+            proxy=proxy,
+            allow_http=allow_http,
+            auth=auth or "x-api-key",
+        )
     kind: type[OpenResponsesClient | AiSdkClient | ChatCompletionsClient] = OpenResponsesClient
     if backend == "chat-completions":
         kind = ChatCompletionsClient

@@ -383,14 +383,16 @@ class GatewayClient(ABC):
         body: bytes | None,
         api_key: str | None,
         decode: Callable[[bytes], Result],
+        headers: Mapping[str, str] | None = None,
     ) -> Result:
         """Send a request that is not streamed, with retries, and decode its response."""
         key, deadline = self._choose_key(api_key), self._get_http().deadline()
         failed_attempts = 0
         while True:
             try:
+                all_headers = {**self._request_headers(key), **(headers or {})}
                 async with self._get_http().send(
-                    method, self.base_url + path, self._request_headers(key), body, deadline=deadline
+                    method, self.base_url + path, all_headers, body, deadline=deadline
                 ) as response:
                     if response.status >= 400:
                         data = await response.read_start(ERROR_BODY_LIMIT)

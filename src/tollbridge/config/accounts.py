@@ -6,7 +6,7 @@ import msgspec
 
 from tollbridge.config.loading import LoadedSettings, SettingsUnusable
 from tollbridge.config.schema import DEFAULT_ACCOUNT, AccountSettings
-from tollbridge.types.urls import VERCEL_URL, Backend
+from tollbridge.types.urls import VERCEL_URL, Auth, Backend
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -16,6 +16,7 @@ class Account(msgspec.Struct, frozen=True):
         key: Where the API key comes from: `auto`, `keyring`, `none` or `environment:NAME`.
         by_default: True if no source names an account or a gateway, so Vercel AI Gateway is used.
         selected: True for the account in use. Only this account may use `TOLLBRIDGE_API_KEY`.
+        auth: How an anthropic-messages gateway gets the key; by default as `x-api-key`.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Account(msgspec.Struct, frozen=True):
     key: str
     by_default: bool = False
     selected: bool = True
+    auth: Auth | None = None
     # The key itself, where it was looked up. It is never shown or stored.
     api_key: str | None = None
 
@@ -105,4 +107,4 @@ def _complete_account(loaded: LoadedSettings, name: str, account: AccountSetting
     backend = loaded.settings.backend
     overrides_account = loaded.rank("backend") in ("flags", "environment")
     backend = (backend if overrides_account else None) or account.backend or backend or "openresponses"
-    return Account(name, account.base_url.rstrip("/"), backend, account.key)
+    return Account(name, account.base_url.rstrip("/"), backend, account.key, auth=account.auth)

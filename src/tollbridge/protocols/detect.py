@@ -2,7 +2,7 @@
 
 The first bytes distinguish the AI SDK protocols by their framing (`code:JSON` lines, `data:` lines or JSON
 lines) and then by the type of the first known chunk, and Chat Completions by the `choices` of the first
-chunk. Everything else is decoded as OpenResponses.
+chunk; a Messages stream starts with `message_start`. Everything else is decoded as OpenResponses.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 
 from tollbridge.protocols.ai_sdk.chunks import is_known
 from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, ModelDecoder, UiDecoder
+from tollbridge.protocols.anthropic_messages import stream as anthropic_messages
 from tollbridge.protocols.chat_completions.stream import StreamDecoder as CompletionDecoder
 from tollbridge.protocols.errors import ErrorResponseDecoder
 from tollbridge.protocols.openresponses.stream import StreamDecoder
@@ -35,6 +36,8 @@ HEADERS: dict[str, str] = {
 _MODEL_CHUNKS = frozenset({"response-metadata", "stream-start"})
 
 _OPENRESPONSES_PREFIX = "response."
+# The first event of every stream of the Messages API.
+_MESSAGES_START = "message_start"
 # Chunk types that more than one protocol uses.
 _SHARED_CHUNKS = frozenset({"ping"})
 
@@ -136,6 +139,8 @@ def _detect_by_chunk(chunk: object, protocol: str, name: bytes) -> str | None:
         return "chat-completions"
     if not isinstance(chunk, dict) or not isinstance(kind, str) or kind.startswith(_OPENRESPONSES_PREFIX):
         return ""
+    if kind == _MESSAGES_START:
+        return "anthropic-messages"
     if kind in _SHARED_CHUNKS or not is_known(kind):
         return None
     if protocol == "ai-sdk-full":
@@ -180,6 +185,7 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
     "ai-sdk-ui": UiDecoder,
     "ai-sdk-data": DataDecoder,
     "ai-sdk-model": ModelDecoder,
+    "anthropic-messages": anthropic_messages.StreamDecoder,
 }
 
 # With the protocol "auto" the body can be a recording of a request other than a chat.

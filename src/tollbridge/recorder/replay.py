@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
+from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
@@ -215,6 +216,8 @@ def _client_for(recorded: RequestLine) -> GatewayClient:
             return OpenResponsesClient(base_url)
         case "chat-completions":
             return ChatCompletionsClient(base_url)
+        case "anthropic-messages":
+            return AnthropicMessagesClient(base_url)
         case "auto":
             return UiStreamClient(base_url)
         case _:

@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from tollbridge.testing import validation
-from tollbridge.testing.catalog import MODELS, describe_endpoints, find_model
+from tollbridge.testing.catalog import MODELS, describe_endpoints, find_model, list_page
 from tollbridge.testing.faults import Chunk, make_chunks, pass_chunks
 from tollbridge.testing.refusals import CannedReply, RequestRejected
 from tollbridge.testing.requests import ResponseStore
@@ -261,6 +261,8 @@ async def health(_request: web.Request) -> web.Response:
 
 
 async def list_models(request: web.Request) -> web.StreamResponse:
+    if "anthropic-version" in request.headers:
+        return await send_json(request, list_page(request.query.get("after_id"), request.query.get("limit")))
     return await send_json(request, {"object": "list", "data": MODELS})
 
 

@@ -71,8 +71,8 @@ class ReceivedRequest:
         self.port = port
         self.bearer = _read_bearer(headers)
         self.headers = {name.lower(): value for name, value in headers.items()}
-        if "authorization" in self.headers:
-            self.headers["authorization"] = "[redacted]"
+        for name in self.headers.keys() & {"authorization", "x-api-key"}:
+            self.headers[name] = "[redacted]"
         self.body: Any = None
         self.raw = b""
         self.status: int | None = None
@@ -127,6 +127,8 @@ class RequestLog:
 
 
 def _read_bearer(headers: Mapping[str, str]) -> str | None:
+    if "x-api-key" in headers:
+        return headers["x-api-key"]
     scheme, _, key = headers.get("Authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else None
 
