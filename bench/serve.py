@@ -209,7 +209,8 @@ async def litellm(upstream: str, folder: str) -> AsyncIterator[Proxy]:
     settings = Path(folder) / "litellm.yaml"
     settings.write_text(config(upstream, "sk-bench", "m"))
     started = time.monotonic()
-    command = [home / "bin" / "litellm", "--config", settings, "--host", "127.0.0.1", "--port", str(port)]
+    command: list[str | Path] = [home / "bin" / "litellm", "--config", settings]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
     variables = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False", "NO_PROXY": "*"}
     with process(command, **variables) as server:
         proxy = Proxy(

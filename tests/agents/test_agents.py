@@ -10,7 +10,10 @@ from tests.agents.agents import (
     AFTER,
     ANSWER,
     BEFORE,
+    CLAUDE_CODE,
     CODEX,
+    COPILOT,
+    OPENCODE,
     TASK,
     Agent,
     ScriptedAgentModel,
@@ -33,8 +36,8 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("backend", ["openresponses", "ai-sdk"])
-@pytest.mark.parametrize("agent", [CODEX], ids=lambda agent: agent.name)
+@pytest.mark.parametrize("backend", ["openresponses", "chat-completions", "anthropic-messages"])
+@pytest.mark.parametrize("agent", [CODEX, CLAUDE_CODE, COPILOT, OPENCODE], ids=lambda agent: agent.name)
 async def test_an_agent_completes_a_task(agent: Agent, backend: Backend, tmp_path: Path) -> None:
     workspace, home = tmp_path / "workspace", tmp_path / "home"
     workspace.mkdir()

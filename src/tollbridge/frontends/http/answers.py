@@ -8,6 +8,7 @@ and runs as a turn of the engine, with repairs, and its events are encoded for t
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -18,11 +19,10 @@ from aiohttp import web
 from tollbridge.compat.repairs import find_repair
 from tollbridge.config.accounts import Account
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.callers import AnswerEncoder, CallerProtocol
+from tollbridge.frontends.http.callers import AnswerEncoder, CallerProtocol, CallerRequest
 from tollbridge.frontends.http.reasoning_memory import ReasoningMemory
 from tollbridge.history.answer import join_parts, parts_from_events
 from tollbridge.history.reasoning import ReasoningPacker
-from tollbridge.protocols.openresponses.server import CallerRequest
 from tollbridge.turn import Turn
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.events import Event
@@ -51,18 +51,6 @@ _CONNECTION_HEADERS = frozenset(
         "upgrade",
     }
 )
-# The HTTP status of errors that are not responses of the gateway.
-_STATUS_BY_KIND = {
-    "authentication": 401,
-    "permission": 403,
-    "not_found": 404,
-    "rate_limited": 429,
-    "context_too_long": 400,
-    "content_filtered": 400,
-    "invalid_request": 400,
-    "overloaded": 503,
-    "timeout": 504,
-}
 
 
 class _Model(msgspec.Struct):
@@ -183,12 +171,13 @@ class AnswerService:
         for omission in caller.omissions:
             log.info("%s", omission)
         chat = msgspec.structs.replace(caller.request, messages=self._memory.restore(caller.request.messages))
-        encoder = protocol.encoder(body, caller)
+        encoder = caller.encoder
         async with self._engine.turn(chat, account, source=body) as turn:
             answer = _Answer(turn, self._memory)
             async with aclosing(answer.batches()) as batches:
                 if caller.stream:
                     return await _send_stream(request, batches, encoder)
+                encoder.start()
                 async for batch in batches:
                     encoder.encode(batch)
             encoder.finish()
@@ -240,24 +229,15 @@ async def _send_stream(
 
 
 def error_response(protocol: CallerProtocol, error: BridgeError, status: int | None = None) -> web.Response:
-    """Return an error in the format of the caller's protocol."""
-    status = status or error_status(error)
+    """Return an error in the form of the caller's protocol."""
+    status = status or protocol.error_status(error)
     headers = {}
     if error.retry_after is not None:
-        headers["retry-after"] = f"{error.retry_after:.0f}"
-    return web.Response(
-        status=status,
-        body=protocol.encode_error(error, status),
-        content_type="application/json",
-        headers=headers,
-    )
-
-
-def error_status(error: BridgeError) -> int:
-    """Return the HTTP status for an error: the gateway's own, if it is one of an error."""
-    if error.status is not None and error.status >= 400:
-        return error.status
-    return _STATUS_BY_KIND.get(error.kind, 502)
+        headers["retry-after"] = str(math.ceil(error.retry_after))
+    if error.request_id is not None:
+        headers["request-id"] = error.request_id
+    body = protocol.encode_error(error, status)
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 
 
 def _read_model(body: bytes) -> str:

@@ -14,7 +14,7 @@ from tollbridge.config.accounts import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.access import AccessRules
 from tollbridge.frontends.http.answers import AnswerService, error_response
-from tollbridge.frontends.http.callers import RESPONSES, CallerProtocol
+from tollbridge.frontends.http.callers import MESSAGES, PROTOCOLS, RESPONSES, CallerProtocol
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.urls import is_loopback
 
@@ -115,26 +115,23 @@ def create_app(
 
     app = web.Application(middlewares=[middleware], client_max_size=BODY_LIMIT)
     app.router.add_get("/health", health)
+    app.router.add_get("/", health)  # aiohttp also answers HEAD, which Claude Code sends first
     for prefix in ("/v1", ""):  # some callers append /v1 to the URL, others do not
         app.router.add_get(f"{prefix}/models", models)
-        for path, protocol in PROTOCOLS.items():
-            app.router.add_post(prefix + path, _answer_handler(service, protocol))
-            app.router.add_post(prefix + COUNT_PATHS[path], _count_handler(service, protocol))
+        for protocol in PROTOCOLS:
+            app.router.add_post(prefix + protocol.path, _answer_handler(service, protocol))
+            if protocol.count_path is not None:
+                app.router.add_post(prefix + protocol.count_path, _count_handler(service, protocol))
     return app
 
 
-# The endpoints of the protocols, after the base URL.
-PROTOCOLS: dict[str, CallerProtocol] = {"/responses": RESPONSES}
-COUNT_PATHS = {"/responses": "/responses/input_tokens"}
-
-
 def _protocol_of(request: web.Request) -> CallerProtocol:
-    """Return the protocol of a request by its path, for errors and model lists."""
+    """Return the protocol of a request, for errors and model lists."""
     path = request.path.removeprefix("/v1")
-    for prefix, protocol in PROTOCOLS.items():
-        if path.startswith(prefix):
+    for protocol in PROTOCOLS:
+        if path.startswith(protocol.path):
             return protocol
-    return RESPONSES
+    return MESSAGES if "anthropic-version" in request.headers else RESPONSES
 
 
 def _answer_handler(service: AnswerService, protocol: CallerProtocol) -> Handler:
