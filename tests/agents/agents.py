@@ -89,11 +89,7 @@ CLAUDE_CODE = Agent(
     "claude-code",
     (
         "@anthropic-ai/claude-code-linux-x64/claude",
-        "--print",
-        "--permission-mode",
-        "acceptEdits",
-        "--allowedTools",
-        "Read,Edit,Bash",
+        *("--permission-mode", "acceptEdits", "--allowedTools", "Read,Edit,Bash", "--print"),
     ),
     _claude_steps,
     {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1"},
