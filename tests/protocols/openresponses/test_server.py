@@ -69,11 +69,11 @@ JSON = st.dictionaries(TEXT, st.integers() | TEXT | st.lists(st.booleans()), max
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
+def conversations(draw: st.DrawFn, texts: st.SearchStrategy[str] = TEXT) -> tuple[Message, ...]:
     """Conversations as an agent has them: questions, calls with results, pictures and answers."""
-    messages = [Message(Role.SYSTEM, draw(TEXT))] if draw(st.booleans()) else []
+    messages = [Message(Role.SYSTEM, draw(texts))] if draw(st.booleans()) else []
     for turn in range(draw(st.integers(1, 3))):
-        question: list[Any] = [TextPart(draw(TEXT))]
+        question: list[Any] = [TextPart(draw(texts))]
         if draw(st.booleans()):
             question.append(DataPart(PNG + draw(st.binary(max_size=8)), "image/png"))
         messages.append(user(*question))
@@ -82,10 +82,10 @@ def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
             for number in range(draw(st.integers(0, 3)))
         ]
         if calls:
-            text = [TextPart(draw(TEXT))] if draw(st.booleans()) else []
+            text = [TextPart(draw(texts))] if draw(st.booleans()) else []
             messages.append(assistant(*text, *calls))
-            messages.append(user(*(ToolResultPart(call.call_id, draw(TEXT)) for call in calls)))
-        messages.append(assistant(TextPart(draw(TEXT))))
+            messages.append(user(*(ToolResultPart(call.call_id, draw(texts)) for call in calls)))
+        messages.append(assistant(TextPart(draw(texts))))
     return tuple(messages)
 
 
