@@ -17,7 +17,7 @@ import msgspec
 from tests.interop.node import installed
 from workshop.node import environment
 
-from tollbridge.cli.agent_setup import AGENTS, ServerAddress, write_setup
+from tollbridge.cli.serve import AGENTS, ServerAddress, write_setup
 from tollbridge.testing import AcceptedRequest, Call, Say, ScriptedAnswer
 
 MODEL = "tollbridge/demo"
