@@ -21,7 +21,7 @@ from tollbridge.protocols.chat_completions.wire import (
     encode_usage,
     seal,
 )
-from tollbridge.types.errors import BridgeError, ServerFailed
+from tollbridge.types.errors import BridgeError, Kind, ServerFailed
 from tollbridge.types.events import (
     Corrected,
     Data,
@@ -37,11 +37,22 @@ from tollbridge.types.events import (
 )
 from tollbridge.types.text import write_json
 
+# OpenAI's code for each kind of error. Agents shorten the conversation when they read the first one.
+_CODES: dict[Kind, str] = {
+    "context_too_long": "context_length_exceeded",
+    "authentication": "invalid_api_key",
+    "content_filtered": "content_filter",
+    "not_found": "model_not_found",
+    "rate_limited": "rate_limit_exceeded",
+}
+
 
 def encode_error(error: BridgeError, status: int) -> Json:
     """Return the body of an error response. An error within a stream has the same form."""
     kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
-    code = error.code or error.kind
+    code = _CODES.get(error.kind, error.kind)
+    if error.code is not None and error.kind != "context_too_long":
+        code = error.code
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
 
 

@@ -1,0 +1,122 @@
+"""The Chat Completions client against the embedded gateway and canned servers, over real sockets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.canned_server import answering, http
+from tests.recorded_streams import chat_completions
+
+from tollbridge.clients.chat_completions import ChatCompletionsClient
+from tollbridge.engine import Engine, open_client
+from tollbridge.testing.server import Gateway
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.types.errors import BridgeError, ContextTooLong, InvalidRequest, NotAuthenticated, NotFound
+from tollbridge.types.events import Event, Finished, ReasoningDelta, TextDelta
+from tollbridge.types.media import draw_png
+from tollbridge.types.messages import ChatRequest, DataPart, Message, OutputFormat, Role, Tool, ToolResultPart
+
+MODEL = "tollbridge/demo"
+KEY = "sk-planted-0123456789abcdef"
+QUICK = RetryPolicy(attempts=2, first=0.01)
+WEATHER = Tool("weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
+
+
+def ask(text: str, **fields: Any) -> ChatRequest:
+    return ChatRequest(model=MODEL, messages=[Message(Role.USER, text)], **fields)
+
+
+def client_of(gateway: Gateway, key: str | None = None) -> ChatCompletionsClient:
+    return ChatCompletionsClient(gateway.url, key, retries=QUICK)
+
+
+async def stream(client: ChatCompletionsClient, request: Any) -> list[Event]:
+    return [event async for event in client.stream(request)]
+
+
+def text_of(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+async def test_a_streamed_answer_and_a_complete_answer_are_equal() -> None:
+    async with Gateway() as gateway, client_of(gateway) as client:
+        events = await stream(client, ask("Think, then say hello"))
+        answer = await client.create(ask("Think, then say hello"))
+        assert [request.path for request in gateway.requests] == ["/v1/chat/completions"] * 2
+        assert [request.body["stream"] for request in gateway.requests] == [True, False]
+        assert "stream_options" not in gateway.requests[1].body
+    assert answer.text == text_of(events)
+    assert answer.reasoning == "".join(event.text for event in events if isinstance(event, ReasoningDelta))
+    end = events[-1]
+    assert isinstance(end, Finished)
+    assert answer.usage is not None
+    assert end.usage is not None
+    assert answer.usage.output_tokens == end.usage.output_tokens
+    assert answer.finish_reason == "stop"
+
+
+async def test_a_tool_loop_with_parallel_calls_and_reasoning() -> None:
+    async with Gateway(strict=True) as gateway, client_of(gateway) as client:
+        question = Message(Role.USER, "Think and use the tool weather, parallel")
+        request = ChatRequest(model=MODEL, messages=[question], tools=[WEATHER])
+        first = await client.create(request)
+        assert len(first.tool_calls) == 2
+        results = [ToolResultPart(call.call_id, "Sunny") for call in first.tool_calls]
+        history = [question, first.message, Message(Role.USER, results)]
+        second = await client.create(ChatRequest(model=MODEL, messages=history, tools=[WEATHER]))
+    assert second.text.startswith("The tool weather answered: “Sunny”.")
+
+
+async def test_images_and_structured_output_reach_the_model() -> None:
+    async with Gateway() as gateway, client_of(gateway) as client:
+        picture = Message(Role.USER, ["What is this?", DataPart(draw_png(3, 2), "image/jpeg")])
+        seen = await client.create(ChatRequest(model=MODEL, messages=[picture]))
+        assert "image/png, 3 × 2 pixels" in seen.text
+        schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+        formatted = await client.create(ask("Name a city", output_format=OutputFormat("answer", schema)))
+    assert formatted.text.startswith("{")
+
+
+async def test_models_are_listed() -> None:
+    async with Gateway() as gateway, client_of(gateway) as client:
+        assert MODEL in [model.id for model in await client.models()]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "kind"),
+    [("unauthorized", NotAuthenticated), ("context-too-long", ContextTooLong), ("not-found", NotFound)],
+)
+async def test_a_refusal_is_the_error_of_its_kind(scenario: str, kind: type[BridgeError]) -> None:
+    async with Gateway(scenario=scenario) as gateway, client_of(gateway, KEY) as client:
+        for answer in (stream(client, ask("x")), client.create(ask("x"))):
+            with pytest.raises(kind) as caught:
+                await answer
+            assert KEY not in str(caught.value)
+
+
+async def test_an_invalid_body_is_refused_by_the_gateway_with_the_name_of_the_field() -> None:
+    async with Gateway() as gateway, client_of(gateway) as client:
+        with pytest.raises(InvalidRequest) as caught:
+            await client.create({"model": MODEL, "messages": [{"role": "king", "content": "x"}]})
+    assert caught.value.param == "messages[0].role"
+
+
+async def test_a_recorded_stream_arrives_over_a_socket() -> None:
+    recording = chat_completions()["litellm.reasoning-stream"]
+    reply = http(200, recording.body, {"content-type": "text/event-stream"})
+    async with answering(reply) as server, ChatCompletionsClient(server.url) as client:
+        events = await stream(client, ask("x"))
+    assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)).startswith("The user")
+    assert isinstance(events[-1], Finished)
+
+
+async def test_the_engine_opens_this_client_for_the_backend() -> None:
+    async with Gateway() as gateway, open_client("chat-completions", gateway.url) as client:
+        assert isinstance(client, ChatCompletionsClient)
+        async with Engine.open(client=client, persistent=False) as engine:
+            async with engine.turn(ask("Hello")) as turn:
+                events = [event async for event in turn]
+            assert turn.result is not None
+            assert turn.result.text == text_of(events)
+        assert gateway.requests[-1].path == "/v1/chat/completions"
