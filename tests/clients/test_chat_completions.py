@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.recorded_streams import chat_completions
 
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.engine import Engine, open_client
+from tollbridge.local.process import LocalModel
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import BridgeError, ContextTooLong, InvalidRequest, NotAuthenticated, NotFound
@@ -120,3 +122,39 @@ async def test_the_engine_opens_this_client_for_the_backend() -> None:
             assert turn.result is not None
             assert turn.result.text == text_of(events)
         assert gateway.requests[-1].path == "/v1/chat/completions"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_a_real_llamacpp_answers_with_text_json_and_usage() -> None:
+    schema = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
+    async with LocalModel(context=2048) as local, ChatCompletionsClient(local.url) as client:
+        history = [
+            Message(Role.SYSTEM, "Be brief."),
+            Message(Role.USER, "Say hello."),
+            Message(Role.ASSISTANT, "Hello."),
+            Message(Role.USER, "Again."),
+        ]
+        request = ChatRequest(model=local.model_id, messages=history, max_output_tokens=16)
+        events = await stream(client, request)
+        question = [Message(Role.USER, "Name a colour.")]
+        coloured = await client.create(
+            ChatRequest(
+                model=local.model_id,
+                messages=question,
+                max_output_tokens=40,
+                output_format=OutputFormat("c", schema),
+            )
+        )
+        too_long = ChatRequest(model=local.model_id, messages=[Message(Role.USER, "word " * 4000)])
+        with pytest.raises(ContextTooLong) as caught:
+            await stream(client, too_long)
+    assert text_of(events)
+    end = events[-1]
+    assert isinstance(end, Finished)
+    assert end.usage is not None
+    assert end.usage.input_tokens
+    assert end.usage.output_tokens
+    assert end.usage.output_tokens <= 16
+    assert set(json.loads(coloured.text)) == {"colour"}
+    assert caught.value.limit == 2048

@@ -17,6 +17,7 @@ from tollbridge.types.messages import (
     NamedTool,
     Origin,
     OutputFormat,
+    Part,
     Role,
     TextPart,
     ThinkingPart,
@@ -145,7 +146,7 @@ def test_an_image_in_a_system_message_is_an_error() -> None:
 
 
 def test_images_and_files_are_data_urls_with_the_type_of_their_bytes() -> None:
-    parts = [
+    parts: list[Part] = [
         TextPart("Look"),
         DataPart(PNG, "image/jpeg"),
         DataPart(b"%PDF-1.4", "application/pdf", "a.pdf"),

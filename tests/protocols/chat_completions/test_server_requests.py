@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -259,3 +261,94 @@ def test_an_invalid_body_is_an_error_that_names_the_field(body: dict[str, Any], 
         decode_request(body)
     assert (caught.value.status, caught.value.param) == (400, param)
     assert param in caught.value.message
+
+
+# A body with everything that is read.
+FULL: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "S", "name": "n"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "T", "cache_control": {"type": "ephemeral"}},
+                {"type": "image_url", "image_url": {"url": URL}},
+                {
+                    "type": "file",
+                    "file": {"filename": "f", "file_data": "data:application/pdf;base64,JVBERi0="},
+                },
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}],
+            "refusal": "R",
+            "reasoning_content": "Hm",
+            "reasoning_details": [{"type": "reasoning.encrypted", "format": "tollbridge-v1", "data": "x"}],
+            "thinking_blocks": [{"type": "thinking", "thinking": "Hm"}],
+            "reasoning_opaque": "o",
+            "tool_calls": [
+                call("a", '{"city": "Oslo"}', extra_content={"tollbridge": "x"}),
+                {"id": "b", "type": "custom", "custom": {"name": "patch", "input": "x"}},
+            ],
+            "function_call": {"name": "weather", "arguments": "{}"},
+        },
+        {"role": "tool", "tool_call_id": "a", "content": "Sunny"},
+        {"role": "function", "name": "weather", "content": "Sunny"},
+    ],
+    "tools": [
+        WEATHER,
+        {"type": "custom", "custom": {"name": "patch", "format": {"type": "grammar", "grammar": {}}}},
+    ],
+    "functions": [{"name": "now", "parameters": SCHEMA, "strict": True}],
+    "tool_choice": {
+        "type": "allowed_tools",
+        "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "now"}}]},
+    },
+    "parallel_tool_calls": True,
+    "reasoning_effort": "low",
+    "reasoning": {"effort": "low"},
+    "max_completion_tokens": 9,
+    "max_tokens": 9,
+    "temperature": 1,
+    "top_p": 1,
+    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}},
+    "metadata": {"a": "b"},
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "n": 1,
+    "audio": None,
+    "seed": 1,
+}
+WRONG: tuple[Any, ...] = (None, True, 3, 1.5, "x", "", [], [1], {}, {"type": "x"}, {"name": ["x"]})
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield (*path, key)
+        yield from paths(inner, (*path, key))
+
+
+def test_any_wrong_value_is_understood_or_refused_with_the_name_of_its_field() -> None:
+    refusals: list[tuple[str, str | None]] = []
+    for *outer, last in paths(FULL):
+        for wrong in WRONG:
+            body = deepcopy(FULL)
+            place: Any = body
+            for key in outer:
+                place = place[key]
+            place[last] = wrong
+            try:
+                decode_request(body)
+            except RequestError as error:
+                refusals.append((str([*outer, last][0]), error.param))
+    assert len(refusals) > 100  # most values of a wrong type
+    # Functions are read as tools.
+    assert {field for field, param in refusals if not str(param).startswith(field)} <= {"functions"}
+
+
+def test_a_full_body_is_decoded() -> None:
+    caller = decode_request(FULL)
+    assert [tool.name for tool in caller.request.tools] == ["now"]  # the only allowed one
+    assert [message.role for message in caller.request.messages] == ["system", "user", "assistant", "user"]

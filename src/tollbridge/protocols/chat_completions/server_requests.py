@@ -163,7 +163,7 @@ class _RequestDecoder:
             if kind not in ("function", "custom"):
                 self._omit(f"tool of type {str(kind)[:64]!r}")
                 continue
-            fields = _object(tool, kind)
+            fields = _object(tool, kind, f"tools[{index}].")
             name = _text(fields, "name", f"tools[{index}].{kind}.")
             description, parameters = str(fields.get("description") or ""), fields.get("parameters")
             if fields.get("strict"):
@@ -182,20 +182,20 @@ class _RequestDecoder:
         if isinstance(choice, str) and choice in _CHOICES:
             return _CHOICES[choice]
         if isinstance(choice, Mapping):
-            kind = choice.get("type", "function")
-            if kind == "allowed_tools":
-                return self._limit_tools(choice.get("allowed_tools") or choice)
-            name = (choice.get(kind) or choice).get("name") if isinstance(kind, str) else None
+            if choice.get("type") == "allowed_tools":
+                return self._limit_tools(choice.get("allowed_tools"))
+            name = _tool_name(choice)
             if name in self._tools:
-                return NamedTool(str(name))
+                return NamedTool(name)
         self._omit("tool_choice, which names no known tool")
         return None
 
     def _limit_tools(self, allowed: Any) -> ToolChoice | None:
         """Keep only the allowed tools: other protocols have no list of them."""
-        tools = allowed.get("tools") if isinstance(allowed, Mapping) else None
-        entries = [tool for tool in tools or () if isinstance(tool, Mapping)]
-        names = {(tool.get(str(tool.get("type"))) or tool).get("name") for tool in entries}
+        if not isinstance(allowed, Mapping):
+            raise _invalid("tool_choice.allowed_tools", "an object")
+        tools = _list(allowed, "tools", "tool_choice.allowed_tools.")
+        names = {_tool_name(tool) for tool in tools if isinstance(tool, Mapping)}
         self._tools = {name: tool for name, tool in self._tools.items() if name in names}
         return _CHOICES.get(str(allowed.get("mode")))
 
@@ -232,7 +232,7 @@ class _RequestDecoder:
             if results:
                 yield Message(Role.USER, tuple(results))
                 results = []
-            if role not in _ROLES:
+            if not isinstance(role, str) or role not in _ROLES:
                 raise _invalid(f"{field}.role", f"one of {', '.join((*_ROLES, 'tool', 'function'))}")
             name = message.get("name")
             parts = self._decode_parts(message, _ROLES[role], field)
@@ -248,7 +248,7 @@ class _RequestDecoder:
         texts = [TextPart(refusal)] if isinstance(refusal, str) and refusal else []
         calls = [
             self._decode_call(call, f"{field}.tool_calls[{index}]")
-            for index, call in enumerate(_list(message, "tool_calls"))
+            for index, call in enumerate(_list(message, "tool_calls", f"{field}."))
         ]
         if message.get("function_call"):
             calls.append(self._decode_function_call(message["function_call"], field))
@@ -331,6 +331,12 @@ class _RequestDecoder:
         return [DataPart(data, mime, name if isinstance(name, str) else None)]
 
 
+def _tool_name(choice: Object) -> str:
+    """Return the name in a tool choice: `{"type": "function", "function": {"name": …}}`, or flat."""
+    inner = choice.get(str(choice.get("type", "function")))
+    return str((inner if isinstance(inner, Mapping) else choice).get("name"))
+
+
 def _describe_grammar(description: str, tool_format: Any) -> str:
     """Add the grammar of a custom tool to its description, because a function has no grammar."""
     grammar = tool_format.get("grammar") if isinstance(tool_format, Mapping) else None
@@ -342,24 +348,24 @@ def _describe_grammar(description: str, tool_format: Any) -> str:
 
 def _decode_reasoning(message: Object) -> list[ThinkingPart]:
     """Return the reasoning of an answer. Sealed blocks have their own text; the message repeats it."""
-    proofs = {name: message[name] for name in REASONING_PROOFS if message.get(name)}
-    details = [detail for detail in proofs.get("reasoning_details") or () if isinstance(detail, Mapping)]
+    proofs = {
+        name: message[name]
+        for name in REASONING_PROOFS
+        if message.get(name) and isinstance(message[name], list if name in REASONING_LISTS else str)
+    }
+    details = [detail for detail in proofs.get("reasoning_details", ()) if isinstance(detail, Mapping)]
     sealed = [block for detail in details if (block := _unseal_block(detail)) is not None]
     if sealed:
         return sealed
-    texts = ((field, message.get(field)) for field in REASONING_TEXTS)
-    field, text = next(((field, text) for field, text in texts if isinstance(text, str) and text), (None, ""))
+    texts = {field: message.get(field) for field in REASONING_TEXTS}
     content = message.get("content")
-    if not text and isinstance(content, list):  # Mistral's form
+    if isinstance(content, list):  # Mistral's form
         blocks = [part.get("thinking") for part in content if isinstance(part, Mapping)]
-        texts_of_blocks = [_text_of_thinking(block) for block in blocks if block]
-        field, text = "content" if texts_of_blocks else None, "".join(texts_of_blocks)
-    valid = {
-        name: value
-        for name, value in proofs.items()
-        if isinstance(value, list if name in REASONING_LISTS else str)
-    }
-    return [ThinkingPart(text, field, valid or None)] if text or valid else []
+        texts["content"] = "".join(map(_text_of_thinking, blocks))
+    field, text = next(
+        ((field, text) for field, text in texts.items() if isinstance(text, str) and text), (None, "")
+    )
+    return [ThinkingPart(text, field, proofs or None)] if text or proofs else []
 
 
 def _text_of_thinking(block: Any) -> str:
@@ -436,8 +442,8 @@ def _object(body: Object, name: str, prefix: str = "") -> Object:
     return value or {}
 
 
-def _list(body: Object, name: str) -> list[Any]:
+def _list(body: Object, name: str, prefix: str = "") -> list[Any]:
     value = body.get(name)
     if value is not None and not isinstance(value, list):
-        raise _invalid(name, "an array")
+        raise _invalid(f"{prefix}{name}", "an array")
     return value or []

@@ -65,6 +65,11 @@ class CompletionState:
     def apply_reasoning(self, text: str, field: str) -> list[Event]:
         return self._reasoning.add_text(text, field)
 
+    def apply_arguments(self, index: int, text: str) -> None:
+        """Apply a piece of the arguments of the call with this index."""
+        self._has_content = True
+        self._calls.add_arguments(index, text)
+
     def apply(self, chunk: Fields) -> list[Event]:
         """Apply a chunk of any kind."""
         if self.over:
@@ -76,9 +81,8 @@ class CompletionState:
             return []
         self.started = True
         self._id, self._model = self._id or chunk.text("id"), self._model or chunk.text("model")
-        # Usage is cumulative. Groq also reports it in a field of its own.
-        usage = read_usage(chunk.inner("usage")) or read_usage(chunk.inner("x_groq").inner("usage"))
-        self._usage = usage or self._usage
+        for place in (chunk, chunk.inner("x_groq")):  # Groq also reports it in a field of its own
+            self._read_usage(place)
         return [event for choice in chunk.list("choices") for event in self._apply_choice(choice)]
 
     def apply_body(self, body: Fields) -> list[Event]:
@@ -109,6 +113,10 @@ class CompletionState:
         """End the response with an error, because the stream ended or is invalid."""
         return [*self._reasoning.end(), *self._calls.finish(complete=False), *self._fail(error)]
 
+    def _read_usage(self, place: Fields) -> None:
+        if place.raw.get("usage"):  # the counts are cumulative
+            self._usage = read_usage(place.inner("usage")) or self._usage
+
     def _apply_choice(self, choice: Fields) -> list[Event]:
         if self.over:
             return []
@@ -117,7 +125,7 @@ class CompletionState:
             return []
         if choice.raw.get("error"):
             return self._fail(error_from(choice.raw["error"]))
-        self._usage = read_usage(choice.inner("usage")) or self._usage  # Moonshot's place for it
+        self._read_usage(choice)  # Moonshot's place for it
         events: list[Event] = []
         if isinstance(choice.raw.get("delta"), dict):
             events += self._apply_delta(choice.inner("delta"))
@@ -332,6 +340,11 @@ class CallCollector:
         item.name = item.name or name
         item.custom = item.custom or "custom" in call
         item.signatures = read_call_signatures(call) or item.signatures
+        if arguments:
+            item.arguments.append(arguments)
+
+    def add_arguments(self, index: int, arguments: str) -> None:
+        item = self._by_index.get(index) or self._find(index, None, None, arguments)
         if arguments:
             item.arguments.append(arguments)
 
