@@ -124,6 +124,21 @@ async def test_the_engine_opens_this_client_for_the_backend() -> None:
         assert gateway.requests[-1].path == "/v1/chat/completions"
 
 
+async def test_a_server_that_does_not_know_stream_options_is_asked_without_them() -> None:
+    refusal = {"error": {"message": "Unrecognized request argument supplied: stream_options", "code": None}}
+    recording = chat_completions()["llamacpp.nousage-stream"]
+    stream_headers = {"content-type": "text/event-stream"}
+    replies = [http(400, json.dumps(refusal).encode()), http(200, recording.body, stream_headers)]
+    async with answering(*replies) as server, ChatCompletionsClient(server.url) as client:
+        async with Engine.open(client=client, persistent=False) as engine:
+            for _ in range(2):
+                async with engine.turn(ask("Hello")) as turn:
+                    assert [event async for event in turn]
+        assert turn.result is not None
+        assert turn.result.changes == ()  # remembered, and of no interest to users
+    assert len(server.heads) == 3
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_a_real_llamacpp_answers_with_text_json_and_usage() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -405,3 +406,52 @@ def test_the_protocol_is_detected(streamed: bool) -> None:
     events: list[Event] = events_of(decoder_for("auto"), [data])
     assert events[0] == TextDelta("x")
     assert finished(events).reason == "stop"
+
+
+# --- Wrong values ---
+
+FULL: list[Any] = [
+    {
+        **chunk(
+            role="assistant",
+            content=[{"type": "text", "text": "x"}, {"type": "thinking", "thinking": [{"text": "Hm"}]}],
+            refusal="No",
+            reasoning="Hm",
+            reasoning_details=[{"type": "reasoning.text", "text": "Hm", "signature": "s", "index": 0}],
+            thinking_blocks=[{"type": "thinking", "thinking": "Hm", "signature": "s"}],
+            reasoning_opaque="o",
+            images=[{"image_url": {"url": "data:image/png;base64,AAAA"}}],
+            annotations=[
+                {"type": "url_citation", "url_citation": {"url": "https://a.example", "title": "A"}}
+            ],
+            tool_calls=[call(0, "{}", id="c", name="now", extra_content={"a": 1})],
+            function_call={"name": "now", "arguments": "{}"},
+        ),
+        "x_groq": {"usage": {"prompt_tokens": 1}},
+    },
+    chunk(content="text"),
+    chunk(reasoning_content="text"),
+    calls_chunk(call(0, "")),
+    {**chunk("stop"), "usage": {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1}}},
+]
+WRONG: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "x", "", [], [1], [[]], {}, {"type": "x"}, {"a": [1]})
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Return every object and array with each of its keys."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, inner in items for place in ((value, key), *places(inner))]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_any_wrong_value_is_skipped_or_one_failure(at_once: bool) -> None:
+    read = decode_at_once if at_once else decode
+    for number in range(len(places(FULL))):
+        for wrong in WRONG:
+            chunks = deepcopy(FULL)
+            place, key = places(chunks)[number]
+            place[key] = wrong
+            events = read(*chunks, DONE)
+            ends = [event for event in events if isinstance(event, Finished | Failed)]
+            assert ends
+            assert events[-len(ends) :] == ends
