@@ -81,12 +81,14 @@ def test_arguments_that_are_not_an_object_are_kept_as_text() -> None:
 def test_images_and_files_in_messages_and_results() -> None:
     image = {"type": "image_url", "image_url": {"url": URL, "detail": "low"}}
     pdf = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}}
+    bare = {"type": "file", "file": {"filename": "b.pdf", "file_data": "JVBERi0="}}
     user, result = messages(
-        {"role": "user", "content": [{"type": "text", "text": "Look"}, image, pdf]},
+        {"role": "user", "content": [{"type": "text", "text": "Look"}, image, pdf, bare]},
         {"role": "tool", "tool_call_id": "a", "content": [image]},
     )
     picture, file = DataPart(PNG, "image/png"), DataPart(b"%PDF-", "application/pdf", "a.pdf")
-    assert user.parts == (TextPart("Look"), picture, file)
+    other_file = DataPart(b"%PDF-", "application/pdf", "b.pdf")
+    assert user.parts == (TextPart("Look"), picture, file, other_file)
     assert result.parts == (ToolResultPart("a", [picture]),)
 
 
@@ -142,8 +144,9 @@ def test_options_are_decoded_and_unknown_fields_are_passed_on() -> None:
 
 
 def test_openrouters_form_of_the_effort_and_the_old_name_of_the_limit() -> None:
-    request = decode(reasoning={"effort": "low"}, max_tokens=9).request
-    assert (request.reasoning_effort, request.max_output_tokens) == ("low", 9)
+    caller = decode(reasoning={"effort": "low", "max_tokens": 99}, max_tokens=9)
+    assert (caller.request.reasoning_effort, caller.request.max_output_tokens) == ("low", 9)
+    assert caller.omissions == ("Left out reasoning.max_tokens.",)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from tollbridge.types.events import (
     ReasoningEnded,
     Source,
     TextDelta,
+    ToolCall,
 )
 from tollbridge.types.media import draw_png
 from tollbridge.types.usage import Usage
@@ -117,6 +118,16 @@ def test_openrouters_details_are_collected_and_their_text_is_not_repeated() -> N
         ReasoningDelta("Let me.", "reasoning"),
         ReasoningEnded("reasoning", {"reasoning_details": [whole, encrypted]}),
         TextDelta("Yes"),
+        END,
+    ]
+
+
+def test_details_that_follow_the_text_do_not_repeat_it() -> None:
+    detail = {"type": "reasoning.text", "text": "Let me.", "signature": "SIG", "index": 0}
+    events = decode(chunk(reasoning="Let me."), chunk(reasoning_details=[detail]), STOP, DONE)
+    assert events == [
+        ReasoningDelta("Let me.", "reasoning"),
+        ReasoningEnded("reasoning", {"reasoning_details": [detail]}),
         END,
     ]
 
@@ -360,6 +371,13 @@ def test_an_error_in_the_stream_is_the_last_event(error: dict[str, Any], kind: t
     assert isinstance(events[-1], Failed)
     assert isinstance(events[-1].error, kind)
     assert sum(isinstance(event, Failed) for event in events) == 1
+
+
+def test_a_call_before_an_error_is_not_offered() -> None:
+    half = calls_chunk(call(0, "{}", id="c", name="now"))
+    events = decode(half, {"error": {"message": "Broken.", "code": 500}})
+    assert events[0] == ToolCall("c", "now", {}, offered=False)
+    assert isinstance(events[-1], Failed)
 
 
 def test_a_failure_has_the_usage_reported_before_it() -> None:

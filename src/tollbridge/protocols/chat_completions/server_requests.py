@@ -21,7 +21,7 @@ from tollbridge.protocols.chat_completions.wire import (
 )
 from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES
 from tollbridge.types.errors import RequestError
-from tollbridge.types.media import split_data_url
+from tollbridge.types.media import UNKNOWN, detect_mime, split_data_url
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
@@ -121,6 +121,9 @@ class _RequestDecoder:
         stream_options = _object(body, "stream_options")
         limit = _typed(body, "max_completion_tokens", int)
         reasoning = _object(body, "reasoning")  # OpenRouter's form
+        for name in reasoning:
+            if name != "effort":
+                self._omit(f"reasoning.{name[:64]}")
         extra = {
             name: value for name, value in body.items() if name not in _DECODED_FIELDS and value is not None
         }
@@ -316,7 +319,10 @@ class _RequestDecoder:
                 return self._decode_data(url, None, "image")
             case "file":
                 file = _object(part, "file", f"{field}.")
-                return self._decode_data(file.get("file_data"), file.get("filename"), "file")
+                data = file.get("file_data")
+                if isinstance(data, str) and ":" not in data:  # only base64
+                    data = f"data:{UNKNOWN};base64,{data}"
+                return self._decode_data(data, file.get("filename"), "file")
             case other:
                 self._omit(f"content of type {str(other)[:64]!r}")
                 return []
@@ -328,6 +334,7 @@ class _RequestDecoder:
             self._omit(f"{kind} that is not a base64 data URL")
             is_link = isinstance(url, str) and url.startswith(("http://", "https://"))
             return [TextPart(f"[{kind}: {url}]")] if is_link else []
+        mime = detect_mime(data, mime) if mime == UNKNOWN else mime
         return [DataPart(data, mime, name if isinstance(name, str) else None)]
 
 

@@ -75,7 +75,7 @@ class CompletionState:
         if self.over:
             return []
         if chunk.raw.get("error") or ("choices" not in chunk and is_error(chunk)):
-            return self._fail(error_from(chunk.raw))
+            return self.interrupt(error_from(chunk.raw))
         if "choices" not in chunk and "usage" not in chunk and not _is_completion(chunk):
             self.unknown.record(chunk.text("object") or chunk.text("type") or "no choices")
             return []
@@ -110,8 +110,8 @@ class CompletionState:
         return self.interrupt(Disconnected("The gateway closed the stream before the answer was complete."))
 
     def interrupt(self, error: BridgeError) -> list[Event]:
-        """End the response with an error, because the stream ended or is invalid."""
-        return [*self._reasoning.end(), *self._calls.finish(complete=False), *self._fail(error)]
+        """End the response with an error. Its tool calls are not offered."""
+        return [*self._reasoning.end(), *self._calls.finish("failed"), *self._fail(error)]
 
     def _read_usage(self, place: Fields) -> None:
         if place.raw.get("usage"):  # the counts are cumulative
@@ -124,7 +124,7 @@ class CompletionState:
             self.unknown.record("choice")
             return []
         if choice.raw.get("error"):
-            return self._fail(error_from(choice.raw["error"]))
+            return self.interrupt(error_from(choice.raw["error"]))
         self._read_usage(choice)  # Moonshot's place for it
         events: list[Event] = []
         if isinstance(choice.raw.get("delta"), dict):
@@ -197,7 +197,7 @@ class CompletionState:
         if name == "error":
             return self.interrupt(ServerFailed("The gateway reported a failure and gave no reason."))
         is_cut = reason in ("length", "content-filter")
-        events = [*self._reasoning.end(), *self._calls.finish(complete=not is_cut)]
+        events = [*self._reasoning.end(), *self._calls.finish("cut" if is_cut else "complete")]
         if reason in ("stop", "tool-calls", None) and self._calls.has_pending_calls:
             reason = "tool-calls"  # some servers report "stop"
         elif reason == "tool-calls":
@@ -348,12 +348,15 @@ class CallCollector:
         if arguments:
             item.arguments.append(arguments)
 
-    def finish(self, *, complete: bool) -> list[Event]:
-        """Emit all calls. If the response was cut, only calls with complete arguments are offered."""
+    def finish(self, ending: Literal["complete", "cut", "failed"]) -> list[Event]:
+        """Emit all calls.
+
+        If the response was cut, only calls with complete arguments are offered; if it failed, none.
+        """
         events: list[Event] = []
         for item in self._items:
-            is_whole = complete or _is_object("".join(item.arguments))
-            events += self._emitter.finish_open_call(item, complete=is_whole)
+            is_whole = ending == "cut" and _is_object("".join(item.arguments))
+            events += self._emitter.finish_open_call(item, complete=is_whole or ending == "complete")
         self._items = []
         return events
 
