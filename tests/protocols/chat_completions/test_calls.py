@@ -55,9 +55,10 @@ def test_a_server_can_repeat_the_id_and_the_name_in_every_delta() -> None:
     assert tool_calls(decode(*deltas, END, DONE)) == [OSLO]
 
 
-def test_a_server_can_repeat_the_name_without_an_id() -> None:
-    pieces = ('{"city": {"name": ', '"Oslo"}', ', "options": ', "{}", "}")
-    deltas = [calls_chunk(call(0, piece, name="weather")) for piece in pieces]
+@pytest.mark.parametrize("index", [0, None])
+def test_a_server_can_repeat_the_name_without_an_id(index: int | None) -> None:
+    pieces = ('{"city": {"name": ', '"Oslo"}', ', "options": ', "{}", "}", "")
+    deltas = [calls_chunk(call(index, piece, name="weather")) for piece in pieces]
     [only] = tool_calls(decode(*deltas, END, DONE))
     assert only.input == {"city": {"name": "Oslo"}, "options": {}}
 
@@ -95,6 +96,21 @@ def test_whole_calls_without_ids_and_indexes_are_separate_calls(index: int | Non
     first, second = tool_calls(events)
     assert (first.input, second.input) == ({"city": "Oslo"}, {"city": "Rome"})
     assert first.call_id != second.call_id
+
+
+def test_another_name_begins_another_call_if_there_are_no_ids_and_indexes() -> None:
+    events = decode(
+        calls_chunk(call(None, "", name="weather")),
+        calls_chunk(call(None, '{"city": "Oslo"}')),
+        calls_chunk(call(None, "", name="now")),
+        calls_chunk(call(None, '{"zone": "CET"}')),
+        END,
+        DONE,
+    )
+    assert [(c.name, c.input) for c in tool_calls(events)] == [
+        ("weather", {"city": "Oslo"}),
+        ("now", {"zone": "CET"}),
+    ]
 
 
 def test_deltas_without_an_index_belong_to_the_last_call() -> None:

@@ -366,7 +366,8 @@ class CallCollector:
         elif id_ is not None:
             item = self._by_id.get(id_)
         else:
-            item = self._items[-1] if self._items and not name else None
+            last = self._items[-1] if self._items else None
+            item = last if last is not None and name in (None, last.name) else None
         if item is None or _is_another(item, id_, name, arguments):
             item = Item("call", index, id_)
             item.call_id = self._unused_id(id_)
