@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.canned_server import answering, http
+from tests.interop.litellm.upstream import THOUGHT, Upstream
 from tests.recorded_streams import chat_completions
 
 from tollbridge.clients.chat_completions import ChatCompletionsClient
@@ -17,7 +18,16 @@ from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import BridgeError, ContextTooLong, InvalidRequest, NotAuthenticated, NotFound
 from tollbridge.types.events import Event, Finished, ReasoningDelta, TextDelta
 from tollbridge.types.media import draw_png
-from tollbridge.types.messages import ChatRequest, DataPart, Message, OutputFormat, Role, Tool, ToolResultPart
+from tollbridge.types.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    OutputFormat,
+    Role,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+)
 
 MODEL = "tollbridge/demo"
 KEY = "sk-planted-0123456789abcdef"
@@ -122,6 +132,32 @@ async def test_the_engine_opens_this_client_for_the_backend() -> None:
             assert turn.result is not None
             assert turn.result.text == text_of(events)
         assert gateway.requests[-1].path == "/v1/chat/completions"
+
+
+async def test_plain_reasoning_returns_in_its_field_until_the_next_question() -> None:
+    async with (
+        Upstream() as server,
+        ChatCompletionsClient(server.url) as client,
+        Engine.open(client=client, persistent=False) as engine,
+    ):
+
+        async def answer(*messages: Message) -> Message:
+            request = ChatRequest(model="m", messages=messages, tools=[WEATHER])
+            async with engine.turn(request) as turn:
+                async for _ in turn:
+                    pass
+            assert turn.result is not None
+            return turn.result.message
+
+        question = Message(Role.USER, "Think and use the tool")
+        called = await answer(question)
+        [call] = [part for part in called.parts if isinstance(part, ToolCallPart)]
+        loop = [question, called, Message(Role.USER, [ToolResultPart(call.call_id, "Sunny")])]
+        told = await answer(*loop)
+        await answer(*loop, told, Message(Role.USER, "Thanks"))
+    _, within_loop, afterwards = server.requests
+    assert within_loop["messages"][1]["reasoning_content"].strip() == THOUGHT
+    assert "reasoning_content" not in afterwards["messages"][1]
 
 
 async def test_a_server_that_does_not_know_stream_options_is_asked_without_them() -> None:

@@ -70,6 +70,23 @@ def test_an_answer_in_one_read_is_the_same_as_chunk_by_chunk() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("field", "event"),
+    [
+        ("content", TextDelta("x")),
+        ("reasoning_content", ReasoningDelta("x", "reasoning_content")),
+        ("reasoning", ReasoningDelta("x", "reasoning")),
+        ("refusal", TextDelta("x")),
+    ],
+)
+def test_one_read_can_contain_text_and_arguments(field: str, event: Event) -> None:
+    decoder = StreamDecoder()
+    decoder.feed(frame(calls_chunk(call(0, "", id="c", name="now"))))
+    arguments = [frame(calls_chunk(call(0, piece))) for piece in ('{"a": ', "1}")]
+    assert decoder.feed(arguments[0] + frame(chunk(**{field: "x"})) + arguments[1]) == [event]
+    assert ToolCall("c", "now", {"a": 1}) in decoder.feed(frame(STOP) + frame(DONE))
+
+
 def test_a_refusal_is_text() -> None:
     assert decode(chunk(refusal="I can"), chunk(refusal="not."), STOP, DONE) == [TextDelta("I cannot."), END]
     assert decode_message(content=None, refusal="No.") == [TextDelta("No."), END]
