@@ -368,6 +368,16 @@ def test_usage_is_read_in_every_place(place: str) -> None:
     assert finished(events).usage == Usage(3, 2, 5)
 
 
+@pytest.mark.parametrize("place", ["chunk", "choice"])
+def test_usage_beside_text_is_read(place: str) -> None:
+    text: Any = chunk(content="y")
+    target = text if place == "chunk" else text["choices"][0]
+    target["usage"] = {"prompt_tokens": 3, "completion_tokens": 2}
+    events = decode(chunk(content="x"), text, STOP, DONE)
+    assert events[0] == TextDelta("xy")
+    assert finished(events).usage == Usage(3, 2, 5)
+
+
 # --- Errors ---
 
 
@@ -380,6 +390,15 @@ def test_usage_is_read_in_every_place(place: str) -> None:
         ({**chunk("error"), "error": {"code": 503, "message": "No provider."}}, Overloaded),  # OpenRouter
         ({"choices": [{"index": 0, "error": {"code": 429, "message": "Slow down."}}]}, RateLimited),
         (chunk("error"), ServerFailed),
+        ({**chunk(content="more"), "error": {"message": "Broken.", "code": 500}}, ServerFailed),
+        (
+            {
+                "choices": [
+                    {"index": 0, "delta": {"content": ""}, "error": {"code": 500, "message": "Broken."}}
+                ]
+            },
+            ServerFailed,
+        ),
     ],
 )
 def test_an_error_in_the_stream_is_the_last_event(error: dict[str, Any], kind: type[Exception]) -> None:
