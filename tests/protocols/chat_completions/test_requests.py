@@ -25,6 +25,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
     bind,
+    part_digest,
 )
 from tollbridge.types.quirks import Quirks
 
@@ -168,6 +169,11 @@ def test_images_and_files_are_data_urls_with_the_type_of_their_bytes() -> None:
     ]
 
 
+def test_empty_texts_and_messages_are_not_sent() -> None:
+    messages = [Message("system", ["", ""]), Message("user", ["", "Hi"]), Message("assistant", [""])]
+    assert encode_messages(messages) == [{"role": "user", "content": "Hi"}]
+
+
 def test_text_can_be_sent_as_an_array() -> None:
     quirks = Quirks(text_as="array")
     messages = [Message("system", "S"), Message("user", "U"), Message("assistant", "A")]
@@ -224,6 +230,35 @@ def test_the_images_of_tool_results_follow_after_all_results() -> None:
             {"type": "text", "text": "And?"},
         ],
     }
+
+
+@pytest.mark.parametrize("model", ["anthropic/claude-4.6", "gpt-4o"])
+def test_cache_points_are_sent_only_for_models_that_need_them(model: str) -> None:
+    system, same, result = TextPart("Long"), TextPart("Same"), ToolResultPart("c", "Sunny")
+    history = [
+        Message("system", [TextPart("First"), system]),
+        Message("user", [same]),
+        Message("assistant", [same, ToolCallPart("c", "now", {})]),
+        Message("user", [result, TextPart("And?")]),
+    ]
+    points = {part_digest(part): {"type": "ephemeral"} for part in (system, same, result)}
+    request = ChatRequest(model=model, messages=history, cache_points=points)
+    contents = [message["content"] for message in encode_request(request)["messages"]]
+    if model == "gpt-4o":
+        assert contents == ["First\nLong", "Same", "Same", "Sunny", "And?"]
+        return
+
+    def text(value: str, **mark: Any) -> dict[str, Any]:
+        return {"type": "text", "text": value, **mark}
+
+    mark = {"cache_control": {"type": "ephemeral"}}
+    assert contents == [
+        [text("First"), text("Long", **mark)],
+        "Same",  # only the last one of equal parts
+        [text("Same", **mark)],
+        [text("Sunny", **mark)],
+        "And?",
+    ]
 
 
 def test_an_answer_of_only_calls_has_the_content_null() -> None:

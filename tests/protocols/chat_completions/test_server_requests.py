@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tollbridge.protocols.chat_completions.requests import encode_messages
 from tollbridge.protocols.chat_completions.server_requests import CallerRequest, decode_request
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import draw_png
@@ -23,6 +24,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    part_digest,
 )
 
 PNG = draw_png()
@@ -176,6 +178,31 @@ def test_every_form_of_the_tool_choice(choice: Any, expected: Any, names: list[s
     request = decode(tools=[WEATHER, NOW], tool_choice=choice).request
     assert request.tool_choice == expected
     assert [tool.name for tool in request.tools] == names
+
+
+def test_cache_control_is_kept_where_the_caller_placed_it() -> None:
+    mark, longer = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
+    sent: list[dict[str, Any]] = [
+        {"role": "system", "content": [{"type": "text", "text": "S", "cache_control": longer}]},
+        {"role": "user", "content": "U", "cache_control": mark},
+        {"role": "assistant", "content": None, "tool_calls": [call("a")]},
+        {
+            "role": "tool",
+            "tool_call_id": "a",
+            "content": [{"type": "text", "text": "R", "cache_control": mark}],
+        },
+    ]
+    request = decode(*sent).request
+    marked = [
+        part for message in request.messages for part in message.parts if not isinstance(part, ToolCallPart)
+    ]
+    system, user, result = map(part_digest, marked)
+    assert request.cache_points is not None
+    assert request.cache_points[system] == longer
+    assert request.cache_points[user] == request.cache_points[result] == mark
+    returned = encode_messages(request.messages, cache_points=request.cache_points)
+    assert [returned[0], returned[3]] == [sent[0], sent[3]]
+    assert returned[1]["content"] == [{"type": "text", "text": "U", "cache_control": mark}]
 
 
 def test_unknown_tools_are_left_out_with_a_note() -> None:

@@ -36,6 +36,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
+    part_digest,
 )
 from tollbridge.types.text import read_json
 
@@ -106,6 +107,7 @@ class _RequestDecoder:
         self._body = body
         self._tools: dict[str, Tool] = {}
         self._custom_tools: set[str] = set()
+        self._cache_points: dict[str, Json] = {}
         self._function_ids: dict[str, str] = {}  # the ids given to calls of `functions`, by name
         self._omissions: dict[str, None] = {}
 
@@ -143,6 +145,7 @@ class _RequestDecoder:
             output_format=output_format,
             metadata={str(name): str(value) for name, value in _object(body, "metadata").items()} or None,
             extra=extra or None,
+            cache_points=self._cache_points or None,
         )
         return CallerRequest(
             request=request,
@@ -169,6 +172,8 @@ class _RequestDecoder:
             fields = _object(tool, kind, f"tools[{index}].")
             name = _text(fields, "name", f"tools[{index}].{kind}.")
             description, parameters = str(fields.get("description") or ""), fields.get("parameters")
+            if tool.get("cache_control"):
+                self._omit("cache_control of a tool")
             if fields.get("strict"):
                 self._omit('"strict" of a tool')
             if kind == "custom":
@@ -239,6 +244,8 @@ class _RequestDecoder:
                 raise _invalid(f"{field}.role", f"one of {', '.join((*_ROLES, 'tool', 'function'))}")
             name = message.get("name")
             parts = self._decode_parts(message, _ROLES[role], field)
+            for last in parts[-1:]:
+                self._add_cache_point(message, last)  # LiteLLM's form
             yield Message(_ROLES[role], tuple(parts), name if isinstance(name, str) else None)
         if results:
             yield Message(Role.USER, tuple(results))
@@ -263,7 +270,11 @@ class _RequestDecoder:
             call_id = self._function_ids.get(str(message.get("name")), str(message.get("name")))
         else:
             call_id = _text(message, "tool_call_id", f"{field}.")
-        return ToolResultPart(call_id, content)
+        result = ToolResultPart(call_id, content)
+        sources = message["content"] if isinstance(message.get("content"), list) else []
+        for source in (message, *sources):
+            self._add_cache_point(source, result)
+        return result
 
     def _decode_call(self, call: Any, field: str) -> ToolCallPart:
         if not isinstance(call, Mapping):
@@ -300,12 +311,18 @@ class _RequestDecoder:
         for index, part in enumerate(content):
             if not isinstance(part, Mapping):
                 raise _invalid(f"{field}[{index}]", "an object")
-            parts += self._decode_part(part, f"{field}[{index}]")
+            decoded = self._decode_part(part, f"{field}[{index}]")
+            parts += decoded
+            for last in decoded[-1:]:
+                self._add_cache_point(part, last)
         return parts
 
+    def _add_cache_point(self, source: Object, part: Part) -> None:
+        options = source.get("cache_control")
+        if isinstance(options, Mapping) and options:
+            self._cache_points[part_digest(part)] = dict(options)
+
     def _decode_part(self, part: Object, field: str) -> list[TextPart | DataPart]:
-        if part.get("cache_control"):
-            self._omit("cache_control of message content")
         match part.get("type"):
             case "text" | "input_text" | "output_text":
                 return [TextPart(_text(part, "text", f"{field}."))]
