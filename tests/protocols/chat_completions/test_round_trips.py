@@ -50,6 +50,7 @@ from tollbridge.types.messages import (
     DataPart,
     Message,
     NamedTool,
+    Origin,
     OutputFormat,
     Part,
     Role,
@@ -146,7 +147,8 @@ def test_options_survive_there_and_back(
         output_format=output,
         extra=extra,
     )
-    caller = decode_request(json.loads(json.dumps(encode_request(request))))
+    native = Origin.of("m", "http://here/v1")
+    caller = decode_request(json.loads(json.dumps(encode_request(request))), native=native)
     assert caller.request == request
     assert (caller.stream, caller.include_usage) == (True, True)
 

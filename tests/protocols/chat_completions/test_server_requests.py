@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tollbridge.protocols.chat_completions.requests import encode_messages
+from tollbridge.protocols.chat_completions.requests import encode_messages, encode_request
 from tollbridge.protocols.chat_completions.server_requests import CallerRequest, decode_request
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import draw_png
@@ -17,6 +17,7 @@ from tollbridge.types.messages import (
     DataPart,
     Message,
     NamedTool,
+    Origin,
     OutputFormat,
     Role,
     TextPart,
@@ -24,6 +25,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    bind,
     part_digest,
 )
 
@@ -34,9 +36,12 @@ WEATHER = {"type": "function", "function": {"name": "weather", "description": "D
 NOW = {"type": "function", "function": {"name": "now"}}
 
 
-def decode(*messages: dict[str, Any], **fields: Any) -> CallerRequest:
+HERE = Origin.of("m", "http://here/v1")
+
+
+def decode(*messages: dict[str, Any], native: Origin | None = None, **fields: Any) -> CallerRequest:
     sent = list(messages) or [{"role": "user", "content": "Hi"}]
-    return decode_request({"model": "m", "messages": sent, **fields})
+    return decode_request({"model": "m", "messages": sent, **fields}, native=native)
 
 
 def messages(*sent: dict[str, Any]) -> list[Message]:
@@ -116,8 +121,10 @@ def test_content_that_cannot_be_passed_on_is_left_out_with_a_note(
     assert any(omission in sentence for sentence in caller.omissions)
 
 
-def test_options_are_decoded_and_unknown_fields_are_passed_on() -> None:
+@pytest.mark.parametrize("native", [HERE, None])
+def test_options_are_decoded_and_unknown_fields_are_kept_for_the_same_protocol(native: Origin | None) -> None:
     caller = decode(
+        native=native,
         stream=True,
         stream_options={"include_usage": True},
         max_completion_tokens=50,
@@ -141,8 +148,11 @@ def test_options_are_decoded_and_unknown_fields_are_passed_on() -> None:
     assert request.tools == (Tool("weather", "D", SCHEMA),)
     assert request.metadata == {"a": "b"}
     expected = {"stop": ["\n"], "seed": 7, "prompt_cache_key": "k", "a_field_of_tomorrow": {"x": 1}}
-    assert request.extra == expected
-    assert caller.omissions == ()
+    assert caller.extra == expected
+    assert request.extra == (expected if native else None)
+    listed = ("a_field_of_tomorrow", "seed", "stop")  # not those that do not change the answer
+    sentences = tuple(f"Left out the field {name}." for name in listed)
+    assert caller.omissions == (() if native else sentences)
 
 
 def test_openrouters_form_of_the_effort_and_the_old_name_of_the_limit() -> None:
@@ -208,7 +218,28 @@ def test_cache_control_is_kept_where_the_caller_placed_it() -> None:
 def test_unknown_tools_are_left_out_with_a_note() -> None:
     caller = decode(tools=[{"type": "web_search"}, NOW, {"type": "mcp", "server": "x"}])
     assert [tool.name for tool in caller.request.tools] == ["now"]
-    assert caller.omissions == ("Left out tool of type 'web_search'.", "Left out tool of type 'mcp'.")
+    assert caller.omissions == ("Left out tool of type 'mcp'.", "Left out tool of type 'web_search'.")
+
+
+def test_unknown_tools_are_passed_on_to_a_gateway_of_the_same_protocol() -> None:
+    search = {"type": "web_search", "filters": {"a": 1}}
+    caller = decode(tools=[search, NOW], native=HERE)
+    assert caller.omissions == ()
+    first, second = encode_request(caller.request)["tools"]
+    assert (first["function"]["name"], second) == ("now", search)
+
+
+def test_reasoning_for_a_gateway_of_the_same_protocol_is_bound_to_it() -> None:
+    details = {"reasoning_details": [{"type": "reasoning.text", "text": "Hm", "signature": "S"}]}
+    answers: list[dict[str, Any]] = [
+        {"role": "assistant", "content": "Y", "reasoning": "Hm"},
+        {"role": "assistant", "content": "Y", "reasoning": "Hm", **details},
+    ]
+    request = decode({"role": "user", "content": "x"}, *answers, native=HERE).request
+    plain, signed = (message.parts[0] for message in request.messages[1:])
+    assert plain == ThinkingPart("Hm", "reasoning", bind(HERE, None))
+    assert signed == ThinkingPart("Hm", "reasoning", bind(HERE, details))
+    assert encode_messages(request.messages)[1:] == answers
 
 
 def test_a_custom_tool_becomes_a_function_with_one_argument() -> None:
@@ -258,7 +289,7 @@ def test_the_legacy_functions_are_tools() -> None:
     ],
 )
 def test_structured_output(response_format: Any, expected: Any, extra: Any) -> None:
-    request = decode(response_format=response_format).request
+    request = decode(response_format=response_format, native=HERE).request
     assert (request.output_format, request.extra) == (expected, extra)
 
 

@@ -55,6 +55,8 @@ _CACHE_CONTROL = re.compile(r"claude|gemini|qwen", re.IGNORECASE)
 def encode_request(request: ChatRequest) -> Json:
     """Return the body of `POST /chat/completions` for a streamed response.
 
+    `tools` in `request.extra` are added to the tools of the request.
+
     Raises:
         RequestError: The request contains something that the protocol cannot represent.
     """
@@ -79,7 +81,10 @@ def encode_request(request: ChatRequest) -> Json:
         options["tool_choice"] = _encode_tool_choice(request)
         options["parallel_tool_calls"] = request.parallel_tool_calls
     body |= {name: value for name, value in options.items() if value is not None}
-    body |= request.extra or {}
+    extra = dict(request.extra or {})
+    if isinstance(extra.get("tools"), list):  # tools of other types
+        extra["tools"] = [*body.get("tools", ()), *extra["tools"]]
+    body |= extra
     without = {NAMES.get(name, name) for name in quirks.without}
     if "max_output_tokens" in without:
         without |= {"max_tokens", "max_completion_tokens"}

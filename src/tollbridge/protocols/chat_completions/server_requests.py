@@ -1,7 +1,7 @@
 """Decode a caller's Chat Completions request, for servers.
 
-Nothing that a caller sends by default causes an error: unknown fields are passed on, and unknown tools and
-content are left out and listed. A message with tool results becomes part of a user message.
+Nothing that a caller sends by default causes an error. Fields and tools that only this protocol has are kept
+for a gateway that speaks it, and left out and listed for others. Tool results become user messages.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tollbridge.types.messages import (
     DataPart,
     Message,
     NamedTool,
+    Origin,
     OutputFormat,
     Part,
     Role,
@@ -36,6 +37,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
+    bind,
     part_digest,
 )
 from tollbridge.types.text import read_json
@@ -49,8 +51,7 @@ _ROLES = {
     "system": Role.SYSTEM,
     "developer": Role.SYSTEM,
 }
-# The fields of a body that are decoded or describe only the form of the response. All others are passed on in
-# `ChatRequest.extra`.
+# The fields of a body that are decoded or describe only the form of the response.
 _DECODED_FIELDS = frozenset(
     {
         *("model", "messages", "tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"),
@@ -58,12 +59,16 @@ _DECODED_FIELDS = frozenset(
         *("response_format", "metadata", "stream", "stream_options", "n", "store", "modalities", "audio"),
     }
 )
-# The fields of `ChatRequest.extra` that the Responses API has, too, with the same meaning.
+# The fields of `CallerRequest.extra` that the Responses API has, too, with the same meaning.
 SHARED_FIELDS = frozenset(
     {
         *("frequency_penalty", "presence_penalty", "prompt_cache_key", "prompt_cache_retention"),
         *("safety_identifier", "service_tier", "top_logprobs", "user"),
     }
+)
+# Fields whose omission is not listed: they do not change the answer.
+_UNLISTED = frozenset(
+    {"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "user"}
 )
 # The argument that holds the text of a custom tool, because other protocols have only functions.
 CUSTOM_ARGUMENT = "input"
@@ -79,6 +84,8 @@ class CallerRequest(msgspec.Struct, frozen=True, kw_only=True):
         include_usage: Whether the caller wants the usage at the end of the stream.
         functions: Whether the caller declared `functions`, the predecessor of `tools`.
         custom_tools: The names of the tools whose input is text.
+        extra: The fields and tools of the body that only this protocol has, as they came. `request.extra` has
+            them as well if the gateway speaks this protocol.
         omissions: One sentence for each thing in the body that has no equivalent and was left out.
     """
 
@@ -87,24 +94,30 @@ class CallerRequest(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool = False
     functions: bool = False
     custom_tools: frozenset[str] = frozenset()
+    extra: Mapping[str, Any] = {}
     omissions: tuple[str, ...] = ()
 
 
-def decode_request(body: Object) -> CallerRequest:
+def decode_request(body: Object, *, native: Origin | None = None) -> CallerRequest:
     """Decode the body of `POST /chat/completions`.
 
-    Fields, tools and content without an equivalent in `ChatRequest` never cause an error: unknown fields are
-    passed on in `extra`, everything else is listed in `omissions`.
+    Args:
+        body: The parsed JSON.
+        native: The model and gateway that will get the request, if that gateway speaks this protocol too:
+            unknown fields and tools are kept for it, and so is reasoning. For other gateways, they are left
+            out and listed.
 
     Raises:
         RequestError: A required field is missing or has the wrong type. The message names the field.
     """
-    return _RequestDecoder(body).decode()
+    return _RequestDecoder(body, native).decode()
 
 
 class _RequestDecoder:
-    def __init__(self, body: Object) -> None:
+    def __init__(self, body: Object, native: Origin | None) -> None:
         self._body = body
+        self._native = native
+        self._other_tools: list[Any] = []
         self._tools: dict[str, Tool] = {}
         self._custom_tools: set[str] = set()
         self._cache_points: dict[str, Json] = {}
@@ -132,6 +145,11 @@ class _RequestDecoder:
         messages = tuple(self._decode_messages())
         choice = self._decode_choice(body.get("tool_choice", body.get("function_call")))
         output_format = self._decode_format(extra)
+        if self._native is None:
+            for name in extra.keys() - _UNLISTED:
+                self._omit(f"the field {name[:64]}")
+        if self._other_tools:
+            extra["tools"] = self._other_tools
         request = ChatRequest(
             model=_text(body, "model"),
             messages=messages,
@@ -144,7 +162,7 @@ class _RequestDecoder:
             top_p=_number(body, "top_p"),
             output_format=output_format,
             metadata={str(name): str(value) for name, value in _object(body, "metadata").items()} or None,
-            extra=extra or None,
+            extra=extra or None if self._native is not None else None,
             cache_points=self._cache_points or None,
         )
         return CallerRequest(
@@ -153,7 +171,8 @@ class _RequestDecoder:
             include_usage=bool(stream_options.get("include_usage")),
             functions=bool(functions),
             custom_tools=frozenset(self._custom_tools),
-            omissions=tuple(self._omissions),
+            extra=extra,
+            omissions=tuple(sorted(self._omissions)),
         )
 
     def _omit(self, what: str) -> None:
@@ -167,7 +186,9 @@ class _RequestDecoder:
                 raise _invalid(f"tools[{index}]", "an object")
             kind = tool.get("type")
             if kind not in ("function", "custom"):
-                self._omit(f"tool of type {str(kind)[:64]!r}")
+                self._other_tools.append(dict(tool))
+                if self._native is None:
+                    self._omit(f"tool of type {str(kind)[:64]!r}")
                 continue
             fields = _object(tool, kind, f"tools[{index}].")
             name = _text(fields, "name", f"tools[{index}].{kind}.")
@@ -262,7 +283,7 @@ class _RequestDecoder:
         ]
         if message.get("function_call"):
             calls.append(self._decode_function_call(message["function_call"], field))
-        return [*_decode_reasoning(message), *content, *texts, *calls]
+        return [*_decode_reasoning(message, self._native), *content, *texts, *calls]
 
     def _decode_result(self, message: Object, field: str) -> ToolResultPart:
         content = self._decode_content(message.get("content"), f"{field}.content")
@@ -370,7 +391,7 @@ def _describe_grammar(description: str, tool_format: Any) -> str:
     return f"{description}\n\nThe input must match this {syntax} grammar:\n{grammar['definition']}"
 
 
-def _decode_reasoning(message: Object) -> list[ThinkingPart]:
+def _decode_reasoning(message: Object, native: Origin | None) -> list[ThinkingPart]:
     """Return the reasoning of an answer. Sealed blocks have their own text; the message repeats it."""
     proofs = {
         name: message[name]
@@ -389,7 +410,9 @@ def _decode_reasoning(message: Object) -> list[ThinkingPart]:
     field, text = next(
         ((field, text) for field, text in texts.items() if isinstance(text, str) and text), (None, "")
     )
-    return [ThinkingPart(text, field, proofs or None)] if text or proofs else []
+    if not text and not proofs:
+        return []
+    return [ThinkingPart(text, field, bind(native, proofs) if native else proofs or None)]
 
 
 def _text_of_thinking(block: Any) -> str:
