@@ -175,8 +175,34 @@ def test_one_body_has_everything_that_the_chunks_have() -> None:
 
 
 def test_a_correction_of_text_that_was_sent_adds_nothing() -> None:
-    chunks = encode(caller(stream=True), TextDelta("ab"), Corrected("ac", 2), Finished("stop"))
-    assert [delta.get("content") for delta in deltas(chunks)] == ["", "ab", None]
+    events = TextDelta("Hello ab"), Corrected("ac", 2), TextDelta("!"), Finished("stop")
+    streamed = deltas(encode(caller(stream=True), *events))
+    assert streamed[1:] == [{"content": "Hello ab"}, {"content": "!"}, {}]
+    [choice] = join_chunks(encode(caller(), *events))["choices"]
+    assert choice["message"]["content"] == "Hello ac!"
+
+
+def test_a_restarted_step_replaces_its_text_if_nothing_was_sent() -> None:
+    events = TextDelta("Hello"), TextDelta("Good day", replaces=5), Finished("stop")
+    [choice] = join_chunks(encode(caller(), *events))["choices"]
+    assert choice["message"]["content"] == "Good day"
+    assert deltas(encode(caller(stream=True), *events))[1:3] == [
+        {"content": "Hello"},
+        {"content": "Good day"},
+    ]
+
+
+def test_the_proof_of_reasoning_is_stored_with_the_corrected_text() -> None:
+    events: list[Event] = [
+        ReasoningDelta("Let mee", "r"),
+        Corrected("me.", 3, "reasoning", "r"),
+        ReasoningEnded("r", {"signature": "s"}),
+        Finished("stop"),
+    ]
+    [choice] = join_chunks(encode(caller(), *events))["choices"]
+    messages = [{"role": "user", "content": "Hi"}, choice["message"]]
+    returned = decode_request({"model": "m", "messages": messages}).request
+    assert returned.messages[1].parts == (ThinkingPart("Let me.", "r", {"signature": "s"}),)
 
 
 def test_metadata_of_any_protocol_passes_through_the_caller() -> None:

@@ -57,6 +57,8 @@ def encode_error(error: BridgeError, status: int) -> Json:
 
 
 DONE = b"data: [DONE]\n\n"
+# The field of a delta with the number of characters that it replaces; only for answers that are not streamed.
+_REPLACES = "replaces"
 
 
 def write_frames(chunks: Iterable[Json]) -> bytes:
@@ -73,8 +75,8 @@ class CompletionEncoder:
         chunks += encoder.finish(error)      # `error` is `None` if the answer is complete
         body = join_chunks(chunks)           # for a caller that does not stream
 
-    Text that was sent cannot be corrected in this protocol, and the calls that the gateway ran itself have no
-    place in it: both are left out.
+    Text that was sent in a stream cannot be corrected in this protocol, and the calls that the gateway ran
+    itself have no place in it: both are left out.
 
     Args:
         caller: The request of the caller.
@@ -130,11 +132,13 @@ class CompletionEncoder:
 
     def _encode_event(self, event: Event) -> list[Json]:
         match event:
-            case TextDelta(text):
-                return [{"content": text}] if text else []
-            case ReasoningDelta(text):
-                self._reasoning.append(text)
-                return [{"reasoning_content": text}] if text else []
+            case TextDelta(text, replaces):
+                return self._replace_text(text, replaces) or ([{"content": text}] if text else [])
+            case Corrected(text, replaces, of="text"):
+                return self._replace_text(text, replaces)
+            case ReasoningDelta(text, _, replaces) | Corrected(text, replaces):
+                _replace_end(self._reasoning, replaces, text)
+                return [{"reasoning_content": text}] if text and isinstance(event, ReasoningDelta) else []
             case ReasoningEnded(id_, metadata):
                 return self._encode_metadata(id_, metadata)
             case ToolCall():
@@ -146,10 +150,14 @@ class CompletionEncoder:
             case Finished():
                 self._finished = event
                 return []
-            case Corrected() | Data() | Failed():
+            case Data() | Failed():
                 return []  # an error is passed to `finish`
             case _:
                 assert_never(event)
+
+    def _replace_text(self, text: str, replaces: int) -> list[Json]:
+        """Return a delta that `join_chunks` applies. A caller that streams would not understand it."""
+        return [{"content": text, _REPLACES: replaces}] if replaces and not self._caller.stream else []
 
     def _encode_metadata(self, id_: str | None, metadata: Mapping[str, Any] | None) -> list[Json]:
         text, self._reasoning = "".join(self._reasoning), []
@@ -174,6 +182,14 @@ class CompletionEncoder:
         if call.metadata:
             encoded["extra_content"] = {"tollbridge": seal(call.metadata)}
         return {"tool_calls": [encoded]}
+
+
+def _replace_end(pieces: list[str], length: int, text: str) -> None:
+    """Replace the last `length` characters of joined pieces."""
+    if length:
+        whole = "".join(pieces)
+        pieces[:] = [whole[: max(0, len(whole) - length)]]
+    pieces.append(text)
 
 
 def _encode_file(file: File) -> list[Json]:
@@ -210,7 +226,9 @@ def join_chunks(chunks: Iterable[Json]) -> Json:
             finish_reason = choice["finish_reason"] or finish_reason
             for name, value in choice["delta"].items():
                 if name in texts:
-                    texts[name].append(value)
+                    _replace_end(texts[name], choice["delta"].get(_REPLACES, 0), value)
+                elif name == _REPLACES:
+                    continue
                 elif isinstance(value, list):
                     message.setdefault(name, []).extend(value)
                 else:
