@@ -107,6 +107,7 @@ OPTIONAL_FIELDS: Mapping[str, Callable[[ChatRequest], bool]] = {
     "parallel_tool_calls": lambda request: request.parallel_tool_calls is not None,
     "tool_choice": lambda request: request.tool_choice is not None,
     "store": lambda _request: True,
+    "stream_options": lambda _request: True,  # of Chat Completions
 }
 # Other names of these fields, in errors that a gateway forwards from a provider.
 FIELD_ALIASES: Mapping[str, str] = {
@@ -151,9 +152,10 @@ def _names_a_parameter(error: BridgeError) -> bool:
 def omitted_fields(request: ChatRequest, quirks: Quirks) -> list[str]:
     """Return the fields of a request that are not sent because of the quirks.
 
-    `store` is not included: Tollbridge sets it itself, so its omission is of no interest to users.
+    Fields that Tollbridge sets itself are not included: their omission is of no interest to users.
     """
-    return sorted(field for field in quirks.without if field != "store" and _has_field(request, field))
+    omitted = quirks.without - {"store", "stream_options"}
+    return sorted(field for field in omitted if _has_field(request, field))
 
 
 def describe_omissions(fields: Iterable[str]) -> tuple[str, ...]:

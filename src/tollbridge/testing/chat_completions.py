@@ -44,9 +44,8 @@ async def create_completion(request: web.Request) -> web.StreamResponse:
 
 def _convert_request(caller: CallerRequest) -> Json:
     """Return the body of an equivalent `POST /responses`, without options that the model does not have."""
-    options = dict(caller.request.extra or {})
-    extra = {name: value for name, value in options.items() if name in SHARED_FIELDS}
-    if options.get("response_format") == {"type": "json_object"}:
+    extra = {name: value for name, value in caller.extra.items() if name in SHARED_FIELDS}
+    if caller.extra.get("response_format") == {"type": "json_object"}:
         extra["text"] = {"format": {"type": "json_object"}}
     return encode_request(msgspec.structs.replace(caller.request, extra=extra, reasons=True))
 

@@ -11,6 +11,7 @@ from tests.interop.litellm import proxy
 from tests.interop.litellm.proxy import Proxy
 from tests.interop.litellm.upstream import THOUGHT, Upstream
 
+from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, find_quirks, known_quirks, save_profile
 from tollbridge.doctor import content_checks as samples
@@ -20,6 +21,7 @@ from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError
+from tollbridge.types.events import ReasoningDelta, ToolCall
 from tollbridge.types.messages import (
     ChatRequest,
     Message,
@@ -30,6 +32,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.types.usage import Usage
 
 # The first run installs the proxy, which takes minutes.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.asyncio(loop_scope="module")]
@@ -107,6 +110,34 @@ async def test_two_calls_and_reasoning_arrive(litellm: Proxy) -> None:
     assert thought.strip() == THOUGHT
     turn, _ = await answer(litellm, Message(Role.USER, "Speak at length."))
     assert turn.finish_reason == "length"
+
+
+async def test_a_turn_with_tools_images_and_reasoning_works_over_chat_completions(
+    litellm: Proxy, upstream: Upstream
+) -> None:
+    opening = [
+        Message(Role.SYSTEM, "Be a bridge."),
+        Message(Role.USER, ("Call the tool", samples.make_image())),
+    ]
+    async with ChatCompletionsClient(litellm.url, litellm.key, retries=RetryPolicy(attempts=1)) as client:
+        asked = ChatRequest(model=litellm.model, messages=opening, tools=(WEATHER,))
+        events = [event async for event in client.stream(asked)]
+        first = await client.create(asked)
+        assert [event for event in events if isinstance(event, ToolCall)] == list(first.tool_calls)
+        (call,) = first.tool_calls
+        assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
+        result = ToolResultPart(call.call_id, (TextPart("Sunny"), samples.make_image()))
+        told = [*opening, first.message, Message(Role.USER, (result,))]
+        second = await client.create(ChatRequest(model=litellm.model, messages=told, tools=(WEATHER,)))
+        thinking = ChatRequest(model=litellm.model, messages=[Message(Role.USER, "Think, then speak.")])
+        thoughts = [event async for event in client.stream(thinking) if isinstance(event, ReasoningDelta)]
+        assert litellm.model in [model.id for model in await client.models()]
+    assert "Sunny" in second.text
+    assert "Be a bridge." in second.text
+    assert second.usage == Usage(21, 9, 30, 4, 0)
+    assert "".join(event.text for event in thoughts).strip() == THOUGHT
+    sent = next(body for body in upstream.requests if "Sunny" in str(body["messages"]))
+    assert str(sent["messages"]).count("data:image/png") == 2  # no image was lost
 
 
 async def test_a_failure_of_the_upstream_has_its_kind(litellm: Proxy) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, assert_never
 
 from tollbridge.protocols.chat_completions.wire import (
     REASONING_LISTS,
@@ -28,12 +28,14 @@ from tollbridge.types.messages import (
     Message,
     NamedTool,
     OutputFormat,
+    PartIndex,
     Role,
     TextPart,
     ThinkingPart,
     Tool,
     ToolCallPart,
     ToolResultPart,
+    part_digest,
     unbind,
 )
 from tollbridge.types.quirks import Quirks
@@ -46,10 +48,14 @@ NAMES = {"reasoning": "reasoning_effort"}
 FROM_TOOL = "[From a tool result:]"
 # OpenAI's newer models accept only `max_completion_tokens`. Many other servers ignore it without an error.
 _NEW_LIMIT = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9])")
+# The models that need `cache_control`. The others cache by themselves, and their servers may reject it.
+_CACHE_CONTROL = re.compile(r"claude|gemini|qwen", re.IGNORECASE)
 
 
 def encode_request(request: ChatRequest) -> Json:
     """Return the body of `POST /chat/completions` for a streamed response.
+
+    `tools` in `request.extra` are added to the tools of the request.
 
     Raises:
         RequestError: The request contains something that the protocol cannot represent.
@@ -57,7 +63,7 @@ def encode_request(request: ChatRequest) -> Json:
     quirks = request.quirks or DEFAULT
     body: Json = {
         "model": request.model,
-        "messages": encode_messages(request.messages, quirks),
+        "messages": encode_messages(request.messages, quirks, _cache_points(request)),
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -75,14 +81,21 @@ def encode_request(request: ChatRequest) -> Json:
         options["tool_choice"] = _encode_tool_choice(request)
         options["parallel_tool_calls"] = request.parallel_tool_calls
     body |= {name: value for name, value in options.items() if value is not None}
-    body |= request.extra or {}
+    extra = dict(request.extra or {})
+    if isinstance(extra.get("tools"), list):  # tools of other types
+        extra["tools"] = [*body.get("tools", ()), *extra["tools"]]
+    body |= extra
     without = {NAMES.get(name, name) for name in quirks.without}
     if "max_output_tokens" in without:
         without |= {"max_tokens", "max_completion_tokens"}
     return {name: value for name, value in body.items() if name not in without}
 
 
-def encode_messages(messages: Iterable[Message], quirks: Quirks = DEFAULT) -> list[Json]:
+def encode_messages(
+    messages: Iterable[Message],
+    quirks: Quirks = DEFAULT,
+    cache_points: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Json]:
     """Return the messages of a conversation. All system messages are joined to one message at the start.
 
     Its role is always `system`: OpenAI converts it for models that expect `developer`, and most other servers
@@ -91,50 +104,98 @@ def encode_messages(messages: Iterable[Message], quirks: Quirks = DEFAULT) -> li
     Args:
         messages: The conversation.
         quirks: What the server accepts.
+        cache_points: The options of `cache_control`, by the digest of the part that ends a cached prefix.
 
     Raises:
         RequestError: A message contains something that the protocol cannot represent.
     """
     conversation = list(messages)
-    system = [_encode_system(message) for message in conversation if message.role is Role.SYSTEM]
-    prompt = "\n\n".join(text for text in system if text)
+    marks = _find_marks(conversation, cache_points) if cache_points else {}
+    system: list[list[Json]] = []
     encoded: list[Json] = []
+    for index, message in enumerate(conversation):
+        if message.role is Role.SYSTEM:
+            system.append(_encode_system(message, marks.get(index, {})))
+        else:
+            encoded += _encode_message(message, quirks, marks.get(index, {}))
+    prompt = [part for parts in system for part in parts]
+    if not any("cache_control" in part for part in prompt):
+        texts = ["\n".join(part["text"] for part in parts) for parts in system if parts]
+        prompt = [{"type": "text", "text": "\n\n".join(texts)}] if texts else []
     if prompt:
-        encoded.append({"role": "system", "content": _text_content(prompt, quirks)})
-    for message in conversation:
-        if message.role is not Role.SYSTEM:
-            encoded += _encode_message(message, quirks)
+        encoded.insert(0, {"role": "system", "content": _join_content(prompt, quirks)})
     return encoded
 
 
-def _encode_system(message: Message) -> str:
-    texts: list[str] = []
-    for part in message.parts:
+# The options of `cache_control` by the index of a part.
+_Marks = Mapping[int, Json]
+
+
+def _cache_points(request: ChatRequest) -> Mapping[str, Mapping[str, Any]] | None:
+    return request.cache_points if _CACHE_CONTROL.search(request.model) else None
+
+
+def _find_marks(messages: list[Message], points: Mapping[str, Mapping[str, Any]]) -> dict[int, _Marks]:
+    """Return the marks by the index of the message. Of equal parts, only the last one is marked."""
+    places: dict[str, PartIndex] = {}
+    for message_index, message in enumerate(messages):
+        for part_index, part in enumerate(message.parts):
+            places[part_digest(part)] = message_index, part_index
+    marks: dict[int, dict[int, Json]] = {}
+    for digest, options in points.items():
+        if digest in places:
+            message_index, part_index = places[digest]
+            marks.setdefault(message_index, {})[part_index] = dict(options)
+    return dict(marks)
+
+
+def _mark(encoded: Json, marks: _Marks, index: int) -> Json:
+    return {**encoded, "cache_control": marks[index]} if index in marks else encoded
+
+
+def _encode_system(message: Message, marks: _Marks) -> list[Json]:
+    parts: list[Json] = []
+    for index, part in enumerate(message.parts):
         encoded = _encode_content(part) if isinstance(part, TextPart | DataPart) else {}
         if encoded.get("type") != "text":
             kind = part.mime if isinstance(part, DataPart) else type(part).__name__
             raise RequestError(f"A system message can only contain text; {kind} cannot be sent in it.")
-        texts.append(encoded["text"])
-    return "\n".join(text for text in texts if text)
+        parts.append(_mark(encoded, marks, index))
+    return [part for part in parts if part["text"]]
 
 
-def _encode_message(message: Message, quirks: Quirks) -> list[Json]:
+def _encode_message(message: Message, quirks: Quirks, marks: _Marks) -> list[Json]:
     """Return the messages for one message: that of the assistant, then the tool results, then the user's."""
     name = {"name": message.name} if message.name else {}
-    content = [_encode_content(part) for part in message.parts if isinstance(part, TextPart | DataPart)]
-    content = [part for part in content if part.get("text") != ""]
-    thinking = [part for part in message.parts if isinstance(part, ThinkingPart)]
-    calls = [part for part in message.parts if isinstance(part, ToolCallPart)]
-    results = [part for part in message.parts if isinstance(part, ToolResultPart)]
+    is_answer = message.role is Role.ASSISTANT
+    content: list[Json] = []
+    thinking: list[ThinkingPart] = []
+    calls: list[ToolCallPart] = []
+    results: list[ToolResultPart] = []
+    tool_messages: list[Json] = []
+    for index, part in enumerate(message.parts):
+        match part:
+            case TextPart() | DataPart():
+                encoded_part = _describe_file(part) if is_answer else _encode_content(part)
+                if encoded_part.get("text") != "":
+                    content.append(_mark(encoded_part, marks, index))
+            case ThinkingPart():
+                thinking.append(part)
+            case ToolCallPart():
+                calls.append(part)
+            case ToolResultPart():
+                results.append(part)
+                tool_messages.append(_encode_result(part, quirks, marks.get(index)))
+            case _:
+                assert_never(part)
     encoded: list[Json] = []
-    if message.role is Role.ASSISTANT or calls:
-        text = _assistant_text(message) if message.role is Role.ASSISTANT else ""
-        encoded += _encode_assistant(text, thinking, calls, name, quirks)
-    encoded += [_encode_result(result, quirks) for result in results]
+    if is_answer or calls:
+        encoded += _encode_assistant(content if is_answer else [], thinking, calls, name, quirks)
+    encoded += tool_messages
     files = [_encode_content(part) for result in results for part in result.parts if _is_file(part)]
     if files:
         files.insert(0, {"type": "text", "text": FROM_TOOL})
-    if message.role is Role.USER:
+    if not is_answer:
         files += content
     if files:
         encoded.append({"role": "user", "content": _join_content(files, quirks), **name})
@@ -162,45 +223,36 @@ def _is_file(part: TextPart | DataPart) -> TypeGuard[DataPart]:
     return isinstance(part, DataPart) and not is_text(detect_mime(part.data, part.mime))
 
 
-def _join_content(content: list[Json], quirks: Quirks) -> str | list[Json]:
+def _join_content(content: list[Json], quirks: Quirks, separator: str = "\n") -> str | list[Json]:
     """Return only texts as one string, which every server accepts; else the parts."""
-    if quirks.text_as == "array" or any(part["type"] != "text" for part in content):
+    plain = all(part["type"] == "text" and "cache_control" not in part for part in content)
+    if quirks.text_as == "array" or not plain:
         return content
-    text = "\n".join(part["text"] for part in content)
+    text = separator.join(part["text"] for part in content)
     return text if len(text) <= MAX_TEXT else content
-
-
-def _text_content(text: str, quirks: Quirks) -> str | list[Json]:
-    return [{"type": "text", "text": text}] if quirks.text_as == "array" else text
 
 
 # --- Answers, tool calls and tool results ---
 
 
-def _assistant_text(message: Message) -> str:
-    """Return the text of an answer. The protocol does not allow files in it."""
-    texts = [
-        f"[{part.mime}: {len(part.data)} bytes]" if _is_file(part) else _encode_content(part)["text"]
-        for part in message.parts
-        if isinstance(part, TextPart | DataPart)
-    ]
-    return "".join(texts)
+def _describe_file(part: TextPart | DataPart) -> Json:
+    """Return a part of an answer as text. The protocol does not allow files in it."""
+    if _is_file(part):
+        return {"type": "text", "text": f"[{part.mime}: {len(part.data)} bytes]"}
+    return _encode_content(part)
 
 
 def _encode_assistant(
-    text: str, thinking: list[ThinkingPart], calls: list[ToolCallPart], name: Json, quirks: Quirks
+    content: list[Json], thinking: list[ThinkingPart], calls: list[ToolCallPart], name: Json, quirks: Quirks
 ) -> list[Json]:
     reasoning = _encode_reasoning(thinking)
-    content: str | list[Json] | None = _text_content(text, quirks) if text else None
     if "content" in reasoning:  # Mistral's form
-        texts = [{"type": "text", "text": text}] if text else []
-        content = [
-            {"type": "thinking", "thinking": [{"type": "text", "text": reasoning.pop("content")}]},
-            *texts,
-        ]
-    if content is None and not calls and not reasoning:
+        block = {"type": "thinking", "thinking": [{"type": "text", "text": reasoning.pop("content")}]}
+        content = [block, *content]
+    if not content and not calls and not reasoning:
         return []
-    message: Json = {"role": "assistant", "content": content, **name, **reasoning}
+    joined = _join_content(content, quirks, separator="") if content else None
+    message: Json = {"role": "assistant", "content": joined, **name, **reasoning}
     if calls:
         message["tool_calls"] = [_encode_call(call) for call in calls]
     return [message]
@@ -237,14 +289,17 @@ def _encode_call(part: ToolCallPart) -> Json:
     return {"id": part.call_id, "type": "function", "function": function, **signatures}
 
 
-def _encode_result(part: ToolResultPart, quirks: Quirks) -> Json:
+def _encode_result(part: ToolResultPart, quirks: Quirks, mark: Json | None) -> Json:
     texts = [
         f"[{item.mime}, {len(item.data):,} bytes: below]" if _is_file(item) else _encode_content(item)["text"]
         for item in part.parts
     ]
     text = "\n".join(texts)
     text = (ERROR_PREFIX + text).rstrip() if part.is_error else text
-    return {"role": "tool", "tool_call_id": part.call_id, "content": _text_content(text, quirks)}
+    content: Json = {"type": "text", "text": text}
+    if mark is not None:
+        content["cache_control"] = mark
+    return {"role": "tool", "tool_call_id": part.call_id, "content": _join_content([content], quirks)}
 
 
 # --- Options ---

@@ -1,7 +1,7 @@
 """Decode a caller's Chat Completions request, for servers.
 
-Nothing that a caller sends by default causes an error: unknown fields are passed on, and unknown tools and
-content are left out and listed. A message with tool results becomes part of a user message.
+Nothing that a caller sends by default causes an error. Fields and tools that only this protocol has are kept
+for a gateway that speaks it, and left out and listed for others. Tool results become user messages.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from tollbridge.protocols.chat_completions.wire import (
 )
 from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES
 from tollbridge.types.errors import RequestError
-from tollbridge.types.media import split_data_url
+from tollbridge.types.media import UNKNOWN, detect_mime, split_data_url
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
     Message,
     NamedTool,
+    Origin,
     OutputFormat,
     Part,
     Role,
@@ -36,6 +37,8 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
+    bind,
+    part_digest,
 )
 from tollbridge.types.text import read_json
 
@@ -48,8 +51,7 @@ _ROLES = {
     "system": Role.SYSTEM,
     "developer": Role.SYSTEM,
 }
-# The fields of a body that are decoded or describe only the form of the response. All others are passed on in
-# `ChatRequest.extra`.
+# The fields of a body that are decoded or describe only the form of the response.
 _DECODED_FIELDS = frozenset(
     {
         *("model", "messages", "tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"),
@@ -57,12 +59,16 @@ _DECODED_FIELDS = frozenset(
         *("response_format", "metadata", "stream", "stream_options", "n", "store", "modalities", "audio"),
     }
 )
-# The fields of `ChatRequest.extra` that the Responses API has, too, with the same meaning.
+# The fields of `CallerRequest.extra` that the Responses API has, too, with the same meaning.
 SHARED_FIELDS = frozenset(
     {
         *("frequency_penalty", "presence_penalty", "prompt_cache_key", "prompt_cache_retention"),
         *("safety_identifier", "service_tier", "top_logprobs", "user"),
     }
+)
+# Fields whose omission is not listed: they do not change the answer.
+_UNLISTED = frozenset(
+    {"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "user"}
 )
 # The argument that holds the text of a custom tool, because other protocols have only functions.
 CUSTOM_ARGUMENT = "input"
@@ -78,6 +84,8 @@ class CallerRequest(msgspec.Struct, frozen=True, kw_only=True):
         include_usage: Whether the caller wants the usage at the end of the stream.
         functions: Whether the caller declared `functions`, the predecessor of `tools`.
         custom_tools: The names of the tools whose input is text.
+        extra: The fields and tools of the body that only this protocol has, as they came. `request.extra` has
+            them as well if the gateway speaks this protocol.
         omissions: One sentence for each thing in the body that has no equivalent and was left out.
     """
 
@@ -86,26 +94,33 @@ class CallerRequest(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool = False
     functions: bool = False
     custom_tools: frozenset[str] = frozenset()
+    extra: Mapping[str, Any] = {}
     omissions: tuple[str, ...] = ()
 
 
-def decode_request(body: Object) -> CallerRequest:
+def decode_request(body: Object, *, native: Origin | None = None) -> CallerRequest:
     """Decode the body of `POST /chat/completions`.
 
-    Fields, tools and content without an equivalent in `ChatRequest` never cause an error: unknown fields are
-    passed on in `extra`, everything else is listed in `omissions`.
+    Args:
+        body: The parsed JSON.
+        native: The model and gateway that will get the request, if that gateway speaks this protocol too:
+            unknown fields and tools are kept for it, and so is reasoning. For other gateways, they are left
+            out and listed.
 
     Raises:
         RequestError: A required field is missing or has the wrong type. The message names the field.
     """
-    return _RequestDecoder(body).decode()
+    return _RequestDecoder(body, native).decode()
 
 
 class _RequestDecoder:
-    def __init__(self, body: Object) -> None:
+    def __init__(self, body: Object, native: Origin | None) -> None:
         self._body = body
+        self._native = native
+        self._other_tools: list[Any] = []
         self._tools: dict[str, Tool] = {}
         self._custom_tools: set[str] = set()
+        self._cache_points: dict[str, Json] = {}
         self._function_ids: dict[str, str] = {}  # the ids given to calls of `functions`, by name
         self._omissions: dict[str, None] = {}
 
@@ -121,12 +136,20 @@ class _RequestDecoder:
         stream_options = _object(body, "stream_options")
         limit = _typed(body, "max_completion_tokens", int)
         reasoning = _object(body, "reasoning")  # OpenRouter's form
+        for name in reasoning:
+            if name != "effort":
+                self._omit(f"reasoning.{name[:64]}")
         extra = {
             name: value for name, value in body.items() if name not in _DECODED_FIELDS and value is not None
         }
         messages = tuple(self._decode_messages())
         choice = self._decode_choice(body.get("tool_choice", body.get("function_call")))
         output_format = self._decode_format(extra)
+        if self._native is None:
+            for name in extra.keys() - _UNLISTED:
+                self._omit(f"the field {name[:64]}")
+        if self._other_tools:
+            extra["tools"] = self._other_tools
         request = ChatRequest(
             model=_text(body, "model"),
             messages=messages,
@@ -139,7 +162,8 @@ class _RequestDecoder:
             top_p=_number(body, "top_p"),
             output_format=output_format,
             metadata={str(name): str(value) for name, value in _object(body, "metadata").items()} or None,
-            extra=extra or None,
+            extra=extra or None if self._native is not None else None,
+            cache_points=self._cache_points or None,
         )
         return CallerRequest(
             request=request,
@@ -147,7 +171,8 @@ class _RequestDecoder:
             include_usage=bool(stream_options.get("include_usage")),
             functions=bool(functions),
             custom_tools=frozenset(self._custom_tools),
-            omissions=tuple(self._omissions),
+            extra=extra,
+            omissions=tuple(sorted(self._omissions)),
         )
 
     def _omit(self, what: str) -> None:
@@ -161,11 +186,15 @@ class _RequestDecoder:
                 raise _invalid(f"tools[{index}]", "an object")
             kind = tool.get("type")
             if kind not in ("function", "custom"):
-                self._omit(f"tool of type {str(kind)[:64]!r}")
+                self._other_tools.append(dict(tool))
+                if self._native is None:
+                    self._omit(f"tool of type {str(kind)[:64]!r}")
                 continue
-            fields = _object(tool, kind)
+            fields = _object(tool, kind, f"tools[{index}].")
             name = _text(fields, "name", f"tools[{index}].{kind}.")
             description, parameters = str(fields.get("description") or ""), fields.get("parameters")
+            if tool.get("cache_control"):
+                self._omit("cache_control of a tool")
             if fields.get("strict"):
                 self._omit('"strict" of a tool')
             if kind == "custom":
@@ -182,20 +211,20 @@ class _RequestDecoder:
         if isinstance(choice, str) and choice in _CHOICES:
             return _CHOICES[choice]
         if isinstance(choice, Mapping):
-            kind = choice.get("type", "function")
-            if kind == "allowed_tools":
-                return self._limit_tools(choice.get("allowed_tools") or choice)
-            name = (choice.get(kind) or choice).get("name") if isinstance(kind, str) else None
+            if choice.get("type") == "allowed_tools":
+                return self._limit_tools(choice.get("allowed_tools"))
+            name = _tool_name(choice)
             if name in self._tools:
-                return NamedTool(str(name))
+                return NamedTool(name)
         self._omit("tool_choice, which names no known tool")
         return None
 
     def _limit_tools(self, allowed: Any) -> ToolChoice | None:
         """Keep only the allowed tools: other protocols have no list of them."""
-        tools = allowed.get("tools") if isinstance(allowed, Mapping) else None
-        entries = [tool for tool in tools or () if isinstance(tool, Mapping)]
-        names = {(tool.get(str(tool.get("type"))) or tool).get("name") for tool in entries}
+        if not isinstance(allowed, Mapping):
+            raise _invalid("tool_choice.allowed_tools", "an object")
+        tools = _list(allowed, "tools", "tool_choice.allowed_tools.")
+        names = {_tool_name(tool) for tool in tools if isinstance(tool, Mapping)}
         self._tools = {name: tool for name, tool in self._tools.items() if name in names}
         return _CHOICES.get(str(allowed.get("mode")))
 
@@ -232,10 +261,12 @@ class _RequestDecoder:
             if results:
                 yield Message(Role.USER, tuple(results))
                 results = []
-            if role not in _ROLES:
+            if not isinstance(role, str) or role not in _ROLES:
                 raise _invalid(f"{field}.role", f"one of {', '.join((*_ROLES, 'tool', 'function'))}")
             name = message.get("name")
             parts = self._decode_parts(message, _ROLES[role], field)
+            for last in parts[-1:]:
+                self._add_cache_point(message, last)  # LiteLLM's form
             yield Message(_ROLES[role], tuple(parts), name if isinstance(name, str) else None)
         if results:
             yield Message(Role.USER, tuple(results))
@@ -248,11 +279,11 @@ class _RequestDecoder:
         texts = [TextPart(refusal)] if isinstance(refusal, str) and refusal else []
         calls = [
             self._decode_call(call, f"{field}.tool_calls[{index}]")
-            for index, call in enumerate(_list(message, "tool_calls"))
+            for index, call in enumerate(_list(message, "tool_calls", f"{field}."))
         ]
         if message.get("function_call"):
             calls.append(self._decode_function_call(message["function_call"], field))
-        return [*_decode_reasoning(message), *content, *texts, *calls]
+        return [*_decode_reasoning(message, self._native), *content, *texts, *calls]
 
     def _decode_result(self, message: Object, field: str) -> ToolResultPart:
         content = self._decode_content(message.get("content"), f"{field}.content")
@@ -260,7 +291,11 @@ class _RequestDecoder:
             call_id = self._function_ids.get(str(message.get("name")), str(message.get("name")))
         else:
             call_id = _text(message, "tool_call_id", f"{field}.")
-        return ToolResultPart(call_id, content)
+        result = ToolResultPart(call_id, content)
+        sources = message["content"] if isinstance(message.get("content"), list) else []
+        for source in (message, *sources):
+            self._add_cache_point(source, result)
+        return result
 
     def _decode_call(self, call: Any, field: str) -> ToolCallPart:
         if not isinstance(call, Mapping):
@@ -297,12 +332,18 @@ class _RequestDecoder:
         for index, part in enumerate(content):
             if not isinstance(part, Mapping):
                 raise _invalid(f"{field}[{index}]", "an object")
-            parts += self._decode_part(part, f"{field}[{index}]")
+            decoded = self._decode_part(part, f"{field}[{index}]")
+            parts += decoded
+            for last in decoded[-1:]:
+                self._add_cache_point(part, last)
         return parts
 
+    def _add_cache_point(self, source: Object, part: Part) -> None:
+        options = source.get("cache_control")
+        if isinstance(options, Mapping) and options:
+            self._cache_points[part_digest(part)] = dict(options)
+
     def _decode_part(self, part: Object, field: str) -> list[TextPart | DataPart]:
-        if part.get("cache_control"):
-            self._omit("cache_control of message content")
         match part.get("type"):
             case "text" | "input_text" | "output_text":
                 return [TextPart(_text(part, "text", f"{field}."))]
@@ -316,7 +357,10 @@ class _RequestDecoder:
                 return self._decode_data(url, None, "image")
             case "file":
                 file = _object(part, "file", f"{field}.")
-                return self._decode_data(file.get("file_data"), file.get("filename"), "file")
+                data = file.get("file_data")
+                if isinstance(data, str) and ":" not in data:  # only base64
+                    data = f"data:{UNKNOWN};base64,{data}"
+                return self._decode_data(data, file.get("filename"), "file")
             case other:
                 self._omit(f"content of type {str(other)[:64]!r}")
                 return []
@@ -328,7 +372,14 @@ class _RequestDecoder:
             self._omit(f"{kind} that is not a base64 data URL")
             is_link = isinstance(url, str) and url.startswith(("http://", "https://"))
             return [TextPart(f"[{kind}: {url}]")] if is_link else []
+        mime = detect_mime(data, mime) if mime == UNKNOWN else mime
         return [DataPart(data, mime, name if isinstance(name, str) else None)]
+
+
+def _tool_name(choice: Object) -> str:
+    """Return the name in a tool choice: `{"type": "function", "function": {"name": …}}`, or flat."""
+    inner = choice.get(str(choice.get("type", "function")))
+    return str((inner if isinstance(inner, Mapping) else choice).get("name"))
 
 
 def _describe_grammar(description: str, tool_format: Any) -> str:
@@ -340,26 +391,28 @@ def _describe_grammar(description: str, tool_format: Any) -> str:
     return f"{description}\n\nThe input must match this {syntax} grammar:\n{grammar['definition']}"
 
 
-def _decode_reasoning(message: Object) -> list[ThinkingPart]:
+def _decode_reasoning(message: Object, native: Origin | None) -> list[ThinkingPart]:
     """Return the reasoning of an answer. Sealed blocks have their own text; the message repeats it."""
-    proofs = {name: message[name] for name in REASONING_PROOFS if message.get(name)}
-    details = [detail for detail in proofs.get("reasoning_details") or () if isinstance(detail, Mapping)]
+    proofs = {
+        name: message[name]
+        for name in REASONING_PROOFS
+        if message.get(name) and isinstance(message[name], list if name in REASONING_LISTS else str)
+    }
+    details = [detail for detail in proofs.get("reasoning_details", ()) if isinstance(detail, Mapping)]
     sealed = [block for detail in details if (block := _unseal_block(detail)) is not None]
     if sealed:
         return sealed
-    texts = ((field, message.get(field)) for field in REASONING_TEXTS)
-    field, text = next(((field, text) for field, text in texts if isinstance(text, str) and text), (None, ""))
+    texts = {field: message.get(field) for field in REASONING_TEXTS}
     content = message.get("content")
-    if not text and isinstance(content, list):  # Mistral's form
+    if isinstance(content, list):  # Mistral's form
         blocks = [part.get("thinking") for part in content if isinstance(part, Mapping)]
-        texts_of_blocks = [_text_of_thinking(block) for block in blocks if block]
-        field, text = "content" if texts_of_blocks else None, "".join(texts_of_blocks)
-    valid = {
-        name: value
-        for name, value in proofs.items()
-        if isinstance(value, list if name in REASONING_LISTS else str)
-    }
-    return [ThinkingPart(text, field, valid or None)] if text or valid else []
+        texts["content"] = "".join(map(_text_of_thinking, blocks))
+    field, text = next(
+        ((field, text) for field, text in texts.items() if isinstance(text, str) and text), (None, "")
+    )
+    if not text and not proofs:
+        return []
+    return [ThinkingPart(text, field, bind(native, proofs) if native else proofs or None)]
 
 
 def _text_of_thinking(block: Any) -> str:
@@ -436,8 +489,8 @@ def _object(body: Object, name: str, prefix: str = "") -> Object:
     return value or {}
 
 
-def _list(body: Object, name: str) -> list[Any]:
+def _list(body: Object, name: str, prefix: str = "") -> list[Any]:
     value = body.get(name)
     if value is not None and not isinstance(value, list):
-        raise _invalid(name, "an array")
+        raise _invalid(f"{prefix}{name}", "an array")
     return value or []

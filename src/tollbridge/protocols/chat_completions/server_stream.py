@@ -21,7 +21,7 @@ from tollbridge.protocols.chat_completions.wire import (
     encode_usage,
     seal,
 )
-from tollbridge.types.errors import BridgeError, ServerFailed
+from tollbridge.types.errors import BridgeError, Kind, ServerFailed
 from tollbridge.types.events import (
     Corrected,
     Data,
@@ -37,15 +37,28 @@ from tollbridge.types.events import (
 )
 from tollbridge.types.text import write_json
 
+# OpenAI's code for each kind of error. Agents shorten the conversation when they read the first one.
+_CODES: dict[Kind, str] = {
+    "context_too_long": "context_length_exceeded",
+    "authentication": "invalid_api_key",
+    "content_filtered": "content_filter",
+    "not_found": "model_not_found",
+    "rate_limited": "rate_limit_exceeded",
+}
+
 
 def encode_error(error: BridgeError, status: int) -> Json:
     """Return the body of an error response. An error within a stream has the same form."""
     kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
-    code = error.code or error.kind
+    code = _CODES.get(error.kind, error.kind)
+    if error.code is not None and error.kind != "context_too_long":
+        code = error.code
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
 
 
 DONE = b"data: [DONE]\n\n"
+# The field of a delta with the number of characters that it replaces; only for answers that are not streamed.
+_REPLACES = "replaces"
 
 
 def write_frames(chunks: Iterable[Json]) -> bytes:
@@ -62,8 +75,8 @@ class CompletionEncoder:
         chunks += encoder.finish(error)      # `error` is `None` if the answer is complete
         body = join_chunks(chunks)           # for a caller that does not stream
 
-    Text that was sent cannot be corrected in this protocol, and the calls that the gateway ran itself have no
-    place in it: both are left out.
+    Text that was sent in a stream cannot be corrected in this protocol, and the calls that the gateway ran
+    itself have no place in it: both are left out.
 
     Args:
         caller: The request of the caller.
@@ -119,11 +132,13 @@ class CompletionEncoder:
 
     def _encode_event(self, event: Event) -> list[Json]:
         match event:
-            case TextDelta(text):
-                return [{"content": text}] if text else []
-            case ReasoningDelta(text):
-                self._reasoning.append(text)
-                return [{"reasoning_content": text}] if text else []
+            case TextDelta(text, replaces):
+                return self._replace_text(text, replaces) or ([{"content": text}] if text else [])
+            case Corrected(text, replaces, of="text"):
+                return self._replace_text(text, replaces)
+            case ReasoningDelta(text, _, replaces) | Corrected(text, replaces):
+                _replace_end(self._reasoning, replaces, text)
+                return [{"reasoning_content": text}] if text and isinstance(event, ReasoningDelta) else []
             case ReasoningEnded(id_, metadata):
                 return self._encode_metadata(id_, metadata)
             case ToolCall():
@@ -135,10 +150,14 @@ class CompletionEncoder:
             case Finished():
                 self._finished = event
                 return []
-            case Corrected() | Data() | Failed():
+            case Data() | Failed():
                 return []  # an error is passed to `finish`
             case _:
                 assert_never(event)
+
+    def _replace_text(self, text: str, replaces: int) -> list[Json]:
+        """Return a delta that `join_chunks` applies. A caller that streams would not understand it."""
+        return [{"content": text, _REPLACES: replaces}] if replaces and not self._caller.stream else []
 
     def _encode_metadata(self, id_: str | None, metadata: Mapping[str, Any] | None) -> list[Json]:
         text, self._reasoning = "".join(self._reasoning), []
@@ -163,6 +182,14 @@ class CompletionEncoder:
         if call.metadata:
             encoded["extra_content"] = {"tollbridge": seal(call.metadata)}
         return {"tool_calls": [encoded]}
+
+
+def _replace_end(pieces: list[str], length: int, text: str) -> None:
+    """Replace the last `length` characters of joined pieces."""
+    if length:
+        whole = "".join(pieces)
+        pieces[:] = [whole[: max(0, len(whole) - length)]]
+    pieces.append(text)
 
 
 def _encode_file(file: File) -> list[Json]:
@@ -199,7 +226,9 @@ def join_chunks(chunks: Iterable[Json]) -> Json:
             finish_reason = choice["finish_reason"] or finish_reason
             for name, value in choice["delta"].items():
                 if name in texts:
-                    texts[name].append(value)
+                    _replace_end(texts[name], choice["delta"].get(_REPLACES, 0), value)
+                elif name == _REPLACES:
+                    continue
                 elif isinstance(value, list):
                     message.setdefault(name, []).extend(value)
                 else:

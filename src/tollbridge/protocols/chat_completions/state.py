@@ -65,20 +65,24 @@ class CompletionState:
     def apply_reasoning(self, text: str, field: str) -> list[Event]:
         return self._reasoning.add_text(text, field)
 
+    def apply_arguments(self, index: int, text: str) -> None:
+        """Apply a piece of the arguments of the call with this index."""
+        self._has_content = True
+        self._calls.add_arguments(index, text)
+
     def apply(self, chunk: Fields) -> list[Event]:
         """Apply a chunk of any kind."""
         if self.over:
             return []
         if chunk.raw.get("error") or ("choices" not in chunk and is_error(chunk)):
-            return self._fail(error_from(chunk.raw))
+            return self.interrupt(error_from(chunk.raw))
         if "choices" not in chunk and "usage" not in chunk and not _is_completion(chunk):
             self.unknown.record(chunk.text("object") or chunk.text("type") or "no choices")
             return []
         self.started = True
         self._id, self._model = self._id or chunk.text("id"), self._model or chunk.text("model")
-        # Usage is cumulative. Groq also reports it in a field of its own.
-        usage = read_usage(chunk.inner("usage")) or read_usage(chunk.inner("x_groq").inner("usage"))
-        self._usage = usage or self._usage
+        for place in (chunk, chunk.inner("x_groq")):  # Groq also reports it in a field of its own
+            self._read_usage(place)
         return [event for choice in chunk.list("choices") for event in self._apply_choice(choice)]
 
     def apply_body(self, body: Fields) -> list[Event]:
@@ -106,8 +110,12 @@ class CompletionState:
         return self.interrupt(Disconnected("The gateway closed the stream before the answer was complete."))
 
     def interrupt(self, error: BridgeError) -> list[Event]:
-        """End the response with an error, because the stream ended or is invalid."""
-        return [*self._reasoning.end(), *self._calls.finish(complete=False), *self._fail(error)]
+        """End the response with an error. Its tool calls are not offered."""
+        return [*self._reasoning.end(), *self._calls.finish("failed"), *self._fail(error)]
+
+    def _read_usage(self, place: Fields) -> None:
+        if place.raw.get("usage"):  # the counts are cumulative
+            self._usage = read_usage(place.inner("usage")) or self._usage
 
     def _apply_choice(self, choice: Fields) -> list[Event]:
         if self.over:
@@ -116,8 +124,8 @@ class CompletionState:
             self.unknown.record("choice")
             return []
         if choice.raw.get("error"):
-            return self._fail(error_from(choice.raw["error"]))
-        self._usage = read_usage(choice.inner("usage")) or self._usage  # Moonshot's place for it
+            return self.interrupt(error_from(choice.raw["error"]))
+        self._read_usage(choice)  # Moonshot's place for it
         events: list[Event] = []
         if isinstance(choice.raw.get("delta"), dict):
             events += self._apply_delta(choice.inner("delta"))
@@ -189,7 +197,7 @@ class CompletionState:
         if name == "error":
             return self.interrupt(ServerFailed("The gateway reported a failure and gave no reason."))
         is_cut = reason in ("length", "content-filter")
-        events = [*self._reasoning.end(), *self._calls.finish(complete=not is_cut)]
+        events = [*self._reasoning.end(), *self._calls.finish("cut" if is_cut else "complete")]
         if reason in ("stop", "tool-calls", None) and self._calls.has_pending_calls:
             reason = "tool-calls"  # some servers report "stop"
         elif reason == "tool-calls":
@@ -335,12 +343,20 @@ class CallCollector:
         if arguments:
             item.arguments.append(arguments)
 
-    def finish(self, *, complete: bool) -> list[Event]:
-        """Emit all calls. If the response was cut, only calls with complete arguments are offered."""
+    def add_arguments(self, index: int, arguments: str) -> None:
+        item = self._by_index.get(index) or self._find(index, None, None, arguments)
+        if arguments:
+            item.arguments.append(arguments)
+
+    def finish(self, ending: Literal["complete", "cut", "failed"]) -> list[Event]:
+        """Emit all calls.
+
+        If the response was cut, only calls with complete arguments are offered; if it failed, none.
+        """
         events: list[Event] = []
         for item in self._items:
-            is_whole = complete or _is_object("".join(item.arguments))
-            events += self._emitter.finish_open_call(item, complete=is_whole)
+            is_whole = ending == "cut" and _is_object("".join(item.arguments))
+            events += self._emitter.finish_open_call(item, complete=is_whole or ending == "complete")
         self._items = []
         return events
 
@@ -350,7 +366,8 @@ class CallCollector:
         elif id_ is not None:
             item = self._by_id.get(id_)
         else:
-            item = self._items[-1] if self._items and not name else None
+            last = self._items[-1] if self._items else None
+            item = last if last is not None and name in (None, last.name) else None
         if item is None or _is_another(item, id_, name, arguments):
             item = Item("call", index, id_)
             item.call_id = self._unused_id(id_)

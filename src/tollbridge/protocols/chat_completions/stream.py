@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.protocols.chat_completions import wire
 from tollbridge.protocols.chat_completions.state import CompletionState
-from tollbridge.protocols.chat_completions.wire import read_text_chunk
 from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
 from tollbridge.types.errors import BridgeError, StreamError
@@ -20,8 +20,13 @@ from tollbridge.types.events import Event, ReasoningDelta, TextDelta
 from tollbridge.types.text import read_json
 
 _get_content = attrgetter("content")
+_get_calls = attrgetter("tool_calls")
 _REASONING = tuple((field, attrgetter(field)) for field in ("reasoning_content", "reasoning"))
 _BOM = b"\xef\xbb\xbf"
+
+
+def _has_reasoning(delta: wire.TextDelta) -> bool:
+    return bool(delta.reasoning_content or delta.reasoning)
 
 
 class StreamDecoder:
@@ -114,7 +119,7 @@ class StreamDecoder:
         return self._state.apply_body(Fields(value))
 
     def _decode_run(self, block: bytes) -> list[Event] | None:
-        """Decode a block that contains only text, or only reasoning, as nearly all blocks of a response do.
+        """Decode a block of only text, only reasoning or only arguments, as nearly all blocks are.
 
         Returns:
             The events, or `None` if the block contains something else.
@@ -123,15 +128,23 @@ class StreamDecoder:
         if not payloads:
             return None
         try:
-            deltas = [chunk.choices[0].delta for chunk in map(read_text_chunk, payloads)]
+            deltas = [chunk.choices[0].delta for chunk in map(wire.read_text_chunk, payloads)]
         except (msgspec.MsgspecError, ValueError):
             return None
         text = "".join(filter(None, map(_get_content, deltas)))
+        if any(map(_get_calls, deltas)):
+            return None if text or any(map(_has_reasoning, deltas)) else self._apply_arguments(deltas)
         for field, get_reasoning in _REASONING:
             if reasoning := "".join(filter(None, map(get_reasoning, deltas))):
                 has_others = bool(text) or (field != "reasoning" and any(d.reasoning for d in deltas))
                 return None if has_others else self._state.apply_reasoning(reasoning, field)
         return self._state.apply_text(text)
+
+    def _apply_arguments(self, deltas: list[wire.TextDelta]) -> list[Event]:
+        for delta in deltas:
+            for call in delta.tool_calls or ():
+                self._state.apply_arguments(call.index, call.function.arguments)
+        return []
 
     def _decode_frames(self, frames: list[Frame]) -> list[Event]:
         events: list[Event] = []

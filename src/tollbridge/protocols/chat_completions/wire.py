@@ -42,14 +42,29 @@ FINISH_NAMES: dict[FinishReason | None, str] = {
 }
 
 
-# --- Typed text chunks ---
+# --- Typed chunks ---
 
 _NoItems = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
 _NoText = Literal[""] | None
 
 
+class Arguments(msgspec.Struct, frozen=True, gc=False):
+    arguments: str
+    name: _NoText = None
+
+
+class ArgumentsDelta(msgspec.Struct, frozen=True, gc=False):
+    """A piece of the arguments of a call that was announced before."""
+
+    index: int
+    function: Arguments
+    id: _NoText = None
+    extra_content: None = None
+    provider_specific_fields: None = None
+
+
 class TextDelta(msgspec.Struct, frozen=True, gc=False):
-    """A delta that contains only text or reasoning. Any other content makes it invalid."""
+    """A delta that contains only text, reasoning or arguments. Any other content makes it invalid."""
 
     content: str | None = None
     reasoning_content: str | None = None
@@ -59,7 +74,7 @@ class TextDelta(msgspec.Struct, frozen=True, gc=False):
     thinking_blocks: _NoItems = None
     reasoning_opaque: _NoText = None
     refusal: _NoText = None
-    tool_calls: _NoItems = None
+    tool_calls: list[ArgumentsDelta] | None = None
     function_call: None = None
     images: _NoItems = None
     annotations: _NoItems = None
