@@ -161,13 +161,15 @@ class UsageCounts:
 
 def encode_usage(usage: Usage) -> Json:
     """Return the usage of a complete answer, with the cached tokens apart from the input tokens."""
-    read, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
+    read, written = usage.cached_tokens, usage.cache_write_tokens
     encoded: Json = {
-        "input_tokens": max(0, (usage.input_tokens or 0) - read - written),
-        "cache_creation_input_tokens": written,
-        "cache_read_input_tokens": read,
+        "input_tokens": max(0, (usage.input_tokens or 0) - (read or 0) - (written or 0)),
         "output_tokens": usage.output_tokens or 0,
     }
+    if written is not None:
+        encoded["cache_creation_input_tokens"] = written
+    if read is not None:
+        encoded["cache_read_input_tokens"] = read
     if usage.reasoning_tokens is not None:
         encoded["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
     return encoded
