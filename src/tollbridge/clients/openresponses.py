@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -154,6 +154,11 @@ def decode_answer(data: bytes, decoder: Decoder | None = None) -> Answer:
     events, failure = split_failure(decoder.feed(data) + decoder.close())
     if failure is not None:
         raise failure
+    return make_answer(events)
+
+
+def make_answer(events: Sequence[Event]) -> Answer:
+    """Return the answer that consists of these events."""
     finished = next((event for event in events if isinstance(event, Finished)), None)
     return Answer(
         text="".join(event.text for event in events if isinstance(event, TextDelta)),

@@ -11,7 +11,8 @@ from tests.interop.litellm import proxy
 from tests.interop.litellm.proxy import Proxy
 from tests.interop.litellm.upstream import THOUGHT, Upstream
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
+from tollbridge.clients.openresponses import Answer, OpenResponsesClient, make_answer
 from tollbridge.compat.profiles import CompatMemory, find_quirks, known_quirks, save_profile
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
@@ -122,3 +123,42 @@ async def test_a_wrong_key_is_rejected_and_never_shown(litellm: Proxy) -> None:
     examination = await examined(litellm, wrong)
     assert not examination.can_chat
     assert wrong not in str(examination.steps)
+
+
+async def test_a_round_of_tools_works_over_the_messages_api(litellm: Proxy, upstream: Upstream) -> None:
+    asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.make_image()))
+    opening = (Message(Role.SYSTEM, "Be a bridge."), asked)
+    async with AnthropicMessagesClient(litellm.url, litellm.key) as client:
+        assert [model.id for model in await client.models()] == [litellm.model]
+        request = ChatRequest(model=litellm.model, messages=opening, tools=(WEATHER,))
+        assert await client.input_tokens(request) > 0
+        for answer in (await client.create(request), await streamed(client, request)):
+            [call] = answer.tool_calls
+            assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
+            assert answer.finish_reason == "tool-calls"
+            assert answer.usage is not None
+            assert (answer.usage.input_tokens, answer.usage.cached_tokens) == (21, 4)
+        result = ToolResultPart(call.call_id, (TextPart("Sunny"), samples.make_image()))
+        history = (*opening, answer.message, Message(Role.USER, (result,)))
+        answer = await streamed(client, ChatRequest(model=litellm.model, messages=history, tools=(WEATHER,)))
+        assert "Sunny" in answer.text
+        assert "Be a bridge." in answer.text
+        assert str(upstream.requests[-1]["messages"]).count("data:image/png") == 2  # no image was lost
+        answer = await streamed(
+            client, ChatRequest(model=litellm.model, messages=(Message(Role.USER, "Think, then speak."),))
+        )
+        assert answer.reasoning.strip() == THOUGHT
+
+
+async def test_failures_over_the_messages_api_have_their_kind(litellm: Proxy) -> None:
+    kinds = {"fail-400": "invalid_request", "fail-429": "rate_limited", "fail-500": "server"}
+    async with AnthropicMessagesClient(litellm.url, litellm.key, retries=RetryPolicy(attempts=1)) as client:
+        for word, kind in kinds.items():
+            request = ChatRequest(model=litellm.model, messages=(Message(Role.USER, word),))
+            with pytest.raises(BridgeError) as caught:
+                await streamed(client, request)
+            assert caught.value.kind == kind
+
+
+async def streamed(client: AnthropicMessagesClient, request: ChatRequest) -> Answer:
+    return make_answer([event async for event in client.stream(request)])
