@@ -232,7 +232,10 @@ async def test_an_engine_uses_the_protocol_and_keeps_the_output_limit_of_the_mod
     async with Gateway() as gateway:
         account = Account("a", gateway.url, "anthropic-messages", "none")
         async with Engine.open(Settings(), account=account, persistent=False) as engine:
-            assert [model.id for model in await engine.models()][:2] == [MODEL, "tollbridge/plain"]
+            demo, plain, *_ = await engine.models()
+            assert (demo.id, plain.id) == (MODEL, "tollbridge/plain")
+            assert demo.capabilities.reasoning
+            assert not plain.capabilities.reasoning
             await engine.create("Hello", model="tollbridge/plain")
             await engine.create("Hello", model=MODEL)
         small, default = [request.body["max_tokens"] for request in gateway.requests if request.body]

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tollbridge.history.normalize import normalize_request
+from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.protocols.anthropic_messages.answers import (
     StreamEncoder,
     encode_error,
@@ -27,6 +29,7 @@ from tollbridge.types.errors import (
     TimedOut,
 )
 from tollbridge.types.events import (
+    Corrected,
     Data,
     Event,
     Failed,
@@ -39,7 +42,7 @@ from tollbridge.types.events import (
     TextDelta,
     ToolCall,
 )
-from tollbridge.types.messages import Origin, ThinkingPart, bind
+from tollbridge.types.messages import Origin, ThinkingPart, ToolCallPart, bind
 from tollbridge.types.usage import Usage
 
 ORIGIN = Origin.of("openai/gpt-5.4", "https://ai-gateway.vercel.sh/v1")
@@ -192,6 +195,43 @@ def test_citations_belong_to_the_text_and_files_are_counted() -> None:
     [citation] = [event["delta"]["citation"] for event in wire_events if "citation" in event.get("delta", {})]
     assert (citation["url"], citation["title"]) == ("https://e.com", "E")
     assert encoder.dropped == {"File": 1, "Data": 1}
+
+
+def test_a_body_has_only_the_text_that_was_not_replaced() -> None:
+    events: list[Event] = [
+        ReasoningDelta("Hm?"),
+        Corrected("Hm.", 3, "reasoning"),
+        TextDelta("Hello"),
+        TextDelta(" wor"),
+        TextDelta("p!", replaces=5),
+        Corrected(".", 1),
+    ]
+    body = encode_message([*events, END], "m")
+    assert body is not None
+    assert [block.get("thinking", block.get("text")) for block in body["content"]] == ["Hm.", "Hellp."]
+
+
+def test_reasoning_and_the_metadata_of_calls_return_only_to_the_model_that_made_them() -> None:
+    call = ToolCall("call_1", "f", {"a": 1}, metadata={"thought_signature": "T1"})
+    reasoning: list[Event] = [
+        ReasoningDelta("Hm.", "rs_1"),
+        ReasoningEnded("rs_1", {"encrypted_content": "gAAA"}),
+    ]
+    body = encode_message(ReasoningPacker(ORIGIN).take([*reasoning, call, Finished("tool-calls")]), "m")
+    assert body is not None
+    result = {"type": "tool_result", "tool_use_id": "call_1", "content": "2"}
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": body["content"]},
+        {"role": "user", "content": [result]},
+    ]
+    request = decode_request({"model": "m", "messages": messages}).request
+    answer = normalize_request(request, origin=ORIGIN).request.messages[1].parts
+    thought = ThinkingPart("Hm.", "rs_1", bind(ORIGIN, {"encrypted_content": "gAAA"}))
+    assert answer == (thought, ToolCallPart("call_1", "f", {"a": 1}, {"thought_signature": "T1"}))
+    elsewhere = Origin.of("claude-opus-5", "https://api.anthropic.com/v1")
+    answer = normalize_request(request, origin=elsewhere).request.messages[1].parts
+    assert answer == (ToolCallPart("call_1", "f", {"a": 1}),)
 
 
 def test_an_answer_without_an_end_has_no_body() -> None:

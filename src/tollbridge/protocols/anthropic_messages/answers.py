@@ -9,7 +9,7 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Literal, assert_never
+from typing import Literal, TypeVar, assert_never
 
 import msgspec
 
@@ -218,6 +218,8 @@ def write_frames(wire_events: Iterable[Json]) -> bytes:
 
 # --- Bodies ---
 
+_Delta = TypeVar("_Delta", TextDelta, ReasoningDelta)
+
 
 def join_message(wire_events: Iterable[Json]) -> Json | None:
     """Return the message that a complete stream of wire events describes; `None` if it is not complete."""
@@ -263,7 +265,40 @@ def _complete_block(block: Json, text: str) -> None:
 
 def encode_message(events: Iterable[Event], model: str) -> Json | None:
     """Return the body for an answer that is not streamed; `None` if the answer has no end."""
-    return join_message(StreamEncoder(model).encode(events))
+    return join_message(StreamEncoder(model).encode(_apply_corrections(events)))
+
+
+def _apply_corrections(events: Iterable[Event]) -> list[Event]:
+    """Return the events without the text and the reasoning that later events replace."""
+    final: list[Event | None] = []
+    texts: list[tuple[int, TextDelta]] = []  # the position and the value of each delta
+    thoughts: list[tuple[int, ReasoningDelta]] = []
+    for event in events:
+        match event:
+            case TextDelta(text, replaces) | Corrected(text, replaces, "text"):
+                _discard(final, texts, replaces)
+                texts.append((len(final), TextDelta(text)))
+                final.append(texts[-1][1])
+            case ReasoningDelta(text, block, replaces) | Corrected(text, replaces, "reasoning", block):
+                _discard(final, thoughts, replaces)
+                thoughts.append((len(final), ReasoningDelta(text, block)))
+                final.append(thoughts[-1][1])
+            case _:
+                final.append(event)
+    return [event for event in final if event is not None]
+
+
+def _discard(final: list[Event | None], deltas: list[tuple[int, _Delta]], length: int) -> None:
+    """Remove the last `length` characters of the deltas."""
+    while length > 0 and deltas:
+        position, delta = deltas.pop()
+        kept = delta.text[: max(0, len(delta.text) - length)]
+        length -= len(delta.text)
+        final[position] = None
+        if kept:
+            shorter = msgspec.structs.replace(delta, text=kept)
+            deltas.append((position, shorter))
+            final[position] = shorter
 
 
 def encode_token_count(tokens: int) -> Json:

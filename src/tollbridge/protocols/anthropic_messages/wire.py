@@ -233,14 +233,13 @@ def read_model_page(body: bytes) -> tuple[list[Model], str | None]:
 def _common_entry(entry: Fields) -> Json:
     """Return an entry with the field names of other gateways."""
     capabilities = entry.inner("capabilities")
-    supported = {name for name in capabilities.raw if capabilities.inner(name).raw.get("supported")}
-    if not supported:
-        common = dict(entry.raw)
-    else:
+    common = dict(entry.raw)
+    if any("supported" in capabilities.inner(name) for name in capabilities.raw):
+        supported = {name for name in capabilities.raw if capabilities.inner(name).raw.get("supported")}
         effort = capabilities.inner("effort")
         efforts = [name for name in _EFFORTS if effort.inner(name).raw.get("supported")]
-        common = {
-            **{name: value for name, value in entry.raw.items() if name != "capabilities"},
+        common |= {
+            "capabilities": None,
             # Every model that lists its capabilities can call tools.
             "tags": ["tool-use", *(tag for name, tag in _MODEL_TAGS.items() if name in supported)],
             "reasoning_options": [{"type": "effort", "values": efforts}] if efforts else [],
