@@ -21,16 +21,15 @@ class Recording(msgspec.Struct, frozen=True):
 
 def openresponses() -> dict[str, Recording]:
     """Return every recording of an OpenResponses server, by name."""
-    return _read_folder("openresponses")
+    return _load(RECORDINGS / "openresponses")
 
 
 def anthropic_messages() -> dict[str, Recording]:
     """Return every recording of a server of the Messages API, by name."""
-    return _read_folder("anthropic_messages")
+    return _load(RECORDINGS / "anthropic_messages")
 
 
-def _read_folder(name: str) -> dict[str, Recording]:
-    folder = RECORDINGS / name
+def _load(folder: Path) -> dict[str, Recording]:
     bodies = sorted(path for path in folder.iterdir() if path.suffix in (".sse", ".json"))
     return {path.stem: _recording(path) for path in bodies}
 

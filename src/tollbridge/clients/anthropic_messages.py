@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from urllib.parse import quote, urlsplit
 
 from tollbridge.clients.base import ClientOptions, EncodedRequest, GatewayClient, encode_body
-from tollbridge.clients.openresponses import Answer, decode_answer
+from tollbridge.clients.openresponses import Answer
 from tollbridge.protocols.anthropic_messages.requests import COUNTED_FIELDS, encode_request
 from tollbridge.protocols.anthropic_messages.stream import StreamDecoder
 from tollbridge.protocols.anthropic_messages.wire import VERSION, read_model_page, read_token_count
@@ -123,4 +123,4 @@ def _beta_headers(request: ChatRequest | Mapping[str, Any]) -> dict[str, str]:
 
 
 def _decode_message(data: bytes) -> Answer:
-    return decode_answer(data, StreamDecoder())
+    return Answer.decode(data, StreamDecoder())

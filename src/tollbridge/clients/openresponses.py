@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -50,6 +50,27 @@ class Answer(msgspec.Struct, frozen=True):
     response_id: str | None
     events: tuple[Event, ...]
 
+    @classmethod
+    def decode(cls, data: bytes, decoder: Decoder) -> Answer:
+        """Decode a response body that is not streamed, with the decoder of its protocol.
+
+        Raises:
+            BridgeError: The body is an error or cannot be decoded.
+        """
+        events, failure = split_failure(decoder.feed(data) + decoder.close())
+        if failure is not None:
+            raise failure
+        finished = next((event for event in events if isinstance(event, Finished)), None)
+        return cls(
+            text="".join(event.text for event in events if isinstance(event, TextDelta)),
+            reasoning="".join(event.text for event in events if isinstance(event, ReasoningDelta)),
+            tool_calls=tuple(event for event in events if isinstance(event, ToolCall)),
+            usage=finished.usage if finished else None,
+            finish_reason=(finished.reason if finished else None) or "unknown",
+            response_id=finished.response_id if finished else None,
+            events=tuple(events),
+        )
+
     @property
     def parts(self) -> tuple[Part, ...]:
         """The text, reasoning and offered tool calls as message parts, without generated files."""
@@ -96,7 +117,9 @@ class OpenResponsesClient(GatewayClient):
             BridgeError: The request failed.
         """
         body = response_body(request, stream=False)
-        return await self._call("POST", "/responses", body, api_key, decode_answer)
+        return await self._call(
+            "POST", "/responses", body, api_key, lambda data: Answer.decode(data, StreamDecoder())
+        )
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """Return the gateway's models of every type."""
@@ -146,26 +169,3 @@ def _decode_count(data: bytes) -> int:
     if tokens is None:
         raise StreamError("The gateway returned no token count.")
     return tokens
-
-
-def decode_answer(data: bytes, decoder: Decoder | None = None) -> Answer:
-    """Decode the body of a response that is not streamed, by default of an OpenResponses server."""
-    decoder = decoder or StreamDecoder()
-    events, failure = split_failure(decoder.feed(data) + decoder.close())
-    if failure is not None:
-        raise failure
-    return make_answer(events)
-
-
-def make_answer(events: Sequence[Event]) -> Answer:
-    """Return the answer that consists of these events."""
-    finished = next((event for event in events if isinstance(event, Finished)), None)
-    return Answer(
-        text="".join(event.text for event in events if isinstance(event, TextDelta)),
-        reasoning="".join(event.text for event in events if isinstance(event, ReasoningDelta)),
-        tool_calls=tuple(event for event in events if isinstance(event, ToolCall)),
-        usage=finished.usage if finished else None,
-        finish_reason=(finished.reason if finished else None) or "unknown",
-        response_id=finished.response_id if finished else None,
-        events=tuple(events),
-    )

@@ -169,10 +169,9 @@ class Service:
         """Return the scenario of the header, else of the last user message, else of the server."""
         from_header = headers.get(SCENARIO_HEADER)
         from_message = None
-        if isinstance(body, Mapping):
-            # The AI SDK calls the input `prompt`, the Messages API calls it `messages`.
-            names = [name for name in ("input", "prompt", "messages") if name in body]
-            from_message = find_fault_name(body[names[0]]) if names else None
+        if isinstance(body, Mapping):  # other protocols call the input `prompt` or `messages`
+            names = ("input", "prompt", "messages")
+            from_message = find_fault_name(next((body[name] for name in names if name in body), None))
         return from_header or from_message or self.scenario
 
     def is_first(self, *parts: str | bytes) -> bool:

@@ -12,15 +12,16 @@ from tests.interop.litellm.proxy import Proxy
 from tests.interop.litellm.upstream import THOUGHT, Upstream
 
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
-from tollbridge.clients.openresponses import Answer, OpenResponsesClient, make_answer
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, find_quirks, known_quirks, save_profile
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination
 from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import TurnResult
+from tollbridge.turn import Turn, TurnResult
 from tollbridge.types.errors import BridgeError
+from tollbridge.types.events import Finished, ToolCall
 from tollbridge.types.messages import (
     ChatRequest,
     Message,
@@ -132,22 +133,28 @@ async def test_a_round_of_tools_works_over_the_messages_api(litellm: Proxy, upst
         assert [model.id for model in await client.models()] == [litellm.model]
         request = ChatRequest(model=litellm.model, messages=opening, tools=(WEATHER,))
         assert await client.input_tokens(request) > 0
-        for answer in (await client.create(request), await streamed(client, request)):
-            [call] = answer.tool_calls
+        async with Turn(request, client) as turn:
+            streamed = [event async for event in turn]
+        whole = await client.create(request)
+        for events in (streamed, whole.events):
+            [call] = [event for event in events if isinstance(event, ToolCall)]
             assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
-            assert answer.finish_reason == "tool-calls"
-            assert answer.usage is not None
-            assert (answer.usage.input_tokens, answer.usage.cached_tokens) == (21, 4)
+            assert isinstance(finished := events[-1], Finished)
+            assert finished.reason == "tool-calls"
+            assert finished.usage is not None
+            assert (finished.usage.input_tokens, finished.usage.cached_tokens) == (21, 4)
         result = ToolResultPart(call.call_id, (TextPart("Sunny"), samples.make_image()))
-        history = (*opening, answer.message, Message(Role.USER, (result,)))
-        answer = await streamed(client, ChatRequest(model=litellm.model, messages=history, tools=(WEATHER,)))
+        history = (*opening, whole.message, Message(Role.USER, (result,)))
+        answer = await client.create(ChatRequest(model=litellm.model, messages=history, tools=(WEATHER,)))
         assert "Sunny" in answer.text
         assert "Be a bridge." in answer.text
         assert str(upstream.requests[-1]["messages"]).count("data:image/png") == 2  # no image was lost
-        answer = await streamed(
-            client, ChatRequest(model=litellm.model, messages=(Message(Role.USER, "Think, then speak."),))
-        )
-        assert answer.reasoning.strip() == THOUGHT
+        request = ChatRequest(model=litellm.model, messages=(Message(Role.USER, "Think, then speak."),))
+        async with Turn(request, client) as turn:
+            async for _ in turn:
+                pass
+        assert turn.result is not None
+        assert turn.result.reasoning.strip() == THOUGHT
 
 
 async def test_failures_over_the_messages_api_have_their_kind(litellm: Proxy) -> None:
@@ -156,9 +163,5 @@ async def test_failures_over_the_messages_api_have_their_kind(litellm: Proxy) ->
         for word, kind in kinds.items():
             request = ChatRequest(model=litellm.model, messages=(Message(Role.USER, word),))
             with pytest.raises(BridgeError) as caught:
-                await streamed(client, request)
+                await client.create(request)
             assert caught.value.kind == kind
-
-
-async def streamed(client: AnthropicMessagesClient, request: ChatRequest) -> Answer:
-    return make_answer([event async for event in client.stream(request)])

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.recorded_streams import events_of
 
-from tollbridge.protocols.anthropic_messages.answers import StreamEncoder, encode_message, write_frames
-from tollbridge.protocols.anthropic_messages.callers import decode_request
 from tollbridge.protocols.anthropic_messages.requests import encode_request
+from tollbridge.protocols.anthropic_messages.server_requests import CallerRequest, decode_request
+from tollbridge.protocols.anthropic_messages.server_stream import MessageEncoder, encode_message, write_frames
 from tollbridge.protocols.anthropic_messages.stream import StreamDecoder
 from tollbridge.types.events import Event, Finished, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
 from tollbridge.types.media import draw_png
@@ -38,6 +38,7 @@ from tollbridge.types.messages import (
 from tollbridge.types.usage import Usage
 
 ORIGIN = Origin.of("claude-opus-5", "https://api.anthropic.com/v1")
+CALLER = CallerRequest(ChatRequest(model="m", messages=[Message("user", "Hi")]))
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -113,7 +114,7 @@ def test_a_request_survives_the_way_there_and_back(request: ChatRequest) -> None
     caller = decode_request(body, native=ORIGIN)
     assert caller.request == request
     assert caller.stream
-    assert caller.notes == ()
+    assert caller.omissions == ()
     assert encode_request(caller.request) == body  # the bytes that a prompt cache has seen do not change
 
 
@@ -185,7 +186,8 @@ def joined(events: list[Event]) -> list[Event]:
 @given(answers(), st.data())
 @relaxed
 def test_an_answer_survives_its_stream_however_it_is_split(answer: list[Event], data: st.DataObject) -> None:
-    body = write_frames(StreamEncoder("m").encode(answer))
+    encoder = MessageEncoder(CALLER)
+    body = write_frames([*encoder.start(), *encoder.encode(answer), *encoder.finish()])
     cuts = data.draw(st.lists(st.integers(0, len(body)), max_size=8))
     chunks = [body[a:b] for a, b in pairwise([0, *sorted(cuts), len(body)])]
     assert joined(events_of(StreamDecoder(), chunks)) == joined(answer)
@@ -194,7 +196,7 @@ def test_an_answer_survives_its_stream_however_it_is_split(answer: list[Event], 
 @given(answers())
 @relaxed
 def test_an_answer_survives_its_body(answer: list[Event]) -> None:
-    body = encode_message(answer, "m")
+    body = encode_message(answer, CALLER)
     decoder = StreamDecoder()
     decoder.feed(json.dumps(body).encode())
     assert joined(decoder.close()) == joined(answer)

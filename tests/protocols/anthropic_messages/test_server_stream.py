@@ -9,13 +9,13 @@ import pytest
 
 from tollbridge.history.normalize import normalize_request
 from tollbridge.history.reasoning import ReasoningPacker
-from tollbridge.protocols.anthropic_messages.answers import (
-    StreamEncoder,
+from tollbridge.protocols.anthropic_messages.server_requests import CallerRequest, decode_request
+from tollbridge.protocols.anthropic_messages.server_stream import (
+    MessageEncoder,
     encode_error,
     encode_message,
     write_frames,
 )
-from tollbridge.protocols.anthropic_messages.callers import decode_request
 from tollbridge.protocols.anthropic_messages.stream import StreamDecoder
 from tollbridge.types.errors import (
     BridgeError,
@@ -42,15 +42,17 @@ from tollbridge.types.events import (
     TextDelta,
     ToolCall,
 )
-from tollbridge.types.messages import Origin, ThinkingPart, ToolCallPart, bind
+from tollbridge.types.messages import ChatRequest, Message, Origin, ThinkingPart, ToolCallPart, bind
 from tollbridge.types.usage import Usage
 
 ORIGIN = Origin.of("openai/gpt-5.4", "https://ai-gateway.vercel.sh/v1")
+CALLER = CallerRequest(ChatRequest(model="claude-opus-5", messages=[Message("user", "Hi")]))
 END = Finished("stop", usage=Usage(1203, 9, 1212, 1000, 4, 200))
 
 
-def encode(*events: Event) -> list[dict[str, Any]]:
-    return StreamEncoder("claude-opus-5").encode(events)
+def encode(*events: Event, error: BridgeError | None = None) -> list[dict[str, Any]]:
+    encoder = MessageEncoder(CALLER)
+    return [*encoder.start(), *encoder.encode(events), *encoder.finish(error)]
 
 
 def kinds(wire_events: list[dict[str, Any]]) -> list[str]:
@@ -117,7 +119,7 @@ def test_a_call_is_streamed_and_is_an_object_in_the_body() -> None:
     assert start["content_block"] == {"type": "tool_use", "id": "call_1", "name": "get_weather", "input": {}}
     assert json.loads(delta["delta"]["partial_json"]) == {"city": "Paris"}
     assert stop["type"] == "content_block_stop"
-    body = encode_message([call, Finished("tool-calls")], "m")
+    body = encode_message([call, Finished("tool-calls")], CALLER)
     assert body is not None
     assert body["content"] == [
         {"type": "tool_use", "id": "call_1", "name": "get_weather", "input": {"city": "Paris"}}
@@ -125,9 +127,15 @@ def test_a_call_is_streamed_and_is_an_object_in_the_body() -> None:
     assert body["stop_reason"] == "tool_use"
 
 
+def test_a_call_that_is_repaired_after_the_end_still_arrives() -> None:
+    wire_events = encode(END, ToolCall("c", "f", {}))
+    assert kinds(wire_events).count("tool_use") == 1
+    assert wire_events[-1] == {"type": "message_stop"}
+
+
 def test_calls_that_the_caller_must_not_run_are_left_out_and_text_arguments_are_wrapped() -> None:
     assert "tool_use" not in kinds(encode(ToolCall("c", "web_search", {}, offered=False), END))
-    body = encode_message([ToolCall("c", "custom", "text"), END], "m")
+    body = encode_message([ToolCall("c", "custom", "text"), END], CALLER)
     assert body is not None
     assert body["content"][0]["input"] == {"input": "text"}
 
@@ -150,7 +158,7 @@ def test_any_proof_survives_a_caller_that_does_not_know_it(
         *([ReasoningDelta(text, block_id)] if text else []),
         ReasoningEnded(block_id, proof),
     ]
-    body = encode_message([*events, TextDelta("Hi"), END], "m")
+    body = encode_message([*events, TextDelta("Hi"), END], CALLER)
     assert body is not None
     caller = decode_request({"model": "m", "messages": [{"role": "assistant", "content": body["content"]}]})
     assert caller.request.messages[0].parts[0] == ThinkingPart(text, block_id, proof)
@@ -164,7 +172,7 @@ def test_own_signatures_and_redacted_data_are_passed_on_as_they_are() -> None:
             ReasoningEnded(None, {"redacted_data": "Emwk"}),
             END,
         ],
-        "m",
+        CALLER,
     )
     assert body is not None
     assert body["content"] == [
@@ -175,14 +183,14 @@ def test_own_signatures_and_redacted_data_are_passed_on_as_they_are() -> None:
 
 def test_the_parts_of_a_summary_are_one_block_and_other_ids_are_another() -> None:
     body = encode_message(
-        [ReasoningDelta("A", "rs_1"), ReasoningDelta("B", "rs_1:1"), ReasoningDelta("C", "rs_2"), END], "m"
+        [ReasoningDelta("A", "rs_1"), ReasoningDelta("B", "rs_1:1"), ReasoningDelta("C", "rs_2"), END], CALLER
     )
     assert body is not None
     assert [block["thinking"] for block in body["content"]] == ["A\n\nB", "C"]
 
 
 def test_citations_belong_to_the_text_and_files_are_counted() -> None:
-    encoder = StreamEncoder("m")
+    encoder = MessageEncoder(CALLER)
     wire_events = encoder.encode(
         [
             TextDelta("See"),
@@ -206,7 +214,7 @@ def test_a_body_has_only_the_text_that_was_not_replaced() -> None:
         TextDelta("p!", replaces=5),
         Corrected(".", 1),
     ]
-    body = encode_message([*events, END], "m")
+    body = encode_message([*events, END], CALLER)
     assert body is not None
     assert [block.get("thinking", block.get("text")) for block in body["content"]] == ["Hm.", "Hellp."]
 
@@ -217,7 +225,7 @@ def test_reasoning_and_the_metadata_of_calls_return_only_to_the_model_that_made_
         ReasoningDelta("Hm.", "rs_1"),
         ReasoningEnded("rs_1", {"encrypted_content": "gAAA"}),
     ]
-    body = encode_message(ReasoningPacker(ORIGIN).take([*reasoning, call, Finished("tool-calls")]), "m")
+    body = encode_message(ReasoningPacker(ORIGIN).take([*reasoning, call, Finished("tool-calls")]), CALLER)
     assert body is not None
     result = {"type": "tool_result", "tool_use_id": "call_1", "content": "2"}
     messages = [
@@ -235,7 +243,7 @@ def test_reasoning_and_the_metadata_of_calls_return_only_to_the_model_that_made_
 
 
 def test_an_answer_without_an_end_has_no_body() -> None:
-    assert encode_message([TextDelta("Hel")], "m") is None
+    assert encode_message([TextDelta("Hel")], CALLER) is None
 
 
 # Statuses and types: https://platform.claude.com/docs/en/api/errors
@@ -267,7 +275,7 @@ def test_a_prompt_that_is_too_long_is_reported_in_the_words_that_callers_know() 
 
 
 def test_an_error_ends_the_stream_and_is_decoded_as_the_same_kind() -> None:
-    frames = write_frames(encode(TextDelta("Hel"), Failed(Overloaded("Busy."))))
+    frames = write_frames(encode(TextDelta("Hel"), error=Overloaded("Busy.")))
     decoder = StreamDecoder()
     text, failed = decoder.feed(frames)
     assert text == TextDelta("Hel")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tollbridge.protocols.anthropic_messages.callers import CallerRequest, decode_request
 from tollbridge.protocols.anthropic_messages.requests import NATIVE_MIME, encode_request
+from tollbridge.protocols.anthropic_messages.server_requests import CallerRequest, decode_request
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import draw_png
 from tollbridge.types.messages import (
@@ -114,12 +114,12 @@ def test_an_agents_request_is_understood() -> None:
     assert caller.extra["context_management"] == CLAUDE_CODE["context_management"]
     assert caller.extra["metadata"] == CLAUDE_CODE["metadata"]
     assert caller.extra["betas"] == ["claude-code-20250219", "context-management-2025-06-27"]
-    assert caller.notes == ("Left out the tool web_search: only the provider can run it.",)
+    assert caller.omissions == ("Left out the tool web_search: only the provider can run it.",)
 
 
 def test_for_a_gateway_of_the_same_protocol_nothing_is_lost() -> None:
     caller = decode_request(CLAUDE_CODE, native=ORIGIN, headers=HEADERS)
-    assert caller.notes == ()
+    assert caller.omissions == ()
     body = encode_request(caller.request)
     expected = {**CLAUDE_CODE, "messages": [dict(message) for message in CLAUDE_CODE["messages"]]}
     result = {
@@ -187,8 +187,8 @@ def test_blocks_that_only_this_protocol_has_are_kept_or_described(block: dict[st
     [described] = content(block)
     assert described.text.startswith(f"[{block['type']}")
     caller = decode(messages=[{"role": "user", "content": [block]}])
-    [note] = caller.notes
-    assert block["type"] in note
+    [omission] = caller.omissions
+    assert block["type"] in omission
 
 
 def test_a_search_result_and_a_url_stay_readable() -> None:
@@ -251,7 +251,7 @@ def test_structured_output_by_its_name_and_by_that_of_its_beta(field: str) -> No
 
 def test_fields_that_change_the_answer_are_named_when_they_are_left_out() -> None:
     caller = decode(stop_sequences=["END"], top_k=5, metadata={"user_id": "u"})
-    assert [note.split()[4].rstrip(":") for note in caller.notes] == ["stop_sequences", "top_k"]
+    assert [line.split()[4].rstrip(":") for line in caller.omissions] == ["stop_sequences", "top_k"]
     assert decode(ORIGIN, stop_sequences=["END"]).request.extra == {"stop_sequences": ["END"]}
 
 
