@@ -9,6 +9,7 @@ import pytest
 
 from tollbridge.protocols.anthropic_messages.requests import NATIVE_MIME, encode_request
 from tollbridge.protocols.anthropic_messages.server_requests import CallerRequest, decode_request
+from tollbridge.protocols.anthropic_messages.wire import pack_proof
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import draw_png
 from tollbridge.types.messages import (
@@ -133,6 +134,15 @@ def test_for_a_gateway_of_the_same_protocol_nothing_is_lost() -> None:
 def test_reasoning_is_bound_to_the_gateway_that_speaks_the_protocol() -> None:
     message = decode_request(CLAUDE_CODE, native=ORIGIN).request.messages[2]
     assert message.parts[0] == ThinkingPart("Hm.", None, bind(ORIGIN, {"signature": "EqQB"}))
+
+
+def test_a_proof_that_the_gateway_itself_packed_is_its_own_signature() -> None:
+    signature = pack_proof({"encrypted_content": "gAAA"}, "rs_1")
+    block = {"type": "thinking", "thinking": "Hm.", "signature": signature}
+    messages = [{"role": "assistant", "content": [block]}]
+    request = decode(ORIGIN, messages=messages).request
+    assert request.messages[0].parts == (ThinkingPart("Hm.", None, bind(ORIGIN, {"signature": signature})),)
+    assert encode_request(request)["messages"] == messages
 
 
 @pytest.mark.parametrize("system", ["Be kind.", [{"type": "text", "text": "Be kind."}]])

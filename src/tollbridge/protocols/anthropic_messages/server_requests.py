@@ -21,6 +21,7 @@ from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
+    BOUND_KEY,
     ChatRequest,
     DataPart,
     Message,
@@ -218,7 +219,9 @@ class _RequestDecoder:
         )
 
     def _decode_thinking(self, text: str, kind: str, value: str) -> ThinkingPart | None:
-        if (packed := unpack_proof(value)) is not None:
+        packed = unpack_proof(value)
+        # A proof without its origin was not packed here, but by a gateway of the same kind behind this one.
+        if packed is not None and (self._native is None or BOUND_KEY in packed[0]):
             metadata, block_id = packed
             return ThinkingPart(text, block_id, metadata)
         if not text and not value:
