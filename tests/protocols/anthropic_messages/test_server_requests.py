@@ -283,21 +283,19 @@ def test_a_body_that_is_no_request_is_refused(body: Any) -> None:
         decode_request(body)
 
 
+@pytest.mark.parametrize("native", [None, ORIGIN], ids=["other", "native"])
 @pytest.mark.parametrize(
     "blocks",
     [
-        "",
-        None,
-        3,
-        [3],
-        [{}],
-        [{"type": "text"}],
-        [{"type": "image"}],
-        [{"type": "tool_use"}],
-        [{"type": "thinking"}],
+        *("", None, 3, [3], [{}], [{"x": 1}], [{"name": {}}], [{"name": "f"}, {"name": "f", "x": 1}]),
+        *([{"type": kind}] for kind in ("text", "image", "tool_use", "tool_result", "thinking", "document")),
+        [{"type": "tool_result", "content": [{"x": 1}]}],
     ],
 )
-def test_odd_content_does_not_fail_the_request(blocks: Any) -> None:
-    decode(messages=[{"role": "user", "content": blocks}, {"role": "assistant", "content": blocks}])
-    decode(messages=[{"role": "user", "content": [{"type": "tool_result", "content": blocks}]}])
-    decode(system=blocks, tools=blocks, tool_choice=blocks, thinking=blocks, output_config=blocks)
+def test_odd_content_does_not_fail_the_request(blocks: Any, native: Origin | None) -> None:
+    messages = [{"role": role, "content": blocks} for role in ("user", "assistant", "user")]
+    options = {"tools": blocks, "tool_choice": blocks, "thinking": blocks, "output_config": blocks}
+    caller = decode(native, messages=messages, **options)
+    assert caller.request.model == "m"
+    encode_request(caller.request)
+    decode(native, system=blocks)
