@@ -29,6 +29,11 @@ def chat_completions() -> dict[str, Recording]:
     return _load(RECORDINGS / "chat_completions")
 
 
+def anthropic_messages() -> dict[str, Recording]:
+    """Return every recording of a server of the Messages API, by name."""
+    return _load(RECORDINGS / "anthropic_messages")
+
+
 def _load(folder: Path) -> dict[str, Recording]:
     bodies = sorted(path for path in folder.iterdir() if path.suffix in (".sse", ".json"))
     return {path.stem: _recording(path) for path in bodies}

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tollbridge.clients.ai_sdk import AiSdkClient
+from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
@@ -118,6 +119,8 @@ def backend_of(backend: Backend, gateway: Gateway, attempts: int = 1) -> Gateway
     timeouts, retries = Timeouts(idle=0.5), RetryPolicy(attempts=attempts, first=0.01)
     if backend == "chat-completions":
         return ChatCompletionsClient(gateway.url, timeouts=timeouts, retries=retries)
+    if backend == "anthropic-messages":
+        return AnthropicMessagesClient(gateway.url, timeouts=timeouts, retries=retries)
     return AiSdkClient(gateway.url.removesuffix("/v1") + "/v4/ai", timeouts=timeouts, retries=retries)
 
 

@@ -453,7 +453,8 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
 
 def _complete_error(error: BridgeError, response: HttpResponse) -> BridgeError:
     error.status = error.status or (response.status if response.status >= 400 else None)
-    error.request_id = error.request_id or response.headers.get("x-request-id")
+    request_id = response.headers.get("x-request-id") or response.headers.get("request-id")  # Anthropic's
+    error.request_id = error.request_id or request_id
     return error
 
 

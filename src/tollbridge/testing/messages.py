@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from tollbridge.protocols.anthropic_messages.answers import (
-    StreamEncoder,
+from tollbridge.protocols.anthropic_messages.server_requests import CallerRequest, decode_request
+from tollbridge.protocols.anthropic_messages.server_stream import (
+    MessageEncoder,
     encode_token_count,
     join_message,
     make_error,
 )
-from tollbridge.protocols.anthropic_messages.callers import CallerRequest, decode_request
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.testing.faults import make_chunks
@@ -36,6 +36,7 @@ from tollbridge.testing.routes import (
 )
 from tollbridge.testing.validation import read_json
 from tollbridge.types.errors import RequestError
+from tollbridge.types.events import Failed, Finished, split_failure
 
 Json = dict[str, Any]
 
@@ -55,7 +56,7 @@ async def create_message(request: web.Request) -> web.StreamResponse:
     service, scenario = request.app[SERVICE], request[SCENARIO]
     caller = _read_request(request, needs_limit=True)
     accepted = service.accept(_convert_request(caller))
-    encoder = StreamEncoder(caller.request.model, input_tokens=accepted.input_tokens)
+    encoder = MessageEncoder(caller, input_tokens=accepted.input_tokens)
     steps = _convert_steps(service.make_steps(accepted, scenario), encoder)
     if caller.stream or scenario.always_streams:
         framing = msgspec.structs.replace(scenario.framing, done=False)
@@ -88,14 +89,21 @@ def _convert_request(caller: CallerRequest) -> Json:
     return body
 
 
-def _convert_steps(steps: Iterable[Step], encoder: StreamEncoder) -> Iterator[Step]:
+def _convert_steps(steps: Iterable[Step], encoder: MessageEncoder) -> Iterator[Step]:
     """Decode the OpenResponses events as a client does, and encode them. Other steps are passed through."""
     decoder = StreamDecoder()
+    start = encoder.start()
     for step in steps:
-        if isinstance(step, dict):
-            yield from encoder.encode(decoder.feed_parsed(step))
-        else:
+        if not isinstance(step, dict):
             yield step
+            continue
+        yield from start
+        start = []
+        decoded = decoder.feed_parsed(step)
+        events, error = split_failure(decoded)
+        yield from encoder.encode(events)
+        if any(isinstance(event, Finished | Failed) for event in decoded):
+            yield from encoder.finish(error)
 
 
 def _join_events(events: list[Json]) -> Json | None:

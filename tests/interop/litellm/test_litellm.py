@@ -11,6 +11,7 @@ from tests.interop.litellm import proxy
 from tests.interop.litellm.proxy import Proxy
 from tests.interop.litellm.upstream import THOUGHT, Upstream
 
+from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, find_quirks, known_quirks, save_profile
@@ -19,9 +20,9 @@ from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination
 from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import TurnResult
+from tollbridge.turn import Turn, TurnResult
 from tollbridge.types.errors import BridgeError
-from tollbridge.types.events import ReasoningDelta, ToolCall
+from tollbridge.types.events import Finished, ReasoningDelta, ToolCall
 from tollbridge.types.messages import (
     ChatRequest,
     Message,
@@ -153,3 +154,44 @@ async def test_a_wrong_key_is_rejected_and_never_shown(litellm: Proxy) -> None:
     examination = await examined(litellm, wrong)
     assert not examination.can_chat
     assert wrong not in str(examination.steps)
+
+
+async def test_a_round_of_tools_works_over_the_messages_api(litellm: Proxy, upstream: Upstream) -> None:
+    asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.make_image()))
+    opening = (Message(Role.SYSTEM, "Be a bridge."), asked)
+    async with AnthropicMessagesClient(litellm.url, litellm.key) as client:
+        assert [model.id for model in await client.models()] == [litellm.model]
+        request = ChatRequest(model=litellm.model, messages=opening, tools=(WEATHER,))
+        assert await client.input_tokens(request) > 0
+        async with Turn(request, client) as turn:
+            streamed = [event async for event in turn]
+        whole = await client.create(request)
+        for events in (streamed, whole.events):
+            [call] = [event for event in events if isinstance(event, ToolCall)]
+            assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
+            assert isinstance(finished := events[-1], Finished)
+            assert finished.reason == "tool-calls"
+            assert finished.usage is not None
+            assert (finished.usage.input_tokens, finished.usage.cached_tokens) == (21, 4)
+        result = ToolResultPart(call.call_id, (TextPart("Sunny"), samples.make_image()))
+        history = (*opening, whole.message, Message(Role.USER, (result,)))
+        answer = await client.create(ChatRequest(model=litellm.model, messages=history, tools=(WEATHER,)))
+        assert "Sunny" in answer.text
+        assert "Be a bridge." in answer.text
+        assert str(upstream.requests[-1]["messages"]).count("data:image/png") == 2  # no image was lost
+        request = ChatRequest(model=litellm.model, messages=(Message(Role.USER, "Think, then speak."),))
+        async with Turn(request, client) as turn:
+            async for _ in turn:
+                pass
+        assert turn.result is not None
+        assert turn.result.reasoning.strip() == THOUGHT
+
+
+async def test_failures_over_the_messages_api_have_their_kind(litellm: Proxy) -> None:
+    kinds = {"fail-400": "invalid_request", "fail-429": "rate_limited", "fail-500": "server"}
+    async with AnthropicMessagesClient(litellm.url, litellm.key, retries=RetryPolicy(attempts=1)) as client:
+        for word, kind in kinds.items():
+            request = ChatRequest(model=litellm.model, messages=(Message(Role.USER, word),))
+            with pytest.raises(BridgeError) as caught:
+                await client.create(request)
+            assert caught.value.kind == kind

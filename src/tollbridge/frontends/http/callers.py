@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tollbridge.protocols.anthropic_messages import answers as messages
-from tollbridge.protocols.anthropic_messages.callers import decode_request as decode_messages
+from tollbridge.protocols.anthropic_messages import server_stream as messages
+from tollbridge.protocols.anthropic_messages.server_requests import decode_request as decode_messages
 from tollbridge.protocols.chat_completions import server_stream as completions
 from tollbridge.protocols.chat_completions.server_requests import decode_request as decode_completions
 from tollbridge.protocols.openresponses import server as responses
@@ -234,8 +234,8 @@ class Messages:
 
     def decode(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> CallerRequest:
         caller = decode_messages(body, headers={name.lower(): value for name, value in headers.items()})
-        encoder = _MessagesEncoder(messages.StreamEncoder(caller.request.model))
-        return CallerRequest(caller.request, caller.stream, caller.notes, encoder)
+        encoder = _MessagesEncoder(messages.MessageEncoder(caller))
+        return CallerRequest(caller.request, caller.stream, caller.omissions, encoder)
 
     def encode_error(self, error: BridgeError, status: int) -> bytes:  # noqa: ARG002
         return encode_json(messages.encode_error(error).body)
@@ -261,13 +261,13 @@ class Messages:
 
 
 class _MessagesEncoder:
-    def __init__(self, encoder: messages.StreamEncoder) -> None:
+    def __init__(self, encoder: messages.MessageEncoder) -> None:
         self._encoder = encoder
         self._events: list[Json] = []
 
     def _write(self, events: list[Json]) -> bytes:
         self._events += events
-        return _encode_named(events)
+        return messages.write_frames(events)
 
     def start(self) -> bytes:
         return self._write(self._encoder.start())
@@ -276,7 +276,7 @@ class _MessagesEncoder:
         return self._write(self._encoder.encode(batch))
 
     def finish(self, error: BridgeError | None = None) -> bytes:
-        return self._write(self._encoder.fail(error)) if error is not None else b""
+        return self._write(self._encoder.finish(error))
 
     def body(self) -> bytes:
         return encode_json(messages.join_message(self._events))

@@ -92,7 +92,7 @@ def encode_request(request: ChatRequest) -> Json:
         body["system"] = _shorten(system)
     for message in messages:
         for block in message["content"]:
-            if block["type"] == "tool_result" and "content" in block:
+            if block.get("type") == "tool_result" and "content" in block:
                 block["content"] = _shorten(block["content"])
         message["content"] = _shorten(message["content"])
     tools = _merge_tools([_encode_tool(tool) for tool in request.tools], extra.pop("tools", None))
@@ -150,7 +150,7 @@ def _encode_messages(messages: Iterable[Message], marks: _CacheMarks) -> list[Js
         else:
             encoded.append({"role": str(message.role), "content": blocks})
     for entry in encoded:
-        entry["content"].sort(key=lambda block: block["type"] != "tool_result")  # stable
+        entry["content"].sort(key=lambda block: block.get("type") != "tool_result")  # stable
     return encoded
 
 
@@ -264,8 +264,9 @@ def _encode_tool(tool: Tool) -> Json:
 def _merge_tools(tools: list[Json], additions: object) -> list[Json]:
     by_name = {tool["name"]: tool for tool in tools}
     for addition in additions if isinstance(additions, Sequence) else ():
-        if isinstance(addition, Mapping) and addition.get("name") in by_name:
-            by_name[addition["name"]].update(addition)
+        name = Fields(addition).text("name")
+        if name in by_name:
+            by_name[name].update(addition)
         else:
             tools.append(addition)
     return tools

@@ -161,13 +161,15 @@ class UsageCounts:
 
 def encode_usage(usage: Usage) -> Json:
     """Return the usage of a complete answer, with the cached tokens apart from the input tokens."""
-    read, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
+    read, written = usage.cached_tokens, usage.cache_write_tokens
     encoded: Json = {
-        "input_tokens": max(0, (usage.input_tokens or 0) - read - written),
-        "cache_creation_input_tokens": written,
-        "cache_read_input_tokens": read,
+        "input_tokens": max(0, (usage.input_tokens or 0) - (read or 0) - (written or 0)),
         "output_tokens": usage.output_tokens or 0,
     }
+    if written is not None:
+        encoded["cache_creation_input_tokens"] = written
+    if read is not None:
+        encoded["cache_read_input_tokens"] = read
     if usage.reasoning_tokens is not None:
         encoded["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
     return encoded
@@ -231,14 +233,13 @@ def read_model_page(body: bytes) -> tuple[list[Model], str | None]:
 def _common_entry(entry: Fields) -> Json:
     """Return an entry with the field names of other gateways."""
     capabilities = entry.inner("capabilities")
-    supported = {name for name in capabilities.raw if capabilities.inner(name).raw.get("supported")}
-    if not supported:
-        common = dict(entry.raw)
-    else:
+    common = dict(entry.raw)
+    if any("supported" in capabilities.inner(name) for name in capabilities.raw):
+        supported = {name for name in capabilities.raw if capabilities.inner(name).raw.get("supported")}
         effort = capabilities.inner("effort")
         efforts = [name for name in _EFFORTS if effort.inner(name).raw.get("supported")]
-        common = {
-            **{name: value for name, value in entry.raw.items() if name != "capabilities"},
+        common |= {
+            "capabilities": None,
             # Every model that lists its capabilities can call tools.
             "tags": ["tool-use", *(tag for name, tag in _MODEL_TAGS.items() if name in supported)],
             "reasoning_options": [{"type": "effort", "values": efforts}] if efforts else [],

@@ -9,10 +9,11 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Literal, assert_never
+from typing import Literal, TypeVar, assert_never
 
 import msgspec
 
+from tollbridge.protocols.anthropic_messages.server_requests import CallerRequest
 from tollbridge.protocols.anthropic_messages.wire import (
     FINISH_REASONS,
     REDACTED,
@@ -21,7 +22,7 @@ from tollbridge.protocols.anthropic_messages.wire import (
     encode_usage,
     pack_proof,
 )
-from tollbridge.types.errors import BridgeError, ContextTooLong, Kind
+from tollbridge.types.errors import BridgeError, ContextTooLong, Kind, ServerFailed
 from tollbridge.types.events import (
     Corrected,
     Data,
@@ -43,11 +44,19 @@ from tollbridge.types.usage import Usage
 _EMPTY_THINKING: Json = {"type": "thinking", "thinking": "", "signature": ""}
 
 
-class StreamEncoder:
+class MessageEncoder:
     """Encodes the events of one answer as wire events.
 
+        encoder = MessageEncoder(caller)
+        wire_events = encoder.start()
+        wire_events += encoder.encode(batch)      # for each batch of an answer
+        wire_events += encoder.finish(error)      # `error` is `None` if the answer is complete
+        body = join_message(wire_events)          # for a caller that does not stream
+
+    Mark the events with a `ReasoningPacker` first, so that reasoning returns only to the model it came from.
+
     Args:
-        model: The name of the model as the caller sent it.
+        caller: The request of the caller.
         input_tokens: An estimate of the input tokens, for `message_start`. The end of the stream has the
             exact usage.
 
@@ -55,21 +64,18 @@ class StreamEncoder:
         dropped: The number of events that the protocol cannot represent, by type.
     """
 
-    def __init__(self, model: str, *, input_tokens: int = 0) -> None:
+    def __init__(self, caller: CallerRequest, *, input_tokens: int = 0) -> None:
         self.dropped: Counter[str] = Counter()
-        self._model = model
+        self._model = caller.request.model
         self._input_tokens = input_tokens
-        self._started = False
         self._index = -1  # of the open block, or of the last one
         self._open: Literal["text", "thinking"] | None = None
         self._reasoning_id: str | None = None
         self._has_calls = False
+        self._finished: Finished | None = None
 
     def start(self) -> list[Json]:
-        """Return the first wire event. `encode` returns it too if this was not called before."""
-        if self._started:
-            return []
-        self._started = True
+        """Return the first wire event."""
         message: Json = {
             "id": f"msg_{secrets.token_hex(12)}",
             "type": "message",
@@ -82,16 +88,24 @@ class StreamEncoder:
         }
         return [{"type": "message_start", "message": message}]
 
-    def encode(self, events: Iterable[Event]) -> list[Json]:
-        """Return the wire events for some events of the answer."""
-        encoded = self.start()
-        for event in events:
-            encoded += self._encode(event)
-        return encoded
+    def encode(self, batch: Iterable[Event]) -> list[Json]:
+        """Return the wire events for a batch of the answer."""
+        return [wire_event for event in batch for wire_event in self._encode(event)]
 
-    def fail(self, error: BridgeError) -> list[Json]:
-        """Return the wire event for an error, after which the stream ends."""
-        return [encode_error(error).body]
+    def finish(self, error: BridgeError | None = None) -> list[Json]:
+        """Return the last wire events: the end of the answer, or the error after which the stream ends."""
+        finished = self._finished
+        if finished is None or error is not None:
+            error = error or ServerFailed("The gateway's answer has no end.")
+            return [encode_error(error).body]
+        default = "tool_use" if self._has_calls else "end_turn"
+        delta = {"stop_reason": FINISH_REASONS.get(finished.reason, default), "stop_sequence": None}
+        usage = encode_usage(finished.usage or Usage(self._input_tokens))
+        return [
+            *self._close_block(),
+            {"type": "message_delta", "delta": delta, "usage": usage},
+            {"type": "message_stop"},
+        ]
 
     def _encode(self, event: Event) -> list[Json]:
         match event:
@@ -109,9 +123,10 @@ class StreamEncoder:
             case Source():
                 return self._encode_source(event)
             case Finished():
-                return self._encode_end(event)
-            case Failed(error):
-                return self.fail(error)
+                self._finished = event  # a repaired call can still follow
+                return []
+            case Failed():
+                return []  # `finish` gets the error
             case File() | Data() | Corrected():
                 self.dropped[type(event).__name__] += 1
                 return []
@@ -173,17 +188,6 @@ class StreamEncoder:
         }
         return [self._delta({"type": "citations_delta", "citation": citation})]
 
-    def _encode_end(self, finished: Finished) -> list[Json]:
-        default = "tool_use" if self._has_calls else "end_turn"
-        reason = FINISH_REASONS.get(finished.reason, default)
-        delta = {"stop_reason": reason, "stop_sequence": None}
-        usage = encode_usage(finished.usage or Usage(self._input_tokens))
-        return [
-            *self._close_block(),
-            {"type": "message_delta", "delta": delta, "usage": usage},
-            {"type": "message_stop"},
-        ]
-
     def _open_block(self, kind: Literal["text", "thinking"], block: Json) -> list[Json]:
         if self._open == kind:
             return []
@@ -217,6 +221,8 @@ def write_frames(wire_events: Iterable[Json]) -> bytes:
 
 
 # --- Bodies ---
+
+_Delta = TypeVar("_Delta", TextDelta, ReasoningDelta)
 
 
 def join_message(wire_events: Iterable[Json]) -> Json | None:
@@ -261,9 +267,44 @@ def _complete_block(block: Json, text: str) -> None:
         block[block["type"]] = text  # `text` and `thinking` hold their text in a field of the same name
 
 
-def encode_message(events: Iterable[Event], model: str) -> Json | None:
+def encode_message(events: Iterable[Event], caller: CallerRequest) -> Json | None:
     """Return the body for an answer that is not streamed; `None` if the answer has no end."""
-    return join_message(StreamEncoder(model).encode(events))
+    encoder = MessageEncoder(caller)
+    start = encoder.start()
+    return join_message([*start, *encoder.encode(_apply_corrections(events)), *encoder.finish()])
+
+
+def _apply_corrections(events: Iterable[Event]) -> list[Event]:
+    """Return the events without the text and the reasoning that later events replace."""
+    final: list[Event | None] = []
+    texts: list[tuple[int, TextDelta]] = []  # the position and the value of each delta
+    thoughts: list[tuple[int, ReasoningDelta]] = []
+    for event in events:
+        match event:
+            case TextDelta(text, replaces) | Corrected(text, replaces, "text"):
+                _discard(final, texts, replaces)
+                texts.append((len(final), TextDelta(text)))
+                final.append(texts[-1][1])
+            case ReasoningDelta(text, block, replaces) | Corrected(text, replaces, "reasoning", block):
+                _discard(final, thoughts, replaces)
+                thoughts.append((len(final), ReasoningDelta(text, block)))
+                final.append(thoughts[-1][1])
+            case _:
+                final.append(event)
+    return [event for event in final if event is not None]
+
+
+def _discard(final: list[Event | None], deltas: list[tuple[int, _Delta]], length: int) -> None:
+    """Remove the last `length` characters of the deltas."""
+    while length > 0 and deltas:
+        position, delta = deltas.pop()
+        kept = delta.text[: max(0, len(delta.text) - length)]
+        length -= len(delta.text)
+        final[position] = None
+        if kept:
+            shorter = msgspec.structs.replace(delta, text=kept)
+            deltas.append((position, shorter))
+            final[position] = shorter
 
 
 def encode_token_count(tokens: int) -> Json:

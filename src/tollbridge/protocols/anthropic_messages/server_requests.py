@@ -21,6 +21,7 @@ from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
+    BOUND_KEY,
     ChatRequest,
     DataPart,
     Message,
@@ -49,17 +50,17 @@ class CallerRequest(msgspec.Struct, frozen=True):
         stream: Whether the caller expects a stream.
         extra: The fields of the body that only this protocol has, as they came, and the `betas` of the
             header. `request.extra` has them as well if the gateway speaks this protocol.
-        notes: One sentence for each thing that was left out of `request`.
+        omissions: One sentence for each thing that was left out of `request`.
     """
 
     request: ChatRequest
     stream: bool = False
     extra: Mapping[str, Any] = {}
-    notes: tuple[str, ...] = ()
+    omissions: tuple[str, ...] = ()
 
 
-# Fields that are left out without a note: they do not change the answer.
-_UNNOTED = frozenset(
+# Fields whose omission is not listed: they do not change the answer.
+_UNLISTED = frozenset(
     {"betas", "cache_control", "context_management", "diagnostics", "metadata", "service_tier"}
 )
 _NEUTRAL_TOOL_FIELDS = frozenset({"type", "name", "description", "input_schema"})
@@ -75,7 +76,7 @@ def decode_request(
     Args:
         body: The parsed JSON.
         native: The model and gateway that will get the request, if that gateway speaks this protocol too:
-            everything is kept for it. For other gateways, what they cannot represent is left out with a note.
+            everything is kept for it. For other gateways, what they cannot represent is left out and listed.
         headers: The headers of the request, with lower-case names.
 
     Raises:
@@ -94,7 +95,7 @@ class _RequestDecoder:
     def __init__(self, fields: Fields, native: Origin | None) -> None:
         self._fields = fields
         self._native = native
-        self._notes: dict[str, None] = {}
+        self._omissions: dict[str, None] = {}
         self._points: dict[str, Mapping[str, Any]] = {}
         self._rest = dict(fields.raw)
         for name in ("model", "messages", "stream"):
@@ -126,14 +127,14 @@ class _RequestDecoder:
         if self._native is not None:
             request = msgspec.structs.replace(request, extra=extra or None)
         else:
-            for name in extra.keys() - _UNNOTED - {"tools", "thinking", "output_config"}:
-                self._note(f"Left out the field {name[:80]}: the gateway's protocol does not have it.")
+            for name in extra.keys() - _UNLISTED - {"tools", "thinking", "output_config"}:
+                self._omit(f"Left out the field {name[:80]}: the gateway's protocol does not have it.")
         return CallerRequest(
-            request, self._fields.raw.get("stream") is True, extra, tuple(sorted(self._notes))
+            request, self._fields.raw.get("stream") is True, extra, tuple(sorted(self._omissions))
         )
 
-    def _note(self, sentence: str) -> None:
-        self._notes.setdefault(sentence)
+    def _omit(self, sentence: str) -> None:
+        self._omissions.setdefault(sentence)
 
     def _take(self, name: str, types: type | tuple[type, ...]) -> Any:
         value = self._rest.pop(name, None)
@@ -194,7 +195,7 @@ class _RequestDecoder:
                 if data is not None:
                     label = source.text("media_type") or ("image/png" if kind == "image" else PDF)
                     return DataPart(data, detect_mime(data, label), name)
-                self._note(f"Left out a {kind}: its data is not valid base64.")
+                self._omit(f"Left out a {kind}: its data is not valid base64.")
                 return None
             case "document", "text":
                 return DataPart((source.text("data") or "").encode("utf-8", "replace"), "text/plain", name)
@@ -207,7 +208,7 @@ class _RequestDecoder:
             raw = {name: value for name, value in block.raw.items() if name != "cache_control"}
             return DataPart(write_json(raw).encode(), NATIVE_MIME)
         kind = (block.text("type") or "unknown")[:80]
-        self._note(f"Replaced content of the type {kind} by a description: the gateway does not accept it.")
+        self._omit(f"Replaced content of the type {kind} by a description: the gateway does not accept it.")
         source = block.raw.get("source")
         address = source if isinstance(source, str) else Fields(source).text("url")
         texts = [
@@ -218,7 +219,9 @@ class _RequestDecoder:
         )
 
     def _decode_thinking(self, text: str, kind: str, value: str) -> ThinkingPart | None:
-        if (packed := unpack_proof(value)) is not None:
+        packed = unpack_proof(value)
+        # A proof without its origin was not packed here, but by a gateway of the same kind behind this one.
+        if packed is not None and (self._native is None or BOUND_KEY in packed[0]):
             metadata, block_id = packed
             return ThinkingPart(text, block_id, metadata)
         if not text and not value:
@@ -238,7 +241,7 @@ class _RequestDecoder:
             if kind != "custom" or name is None:
                 native.append(dict(tool.raw))
                 if self._native is None:
-                    self._note(f"Left out the tool {(name or kind)[:80]}: only the provider can run it.")
+                    self._omit(f"Left out the tool {(name or kind)[:80]}: only the provider can run it.")
                 continue
             tools.append(Tool(name, tool.text("description") or "", tool.inner("input_schema").raw or None))
             rest = {field: value for field, value in tool.raw.items() if field not in _NEUTRAL_TOOL_FIELDS}
