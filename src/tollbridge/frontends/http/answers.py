@@ -275,8 +275,8 @@ def _abort(request: web.Request) -> None:
 
 # --- Reasoning of recent answers ---
 #
-# A model that reasons needs its signed reasoning back with the tool results. Chat Completions has no field for
-# it, and few callers return what they do not know.
+# A model that reasons needs its signed reasoning back with the tool results. Chat Completions has no field
+# for it, and few callers return what they do not know.
 
 # The most memory of all packs, in bytes.
 MEMORY_LIMIT = 32 * 1024 * 1024
