@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
@@ -34,6 +35,9 @@ from tollbridge.types.text import read_json
 log = logging.getLogger(__name__)
 
 EVENT_STREAM = "text/event-stream"
+# Seconds for which the account and what is known about its models are used without reading them again.
+_RECHECK_SECONDS = 2.0
+_MODEL_LIMIT = 1000
 # Headers of the caller that select features of the gateway's protocol. No other header is forwarded: the
 # caller's key is for this server.
 _REQUEST_HEADERS = ("anthropic-beta", "anthropic-version", "openai-beta", "x-session-affinity")
@@ -87,9 +91,21 @@ class AnswerService:
         aliases: Mapping[str, str] | None = None,
     ) -> None:
         self._engine = engine
-        self._find_account = find_account
+        self._load_account = find_account
+        self._account: Account | None = None
+        self._plain_models: dict[tuple[str, str], bool] = {}
+        self._checked_at = -math.inf  # by the monotonic clock
         self._aliases = aliases or {}
         self._memory = ReasoningMemory()
+
+    async def _find_account(self) -> Account:
+        """Return the account. Keys and profiles are read again after a few seconds: they can change."""
+        now = time.monotonic()
+        if self._account is None or now - self._checked_at > _RECHECK_SECONDS:
+            self._account = await self._load_account()
+            self._plain_models.clear()
+            self._checked_at = now
+        return self._account
 
     async def answer(self, request: web.Request, protocol: CallerProtocol) -> web.StreamResponse:
         """Answer a request of a protocol.
@@ -124,11 +140,14 @@ class AnswerService:
     # Forwarding
 
     def _may_forward(self, model: str, account: Account, protocol: CallerProtocol) -> bool:
-        return (
-            account.backend == protocol.backend
-            and model not in self._aliases
-            and self._engine.is_plain(model, account)
-        )
+        if account.backend != protocol.backend or model in self._aliases:
+            return False
+        key = account.base_url, model
+        if key not in self._plain_models:
+            if len(self._plain_models) >= _MODEL_LIMIT:
+                self._plain_models.clear()
+            self._plain_models[key] = self._engine.is_plain(model, account)
+        return self._plain_models[key]
 
     async def _forward(
         self, request: web.Request, protocol: CallerProtocol, body: bytes, model: str, account: Account

@@ -125,8 +125,9 @@ class StreamDecoder:
             The events, or `None` if the block contains something else.
         """
         payloads = self._sse.extract_payloads(block) if block and self._state.started else None
-        if not payloads:
-            return None
+        return self._decode_payloads(payloads) if payloads else None
+
+    def _decode_payloads(self, payloads: list[bytes]) -> list[Event] | None:
         try:
             deltas = [chunk.choices[0].delta for chunk in map(wire.read_text_chunk, payloads)]
         except (msgspec.MsgspecError, ValueError):
@@ -159,6 +160,8 @@ class StreamDecoder:
             return []
         if data == b"[DONE]":
             return self._state.end()
+        if self._state.started and (events := self._decode_payloads([data])) is not None:
+            return events
         try:
             value = read_json(data)
         except ValueError:
