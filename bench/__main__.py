@@ -10,6 +10,7 @@ from bench.targets import exit_if_missed
 BENCHES = {
     "streaming": "bench.streaming",
     "aisdk": "bench.aisdk",
+    "decoders": "bench.decoders",
     "stop": "bench.stop",
     "tokens.equality": "bench.tokens.equality",
     "tokens.speed": "bench.tokens.speed",

@@ -12,7 +12,9 @@ import psutil
 import pytest
 
 from tollbridge.clients.ai_sdk import AiSdkClient
+from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
+from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
@@ -72,8 +74,8 @@ KINDS: dict[str, str] = {
     "text-error": "server",
     "unauthorized": "authentication",
 }
-# Those that are about how OpenResponses puts a request. The AI SDK has one way to, and it passes.
-NOT_IN_THE_AI_SDK = {"arrays-only", "no-parameters", "picky", "reject-store", "reject-string-content"}
+# Those that are about how OpenResponses puts a request. The other protocols have one way to, and it passes.
+ONLY_IN_OPENRESPONSES = {"arrays-only", "no-parameters", "picky", "reject-store", "reject-string-content"}
 # Those of them that fail after something was said.
 MIDWAY = {
     *("disconnect", "error-event", "error-event-flat", "failed", "garbage", "no-terminal"),
@@ -115,11 +117,12 @@ def client_of(gateway: Gateway, attempts: int = 1) -> OpenResponsesClient:
 def backend_of(backend: Backend, gateway: Gateway, attempts: int = 1) -> GatewayClient:
     if backend == "openresponses":
         return client_of(gateway, attempts)
-    return AiSdkClient(
-        gateway.url.removesuffix("/v1") + "/v4/ai",
-        timeouts=Timeouts(idle=0.5),
-        retries=RetryPolicy(attempts=attempts, first=0.01),
-    )
+    timeouts, retries = Timeouts(idle=0.5), RetryPolicy(attempts=attempts, first=0.01)
+    if backend == "chat-completions":
+        return ChatCompletionsClient(gateway.url, timeouts=timeouts, retries=retries)
+    if backend == "anthropic-messages":
+        return AnthropicMessagesClient(gateway.url, timeouts=timeouts, retries=retries)
+    return AiSdkClient(gateway.url.removesuffix("/v1") + "/v4/ai", timeouts=timeouts, retries=retries)
 
 
 async def collect(client: GatewayClient, *tools: Tool) -> tuple[list[Event], BridgeError | None]:
@@ -142,7 +145,8 @@ def test_every_scenario_in_the_table_exists() -> None:
 async def test_every_scenario_has_its_outcome(name: str, backend: Backend) -> None:
     async with Gateway(scenario=name, settings=QUICK) as gateway, backend_of(backend, gateway) as client:
         events, error = await collect(client, *([TOOL] if name in CALLING else []))
-    expected = None if backend == "ai-sdk" and name in NOT_IN_THE_AI_SDK else KINDS.get(name)
+    passes = backend != "openresponses" and name in ONLY_IN_OPENRESPONSES
+    expected = None if passes else KINDS.get(name)
     assert (error.kind if error else None) == expected, error
     text = "".join(event.text for event in events if isinstance(event, TextDelta))
     if name in MIDWAY:

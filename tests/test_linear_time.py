@@ -22,7 +22,7 @@ from tollbridge.cli.replay import read_headers
 from tollbridge.cli.screen import Wrapper
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import one_line
-from tollbridge.compat import repairs
+from tollbridge.compat import parameters, repairs
 from tollbridge.config.loading import find_lines
 from tollbridge.config.schema import Settings
 from tollbridge.frontends.vscode.encode import encode_models
@@ -87,14 +87,23 @@ PATTERNS: dict[str, Use] = {
     "cli/replay.py:read_headers": SPLIT,
     "cli/screen.py:_PIECES": FINDALL,
     "compat/profiles.py:profile_file": Use("sub", SETTING),
-    "compat/repairs.py:_REJECTION": IN_MESSAGE,
-    "compat/repairs.py:_any_of": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS),
-    "compat/repairs.py:_mentions": IN_MESSAGE._replace(
-        patterns=tuple(re.compile(rf"(?<!\w){re.escape(name)}(?!\w|\.\w)") for name in repairs.FIELD_ALIASES)
+    "compat/parameters.py:_CONDITION": IN_MESSAGE,
+    "compat/parameters.py:_REJECTION": IN_MESSAGE,
+    "compat/parameters.py:_mentions": IN_MESSAGE._replace(
+        patterns=tuple(
+            re.compile(rf"(?<!\w){re.escape(name)}(?!\w|\.\w)") for name in parameters.FIELD_ALIASES
+        )
     ),
-    "compat/repairs.py:_names_a_parameter": IN_MESSAGE,
+    "compat/parameters.py:_unsupported_pattern": IN_MESSAGE._replace(
+        patterns=(parameters._unsupported_pattern("store"),)
+    ),
+    "compat/parameters.py:names_a_parameter": IN_MESSAGE,
+    "compat/parameters.py:param_field": SPLIT,
+    "compat/parameters.py:refused_fields": SPLIT,
+    "compat/repairs.py:_QUOTATION": Use("sub", MESSAGE_LIMIT + 1),
+    "compat/repairs.py:_TOKEN": Use("sub", MESSAGE_LIMIT + 1),
+    "compat/repairs.py:_any_of": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS),
     "compat/repairs.py:_unsupported_type": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS[-2:]),
-    "compat/repairs.py:refused_fields": SPLIT,
     "config/keys.py:variables_for": Use("sub", SETTING),
     "config/loading.py:_ERROR_PATH": Use(limit=SETTING),
     "config/loading.py:_INVALID_CHOICE": Use("match", SETTING),

@@ -12,6 +12,7 @@ import pytest
 
 from tollbridge.clients.ai_sdk import AiSdkClient
 from tollbridge.clients.base import GatewayClient
+from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.history.reasoning import DUPLICATE
@@ -53,6 +54,10 @@ def ai_sdk(gateway: Gateway) -> GatewayClient:
     return AiSdkClient(gateway.url.removesuffix("/v1") + "/v4/ai", retries=RETRIES)
 
 
+def chat_completions(gateway: Gateway) -> GatewayClient:
+    return ChatCompletionsClient(gateway.url, retries=RETRIES)
+
+
 async def turn(
     client: GatewayClient, *messages: Message, model: str = MODEL, abilities: Capabilities | None = REASONS
 ) -> tuple[TurnResult, list[Part]]:
@@ -92,7 +97,7 @@ def results_for(parts: Sequence[Part]) -> Message:
     return Message(Role.USER, tuple(ToolResultPart(call.call_id, "sunny") for call in calls))
 
 
-@pytest.mark.parametrize("client_for", [openresponses, ai_sdk])
+@pytest.mark.parametrize("client_for", [openresponses, ai_sdk, chat_completions])
 @pytest.mark.parametrize("keep", [as_they_came, as_an_editor_keeps_them, marker_alone, thoughts_alone])
 async def test_sealed_reasoning_comes_back_before_the_call_it_led_to(
     client_for: Callable[[Gateway], GatewayClient], keep: Callable[[Sequence[Part]], list[Part]]

@@ -13,7 +13,9 @@ from tollbridge._version import __version__ as __version__
 if TYPE_CHECKING:
     from tollbridge.clients.ai_sdk import AiSdkClient as AiSdkClient
     from tollbridge.clients.ai_sdk import UiStreamClient as UiStreamClient
+    from tollbridge.clients.anthropic_messages import AnthropicMessagesClient as AnthropicMessagesClient
     from tollbridge.clients.base import Observer as Observer
+    from tollbridge.clients.chat_completions import ChatCompletionsClient as ChatCompletionsClient
     from tollbridge.clients.openresponses import Answer as Answer
     from tollbridge.clients.openresponses import OpenResponsesClient as OpenResponsesClient
     from tollbridge.config.accounts import Account as Account
@@ -89,7 +91,9 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "AiSdkClient",
         "UiStreamClient",
     ),
+    "tollbridge.clients.anthropic_messages": ("AnthropicMessagesClient",),
     "tollbridge.clients.base": ("Observer",),
+    "tollbridge.clients.chat_completions": ("ChatCompletionsClient",),
     "tollbridge.clients.openresponses": (
         "Answer",
         "OpenResponsesClient",

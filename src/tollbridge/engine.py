@@ -15,7 +15,9 @@ import msgspec
 
 from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, filter_models
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
+from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient, Observer
+from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.lessons import CompatMemory, LessonStore
 from tollbridge.compat.profiles import UnreadableProfile, find_quirks
@@ -26,16 +28,18 @@ from tollbridge.config.loading import LoadedSettings, load_settings
 from tollbridge.config.paths import catalog_folder, config_file, database_file
 from tollbridge.config.schema import Settings, apply_settings, http_timeouts
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.forward import ForwardedResponse, forward_request
+from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT, wait_for_write
-from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker
+from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker, open_tracker
 from tollbridge.transport.retry import Timeouts
-from tollbridge.turn import TokenAccounting, Turn, TurnResult
+from tollbridge.turn import CountClient, TokenAccounting, Turn, TurnResult
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import ChatRequest, Message, Origin, Role
 from tollbridge.types.models import Capabilities, Model
-from tollbridge.types.quirks import Quirks
-from tollbridge.types.urls import Backend
+from tollbridge.types.quirks import LearnedQuirks, Quirks
+from tollbridge.types.urls import Auth, Backend
 
 log = logging.getLogger(__name__)
 
@@ -280,6 +284,7 @@ class Engine:
         async with self._connect(account) as connection:
             client = connection.client
             request = apply_settings(request, self.settings, client.base_url)
+            request = self._add_output_limit(request, client, account)
             window, capabilities = self._model_facts(request.model, client, account)
             await wait_for_write(self.compat.load(), _LESSONS_TIMEOUT)
             learned = self.compat.recall(client.base_url, request.model, request)
@@ -309,6 +314,46 @@ class Engine:
                 observers=observers,
             ) as turn:
                 yield turn
+
+    @asynccontextmanager
+    async def forward(
+        self,
+        model: str,
+        path: str,
+        body: bytes,
+        account: Account,
+        *,
+        headers: Mapping[str, str] | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> AsyncIterator[ForwardedResponse]:
+        """Send a body unchanged to a gateway that speaks the caller's own protocol.
+
+        Args:
+            model: The model that the body names.
+            path: The path of the endpoint, after the base URL.
+            body: The body of the request.
+            account: The gateway and the key.
+            headers: Headers of the caller that the gateway should receive.
+            observers: Called with everything that happens.
+        """
+        async with self._connect(account) as connection:
+            client = connection.client
+            payer = BillingAccount(account.name, client.base_url)
+            async with forward_request(
+                client,
+                path,
+                body,
+                RequestAccounting(model, self.usage, payer),
+                api_key=account.api_key,
+                headers=headers,
+                observers=observers,
+            ) as response:
+                yield response
+
+    def is_plain(self, model: str, account: Account) -> bool:
+        """Return whether nothing is known that must be changed in requests for a model."""
+        base_url = self._connection(account).client.base_url
+        return self.compat.recall(base_url, model) == LearnedQuirks()
 
     async def create(
         self,
@@ -387,6 +432,7 @@ class Engine:
             allow_http=settings.allow_http,
             headers=plain_headers(account.headers),
             secret_headers=find_secret_headers(account.headers),
+            auth=account.auth,
         )
 
     @asynccontextmanager
@@ -408,7 +454,7 @@ class Engine:
 
         Accounts at the same gateway with the same headers share one.
         """
-        name = account.backend, account.base_url, frozenset(account.headers.items())
+        name = account.backend, account.base_url, account.auth, frozenset(account.headers.items())
         connection = self._connections.get(name)
         if connection is None:
             keyless = msgspec.structs.replace(account, api_key=None)
@@ -421,7 +467,9 @@ class Engine:
     def _token_accounting(self, client: GatewayClient) -> TokenAccounting | None:
         if isinstance(client, UiStreamClient):
             return None  # the endpoint does not report which model answers
-        counter = client if isinstance(client, OpenResponsesClient) and not self._short_lived else None
+        counter: CountClient | None = None
+        if isinstance(client, OpenResponsesClient | AnthropicMessagesClient) and not self._short_lived:
+            counter = client
         return TokenAccounting(self.estimator, counter, short_lived=self._short_lived)
 
     def _retire_connections(self) -> None:
@@ -481,6 +529,16 @@ class Engine:
             capabilities = Capabilities(**assumed) if assumed != _UNKNOWN_MODEL else None
         return model.limits.input if model.context_window else None, capabilities
 
+    def _add_output_limit(self, request: ChatRequest, client: GatewayClient, account: Account) -> ChatRequest:
+        """Set the output limit that the Messages API requires, if the model accepts less than the default."""
+        if not isinstance(client, AnthropicMessagesClient) or request.max_output_tokens is not None:
+            return request
+        model = self.find_model(request.model, account)
+        limit = None if model is None else model.max_output_tokens
+        if limit is None or limit >= default_max_tokens(request.model):
+            return request
+        return msgspec.structs.replace(request, max_output_tokens=limit)
+
     def _recorder(self) -> Recorder | None:
         folder = self.settings.record_folder
         return Recorder(folder, redacted=self.settings.record_redact) if folder else None
@@ -502,14 +560,26 @@ def open_client(
     allow_http: bool = False,
     headers: Mapping[str, str] | None = None,
     secret_headers: Mapping[str, str] | None = None,
+    auth: Auth | None = None,
 ) -> GatewayClient:
     """Return a client for a gateway and one of its protocols.
 
-    Gateways that support both serve OpenResponses under `/v1` and the AI SDK's protocol next to it, so both
-    can be used with the same base URL.
+    Gateways that support several serve OpenResponses, Chat Completions and Messages under `/v1` and the AI
+    SDK's protocol next to it, so all can be used with the same base URL.
     """
-    kind: type[OpenResponsesClient | AiSdkClient] = OpenResponsesClient
-    if backend == "ai-sdk":
+    if backend == "anthropic-messages":
+        return AnthropicMessagesClient(
+            base_url,
+            api_key,
+            timeouts=timeouts,
+            proxy=proxy,
+            allow_http=allow_http,
+            auth=auth or "x-api-key",
+        )
+    kind: type[OpenResponsesClient | AiSdkClient | ChatCompletionsClient] = OpenResponsesClient
+    if backend == "chat-completions":
+        kind = ChatCompletionsClient
+    elif backend == "ai-sdk":
         kind = AiSdkClient
         base_url = base_url.rstrip("/").removesuffix("/v1")
         base_url = base_url if base_url.endswith("/ai") else base_url + PATHS[4]

@@ -29,6 +29,14 @@ async def test_the_answer_goes_to_stdout_and_the_usage_line_to_stderr() -> None:
     assert result.err.startswith("5 in (0 cached) · 20 out (0 reasoning) · first token ")
 
 
+async def test_the_protocol_can_be_chosen() -> None:
+    async with Gateway() as gateway:
+        result = await ask(gateway, "hello", "--backend", "chat-completions")
+        assert [request.path for request in gateway.requests] == ["/v1/chat/completions"]
+    assert result.out == "You said “hello”. I was given 1 item and no system prompt, with no tools.\n"
+    assert result.err.startswith("5 in (0 cached) · 20 out (0 reasoning) · first token ")
+
+
 async def test_the_prompt_can_be_read_from_stdin() -> None:
     async with Gateway() as gateway:
         result = await ask(gateway, "-", stdin="h\u00e9llo\n".encode())

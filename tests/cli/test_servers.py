@@ -136,4 +136,4 @@ async def test_a_strict_gateway_names_the_invalid_field() -> None:
         session.post(f"{url}/responses", json=body) as reply,
     ):
         assert reply.status == 400
-        assert (await reply.json())["error"]["param"] == "input[0].id"
+        assert (await reply.json())["error"]["param"] == "input[0].type"

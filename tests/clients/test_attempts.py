@@ -15,6 +15,7 @@ from tests.transport.servers import saying, serving
 
 from tollbridge.clients.ai_sdk import AiSdkClient
 from tollbridge.clients.base import GatewayClient, Observer
+from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy, Timeouts
@@ -124,6 +125,9 @@ PAGE = b"<!DOCTYPE html><html><body>Please log in</body></html>"
         (OpenResponsesClient, CHAT + b"data: [DONE]\n\n", "not an OpenResponses stream"),
         (OpenResponsesClient, PAGE, "not an event stream, but an HTML page"),
         (OpenResponsesClient, b"Quota used up.\nAsk the admin: a@b.c", "Quota used up. Ask the admin: a@b.c"),
+        (ChatCompletionsClient, RESPONSES, "not a Chat Completions stream"),
+        (ChatCompletionsClient, RESPONSES + b"data: [DONE]\n\n", "not a Chat Completions stream"),
+        (ChatCompletionsClient, PAGE, "not an event stream"),
         (AiSdkClient, RESPONSES, "not an AI SDK stream"),
         (AiSdkClient, RESPONSES + b"data: [DONE]\n\n", "not an AI SDK stream"),
         (AiSdkClient, CHAT, "a chunk without a type"),
@@ -140,7 +144,7 @@ async def test_a_response_in_another_protocol_is_not_retried(
         assert len(server.heads) == 1
 
 
-@pytest.mark.parametrize("kind", [OpenResponsesClient, AiSdkClient])
+@pytest.mark.parametrize("kind", [OpenResponsesClient, ChatCompletionsClient, AiSdkClient])
 @pytest.mark.parametrize("body", [b"", b": still thinking\n\n", b'data: {"type": "resp'])
 async def test_a_stream_that_ends_without_an_event_is_retried(kind: type[GatewayClient], body: bytes) -> None:
     async with answering(http(200, body)) as server:
@@ -149,7 +153,7 @@ async def test_a_stream_that_ends_without_an_event_is_retried(kind: type[Gateway
         assert len(server.heads) == QUICK.attempts
 
 
-@pytest.mark.parametrize("kind", [OpenResponsesClient, AiSdkClient])
+@pytest.mark.parametrize("kind", [OpenResponsesClient, ChatCompletionsClient, AiSdkClient])
 async def test_an_error_with_status_200_is_recognised_and_retried(
     kind: type[GatewayClient],
 ) -> None:
@@ -197,6 +201,7 @@ async def test_retries_are_logged_and_reported_to_all_observers(caplog: pytest.L
     ("kind", "body"),
     [
         (OpenResponsesClient, b'data: {"type": "response.premonition"}\n\n' + RESPONSES),
+        (ChatCompletionsClient, b'data: {"type": "response.premonition"}\n\n' + CHAT),
         (AiSdkClient, b'data: {"type": "response.premonition"}\n\ndata: {"type": "finish"}\n\n'),
     ],
 )

@@ -13,6 +13,7 @@ from tests.recorded_streams import RECORDINGS
 from tollbridge.cli.summary import summarise, to_json
 from tollbridge.clients.ai_sdk import AiSdkClient, UiStreamClient
 from tollbridge.clients.base import GatewayClient, Observer
+from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter, VSCodeStreamAdapter
 from tollbridge.frontends.vscode.encode import encode_parts
@@ -67,7 +68,7 @@ class BodyObserver(Observer):
         self.body = body
 
 
-@pytest.mark.parametrize("kind", [OpenResponsesClient, AiSdkClient, UiStreamClient])
+@pytest.mark.parametrize("kind", [OpenResponsesClient, ChatCompletionsClient, AiSdkClient, UiStreamClient])
 @pytest.mark.parametrize(
     "request_", [REQUEST, {"model": "m", "input": HALF, HALF: [HALF]}], ids=["ours", "raw"]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -168,3 +169,93 @@ async def test_the_clients_own_events_can_be_adapted_to_parts() -> None:
         result = await OpenResponsesStreamAdapter().process_stream(stream, parts.append)
     assert "Hello" in "".join(part.text for part in parts if isinstance(part, TextPart))
     assert result.usage is not None
+
+
+# --- Chat Completions ---
+
+CHAT_WEATHER: Any = {
+    "type": "function",
+    "function": {"name": "get_weather", "parameters": WEATHER["parameters"]},
+}
+CHAT_TIME: Any = {"type": "function", "function": {"name": "get_time", "parameters": TIME["parameters"]}}
+
+
+async def test_a_completion_has_text_and_usage(client: openai.AsyncOpenAI) -> None:
+    messages: Any = [{"role": "developer", "content": "Be kind."}, {"role": "user", "content": "Hello"}]
+    completion = await client.chat.completions.create(model=MODEL, messages=messages)
+    [choice] = completion.choices
+    assert choice.message.content is not None
+    assert choice.message.content.startswith("You said “Hello”.")
+    assert "Be kind." in choice.message.content
+    assert choice.finish_reason == "stop"
+    assert completion.usage is not None
+    assert (
+        completion.usage.total_tokens == completion.usage.prompt_tokens + completion.usage.completion_tokens
+    )
+
+
+async def test_the_chunks_of_a_completion_add_up_and_end_with_the_usage(client: openai.AsyncOpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "Think: Grüße 🌉\u2028"}]
+    options: Any = {"include_usage": True}
+    stream = await client.chat.completions.create(
+        model=MODEL, messages=messages, stream=True, stream_options=options
+    )
+    chunks = [chunk async for chunk in stream]
+    deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
+    assert "".join(delta.content or "" for delta in deltas).startswith("You said “Think: Grüße 🌉")
+    thoughts = [getattr(delta, "reasoning_content", None) or "" for delta in deltas]
+    assert "".join(thoughts).startswith("The user said")
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens > 0
+
+
+async def test_the_strict_helper_accepts_a_completion_with_parallel_calls(client: openai.AsyncOpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "Use the tools get_weather and get_time, parallel"}]
+    async with client.chat.completions.stream(
+        model=MODEL, messages=messages, tools=[CHAT_WEATHER, CHAT_TIME]
+    ) as stream:
+        kinds = {event.type async for event in stream}
+        completion = await stream.get_final_completion()
+    assert "tool_calls.function.arguments.done" in kinds
+    [choice] = completion.choices
+    assert choice.finish_reason == "tool_calls"
+    calls = choice.message.tool_calls or []
+    assert sorted(call.function.name for call in calls) == ["get_time", "get_weather"]
+    # The whole message returns, with the fields that the client does not know.
+    results: Any = [{"role": "tool", "tool_call_id": call.id, "content": "Sunny"} for call in calls]
+    history: Any = [*messages, choice.message.to_dict(), *results]
+    answer = await client.chat.completions.create(
+        model=MODEL, messages=history, tools=[CHAT_WEATHER, CHAT_TIME]
+    )
+    assert answer.choices[0].message.content is not None
+    assert "answered: “Sunny”." in answer.choices[0].message.content
+
+
+async def test_structured_output_of_a_completion_is_parsed(client: openai.AsyncOpenAI) -> None:
+    schema: Any = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    messages: Any = [{"role": "user", "content": "Name a city"}]
+    form: Any = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}}
+    completion = await client.chat.completions.create(model=MODEL, messages=messages, response_format=form)
+    assert set(json.loads(completion.choices[0].message.content or "")) == {"city"}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_errors_of_completions_have_their_classes(client: openai.AsyncOpenAI, stream: bool) -> None:
+    async def ask(text: str, model: str = MODEL) -> None:
+        messages: Any = [{"role": "user", "content": text}]
+        answer: Any = await client.chat.completions.create(model=model, messages=messages, stream=stream)
+        if stream:
+            async for _ in answer:
+                pass
+
+    with pytest.raises(openai.NotFoundError):
+        await ask("Hello", model="nothing")
+    with pytest.raises(openai.RateLimitError):
+        await ask("fault:rate-limit")
+    with pytest.raises(openai.BadRequestError) as caught:
+        await ask("fault:context-too-long")
+    assert caught.value.code == "context_length_exceeded"
+    with pytest.raises(openai.APIError) as broken:
+        await ask("fault:error-event")
+    assert "the scenario requires it" in str(broken.value)

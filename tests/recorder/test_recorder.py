@@ -44,6 +44,7 @@ from tollbridge.types.messages import ChatRequest, DataPart, Message, Origin, Pa
 from tollbridge.types.models import Capabilities
 from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.text import write_json
+from tollbridge.types.urls import BACKENDS
 
 KEY = "tk-0123456789-secret"
 ORIGIN = Origin("tollbridge/demo", "http://h/v1")
@@ -91,9 +92,9 @@ async def test_every_scenario_replays_to_the_same_parts_byte_for_byte(scenario: 
         assert replay.error.kind == failure.kind
 
 
-@pytest.mark.parametrize("backend", ["openresponses", "ai-sdk"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("question", ["hello", "think about it", "call a tool", "draw and cite"])
-async def test_recordings_of_both_backends_can_be_replayed(
+async def test_recordings_of_all_backends_can_be_replayed(
     backend: Any, question: str, tmp_path: Path
 ) -> None:
     async with Gateway() as gateway, open_client(backend, gateway.url) as client:

@@ -310,3 +310,13 @@ def _decodes(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+async def test_a_fault_is_found_after_a_quotation_mark(client: Client) -> None:
+    assert (await client.ask('"fault:rate-limit"')).status == 429
+
+
+async def test_a_retry_with_another_order_of_members_is_the_same_request(client: Client) -> None:
+    first = await client.ask("Hi fault:rate-limit-once", metadata={"a": "1", "b": "2"})
+    second = await client.ask("Hi fault:rate-limit-once", metadata={"b": "2", "a": "1"})
+    assert (first.status, second.status) == (429, 200)

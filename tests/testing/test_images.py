@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.testing.validation import read_image, split_data_url
-from tollbridge.types.media import draw_png
+from tollbridge.testing.validation import read_image
+from tollbridge.types.media import draw_png, split_data_url
 
 # The first bytes of files of each format, with a size.
 JPEG = (

@@ -173,7 +173,7 @@ CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
         ),
         ({"input": [{"type": "reasoning", "summary": [], "content": []}]}, "input[0].content"),
         ({"input": [{**CALL, "name": "a b"}]}, "input[0].name"),
-        ({"input": [{"role": "user", "content": "x"}]}, "input[0].id"),
+        ({"input": [{"role": "user", "content": "x"}]}, "input[0].type"),
         ({"tools": [TOOL, {**TOOL, "name": ""}]}, "tools[1].name"),
         ({"tool_choice": "any"}, "tool_choice"),
         ({"text": {"format": {"type": "yaml"}}}, "text.format.type"),

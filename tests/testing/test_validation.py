@@ -89,10 +89,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "tools[0].name",
         "missing_required_parameter",
     ),
-    "a hosted tool": (
-        {"input": "Hi", "tools": [{"type": "web_search"}]},
+    "a tool without a type": (
+        {"input": "Hi", "tools": [{"name": "a"}]},
         "tools[0].type",
-        "unsupported_tool",
+        "missing_required_parameter",
     ),
     "two tools of one name": (
         {"input": "Hi", "tools": [WEATHER, WEATHER]},
@@ -237,3 +237,10 @@ async def test_a_body_with_another_content_type_is_rejected(client: Client) -> N
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     answer = await client.post("/responses", b'{"model":"tollbridge/demo","input":"Hi"}', headers)
     assert (answer.status, answer.error["code"]) == (415, "unsupported_media_type")
+
+
+async def test_tools_of_other_types_are_ignored(client: Client) -> None:
+    answer = await client.ask(
+        "Hi", tools=[{"type": "web_search"}, {"type": "namespace", "name": "n", "tools": []}]
+    )
+    assert answer.status == 200

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "models": ("tollbridge.cli.models", "List a gateway's models."),
     "quirks": ("tollbridge.cli.quirks", "Show what servers do not accept; forget what was learned."),
     "replay": ("tollbridge.cli.replay", "Replay recordings with the current version."),
+    "serve": ("tollbridge.cli.serve", "Run a local server for editors and agents (HTTP)."),
     "sidecar": ("tollbridge.cli.sidecar", "Run the JSON-RPC server for editors (stdio)."),
     "usage": ("tollbridge.cli.usage", "Show token usage and cost by day and model."),
 }

@@ -146,9 +146,14 @@ def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> 
 
 
 @contextlib.asynccontextmanager
-async def connect(where: ConnectionOptions) -> AsyncIterator[Session]:
-    """Yield a session with the gateway that the options, the settings and the keys select."""
-    async with Engine.open(options=where.flags(), short_lived=True) as engine:
+async def connect(where: ConnectionOptions, *, short_lived: bool = True) -> AsyncIterator[Session]:
+    """Yield a session with the gateway that the options, the settings and the keys select.
+
+    Args:
+        where: The options of the command.
+        short_lived: Whether the command runs a few turns and exits, see `Engine.open`.
+    """
+    async with Engine.open(options=where.flags(), short_lived=short_lived) as engine:
         account = None
         if not (where.local or where.ui_stream):
             account = await engine.account()
@@ -161,13 +166,13 @@ async def connect(where: ConnectionOptions) -> AsyncIterator[Session]:
         if choice.kind == "remote" and account is not None:
             yield Session(engine, account, account.base_url, account.backend, lasting=True)
             return
-        async with _own_client(choice, where, engine.settings) as session:
+        async with _own_client(choice, where, engine.settings, short_lived=short_lived) as session:
             yield session
 
 
 @contextlib.asynccontextmanager
 async def _own_client(
-    choice: GatewayChoice, where: ConnectionOptions, settings: Settings
+    choice: GatewayChoice, where: ConnectionOptions, settings: Settings, *, short_lived: bool
 ) -> AsyncIterator[Session]:
     """Yield a session whose engine uses one client: of a UI stream, the local model or the demo gateway."""
     timeouts = http_timeouts(settings)
@@ -218,7 +223,7 @@ async def _own_client(
             account=account,
             catalog=Catalog(),
             compat=compat,
-            short_lived=True,
+            short_lived=short_lived,
         )
         await stack.enter_async_context(engine)
         yield Session(engine, account, place, kind, model)

@@ -12,7 +12,9 @@ from tollbridge.config.loading import SettingsError
 from tollbridge.types.errors import BridgeError, Kind, RequestError
 
 # How the command is connected; the advice depends on it.
-ConnectionKind = Literal["openresponses", "ai-sdk", "ui-stream", "local"]
+ConnectionKind = Literal[
+    "openresponses", "ai-sdk", "chat-completions", "anthropic-messages", "ui-stream", "local"
+]
 
 # The advice for each kind of error, for OpenResponses gateways.
 ADVICE: dict[Kind, str] = {
@@ -38,6 +40,13 @@ CONNECTION_ADVICE: dict[ConnectionKind, dict[Kind, str]] = {
     "openresponses": {},
     "ai-sdk": {
         "protocol": "Check that --base-url supports the AI SDK gateway protocol, or remove --backend.",
+    },
+    "chat-completions": {
+        "protocol": "Check that --base-url supports Chat Completions (POST /chat/completions), or remove "
+        "--backend.",
+    },
+    "anthropic-messages": {
+        "protocol": "Check that --base-url supports the Anthropic Messages API, or remove --backend.",
     },
     "local": {
         "context_too_long": "Shorten the prompt, start a new conversation, or serve the model with a larger "

@@ -7,8 +7,8 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, TypeVar
@@ -82,6 +82,37 @@ class ClientOptions(TypedDict, total=False):
     allow_http: bool
     headers: Mapping[str, str] | None
     secret_headers: Mapping[str, str] | None
+
+
+class PassedResponse:
+    """A response that is passed on to the caller. `error` is set if its status is 400 or more."""
+
+    def __init__(self, response: HttpResponse, observers: Sequence[Observer] = ()) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.error: BridgeError | None = None
+        self._response = response
+        self._observers = observers
+        self._body: bytes | None = None
+
+    async def read_error(self) -> None:
+        """Read the body of an error response."""
+        self._body = await self._response.read_start(ERROR_BODY_LIMIT)
+        for observer in self._observers:
+            observer.data(self._body)
+        error = read_error_response(self.status, self.headers, self._body)
+        self.error = _complete_error(error, self._response)
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        """Yield the body as it arrives."""
+        if self._body is not None:
+            yield self._body
+            return
+        async with aclosing(self._response.chunks()) as chunks:
+            async for chunk in chunks:
+                for observer in self._observers:
+                    observer.data(chunk)
+                yield chunk
 
 
 class GatewayClient(ABC):
@@ -233,6 +264,56 @@ class GatewayClient(ABC):
         all_headers = {**self._request_headers(self._choose_key(api_key)), **(headers or {})}
         return self._get_http().send(method, self.base_url + path, all_headers, body)
 
+    @asynccontextmanager
+    async def forward(
+        self,
+        path: str,
+        body: bytes,
+        *,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[PassedResponse]:
+        """Send a body as it is, with retries until a response is accepted, and yield the response.
+
+        The last response of a failed request is yielded as well, with its error, so that a caller of the
+        same protocol gets exactly what the gateway sent.
+
+        Raises:
+            BridgeError: No response was received.
+        """
+        key, deadline = self._choose_key(api_key), self._get_http().deadline()
+        url, all_headers = self.base_url + path, {**self._request_headers(key), **(headers or {})}
+        failed_attempts, accepted = 0, False
+        while True:
+            for observer in self._observers:
+                observer.request(self.protocol, url, all_headers, body)
+            try:
+                async with self._get_http().send(
+                    "POST", url, all_headers, body, deadline=deadline
+                ) as response:
+                    for observer in self._observers:
+                        observer.response(response.status, response.headers)
+                    passed = PassedResponse(response, self._observers)
+                    if response.status >= 400:
+                        await passed.read_error()
+                        assert passed.error is not None  # noqa: S101
+                        hide_key(passed.error, key)
+                        failed_attempts += 1
+                        delay = self._retry_delay(passed.error, failed_attempts, deadline)
+                    if response.status < 400 or delay is None:
+                        accepted = True
+                        yield passed
+                        return
+            except BridgeError as error:
+                hide_key(error, key)
+                if accepted:
+                    raise
+                failed_attempts += 1
+                delay = self._retry_delay(error, failed_attempts, deadline)
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+
     def encode_request(self, request: ChatRequest) -> bytes:
         """Return the body that would be sent for a request."""
         return self._encode(request).body
@@ -317,14 +398,16 @@ class GatewayClient(ABC):
         body: bytes | None,
         api_key: str | None,
         decode: Callable[[bytes], Result],
+        headers: Mapping[str, str] | None = None,
     ) -> Result:
         """Send a request that is not streamed, with retries, and decode its response."""
         key, deadline = self._choose_key(api_key), self._get_http().deadline()
         failed_attempts = 0
         while True:
             try:
+                all_headers = {**self._request_headers(key), **(headers or {})}
                 async with self._get_http().send(
-                    method, self.base_url + path, self._request_headers(key), body, deadline=deadline
+                    method, self.base_url + path, all_headers, body, deadline=deadline
                 ) as response:
                     if response.status >= 400:
                         data = await response.read_start(ERROR_BODY_LIMIT)
@@ -387,7 +470,8 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
 
 def _complete_error(error: BridgeError, response: HttpResponse) -> BridgeError:
     error.status = error.status or (response.status if response.status >= 400 else None)
-    error.request_id = error.request_id or response.headers.get("x-request-id")
+    request_id = response.headers.get("x-request-id") or response.headers.get("request-id")  # Anthropic's
+    error.request_id = error.request_id or request_id
     return error
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tollbridge.clients.base import EncodedRequest, GatewayClient, encode_body
 from tollbridge.history.answer import apply_corrections, join_parts, parts_from_events
-from tollbridge.protocols.detect import decoder_for
+from tollbridge.protocols.detect import Decoder, decoder_for
 from tollbridge.protocols.model_list import Endpoints, read_endpoints, read_models
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.wire import Fields
@@ -48,6 +48,28 @@ class Answer(msgspec.Struct, frozen=True):
     finish_reason: str
     response_id: str | None
     events: tuple[Event, ...]
+
+    @classmethod
+    def decode(cls, data: bytes, decoder: Decoder) -> Answer:
+        """Decode a response body that is not streamed, with the decoder of its protocol.
+
+        Raises:
+            BridgeError: The body is an error or cannot be decoded.
+        """
+        events, failure = split_failure(decoder.feed(data) + decoder.close())
+        if failure is not None:
+            raise failure
+        finished = next((event for event in events if isinstance(event, Finished)), None)
+        corrected = apply_corrections(events)
+        return cls(
+            text="".join(event.text for event in corrected if isinstance(event, TextDelta)),
+            reasoning="".join(event.text for event in corrected if isinstance(event, ReasoningDelta)),
+            tool_calls=tuple(event for event in events if isinstance(event, ToolCall)),
+            usage=finished.usage if finished else None,
+            finish_reason=(finished.reason if finished else None) or "unknown",
+            response_id=finished.response_id if finished else None,
+            events=tuple(events),
+        )
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -95,7 +117,13 @@ class OpenResponsesClient(GatewayClient):
             BridgeError: The request failed.
         """
         body = response_body(request, stream=False)
-        return await self._call("POST", "/responses", body, api_key, _decode_answer)
+        return await self._call(
+            "POST",
+            "/responses",
+            body,
+            api_key,
+            lambda data: Answer.decode(data, decoder_for("openresponses")),
+        )
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """Return the gateway's models of every type."""
@@ -145,21 +173,3 @@ def _decode_count(data: bytes) -> int:
     if tokens is None:
         raise StreamError("The gateway returned no token count.")
     return tokens
-
-
-def _decode_answer(data: bytes) -> Answer:
-    decoder = decoder_for("openresponses")
-    events, failure = split_failure(decoder.feed(data) + decoder.close())
-    if failure is not None:
-        raise failure
-    finished = next((event for event in events if isinstance(event, Finished)), None)
-    corrected = apply_corrections(events)
-    return Answer(
-        text="".join(event.text for event in corrected if isinstance(event, TextDelta)),
-        reasoning="".join(event.text for event in corrected if isinstance(event, ReasoningDelta)),
-        tool_calls=tuple(event for event in events if isinstance(event, ToolCall)),
-        usage=finished.usage if finished else None,
-        finish_reason=(finished.reason if finished else None) or "unknown",
-        response_id=finished.response_id if finished else None,
-        events=tuple(events),
-    )

@@ -41,6 +41,7 @@ OPTIONAL_FIELDS: Mapping[str, Callable[[ChatRequest], bool]] = {
     "parallel_tool_calls": lambda request: request.parallel_tool_calls is not None,
     "tool_choice": lambda request: request.tool_choice is not None,
     "store": lambda _request: True,
+    "stream_options": lambda _request: True,  # of Chat Completions
 }
 # Other names of these fields, in errors that a gateway forwards from a provider.
 FIELD_ALIASES: Mapping[str, str] = {
@@ -157,8 +158,12 @@ def names_a_parameter(error: BridgeError) -> bool:
 
 
 def omitted_fields(request: ChatRequest, quirks: Quirks) -> list[str]:
-    """Return the fields of a request that are not sent because of the quirks."""
-    return sorted(field for field in quirks.without if has_field(request, field))
+    """Return the fields of a request that are not sent because of the quirks.
+
+    `stream_options` only asks for the usage of a stream, so its omission is of no interest to users.
+    """
+    omitted = quirks.without - {"stream_options"}
+    return sorted(field for field in omitted if has_field(request, field))
 
 
 def describe_omissions(fields: Iterable[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import msgspec
 
 from tollbridge.config.loading import RANKS, LoadedSettings, Rank, SettingsUnusable, quote_name
 from tollbridge.config.schema import DEFAULT_ACCOUNT, AccountSettings, Headers
-from tollbridge.types.urls import VERCEL_URL, Backend
+from tollbridge.types.urls import VERCEL_URL, Auth, Backend
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -17,6 +17,7 @@ class Account(msgspec.Struct, frozen=True):
         by_default: True if no source names an account or a gateway, so Vercel AI Gateway is used.
         selected: True for the account in use. Only this account may use `TOLLBRIDGE_API_KEY`.
         headers: Extra headers for its requests. Secret ones have the source of their value.
+        auth: How an anthropic-messages gateway gets the key; by default as `x-api-key`.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Account(msgspec.Struct, frozen=True):
     key: str
     by_default: bool = False
     selected: bool = True
+    auth: Auth | None = None
     # The key itself, where it was looked up. It is never shown or stored.
     api_key: str | None = None
     headers: Headers = {}
@@ -110,7 +112,8 @@ def _complete_account(loaded: LoadedSettings, name: str, account: AccountSetting
     overrides_account = loaded.rank("backend") in ("flags", "environment")
     backend = (backend if overrides_account else None) or account.backend or backend or "openresponses"
     headers = {**account.headers, **_option_headers(loaded)}
-    return Account(name, account.base_url.rstrip("/"), backend, account.key, headers=headers)
+    base_url = account.base_url.rstrip("/")
+    return Account(name, base_url, backend, account.key, headers=headers, auth=account.auth)
 
 
 def _gateway_headers(loaded: LoadedSettings) -> Headers:

@@ -15,7 +15,7 @@ from tollbridge.transport.retry import Timeouts
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import ChatRequest
 from tollbridge.types.models import identify
-from tollbridge.types.urls import VERCEL_HOST, VERCEL_URL, Backend
+from tollbridge.types.urls import VERCEL_HOST, VERCEL_URL, Auth, Backend
 
 _Value = TypeVar("_Value")
 
@@ -53,13 +53,15 @@ Headers = Mapping[str, str | SecretHeader]
 class AccountSettings(SettingsTable, frozen=True, kw_only=True):
     """A gateway, the source of its API key, and extra headers for its requests.
 
-    `key` is `auto`, `keyring`, `none` or `environment:NAME`; it never contains the key itself.
+    `key` is `auto`, `keyring`, `none` or `environment:NAME`; it never contains the key itself. `auth` is how
+    an anthropic-messages gateway gets it: `x-api-key` (the default) or `bearer`.
     """
 
     base_url: str = VERCEL_URL
     backend: Backend | None = None
     key: str = "auto"
     headers: Headers = {}
+    auth: Auth | None = None
 
 
 class CapabilitySettings(SettingsTable, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """Choose the decoder for a response: by protocol name, by the headers, or by the first bytes.
 
 The first bytes distinguish the AI SDK protocols by their framing (`code:JSON` lines, `data:` lines or JSON
-lines) and then by the type of the first known chunk. Everything else is decoded as OpenResponses.
+lines) and then by the type of the first known chunk, and Chat Completions by the `choices` of the first
+chunk; a Messages stream starts with `message_start`. Everything else is decoded as OpenResponses.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Protocol
 
 from tollbridge.protocols.ai_sdk.chunks import is_known
 from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, ModelDecoder, UiDecoder
+from tollbridge.protocols.anthropic_messages import stream as anthropic_messages
+from tollbridge.protocols.chat_completions.stream import StreamDecoder as CompletionDecoder
 from tollbridge.protocols.errors import ErrorResponseDecoder, error_from
 from tollbridge.protocols.guard import UNDECODABLE, log_defect
 from tollbridge.protocols.openresponses.stream import StreamDecoder
@@ -37,6 +40,8 @@ HEADERS: dict[str, str] = {
 _MODEL_CHUNKS = frozenset({"response-metadata", "stream-start"})
 
 _OPENRESPONSES_PREFIX = "response."
+# The first event of every stream of the Messages API.
+_MESSAGES_START = "message_start"
 # Chunk types that more than one protocol uses.
 _SHARED_CHUNKS = frozenset({"ping"})
 
@@ -75,7 +80,7 @@ def detect_by_framing(start: bytes, *, complete: bool) -> str | None:
 
 
 def detect_by_start(start: bytes, *, complete: bool) -> str | None:
-    """Return the AI SDK protocol of a stream, detected by its framing and by the first chunk of a known type.
+    """Return the protocol of a stream, detected by its framing and by the first chunk of a known type.
 
     Chunks of unknown types are skipped, because a new version can start a stream with a new type.
 
@@ -84,7 +89,7 @@ def detect_by_start(start: bytes, *, complete: bool) -> str | None:
         complete: Whether to decide now, even if more bytes could follow.
 
     Returns:
-        The protocol, `""` if no AI SDK protocol matches, or `None` if more bytes are needed.
+        The protocol, `""` if only OpenResponses can match, or `None` if more bytes are needed.
     """
     framing = detect_by_framing(start, complete=complete)
     if framing not in ("ai-sdk-full", "ai-sdk-ui"):
@@ -134,8 +139,12 @@ def _detect_by_chunk(chunk: object, protocol: str, name: bytes) -> str | None:
         name: The event name of the frame.
     """
     kind = chunk.get("type") if isinstance(chunk, dict) else None
+    if isinstance(chunk, dict) and isinstance(chunk.get("choices"), list):
+        return "chat-completions"
     if not isinstance(chunk, dict) or not isinstance(kind, str) or kind.startswith(_OPENRESPONSES_PREFIX):
         return ""
+    if kind == _MESSAGES_START:
+        return "anthropic-messages"
     if kind in _SHARED_CHUNKS or not is_known(kind):
         return None
     if protocol == "ai-sdk-full":
@@ -241,10 +250,12 @@ class GuardedStreamDecoder(GuardedDecoder):
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "openresponses": StreamDecoder,
+    "chat-completions": CompletionDecoder,
     "ai-sdk-full": FullDecoder,
     "ai-sdk-ui": UiDecoder,
     "ai-sdk-data": DataDecoder,
     "ai-sdk-model": ModelDecoder,
+    "anthropic-messages": anthropic_messages.StreamDecoder,
 }
 
 # With the protocol "auto" the body can be a recording of a request other than a chat.

@@ -264,7 +264,7 @@ class RecordingWriter(Observer):
     @_guarded
     def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
         for name, value in headers.items():
-            if name.lower() == "authorization":
+            if name.lower() in ("authorization", "x-api-key"):
                 self._keys.add(value.removeprefix("Bearer ").strip())
         # A model may repeat a key that is in the request, in pieces that cannot be recognized one by one.
         hide_content = self._redacted or contains_key(body, self._keys)

@@ -29,8 +29,8 @@ SECRET_NAMES = re.compile(
 # Strings under these names describe the structure of a turn and have no content.
 STRUCTURE_NAMES = frozenset(
     b"type id item_id call_id response_id previous_response_id role status object model name mime kind code "
-    b"event toolCallId toolName finishReason finish_reason reason outcome tool_choice mediaType "
-    b"mimeType".split()
+    b"event toolCallId toolName tool_use_id finishReason finish_reason stop_reason reason outcome "
+    b"tool_choice mediaType mimeType".split()
 )
 # A JSON string (1), and the colon after it if it is a name (2). Or a string that is not closed.
 _STRING = re.compile(rb'"((?:[^"\\]++|\\.)*+)"(\s*:)?|".*')
@@ -46,7 +46,8 @@ _LINE_PREFIX = re.compile(rb'(data:\s*|[0-9a-z]:)(?=[\[{"])')
 _LINE_WITHOUT_CONTENT = re.compile(rb"event:.*|id:.*|retry:.*|data:\s*\[DONE\]\s*|data:\s*|:?\s*")
 _SAFE_HEADERS = frozenset(
     "accept content-type content-encoding content-length user-agent date retry-after x-request-id server "
-    "transfer-encoding x-vercel-ai-ui-message-stream x-vercel-ai-data-stream".split()
+    "request-id anthropic-version transfer-encoding x-vercel-ai-ui-message-stream "
+    "x-vercel-ai-data-stream".split()
 )
 # The escapes of JSON that can stand for a character of a key, other than a quote or a backslash.
 _ESCAPES = (b"\\u00", b"\\/")

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
+from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
+from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.protocols.detect import decoder_for
@@ -212,6 +214,10 @@ def _client_for(recorded: RequestLine) -> GatewayClient:
     match recorded.protocol:
         case "openresponses":
             return OpenResponsesClient(base_url)
+        case "chat-completions":
+            return ChatCompletionsClient(base_url)
+        case "anthropic-messages":
+            return AnthropicMessagesClient(base_url)
         case "auto":
             return UiStreamClient(base_url)
         case _:
@@ -221,7 +227,9 @@ def _client_for(recorded: RequestLine) -> GatewayClient:
 
 def _base_url(recorded: RequestLine) -> str:
     """Return the base URL of the client: the URL without the route, except for chat endpoints."""
-    return recorded.url if recorded.protocol == "auto" else recorded.url.rpartition("/")[0]
+    if recorded.protocol == "auto":
+        return recorded.url
+    return recorded.url.removesuffix("/completions").rpartition("/")[0]
 
 
 def _decode_body(recorded: RequestLine) -> dict[str, Any]:

@@ -143,3 +143,31 @@ def find_language_model(model_id: str) -> Mapping[str, Any]:
 
 def _show(model_id: str) -> str:
     return repr(model_id if len(model_id) <= 80 else f"{model_id[:80]}…")
+
+
+def list_page(after: str | None, limit: str | None) -> dict[str, Any]:
+    """Return a page of the model list as Anthropic's API sends it.
+
+    Args:
+        after: The id of the model before the first one of the page.
+        limit: The most models of the page, as the query gives it.
+    """
+    ids = [model["id"] for model in MODELS]
+    first = ids.index(after) + 1 if after in ids else 0
+    end = first + (int(limit) if limit and limit.isdecimal() else len(ids))
+    page = [_describe_model(model) for model in MODELS[first:end]]
+    edges = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {}
+    return {"data": page, "has_more": end < len(ids), **edges}
+
+
+def _describe_model(model: Mapping[str, Any]) -> dict[str, Any]:
+    tags = {"image_input": "vision", "pdf_input": "file-input", "thinking": "reasoning"}
+    return {
+        "type": "model",
+        "id": model["id"],
+        "display_name": model["name"],
+        "created_at": "2026-01-01T00:00:00Z",
+        "max_input_tokens": model["context_window"],
+        "max_tokens": model["max_tokens"],
+        "capabilities": {name: {"supported": tag in model["tags"]} for name, tag in tags.items()},
+    }

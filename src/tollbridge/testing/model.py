@@ -26,8 +26,8 @@ from tollbridge.testing.responses import (
     cut_answer,
     decode_encrypted_content,
 )
-from tollbridge.testing.validation import ImageInfo, read_image, split_data_url
-from tollbridge.types.media import draw_png
+from tollbridge.testing.validation import ImageInfo, read_image
+from tollbridge.types.media import draw_png, split_data_url
 
 Item = Mapping[str, Any]
 
@@ -36,7 +36,8 @@ Item = Mapping[str, Any]
 
 # Editors put what the user typed into a message with context and reminders.
 _USER_REQUEST = re.compile(r"<(userRequest|prompt)>((?:(?!<\1>).)*?)</\1>", re.DOTALL)
-_FAULT = re.compile(r"(?<!\S)fault:(?P<name>[\w-]+)")
+# At the start of a word, or after a quotation mark: some agents quote the prompt.
+_FAULT = re.compile(r"(?<![^\s\"'“‘`])fault:(?P<name>[\w-]+)")
 _QUOTED = re.compile(r"`([^`\n]+)`|“([^“”\n]+)”|\"([^\"\n]+)\"")
 _PATH = re.compile(r"(?<![\w:/.])/[\w.-]+(?:/[\w.-]+)*/?")
 _PLACE = re.compile(r"\b(?:in|for|at|of) ((?:[A-Z][\w'-]*)(?: [A-Z][\w'-]*)*)")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +17,12 @@ from typing import Any
 import msgspec
 
 from tollbridge.protocols.openresponses.schema import CompactBody, CreateBody, FunctionTool
+from tollbridge.protocols.openresponses.server import new_id
 from tollbridge.testing import validation
 from tollbridge.testing.catalog import find_language_model
 from tollbridge.testing.refusals import RequestRejected
-from tollbridge.testing.validation import read_image, split_data_url
+from tollbridge.testing.validation import read_image
+from tollbridge.types.media import split_data_url
 
 Item = dict[str, Any]
 
@@ -201,10 +202,6 @@ class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     def preface(self) -> tuple[Any, ...]:
         """What precedes the items in the prompt cache."""
         return self.body.model, self.body.instructions, self.body.tools
-
-
-def new_id(prefix: str) -> str:
-    return f"{prefix}_{secrets.token_hex(16)}"
 
 
 def accept_request(

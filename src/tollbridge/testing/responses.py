@@ -13,8 +13,10 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from tollbridge.protocols.openresponses.schema import CreateBody
-from tollbridge.testing.requests import AcceptedRequest, Item, count_text, new_id, split_tokens
+from tollbridge.protocols.openresponses import server
+from tollbridge.protocols.openresponses.server import new_id
+from tollbridge.testing.requests import AcceptedRequest, Item, count_text, split_tokens
+from tollbridge.types.usage import Usage
 
 # --- Scripted answers ---
 
@@ -136,53 +138,21 @@ _Value = TypeVar("_Value")
 
 
 def make_usage(request: AcceptedRequest, output_tokens: int, reasoning_tokens: int = 0) -> Resource:
-    return {
-        "input_tokens": request.input_tokens,
-        "input_tokens_details": {"cached_tokens": request.cached_tokens},
-        "output_tokens": output_tokens,
-        "output_tokens_details": {"reasoning_tokens": reasoning_tokens},
-        "total_tokens": request.input_tokens + output_tokens,
-    }
+    return server.encode_usage(
+        Usage(
+            input_tokens=request.input_tokens,
+            output_tokens=output_tokens,
+            cached_tokens=request.cached_tokens,
+            reasoning_tokens=reasoning_tokens,
+        )
+    )
 
 
 def make_response(request: AcceptedRequest) -> Resource:
     """Return the response object at the start: in progress, without output and usage."""
-    body = request.body
-    return {
-        "id": request.id,
-        "object": "response",
-        "created_at": request.created_at,
-        "completed_at": None,
-        "status": "in_progress",
-        "incomplete_details": None,
-        "model": body.model,
-        "previous_response_id": body.previous_response_id,
-        "instructions": body.instructions,
-        "output": [],
-        "error": None,
-        "tools": [msgspec.to_builtins(tool) for tool in request.tools],
-        "tool_choice": _tool_choice(body),
-        "truncation": body.truncation or "disabled",
-        "parallel_tool_calls": _or(body.parallel_tool_calls, True),
-        "text": _text(body),
-        "top_p": _or(body.top_p, 1.0),
-        "presence_penalty": _or(body.presence_penalty, 0.0),
-        "frequency_penalty": _or(body.frequency_penalty, 0.0),
-        "top_logprobs": _or(body.top_logprobs, 0),
-        "temperature": _or(body.temperature, 1.0),
-        "reasoning": {"effort": body.reasoning.effort, "summary": body.reasoning.summary}
-        if body.reasoning
-        else None,
-        "usage": None,
-        "max_output_tokens": body.max_output_tokens,
-        "max_tool_calls": body.max_tool_calls,
-        "store": _or(body.store, True),
-        "background": _or(body.background, False),
-        "service_tier": body.service_tier or "default",
-        "metadata": body.metadata or {},
-        "safety_identifier": body.safety_identifier,
-        "prompt_cache_key": body.prompt_cache_key,
-    }
+    body = msgspec.to_builtins(request.body)
+    body["tools"] = [msgspec.to_builtins(tool) for tool in request.tools]
+    return server.make_response(body, request.id, request.created_at)
 
 
 def end_response(request: AcceptedRequest, answer: ScriptedAnswer, output: Sequence[Item]) -> Resource:
@@ -291,32 +261,6 @@ def _reasoning(block: Think, request: AcceptedRequest, raw: bool) -> Item:
     if "reasoning.encrypted_content" in (request.body.include or ()):
         item["encrypted_content"] = encode_encrypted_content(block.text)
     return item
-
-
-def _tool_choice(body: CreateBody) -> Any:
-    choice = body.tool_choice or "auto"
-    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        return {"mode": "auto", **choice}
-    return choice
-
-
-def _text(body: CreateBody) -> Resource:
-    output_format = body.text.format if body.text else None
-    description: Resource = {"type": output_format.type if output_format else "text"}
-    if output_format is not None and output_format.type == "json_schema":
-        # In responses, the specification allows only null as the schema.
-        description |= {
-            "name": output_format.name,
-            "description": output_format.description,
-            "schema": None,
-            "strict": bool(output_format.strict),
-        }
-    verbosity = body.text.verbosity if body.text else None
-    return {"format": description, **({"verbosity": verbosity} if verbosity else {})}
-
-
-def _or(value: _Value | None, default: _Value) -> _Value:
-    return default if value is None else value
 
 
 # --- Stream events ---

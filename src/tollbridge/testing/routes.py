@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from tollbridge.testing import validation
-from tollbridge.testing.catalog import MODELS, describe_endpoints, find_model
+from tollbridge.testing.catalog import MODELS, describe_endpoints, find_model, list_page
 from tollbridge.testing.faults import Chunk, make_chunks, pass_chunks
 from tollbridge.testing.refusals import CannedReply, RequestRejected
 from tollbridge.testing.requests import ResponseStore
@@ -178,7 +178,7 @@ class _Connection:
             self._log(body)
             _check_create(body)
             scenario = find_scenario(self._service.choose_scenario(self._request.headers, body))
-            self._apply_scenario(scenario, text, body)
+            self._apply_scenario(scenario, body)
             await self._send(scenario, body)
         except RequestRejected as error:
             # The specification requires it: after a failed continuation, the previous response is removed.
@@ -208,10 +208,10 @@ class _Connection:
                 case bytes():
                     pass  # a WebSocket has no bytes between messages
 
-    def _apply_scenario(self, scenario: Scenario, text: str, body: Mapping[str, Any]) -> None:
+    def _apply_scenario(self, scenario: Scenario, body: Mapping[str, Any]) -> None:
         if scenario.reply is None or not scenario.applies(body):
             return
-        if scenario.once and not self._service.is_first("websocket", text):
+        if scenario.once and not self._service.is_first("websocket", body):
             return
         raise _convert_reply(scenario.reply())
 
@@ -261,6 +261,8 @@ async def health(_request: web.Request) -> web.Response:
 
 
 async def list_models(request: web.Request) -> web.StreamResponse:
+    if "anthropic-version" in request.headers:
+        return await send_json(request, list_page(request.query.get("after_id"), request.query.get("limit")))
     return await send_json(request, {"object": "list", "data": MODELS})
 
 

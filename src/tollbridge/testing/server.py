@@ -19,7 +19,9 @@ from typing import Any, Self
 import msgspec
 from aiohttp import web
 
+from tollbridge.testing import messages
 from tollbridge.testing.ai_sdk import AI_ROUTES, convert_errors
+from tollbridge.testing.chat_completions import CHAT_ROUTES
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.refusals import CannedReply, RequestRejected, check_server_rules
 from tollbridge.testing.routes import (
@@ -111,7 +113,7 @@ class Middleware:
         problem = find_foreign_request(request.headers) if self._local else None
         if problem is not None:
             raise RequestRejected(403, "foreign_request", problem)
-        request[BODY] = await request.read()
+        request[BODY] = received.raw = await request.read()
         if not request.path.removeprefix(MOVED).startswith(_API_PREFIXES):
             return await handler(request)
         service.check_key(received.bearer)
@@ -136,7 +138,7 @@ class Middleware:
             return None
         if not scenario.applies(body if isinstance(body, dict) else {}):
             return None
-        if scenario.once and not self._service.is_first(request.method, request.path, request[BODY]):
+        if scenario.once and not self._service.is_first(f"{request.method} {request.path}", body):
             return None
         if scenario.redirect is not None:
             return await self._redirect(request, scenario.redirect)
@@ -284,11 +286,13 @@ class Gateway:
         async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
             return await middleware.handle(request, handler)
 
-        app = web.Application(client_max_size=MAX_BODY, middlewares=[convert_errors, handle])
+        app = web.Application(
+            client_max_size=MAX_BODY, middlewares=[convert_errors, messages.convert_errors, handle]
+        )
         app[SERVICE] = self._service
         app.on_response_prepare.append(add_headers)
         for prefix in ("", MOVED):
-            for method, path, handler in (*ROUTES, *AI_ROUTES):
+            for method, path, handler in (*ROUTES, *AI_ROUTES, *CHAT_ROUTES, *messages.MESSAGES_ROUTES):
                 app.router.add_route(method, prefix + path, handler)
         # Handlers are cancelled when the client disconnects, so that the time of it is known.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)

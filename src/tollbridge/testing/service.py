@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from tollbridge.testing import validation
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.model import describe, find_fault_name, make_answer
@@ -53,6 +55,7 @@ class ReceivedRequest:
         bearer: The API key. `headers` and `repr()` do not contain it.
         headers: The headers by lower-case name. If a header is repeated, the last value counts.
         body: The decoded JSON body, or None.
+        raw: The body as it was received.
         status: The HTTP status of the response, or None before it is sent.
         scenario: The scenario that was used.
         arrived_at: When it was received, by `time.monotonic()`.
@@ -68,9 +71,10 @@ class ReceivedRequest:
         self.port = port
         self.bearer = _read_bearer(headers)
         self.headers = {name.lower(): value for name, value in headers.items()}
-        if "authorization" in self.headers:
-            self.headers["authorization"] = "[redacted]"
+        for name in self.headers.keys() & {"authorization", "x-api-key"}:
+            self.headers[name] = "[redacted]"
         self.body: Any = None
+        self.raw = b""
         self.status: int | None = None
         self.scenario: str | None = None
         self.arrived_at = time.monotonic()
@@ -123,6 +127,8 @@ class RequestLog:
 
 
 def _read_bearer(headers: Mapping[str, str]) -> str | None:
+    if "x-api-key" in headers:
+        return headers["x-api-key"]
     scheme, _, key = headers.get("Authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else None
 
@@ -167,13 +173,17 @@ class Service:
         """Return the scenario of the header, else of the last user message, else of the server."""
         from_header = headers.get(SCENARIO_HEADER)
         from_message = None
-        if isinstance(body, Mapping):  # the AI SDK calls the input `prompt`
-            from_message = find_fault_name(body.get("input", body.get("prompt")))
+        if isinstance(body, Mapping):  # other protocols call the input `prompt` or `messages`
+            names = ("input", "prompt", "messages")
+            from_message = find_fault_name(next((body[name] for name in names if name in body), None))
         return from_header or from_message or self.scenario
 
-    def is_first(self, *parts: str | bytes) -> bool:
-        """Whether a request with these parts is received for the first time."""
-        data = b"\0".join(part.encode() if isinstance(part, str) else part for part in parts)
+    def is_first(self, kind: str, body: object) -> bool:
+        """Whether a request of this kind with this body is received for the first time.
+
+        The order of the members of an object does not matter: some clients change it when they retry.
+        """
+        data = kind.encode() + b"\0" + msgspec.json.encode(body, order="sorted")
         return self.log.is_first(hashlib.sha256(data).digest())
 
     def accept(self, body: Mapping[str, Any], *stores: ResponseStore) -> AcceptedRequest:

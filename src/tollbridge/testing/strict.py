@@ -115,6 +115,11 @@ def _check_item(item: Mapping[str, Any], param: str) -> None:
         if not isinstance(role, str) or role not in SPECIFIED_MESSAGES:
             raise _invalid(f"{param}.role", f"{role!r} is not one of {', '.join(SPECIFIED_MESSAGES)}")
         shape = SPECIFIED_MESSAGES[role]
+    elif kind is None and "role" in item:
+        # Without a type the specification allows only a reference, which has no role.
+        path = f"{param}.type"
+        message = f"Missing required parameter: {path}."
+        raise RequestRejected(400, "missing_required_parameter", message, param=path)
     else:
         kind = "item_reference" if kind is None else kind
         if not isinstance(kind, str) or kind not in SPECIFIED_ITEMS:

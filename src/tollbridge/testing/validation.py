@@ -6,8 +6,6 @@ gateways accept beyond the specification are allowed. `tollbridge.testing.strict
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -24,7 +22,7 @@ from tollbridge.protocols.openresponses.schema import (
     content_fields,
 )
 from tollbridge.testing.refusals import RequestRejected
-from tollbridge.types.media import image_size, sniff
+from tollbridge.types.media import image_size, sniff, split_data_url
 
 Item = dict[str, Any]
 _Shape = TypeVar("_Shape", bound=Shape)
@@ -148,22 +146,18 @@ def _check_image(url: str | None, param: str) -> None:
 
 
 def read_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[FunctionTool]:
-    """Return the tools of a request.
+    """Return the function tools of a request.
+
+    Tools of other types are ignored: agents declare many types by default, and gateways pass them on.
 
     Raises:
-        RequestRejected: A tool is not a valid function tool, or two tools have the same name.
+        RequestRejected: A function tool is invalid, or two have the same name.
     """
     functions: list[FunctionTool] = []
     for index, tool in enumerate(tools or ()):
-        param = f"tools[{index}]"
-        if tool.get("type") != "function":
-            raise RequestRejected(
-                400,
-                "unsupported_tool",
-                f"{param}.type is {_show(tool.get('type'))}. Only 'function' tools are available.",
-                param=f"{param}.type",
-            )
-        functions.append(read_shape(tool, FunctionTool, param))
+        if isinstance(kind := tool.get("type"), str) and kind != "function":
+            continue
+        functions.append(read_shape(tool, FunctionTool, f"tools[{index}]"))
     names = [function.name for function in functions]
     for index, name in enumerate(names):
         if name in names[:index]:
@@ -334,21 +328,6 @@ class ImageInfo(msgspec.Struct, frozen=True):
         if self.size is None:
             return f"{self.mime} of unknown size"
         return f"{self.mime}, {self.size[0]} × {self.size[1]} pixels"
-
-
-def split_data_url(url: str) -> tuple[str, bytes]:
-    """Return the media type and the bytes of a base64 `data:` URL.
-
-    Raises:
-        ValueError: The text is not a base64 `data:` URL.
-    """
-    head, comma, body = url.partition(",")
-    if not head.startswith("data:") or not comma or not head.endswith(";base64"):
-        raise ValueError("not a base64 data URL")
-    try:
-        return head[5:-7] or "text/plain", base64.b64decode(body, validate=True)
-    except binascii.Error as error:
-        raise ValueError("its base64 is invalid") from error
 
 
 def read_image(data: bytes) -> ImageInfo | None:

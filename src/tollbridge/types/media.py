@@ -5,6 +5,8 @@ The label of a file is often wrong (VS Code labels PNG bytes `image/jpeg`), so t
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import struct
 import zlib
@@ -34,6 +36,21 @@ _TEXT_TYPES = frozenset({"application/javascript", "application/json", "applicat
 _TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
 # Vendor types (among them the reasoning packs of Tollbridge) are for programs, not for models.
 _VENDOR_PREFIX = "application/vnd."
+
+
+def split_data_url(url: str) -> tuple[str, bytes]:
+    """Return the media type and the bytes of a base64 `data:` URL.
+
+    Raises:
+        ValueError: The text is not a base64 `data:` URL.
+    """
+    head, comma, body = url.partition(",")
+    if not head.startswith("data:") or not comma or not head.endswith(";base64"):
+        raise ValueError("not a base64 data URL")
+    try:
+        return head[5:-7] or "text/plain", base64.b64decode(body, validate=True)
+    except binascii.Error as error:
+        raise ValueError("its base64 is invalid") from error
 
 
 def fingerprint(data: bytes) -> str:

@@ -171,6 +171,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         extra: Protocol fields that this type does not name (`providerOptions`, `service_tier`…), sent as they
             are.
+        cache_points: Where the caller wants the prompt to be cached: the options of each breakpoint, by
+            `part_digest` of the part that ends there. Protocols without breakpoints ignore it.
         reasons: Whether the model is known to reason. If so, the request asks for the signatures of its
             reasoning.
         quirks: The protocol features that the server does not support. The request is encoded without them.
@@ -192,6 +194,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     output_format: OutputFormat | None = None
     metadata: Mapping[str, str] | None = None
     extra: Mapping[str, Any] | None = None
+    cache_points: Mapping[str, Mapping[str, Any]] | None = None
     reasons: bool = False
     quirks: Quirks | None = None
 
@@ -213,6 +216,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
             output_format: OutputFormat | None = None,
             metadata: Mapping[str, str] | None = None,
             extra: Mapping[str, Any] | None = None,
+            cache_points: Mapping[str, Mapping[str, Any]] | None = None,
             reasons: bool = False,
             quirks: Quirks | None = None,
         ) -> None: ...
@@ -387,6 +391,11 @@ def unbind(metadata: Mapping[str, Any] | None) -> tuple[BoundProof | None, dict[
 def digest(proof: Mapping[str, Any]) -> str:
     """Return a short digest that identifies a proof."""
     return blake2s(write_json(proof).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def part_digest(part: Part) -> str:
+    """Return a short digest that identifies the content of a part."""
+    return blake2s(write_json(part).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def is_marker(part: object) -> bool:

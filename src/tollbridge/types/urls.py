@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from typing import Literal
 
 # The protocols of a gateway.
-Backend = Literal["openresponses", "ai-sdk"]
-BACKENDS: tuple[Backend, ...] = ("openresponses", "ai-sdk")
+Backend = Literal["openresponses", "ai-sdk", "chat-completions", "anthropic-messages"]
+BACKENDS: tuple[Backend, ...] = ("openresponses", "ai-sdk", "chat-completions", "anthropic-messages")
+
+# How a key is sent where the protocol leaves a choice.
+Auth = Literal["x-api-key", "bearer"]
 
 VERCEL_HOST = "ai-gateway.vercel.sh"
 VERCEL_URL = f"https://{VERCEL_HOST}/v1"
+ANTHROPIC_URL = "https://api.anthropic.com/v1"
 
 USERINFO_ERROR = (
     "A gateway's URL must not contain a user name or a password. "

@@ -120,8 +120,13 @@ async def test_a_tool_is_called_and_its_result_understood(editor: Editor, gatewa
     assert result["finishReason"] == "stop"
 
 
-async def test_the_other_backend_gives_the_same_answers(editor: Editor, gateway: Gateway) -> None:
-    account = {"baseUrl": gateway.url, "apiKey": KEY, "backend": "ai-sdk"}
+@pytest.mark.parametrize(
+    ("backend", "path"), [("ai-sdk", "/v4/ai/language-model"), ("chat-completions", "/v1/chat/completions")]
+)
+async def test_the_other_backends_give_the_same_answers(
+    editor: Editor, gateway: Gateway, backend: str, path: str
+) -> None:
+    account = {"baseUrl": gateway.url, "apiKey": KEY, "backend": backend}
     for ask in ("Hello", "Think about it", "use the tool list_dir on src"):
         one, _ = await talk(editor, question(gateway, ask, tools=[LIST_DIR]))
         other, _ = await talk(editor, question(gateway, ask, tools=[LIST_DIR], account=account))
@@ -129,7 +134,7 @@ async def test_the_other_backend_gives_the_same_answers(editor: Editor, gateway:
         assert [part["type"] for part in one if part["type"] == "toolCall"] == [
             part["type"] for part in other if part["type"] == "toolCall"
         ]
-    assert gateway.requests[-1].path == "/v4/ai/language-model"
+    assert gateway.requests[-1].path == path
     listed = await editor.request("models", {"account": account})
     assert "tollbridge/demo" in [model["model"] for model in listed["models"]]
 

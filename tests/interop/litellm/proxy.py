@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.interop import environment
 
-_REQUIREMENTS = Path(__file__).resolve().parent / "requirements.txt"
+REQUIREMENTS = Path(__file__).resolve().parent / "requirements.txt"
 # No prices from the network, no telemetry.
 _ENVIRONMENT = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"}
 
@@ -42,7 +42,7 @@ def config(upstream: str, key: str, model: str) -> str:
 @contextlib.asynccontextmanager
 async def running(upstream: str, model: str = "bridge-test") -> AsyncIterator[Proxy]:
     """Run the proxy for an upstream, on a free port, with a random key."""
-    home, key = environment.install(_REQUIREMENTS), f"sk-{secrets.token_hex(20)}"
+    home, key = environment.install(REQUIREMENTS), f"sk-{secrets.token_hex(20)}"
 
     def command(port: int, folder: Path) -> list[str | Path]:
         settings = folder / "config.yaml"

@@ -12,11 +12,25 @@ from tests.interop.litellm.proxy import Proxy
 from tests.interop.turns import examine, join_reasoning, join_text, run_turn
 from tests.interop.upstream import CACHED, THOUGHT, Upstream, count_prompt
 
+from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
+from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.compat.profiles import known_quirks, save_profile
 from tollbridge.doctor import content_checks as samples
-from tollbridge.turn import TurnResult
+from tollbridge.doctor.content_checks import WEATHER
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.turn import Turn, TurnResult
 from tollbridge.types.errors import BridgeError
-from tollbridge.types.messages import Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
+from tollbridge.types.events import Finished, ReasoningDelta, ToolCall
+from tollbridge.types.messages import (
+    ChatRequest,
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from tollbridge.types.usage import Usage
 
 # The first run installs the proxy, which takes minutes.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.asyncio(loop_scope="module")]
@@ -79,6 +93,34 @@ async def test_two_calls_and_reasoning_arrive(litellm: Proxy) -> None:
     assert turn.finish_reason == "length"
 
 
+async def test_a_turn_with_tools_images_and_reasoning_works_over_chat_completions(
+    litellm: Proxy, upstream: Upstream
+) -> None:
+    opening = [
+        Message(Role.SYSTEM, "Be a bridge."),
+        Message(Role.USER, ("Call the tool", samples.make_image())),
+    ]
+    async with ChatCompletionsClient(litellm.url, litellm.key, retries=RetryPolicy(attempts=1)) as client:
+        asked = ChatRequest(model=litellm.model, messages=opening, tools=(WEATHER,))
+        events = [event async for event in client.stream(asked)]
+        first = await client.create(asked)
+        assert [event for event in events if isinstance(event, ToolCall)] == list(first.tool_calls)
+        (call,) = first.tool_calls
+        assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
+        result = ToolResultPart(call.call_id, (TextPart("Sunny"), samples.make_image()))
+        told = [*opening, first.message, Message(Role.USER, (result,))]
+        second = await client.create(ChatRequest(model=litellm.model, messages=told, tools=(WEATHER,)))
+        thinking = ChatRequest(model=litellm.model, messages=[Message(Role.USER, "Think, then speak.")])
+        thoughts = [event async for event in client.stream(thinking) if isinstance(event, ReasoningDelta)]
+        assert litellm.model in [model.id for model in await client.models()]
+    assert "Sunny" in second.text
+    assert "Be a bridge." in second.text
+    assert second.usage == Usage(21, 9, 30, 4, 0)
+    assert "".join(event.text for event in thoughts).strip() == THOUGHT
+    sent = next(body for body in upstream.requests if "Sunny" in str(body["messages"]))
+    assert str(sent["messages"]).count("data:image/png") == 2  # no image was lost
+
+
 async def test_a_failure_of_the_upstream_has_its_kind(litellm: Proxy) -> None:
     kinds = {"fail-400": "invalid_request", "fail-429": "rate_limited", "fail-500": "server"}
     for word, kind in kinds.items():
@@ -92,3 +134,44 @@ async def test_a_wrong_key_is_rejected_and_never_shown(litellm: Proxy) -> None:
     examination = await examine(litellm.url, wrong)
     assert not examination.can_chat
     assert wrong not in str(examination.steps)
+
+
+async def test_a_round_of_tools_works_over_the_messages_api(litellm: Proxy, upstream: Upstream) -> None:
+    asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.make_image()))
+    opening = (Message(Role.SYSTEM, "Be a bridge."), asked)
+    async with AnthropicMessagesClient(litellm.url, litellm.key) as client:
+        assert [model.id for model in await client.models()] == [litellm.model]
+        request = ChatRequest(model=litellm.model, messages=opening, tools=(WEATHER,))
+        assert await client.input_tokens(request) > 0
+        async with Turn(request, client) as turn:
+            streamed = [event async for event in turn]
+        whole = await client.create(request)
+        for events in (streamed, whole.events):
+            [call] = [event for event in events if isinstance(event, ToolCall)]
+            assert (call.name, call.input) == ("get_weather", {"city": "Paris"})
+            assert isinstance(finished := events[-1], Finished)
+            assert finished.reason == "tool-calls"
+            assert finished.usage is not None
+            assert (finished.usage.input_tokens, finished.usage.cached_tokens) == (21, 4)
+        result = ToolResultPart(call.call_id, (TextPart("Sunny"), samples.make_image()))
+        history = (*opening, whole.message, Message(Role.USER, (result,)))
+        answer = await client.create(ChatRequest(model=litellm.model, messages=history, tools=(WEATHER,)))
+        assert "Sunny" in answer.text
+        assert "Be a bridge." in answer.text
+        assert str(upstream.requests[-1]["messages"]).count("data:image/png") == 2  # no image was lost
+        request = ChatRequest(model=litellm.model, messages=(Message(Role.USER, "Think, then speak."),))
+        async with Turn(request, client) as turn:
+            async for _ in turn:
+                pass
+        assert turn.result is not None
+        assert turn.result.reasoning.strip() == THOUGHT
+
+
+async def test_failures_over_the_messages_api_have_their_kind(litellm: Proxy) -> None:
+    kinds = {"fail-400": "invalid_request", "fail-429": "rate_limited", "fail-500": "server"}
+    async with AnthropicMessagesClient(litellm.url, litellm.key, retries=RetryPolicy(attempts=1)) as client:
+        for word, kind in kinds.items():
+            request = ChatRequest(model=litellm.model, messages=(Message(Role.USER, word),))
+            with pytest.raises(BridgeError) as caught:
+                await client.create(request)
+            assert caught.value.kind == kind

@@ -195,10 +195,10 @@ def _encode_call(part: ToolCallPart) -> Json:
     call = {"type": "function_call", "call_id": part.call_id, "name": part.name}
     metadata = part.metadata or {}
     signatures = {name: metadata[name] for name in CALL_SIGNATURES if name in metadata}
-    return {**call, "arguments": _encode_arguments(part.input), **signatures}
+    return {**call, "arguments": write_arguments(part.input), **signatures}
 
 
-def _encode_arguments(arguments: Any) -> str:
+def write_arguments(arguments: Any) -> str:
     """Return the JSON text of an object, which servers parse. Other values are wrapped in an object."""
     if isinstance(arguments, str):
         try:

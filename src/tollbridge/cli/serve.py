@@ -1,0 +1,331 @@
+"""`tollbridge serve`: a local server for editors and agents."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import signal
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tollbridge.cli.connection import Session, connect, pick_model
+from tollbridge.cli.options import ConnectionOptions, connection_options, record_options
+from tollbridge.config.accounts import Account
+from tollbridge.frontends.http.server import ServerOptions, run_server
+from tollbridge.types.errors import RequestError
+
+DEFAULT_PORT = 8787
+
+
+# --- The settings of agents ---
+
+# What agents send as their key if the server needs no token. Most refuse to start without one.
+NO_TOKEN = "unused"  # noqa: S105 - not a secret
+TOKEN_VARIABLE = "TOLLBRIDGE_SERVE_TOKEN"  # noqa: S105
+
+
+class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent needs to know about the server.
+
+    Attributes:
+        url: The URL without a path.
+        model: The model to use.
+        has_token: Whether the server requires the token in `TOKEN_VARIABLE`. The token itself is not written.
+    """
+
+    url: str
+    model: str
+    has_token: bool = False
+
+
+class AgentSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of one agent.
+
+    Attributes:
+        text: The settings, as they stand in the file or as commands.
+        file: The file they belong to; `None` for commands.
+        merge: Adds the settings to the text of an existing file; raises `ValueError` if it cannot.
+        note: What else to do.
+    """
+
+    text: str
+    file: Path | None = None
+    merge: Callable[[str], str] | None = None
+    note: str = ""
+
+
+def set_up_codex(server: ServerAddress) -> AgentSetup:
+    provider = {"name": "Tollbridge", "base_url": f"{server.url}/v1", "wire_api": "responses"}
+    if server.has_token:
+        provider["env_key"] = TOKEN_VARIABLE
+    table = "[model_providers.tollbridge]\n" + "".join(
+        f"{name} = {json.dumps(value)}\n" for name, value in provider.items()
+    )
+    selection = f'model = {json.dumps(server.model)}\nmodel_provider = "tollbridge"\n'
+
+    def merge(text: str) -> str:
+        settings = tomllib.loads(text)
+        if "tollbridge" in settings.get("model_providers", {}):
+            raise ValueError("it already has a provider named tollbridge")
+        lines = [line for line in text.splitlines(keepends=True) if not _sets_model(line)]
+        return f"{selection}{''.join(lines).rstrip()}\n\n{table}"
+
+    folder = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
+    return AgentSetup(text=f"{selection}\n{table}", file=folder / "config.toml", merge=merge)
+
+
+def _sets_model(line: str) -> bool:
+    """Return whether a line of the Codex settings selects the model or its provider."""
+    return line.partition("=")[0].strip() in ("model", "model_provider")
+
+
+def set_up_claude_code(server: ServerAddress) -> AgentSetup:
+    environment = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_MODEL": server.model}
+    if not server.has_token:
+        environment["ANTHROPIC_AUTH_TOKEN"] = NO_TOKEN
+    folder = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
+    note = f"Set ANTHROPIC_AUTH_TOKEN to the value of {TOKEN_VARIABLE}." if server.has_token else ""
+    return _json_setup({"env": environment}, folder / "settings.json", note)
+
+
+def set_up_copilot(server: ServerAddress) -> AgentSetup:
+    variables = {
+        "COPILOT_PROVIDER_TYPE": "openai",
+        "COPILOT_PROVIDER_BASE_URL": f"{server.url}/v1",
+        "COPILOT_PROVIDER_API_KEY": f"${TOKEN_VARIABLE}" if server.has_token else NO_TOKEN,
+        "COPILOT_MODEL": server.model,
+    }
+    lines = [f"export {name}={_quote(value)}\n" for name, value in variables.items()]
+    return AgentSetup(text="".join(lines), note="Add these lines to the start-up file of your shell.")
+
+
+def _quote(value: str) -> str:
+    return f'"{value}"' if value.startswith("$") else shlex.quote(value)
+
+
+def set_up_opencode(server: ServerAddress) -> AgentSetup:
+    options = {"baseURL": f"{server.url}/v1"}
+    options["apiKey"] = f"{{env:{TOKEN_VARIABLE}}}" if server.has_token else NO_TOKEN
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "Tollbridge",
+        "options": options,
+        "models": {server.model: {"name": server.model}},
+    }
+    settings = {"provider": {"tollbridge": provider}, "model": f"tollbridge/{server.model}"}
+    return _json_setup(settings, _config_folder() / "opencode" / "opencode.json")
+
+
+def set_up_zed(server: ServerAddress) -> AgentSetup:
+    provider = {
+        "api_url": f"{server.url}/v1",
+        "available_models": [{"name": server.model, "max_tokens": 200_000}],
+    }
+    settings = {"language_models": {"openai_compatible": {"Tollbridge": provider}}}
+    key = f"the value of {TOKEN_VARIABLE}" if server.has_token else f"“{NO_TOKEN}”"
+    note = f"Zed then asks for the API key of Tollbridge: enter {key}."
+    return _json_setup(settings, _config_folder() / "zed" / "settings.json", note)
+
+
+def set_up_continue(server: ServerAddress) -> AgentSetup:
+    key = f"${{{{ secrets.{TOKEN_VARIABLE} }}}}" if server.has_token else NO_TOKEN
+    lines = [
+        "name: Tollbridge",
+        "version: 1.0.0",
+        "schema: v1",
+        "models:",
+        f"  - name: {json.dumps(server.model)}",
+        "    provider: openai",
+        f"    model: {json.dumps(server.model)}",
+        f"    apiBase: {server.url}/v1",
+        f"    apiKey: {key}",
+        "    roles: [chat, edit, apply]",
+    ]
+    file = Path.home() / ".continue" / "config.yaml"
+    return AgentSetup(text="\n".join(lines) + "\n", file=file)
+
+
+AGENTS: dict[str, Callable[[ServerAddress], AgentSetup]] = {
+    "codex": set_up_codex,
+    "claude-code": set_up_claude_code,
+    "copilot": set_up_copilot,
+    "opencode": set_up_opencode,
+    "zed": set_up_zed,
+    "continue": set_up_continue,
+}
+
+
+def _config_folder() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+
+
+def _json_setup(settings: Mapping[str, Any], file: Path, note: str = "") -> AgentSetup:
+    def merge(text: str) -> str:
+        present = json.loads(text)
+        if not isinstance(present, dict):
+            raise ValueError("it is not a JSON object")
+        return json.dumps(_merge(present, settings), indent=2, ensure_ascii=False) + "\n"
+
+    return AgentSetup(text=json.dumps(settings, indent=2) + "\n", file=file, merge=merge, note=note)
+
+
+def _merge(present: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(present)
+    for name, value in added.items():
+        before = merged.get(name)
+        both_objects = isinstance(before, Mapping) and isinstance(value, Mapping)
+        merged[name] = _merge(before, value) if both_objects else value  # type: ignore[arg-type]
+    return merged
+
+
+def print_setup(setup: AgentSetup) -> None:
+    """Print the settings, and where they belong."""
+    if setup.file is not None:
+        click.echo(f"# {setup.file}", err=True)
+    click.echo(setup.text, nl=False)
+    if setup.note:
+        click.echo(setup.note, err=True)
+
+
+def write_setup(setup: AgentSetup) -> None:
+    """Add the settings to the agent's file. The previous file is kept with the suffix `.bak`.
+
+    Raises:
+        click.ClickException: The agent has no settings file, or it cannot be read, merged or written.
+    """
+    if setup.file is None:
+        raise click.ClickException("This agent is configured by environment variables; there is no file.")
+    file = setup.file
+    try:
+        text = setup.text
+        if file.exists():
+            before = file.read_text(encoding="utf-8")
+            if setup.merge is None:
+                raise ValueError("it exists, and merging this format is not supported")
+            text = setup.merge(before)
+            file.with_name(file.name + ".bak").write_text(before, encoding="utf-8")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"Cannot write {file}: {error.strerror}.") from error
+    except ValueError as error:
+        reason = str(error).rstrip(".")
+        raise click.ClickException(f"{file} was not changed: {reason}. Add the settings by hand.") from error
+    click.echo(f"Wrote {file}.", err=True)
+
+
+# --- The command ---
+
+
+@click.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    metavar="N",
+    help="Port to listen on; 0 is any free port.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address to listen on. An address that other computers can reach needs a token.",
+)
+@click.option(
+    "--token",
+    envvar="TOLLBRIDGE_SERVE_TOKEN",
+    metavar="TOKEN",
+    help="Token that callers must send as their API key.  [env: TOLLBRIDGE_SERVE_TOKEN]",
+)
+@click.option(
+    "--print-config",
+    "agent",
+    type=click.Choice(list(AGENTS)),
+    help="Print the settings with which an agent uses this server, and exit.",
+)
+@click.option("--write", is_flag=True, help="With --print-config: also write them to the agent's file.")
+@click.option(
+    "--model",
+    envvar="TOLLBRIDGE_MODEL",
+    metavar="NAME",
+    help="With --print-config: the model that the agent should use.  [env: TOLLBRIDGE_MODEL]",
+)
+@connection_options
+@record_options
+def serve(
+    port: int,
+    host: str,
+    token: str | None,
+    agent: str | None,
+    write: bool,
+    model: str | None,
+    where: ConnectionOptions,
+) -> int:
+    """Run a local server that speaks Responses, Chat Completions and Messages.
+
+    Editors and agents use it as their gateway; it uses the gateway of your account, and records the usage.
+    """
+    if agent is None and write:
+        raise click.UsageError("--write needs --print-config.")
+    if agent is not None:
+        _print_config(agent, port, token, model, write, where)
+        return 0
+    try:
+        asyncio.run(_serve(ServerOptions(host=host, port=port, token=token or None), where))
+    except KeyboardInterrupt:
+        click.echo("Stopped.", err=True)
+    except RequestError as error:
+        raise click.ClickException(error.message) from error
+    return 0
+
+
+def _print_config(
+    agent: str, port: int, token: str | None, model: str | None, write: bool, where: ConnectionOptions
+) -> None:
+    name = model or asyncio.run(_find_model(where))
+    address = ServerAddress(
+        url=f"http://127.0.0.1:{port or DEFAULT_PORT}", model=name, has_token=token is not None
+    )
+    setup = AGENTS[agent](address)
+    print_setup(setup)
+    if write:
+        write_setup(setup)
+
+
+async def _find_model(where: ConnectionOptions) -> str:
+    async with connect(where) as session:
+        return await pick_model(session, None)
+
+
+async def _serve(options: ServerOptions, where: ConnectionOptions) -> None:
+    async with connect(where, short_lived=False) as session:
+
+        async def find_account() -> Account:
+            return await session.engine.account() if session.lasting else session.account
+
+        async with run_server(session.engine, options, find_account) as url:
+            _print_start(url, session)
+            await _wait_for_signal()
+
+
+def _print_start(url: str, session: Session) -> None:
+    click.echo(f"Serving {session.place} at {url}")
+    click.echo("Press Ctrl-C to stop.", err=True)
+
+
+async def _wait_for_signal() -> None:
+    """Return at SIGTERM. Ctrl-C cancels the program."""
+    stopped = asyncio.Event()
+    with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers in the event loop
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    await stopped.wait()

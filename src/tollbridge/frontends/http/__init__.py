@@ -1,0 +1,1 @@
+"""`tollbridge serve`: a local HTTP server for editors and agents."""

@@ -1,0 +1,347 @@
+"""Answer the requests of callers: forward them unchanged, or translate them.
+
+A request is forwarded byte for byte if the gateway speaks the caller's protocol and nothing is known that
+must be changed for the model. If the gateway then refuses it, and in all other cases, the request is decoded
+and runs as a turn of the engine, with repairs, and its events are encoded for the caller.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from hashlib import blake2s
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from tollbridge.compat.repairs import find_repair
+from tollbridge.config.accounts import Account
+from tollbridge.engine import Engine
+from tollbridge.frontends.http.callers import AnswerEncoder, CallerProtocol, CallerRequest
+from tollbridge.history.answer import join_parts, parts_from_events
+from tollbridge.history.reasoning import ReasoningPacker
+from tollbridge.turn import Turn
+from tollbridge.types.errors import BridgeError, RequestError
+from tollbridge.types.events import Event
+from tollbridge.types.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.types.quirks import LearnedQuirks
+from tollbridge.types.text import read_json
+
+log = logging.getLogger(__name__)
+
+EVENT_STREAM = "text/event-stream"
+# Seconds for which the account and what is known about its models are used without reading them again.
+_RECHECK_SECONDS = 2.0
+_MODEL_LIMIT = 1000
+# Headers of the caller that select features of the gateway's protocol. No other header is forwarded: the
+# caller's key is for this server.
+_REQUEST_HEADERS = ("anthropic-beta", "anthropic-version", "openai-beta", "x-session-affinity")
+# Headers that describe the connection or the encoding of the body, which are not the caller's.
+_CONNECTION_HEADERS = frozenset(
+    {
+        "connection",
+        "content-encoding",
+        "content-length",
+        "keep-alive",
+        "server",
+        "date",
+        "set-cookie",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
+
+class _Model(msgspec.Struct):
+    """The fields that are needed of a body that is forwarded."""
+
+    model: str
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    """The error response of a gateway, kept while the request is repaired."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def to_response(self) -> web.Response:
+        return web.Response(status=self.status, headers=self.headers, body=self.body)
+
+
+class AnswerService:
+    """Answers requests with one account.
+
+    Args:
+        engine: Runs the turns.
+        find_account: Returns the gateway to use, with its current key.
+        aliases: Model names of callers, with the names that the gateway has for them.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        find_account: Callable[[], Awaitable[Account]],
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._load_account = find_account
+        self._account: Account | None = None
+        self._plain_models: dict[tuple[str, str], bool] = {}
+        self._checked_at = -math.inf  # by the monotonic clock
+        self._aliases = aliases or {}
+        self._memory = ReasoningMemory()
+
+    async def _find_account(self) -> Account:
+        """Return the account. Keys and profiles are read again after a few seconds: they can change."""
+        now = time.monotonic()
+        if self._account is None or now - self._checked_at > _RECHECK_SECONDS:
+            self._account = await self._load_account()
+            self._plain_models.clear()
+            self._checked_at = now
+        return self._account
+
+    async def answer(self, request: web.Request, protocol: CallerProtocol) -> web.StreamResponse:
+        """Answer a request of a protocol.
+
+        Raises:
+            BridgeError: The request failed before anything of the answer was sent.
+        """
+        body = await request.read()
+        model = _read_model(body)
+        account = await self._find_account()
+        if not self._may_forward(model, account, protocol):
+            return await self._translate(request, protocol, body, account)
+        response = await self._forward(request, protocol, body, model, account)
+        if not isinstance(response, _Refusal):
+            return response
+        try:
+            return await self._translate(request, protocol, body, account)
+        except BridgeError:
+            return response.to_response()  # the repaired request was refused as well
+
+    async def count(self, request: web.Request, protocol: CallerProtocol) -> web.StreamResponse:
+        """Answer with the input tokens of a request, as the estimator counts them."""
+        caller = protocol.decode(_read_object(await request.read()), request.headers)
+        chat = self._with_alias(caller).request
+        tokens = self._engine.estimator.estimate_conversation(chat.model, chat.messages, tools=chat.tools)
+        return _json_response(protocol.encode_count(tokens.tokens))
+
+    async def models(self, protocol: CallerProtocol) -> web.StreamResponse:
+        models = await self._engine.models(await self._find_account())
+        return _json_response(protocol.encode_models(models))
+
+    # Forwarding
+
+    def _may_forward(self, model: str, account: Account, protocol: CallerProtocol) -> bool:
+        if account.backend != protocol.backend or model in self._aliases:
+            return False
+        key = account.base_url, model
+        if key not in self._plain_models:
+            if len(self._plain_models) >= _MODEL_LIMIT:
+                self._plain_models.clear()
+            self._plain_models[key] = self._engine.is_plain(model, account)
+        return self._plain_models[key]
+
+    async def _forward(
+        self, request: web.Request, protocol: CallerProtocol, body: bytes, model: str, account: Account
+    ) -> web.StreamResponse | _Refusal:
+        """Forward a request. A refusal for a reason that a turn may repair is not sent to the caller."""
+        headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
+        async with self._engine.forward(model, protocol.path, body, account, headers=headers) as forwarded:
+            headers = _passed_headers(forwarded.headers)
+            if forwarded.error is not None and self._may_repair(forwarded.error, request, protocol, body):
+                data = b"".join([chunk async for chunk in forwarded.chunks()])
+                return _Refusal(forwarded.status, headers, data)
+            response = web.StreamResponse(status=forwarded.status, headers=headers)
+            await response.prepare(request)
+            try:
+                async with aclosing(forwarded.chunks()) as chunks:
+                    async for chunk in chunks:
+                        await response.write(chunk)
+            except BridgeError:
+                # The status is sent: an incomplete body tells the caller that the answer is cut.
+                _abort(request)
+                return response
+            await response.write_eof()
+            return response
+
+    def _may_repair(
+        self, error: BridgeError, request: web.Request, protocol: CallerProtocol, body: bytes
+    ) -> bool:
+        """Return whether a turn, which makes every history valid, may succeed where the request failed."""
+        if error.kind == "invalid_request":
+            return True
+        caller = protocol.decode(_read_object(body), request.headers)
+        return find_repair(error, caller.request, LearnedQuirks()) is not None
+
+    # Translation
+
+    async def _translate(
+        self, request: web.Request, protocol: CallerProtocol, data: bytes, account: Account
+    ) -> web.StreamResponse:
+        body = _read_object(data)
+        caller = self._with_alias(protocol.decode(body, request.headers))
+        for omission in caller.omissions:
+            log.info("%s", omission)
+        chat = msgspec.structs.replace(caller.request, messages=self._memory.restore(caller.request.messages))
+        encoder = caller.encoder
+        async with self._engine.turn(chat, account, source=body) as turn:
+            answer = _Answer(turn, self._memory)
+            async with aclosing(answer.batches()) as batches:
+                if caller.stream:
+                    return await _send_stream(request, batches, encoder)
+                encoder.start()
+                async for batch in batches:
+                    encoder.encode(batch)
+            encoder.finish()
+            return _json_response(encoder.body())
+
+    def _with_alias(self, caller: CallerRequest) -> CallerRequest:
+        model = self._aliases.get(caller.request.model)
+        if model is None:
+            return caller
+        return msgspec.structs.replace(caller, request=msgspec.structs.replace(caller.request, model=model))
+
+
+class _Answer:
+    """The events of a turn, with the reasoning marked for the caller and remembered."""
+
+    def __init__(self, turn: Turn, memory: ReasoningMemory) -> None:
+        self._turn = turn
+        self._memory = memory
+
+    async def batches(self) -> AsyncGenerator[list[Event]]:
+        packer = ReasoningPacker(self._turn.origin)
+        events: list[Event] = []
+        async for batch in self._turn.batches():
+            events += batch
+            yield packer.take(batch)
+        for pack in packer.close():
+            assert isinstance(pack, DataPart)  # noqa: S101 - a pack is a data part
+            self._memory.add(join_parts(parts_from_events(events, reasoning=False)), pack)
+
+
+async def _send_stream(
+    request: web.Request, batches: AsyncGenerator[list[Event]], encoder: AnswerEncoder
+) -> web.StreamResponse:
+    """Send a streamed answer. The status is sent with the first event: an earlier error has its own."""
+    first: list[Event] = await anext(batches, [])
+    response = web.StreamResponse(headers={"content-type": EVENT_STREAM, "cache-control": "no-cache"})
+    await response.prepare(request)
+    await response.write(encoder.start() + encoder.encode(first))
+    failure: BridgeError | None = None
+    try:
+        async for batch in batches:
+            if data := encoder.encode(batch):
+                await response.write(data)
+    except BridgeError as error:
+        failure = error
+    await response.write(encoder.finish(failure))
+    await response.write_eof()
+    return response
+
+
+def error_response(protocol: CallerProtocol, error: BridgeError, status: int | None = None) -> web.Response:
+    """Return an error in the form of the caller's protocol."""
+    status = status or protocol.error_status(error)
+    headers = {}
+    if error.retry_after is not None:
+        headers["retry-after"] = str(math.ceil(error.retry_after))
+    if error.request_id is not None:
+        headers["request-id"] = error.request_id
+    body = protocol.encode_error(error, status)
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+
+
+def _read_model(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Model).model
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise RequestError(f"The request body is invalid: {error}.") from None
+
+
+def _read_object(body: bytes) -> Mapping[str, Any]:
+    try:
+        value = read_json(body)
+    except ValueError as error:
+        raise RequestError(f"The request body is not JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise RequestError("The request body must be a JSON object.")
+    return value
+
+
+def _passed_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name not in _CONNECTION_HEADERS}
+
+
+def _json_response(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")
+
+
+def _abort(request: web.Request) -> None:
+    """Close the connection without the end of the body."""
+    transport = request.transport
+    if transport is not None:
+        transport.abort() if hasattr(transport, "abort") else transport.close()
+
+
+# --- Reasoning of recent answers ---
+#
+# A model that reasons needs its signed reasoning back with the tool results. Chat Completions has no field
+# for it, and few callers return what they do not know.
+
+# The most memory of all packs, in bytes.
+MEMORY_LIMIT = 32 * 1024 * 1024
+
+
+class ReasoningMemory:
+    """The reasoning packs of recent answers, by tool call and by text. The oldest are dropped first."""
+
+    def __init__(self, limit: int = MEMORY_LIMIT) -> None:
+        self._limit = limit
+        self._size = 0
+        self._packs: OrderedDict[str, DataPart] = OrderedDict()
+
+    def add(self, parts: Iterable[Part], pack: DataPart) -> None:
+        """Store the pack of an answer."""
+        for key in _answer_keys(parts):
+            replaced = self._packs.pop(key, None)
+            self._size += len(pack.data) - (len(replaced.data) if replaced else 0)
+            self._packs[key] = pack
+        while self._size > self._limit:
+            _, dropped = self._packs.popitem(last=False)
+            self._size -= len(dropped.data)
+
+    def restore(self, messages: Iterable[Message]) -> tuple[Message, ...]:
+        """Return the messages with the packs of the answers among them."""
+        return tuple(self._restore_message(message) for message in messages)
+
+    def _restore_message(self, message: Message) -> Message:
+        if message.role is not Role.ASSISTANT or not self._packs:
+            return message
+        if any(isinstance(part, ThinkingPart) and part.metadata for part in message.parts):
+            return message
+        for key in _answer_keys(message.parts):
+            if (pack := self._packs.get(key)) is not None:
+                return Message(message.role, (*message.parts, pack), message.name)
+        return message
+
+
+def _answer_keys(parts: Iterable[Part]) -> Iterator[str]:
+    """Yield what identifies an answer: its first tool call, or else its text."""
+    texts: list[str] = []
+    for part in parts:
+        if isinstance(part, ToolCallPart):
+            yield f"call {part.call_id}"
+            return
+        if isinstance(part, TextPart):
+            texts.append(part.text)
+    if text := "".join(texts).strip():
+        yield f"text {blake2s(text.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"

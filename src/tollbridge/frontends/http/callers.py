@@ -1,0 +1,286 @@
+"""The protocols of the callers: how the server decodes their requests and encodes the answers.
+
+The codecs are in `protocols/`; this module gives them one interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from tollbridge.protocols.anthropic_messages import server_stream as messages
+from tollbridge.protocols.anthropic_messages.server_requests import decode_request as decode_messages
+from tollbridge.protocols.chat_completions import server_stream as completions
+from tollbridge.protocols.chat_completions.server_requests import decode_request as decode_completions
+from tollbridge.protocols.openresponses import server as responses
+from tollbridge.types.errors import BridgeError, Kind
+from tollbridge.types.events import Event
+from tollbridge.types.messages import ChatRequest
+from tollbridge.types.models import Model
+from tollbridge.types.text import write_valid_json
+from tollbridge.types.urls import Backend
+
+Json = dict[str, Any]
+
+# The HTTP status of errors that are not responses of the gateway.
+_STATUSES: dict[Kind, int] = {
+    "authentication": 401,
+    "permission": 403,
+    "not_found": 404,
+    "rate_limited": 429,
+    "context_too_long": 400,
+    "content_filtered": 400,
+    "invalid_request": 400,
+    "overloaded": 503,
+    "timeout": 504,
+}
+
+
+class AnswerEncoder(Protocol):
+    """Encodes one answer, as a stream or as one body."""
+
+    def start(self) -> bytes: ...
+
+    def encode(self, batch: Iterable[Event]) -> bytes: ...
+
+    def finish(self, error: BridgeError | None = None) -> bytes:
+        """Return the end of the stream. An error is part of it, because the status was sent before."""
+        ...
+
+    def body(self) -> bytes:
+        """Return the body of an answer that is not streamed, after `finish`."""
+        ...
+
+
+class CallerRequest(msgspec.Struct, frozen=True):
+    """A decoded request of a caller.
+
+    Attributes:
+        request: The request in the form that every protocol can encode.
+        stream: Whether the caller wants a stream.
+        omissions: One sentence for each thing that has no equivalent and was left out.
+        encoder: Encodes the answer.
+    """
+
+    request: ChatRequest
+    stream: bool
+    omissions: tuple[str, ...]
+    encoder: AnswerEncoder
+
+
+class CallerProtocol(Protocol):
+    """A protocol that callers speak.
+
+    Attributes:
+        backend: The setting of an account whose gateway speaks the same protocol.
+        path: The path of a request, after the base URL.
+        count_path: The path of a request for the number of tokens, if the protocol has one.
+    """
+
+    backend: Backend
+    path: str
+    count_path: str | None
+
+    def decode(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> CallerRequest: ...
+
+    def encode_error(self, error: BridgeError, status: int) -> bytes: ...
+
+    def encode_count(self, tokens: int) -> bytes: ...
+
+    def encode_models(self, models: Sequence[Model]) -> bytes: ...
+
+    def error_status(self, error: BridgeError) -> int:
+        """Return the HTTP status of an error: the gateway's own, if it sent one."""
+        ...
+
+
+def encode_json(value: object) -> bytes:
+    return write_valid_json(value).encode()
+
+
+def _encode_named(events: Iterable[Json]) -> bytes:
+    """Return events of a stream, each with its type as the name of the event."""
+    return b"".join(
+        b"event: %b\ndata: %b\n\n" % (event["type"].encode(), encode_json(event)) for event in events
+    )
+
+
+def _status(error: BridgeError) -> int:
+    if error.status is not None and error.status >= 400:
+        return error.status
+    return _STATUSES.get(error.kind, 502)
+
+
+def _list_models(models: Sequence[Model]) -> bytes:
+    """Return a model list in OpenAI's form, which Chat Completions and Responses share."""
+    entries = [
+        {
+            "id": model.id,
+            "object": "model",
+            "created": model.created or 0,
+            "owned_by": model.owner or model.identity.creator or "unknown",
+        }
+        for model in models
+    ]
+    return encode_json({"object": "list", "data": entries})
+
+
+# --- OpenResponses ---
+
+
+class Responses:
+    """OpenResponses: `/v1/responses`."""
+
+    backend: Backend = "openresponses"
+    path = "/responses"
+    count_path: str | None = "/responses/input_tokens"
+
+    def decode(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> CallerRequest:  # noqa: ARG002
+        caller = responses.decode_request(body)
+        encoder = _ResponsesEncoder(responses.ResponseEncoder(body, caller))
+        return CallerRequest(caller.request, caller.stream, caller.omissions, encoder)
+
+    def encode_error(self, error: BridgeError, status: int) -> bytes:
+        return encode_json(responses.encode_error(error, status))
+
+    def encode_count(self, tokens: int) -> bytes:
+        return encode_json({"object": "response.input_tokens", "input_tokens": tokens})
+
+    def encode_models(self, models: Sequence[Model]) -> bytes:
+        return _list_models(models)
+
+    def error_status(self, error: BridgeError) -> int:
+        return _status(error)
+
+
+class _ResponsesEncoder:
+    def __init__(self, encoder: responses.ResponseEncoder) -> None:
+        self._encoder = encoder
+
+    def start(self) -> bytes:
+        return _encode_named(self._encoder.start())
+
+    def encode(self, batch: Iterable[Event]) -> bytes:
+        return _encode_named(self._encoder.encode(batch))
+
+    def finish(self, error: BridgeError | None = None) -> bytes:
+        return _encode_named(self._encoder.finish(error))
+
+    def body(self) -> bytes:
+        return encode_json(self._encoder.response)
+
+
+# --- Chat Completions ---
+
+
+class ChatCompletions:
+    """Chat Completions: `/v1/chat/completions`."""
+
+    backend: Backend = "chat-completions"
+    path = "/chat/completions"
+    count_path: str | None = None
+
+    def decode(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> CallerRequest:  # noqa: ARG002
+        caller = decode_completions(body)
+        encoder = _CompletionsEncoder(completions.CompletionEncoder(caller))
+        return CallerRequest(caller.request, caller.stream, caller.omissions, encoder)
+
+    def encode_error(self, error: BridgeError, status: int) -> bytes:
+        return encode_json(completions.encode_error(error, status))
+
+    def encode_count(self, tokens: int) -> bytes:
+        return encode_json({"input_tokens": tokens})
+
+    def encode_models(self, models: Sequence[Model]) -> bytes:
+        return _list_models(models)
+
+    def error_status(self, error: BridgeError) -> int:
+        return _status(error)
+
+
+class _CompletionsEncoder:
+    def __init__(self, encoder: completions.CompletionEncoder) -> None:
+        self._encoder = encoder
+        self._chunks: list[Json] = []
+
+    def _write(self, chunks: list[Json]) -> bytes:
+        self._chunks += chunks
+        return completions.write_frames(chunks)
+
+    def start(self) -> bytes:
+        return self._write(self._encoder.start())
+
+    def encode(self, batch: Iterable[Event]) -> bytes:
+        return self._write(self._encoder.encode(batch))
+
+    def finish(self, error: BridgeError | None = None) -> bytes:
+        return self._write(self._encoder.finish(error)) + completions.DONE
+
+    def body(self) -> bytes:
+        return encode_json(completions.join_chunks(self._chunks))
+
+
+# --- Messages ---
+
+
+class Messages:
+    """Anthropic's Messages API: `/v1/messages`."""
+
+    backend: Backend = "anthropic-messages"
+    path = "/messages"
+    count_path: str | None = "/messages/count_tokens"
+
+    def decode(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> CallerRequest:
+        caller = decode_messages(body, headers={name.lower(): value for name, value in headers.items()})
+        encoder = _MessagesEncoder(messages.MessageEncoder(caller))
+        return CallerRequest(caller.request, caller.stream, caller.omissions, encoder)
+
+    def encode_error(self, error: BridgeError, status: int) -> bytes:  # noqa: ARG002
+        return encode_json(messages.encode_error(error).body)
+
+    def encode_count(self, tokens: int) -> bytes:
+        return encode_json(messages.encode_token_count(tokens))
+
+    def encode_models(self, models: Sequence[Model]) -> bytes:
+        entries = [
+            {
+                "type": "model",
+                "id": model.id,
+                "display_name": model.name or model.id,
+                "created_at": "1970-01-01T00:00:00Z",
+            }
+            for model in models
+        ]
+        ends = (entries[0]["id"], entries[-1]["id"]) if entries else (None, None)
+        return encode_json({"data": entries, "has_more": False, "first_id": ends[0], "last_id": ends[1]})
+
+    def error_status(self, error: BridgeError) -> int:
+        return messages.encode_error(error).status
+
+
+class _MessagesEncoder:
+    def __init__(self, encoder: messages.MessageEncoder) -> None:
+        self._encoder = encoder
+        self._events: list[Json] = []
+
+    def _write(self, events: list[Json]) -> bytes:
+        self._events += events
+        return messages.write_frames(events)
+
+    def start(self) -> bytes:
+        return self._write(self._encoder.start())
+
+    def encode(self, batch: Iterable[Event]) -> bytes:
+        return self._write(self._encoder.encode(batch))
+
+    def finish(self, error: BridgeError | None = None) -> bytes:
+        return self._write(self._encoder.finish(error))
+
+    def body(self) -> bytes:
+        return encode_json(messages.join_message(self._events))
+
+
+RESPONSES, CHAT_COMPLETIONS, MESSAGES = Responses(), ChatCompletions(), Messages()
+PROTOCOLS: tuple[CallerProtocol, ...] = (RESPONSES, CHAT_COMPLETIONS, MESSAGES)

@@ -1,0 +1,148 @@
+"""The local server: its routes and limits, and its life from start to shutdown."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+from aiohttp import web
+
+from tollbridge.config.accounts import Account
+from tollbridge.engine import Engine
+from tollbridge.frontends.http.access import AccessRules
+from tollbridge.frontends.http.answers import AnswerService, error_response
+from tollbridge.frontends.http.callers import MESSAGES, PROTOCOLS, RESPONSES, CallerProtocol
+from tollbridge.types.errors import BridgeError, RequestError
+from tollbridge.types.urls import is_loopback
+
+log = logging.getLogger(__name__)
+
+# The largest request body: a conversation with pictures and files.
+BODY_LIMIT = 128 * 1024 * 1024
+# Seconds that running answers have to finish after the server was asked to stop.
+SHUTDOWN_TIMEOUT = 2.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the server listens, and for whom.
+
+    Attributes:
+        host: The address to listen on.
+        port: The port; 0 is any free port.
+        token: The token that callers must send; required if `host` is not an address of this computer only.
+        aliases: Model names of callers, with the names that the gateway has for them.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str | None = None
+    aliases: Mapping[str, str] = {}
+
+
+@asynccontextmanager
+async def run_server(
+    engine: Engine, options: ServerOptions, find_account: Callable[[], Awaitable[Account]] | None = None
+) -> AsyncIterator[str]:
+    """Run the server, and yield its URL.
+
+    Args:
+        engine: Answers the requests.
+        options: How the server listens, and for whom.
+        find_account: Returns the gateway to use; by default the one that the settings select.
+
+    Raises:
+        RequestError: The port is in use, or the address is not loopback and there is no token.
+    """
+    if options.token is None and not is_loopback(options.host):
+        raise RequestError(
+            f"Listening on {options.host} needs a token, because other computers can reach it. "
+            "Set one with --token or TOLLBRIDGE_SERVE_TOKEN."
+        )
+    # An answer is cancelled when its caller disconnects.
+    runner = web.AppRunner(
+        create_app(engine, options, find_account or engine.account),
+        handler_cancellation=True,
+        access_log=None,
+        shutdown_timeout=SHUTDOWN_TIMEOUT,
+    )
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, options.host, options.port)
+        try:
+            await site.start()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise RequestError(f"Port {options.port} is already in use. Choose another one.") from None
+            raise RequestError(f"Cannot listen on {options.host}: {error.strerror}.") from None
+        host, port = runner.addresses[0][:2]
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+def create_app(
+    engine: Engine, options: ServerOptions, find_account: Callable[[], Awaitable[Account]]
+) -> web.Application:
+    """Return the application with all routes."""
+    rules = AccessRules(hosts=frozenset({options.host.lower()}), token=options.token)
+    service = AnswerService(engine, find_account, options.aliases)
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        protocol = _protocol_of(request)
+        denied = rules.check(request.headers, request.remote)
+        if denied is not None:
+            log.warning("Refused %s %s: %s", request.method, request.path, denied.message)
+            return error_response(protocol, RequestError(denied.message), denied.status)
+        try:
+            return await handler(request)
+        except BridgeError as error:
+            return error_response(protocol, error)
+        except web.HTTPException as error:
+            message = f"{request.method} {request.path}: {error.reason}."
+            return error_response(protocol, RequestError(message), error.status)
+
+    async def health(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"status": "ok"})
+
+    async def models(request: web.Request) -> web.StreamResponse:
+        return await service.models(_protocol_of(request))
+
+    app = web.Application(middlewares=[middleware], client_max_size=BODY_LIMIT)
+    app.router.add_get("/health", health)
+    app.router.add_get("/", health)  # aiohttp also answers HEAD, which Claude Code sends first
+    for prefix in ("/v1", ""):  # some callers append /v1 to the URL, others do not
+        app.router.add_get(f"{prefix}/models", models)
+        for protocol in PROTOCOLS:
+            app.router.add_post(prefix + protocol.path, _answer_handler(service, protocol))
+            if protocol.count_path is not None:
+                app.router.add_post(prefix + protocol.count_path, _count_handler(service, protocol))
+    return app
+
+
+def _protocol_of(request: web.Request) -> CallerProtocol:
+    """Return the protocol of a request, for errors and model lists."""
+    path = request.path.removeprefix("/v1")
+    for protocol in PROTOCOLS:
+        if path.startswith(protocol.path):
+            return protocol
+    return MESSAGES if "anthropic-version" in request.headers else RESPONSES
+
+
+def _answer_handler(service: AnswerService, protocol: CallerProtocol) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await service.answer(request, protocol)
+
+    return handle
+
+
+def _count_handler(service: AnswerService, protocol: CallerProtocol) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await service.count(request, protocol)
+
+    return handle

@@ -1,0 +1,309 @@
+"""Encode requests for the Messages API. Options that the caller did not set are not sent, except a limit.
+
+What only this protocol has comes from three places: top-level fields in `ChatRequest.extra`, cache
+breakpoints in `ChatRequest.cache_points`, and content blocks as data parts of the type `NATIVE_MIME`.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2s
+from typing import Any, assert_never
+
+from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, Json
+from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.types.errors import RequestError
+from tollbridge.types.media import detect_mime, is_text
+from tollbridge.types.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    NamedTool,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolChoice,
+    ToolResultPart,
+    part_digest,
+    unbind,
+)
+from tollbridge.types.quirks import Quirks
+from tollbridge.types.text import read_json
+
+# A data part with the JSON of a content block that only this protocol has.
+NATIVE_MIME = "application/vnd.anthropic.block+json"
+_IMAGES = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+PDF = "application/pdf"
+
+# The request fields that determine the number of input tokens.
+COUNTED_FIELDS = frozenset(
+    "model messages system tools tool_choice thinking output_config cache_control mcp_servers "
+    "context_management".split()
+)
+
+# The protocol requires a limit for the output. Without one of the user or of the model list, it is the lowest
+# limit of all Claude models since version 4; older models accept less.
+DEFAULT_MAX_TOKENS = 32_000
+_OLD_LIMITS = ((re.compile(r"claude-3-5-|claude-3\.5-"), 8_192), (re.compile(r"claude-3-(?!7)"), 4_096))
+
+# Models before Claude 4.6 think within a budget; newer ones, and those of other providers, choose it.
+_BUDGET_MODELS = re.compile(r"claude-(?:3|(?:opus|sonnet|haiku)-4(?!\d)(?![-.](?:[2-46-9]|\d\d)(?!\d)))")
+BUDGETS = {"minimal": 1_024, "low": 4_096, "medium": 12_288, "high": 24_576}
+_MIN_BUDGET = BUDGETS["minimal"]
+_EFFORTS = {"minimal": "low"}
+
+_INVALID_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+TOOL_CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
+_CHOICE_TYPES = {choice: type_ for type_, choice in TOOL_CHOICES.items()}
+
+
+# --- Requests to a gateway ---
+
+
+def encode_request(request: ChatRequest) -> Json:
+    """Return the body of `POST /v1/messages` for a streamed response.
+
+    `tools` in `request.extra` adds server tools, and fields to the tools of the same name. `betas` there is
+    not part of the body: the client sends it as a header.
+    """
+    extra = {name: value for name, value in (request.extra or {}).items() if name != "betas"}
+    marks = _CacheMarks(request.cache_points)
+    messages = _encode_messages(request.messages, marks)
+    system = [
+        marks.apply(part, {"type": "text", "text": text})
+        for message in request.messages
+        if message.role is Role.SYSTEM
+        for part in message.parts
+        if (text := _extract_text(part))
+    ]
+    body: Json = {
+        "model": request.model,
+        "max_tokens": request.max_output_tokens or default_max_tokens(request.model),
+        "messages": messages,
+        "stream": True,
+    }
+    marks.place()
+    if system:
+        body["system"] = _shorten(system)
+    for message in messages:
+        for block in message["content"]:
+            if block.get("type") == "tool_result" and "content" in block:
+                block["content"] = _shorten(block["content"])
+        message["content"] = _shorten(message["content"])
+    tools = _merge_tools([_encode_tool(tool) for tool in request.tools], extra.pop("tools", None))
+    choice = _encode_choice(request.tool_choice, request.parallel_tool_calls) if tools else None
+    user = (request.metadata or {}).get("user_id")
+    body |= omit_none(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        tools=tools or None,
+        tool_choice=choice,
+        metadata={"user_id": user} if user else None,
+    )
+    body |= _encode_reasoning(request, body["max_tokens"], extra)
+    body |= extra
+    quirks = request.quirks or Quirks()
+    return {name: value for name, value in body.items() if name not in quirks.without}
+
+
+def default_max_tokens(model: str) -> int:
+    """Return the output limit that is sent if neither the user nor the model list gives one."""
+    return next((limit for pattern, limit in _OLD_LIMITS if pattern.search(model)), DEFAULT_MAX_TOKENS)
+
+
+class _CacheMarks:
+    """Puts `cache_control` on the encoded blocks of the parts that end a cached prefix.
+
+    If a part occurs more than once, only its last occurrence is marked: the API accepts few breakpoints.
+    """
+
+    def __init__(self, points: Mapping[str, Mapping[str, Any]] | None) -> None:
+        self._points = points or {}
+        self._blocks: dict[str, Json] = {}
+
+    def apply(self, part: Part, block: Json) -> Json:
+        if self._points and (digest := part_digest(part)) in self._points:
+            self._blocks[digest] = block
+        return block
+
+    def place(self) -> None:
+        for digest, block in self._blocks.items():
+            block["cache_control"] = dict(self._points[digest])
+
+
+def _encode_messages(messages: Iterable[Message], marks: _CacheMarks) -> list[Json]:
+    """Return alternating user and assistant messages, with the tool results first in each user message."""
+    encoded: list[Json] = []
+    for message in messages:
+        if message.role is Role.SYSTEM:
+            continue
+        blocks = [block for part in message.parts for block in _encode_part(part, message.role, marks)]
+        if not blocks:
+            continue
+        if encoded and encoded[-1]["role"] == message.role:
+            encoded[-1]["content"] += blocks
+        else:
+            encoded.append({"role": str(message.role), "content": blocks})
+    for entry in encoded:
+        entry["content"].sort(key=lambda block: block.get("type") != "tool_result")  # stable
+    return encoded
+
+
+def _shorten(blocks: list[Json]) -> str | list[Json]:
+    """Return a single text as a string, which every server accepts."""
+    if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
+        return str(blocks[0]["text"])
+    return blocks
+
+
+def _encode_part(part: Part, role: Role, marks: _CacheMarks) -> list[Json]:
+    match part:
+        case TextPart() | DataPart():
+            block = _encode_content(part)
+            if role is Role.ASSISTANT and isinstance(part, DataPart) and part.mime != NATIVE_MIME:
+                block = _encode_note(part)  # the API does not allow files in assistant messages
+        case ThinkingPart():
+            block = _encode_thinking(part) if role is Role.ASSISTANT else None
+        case ToolCallPart(call_id, name):
+            block = {"type": "tool_use", "id": _valid_id(call_id), "name": name}
+            block["input"] = _encode_input(part.input)
+        case ToolResultPart():
+            block = _encode_result(part, marks)
+        case _:
+            assert_never(part)
+    return [] if block is None else [marks.apply(part, block)]
+
+
+def _encode_content(part: TextPart | DataPart) -> Json | None:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text} if part.text else None
+    if part.mime == NATIVE_MIME:
+        return dict(Fields(read_json(part.data)).raw)
+    mime = detect_mime(part.data, part.mime)
+    title = omit_none(title=part.name)
+    if is_text(mime):
+        text = part.data.decode("utf-8", "replace")
+        source = {"type": "text", "media_type": "text/plain", "data": text}
+        return {"type": "document", "source": source, **title}
+    source = {"type": "base64", "media_type": mime, "data": b64encode(part.data).decode()}
+    if mime in _IMAGES:
+        return {"type": "image", "source": source}
+    if mime == PDF:
+        return {"type": "document", "source": source, **title}
+    return _encode_note(part)
+
+
+def _extract_text(part: Part) -> str:
+    if isinstance(part, TextPart):
+        return part.text
+    if isinstance(part, DataPart) and is_text(detect_mime(part.data, part.mime)):
+        return part.data.decode("utf-8", "replace")
+    content_type = part.mime if isinstance(part, DataPart) else type(part).__name__
+    raise RequestError(f"A system message can only contain text; {content_type} cannot be sent in it.")
+
+
+def _encode_note(part: DataPart) -> Json:
+    return {"type": "text", "text": f"[{part.name or 'file'}, {part.mime}, {len(part.data)} bytes, not sent]"}
+
+
+def _encode_thinking(part: ThinkingPart) -> Json | None:
+    """Return a thinking block, or `None`: the API accepts only thinking that it has signed.
+
+    Servers that sign nothing get their unsigned thinking back.
+    """
+    binding, proof = unbind(part.metadata)
+    if isinstance(data := proof.get(REDACTED), str):
+        return {"type": "redacted_thinking", "data": data}
+    signature = proof.get(SIGNATURE, "" if binding is not None and binding.plain else None)
+    if not isinstance(signature, str):
+        return None
+    return {"type": "thinking", "thinking": part.text, "signature": signature}
+
+
+def _encode_input(arguments: Any) -> Json:
+    """Return the arguments as an object, which the API requires."""
+    if isinstance(arguments, str):
+        try:
+            arguments = read_json(arguments)
+        except ValueError:
+            return {"input": arguments}
+    if arguments is None or arguments == "":
+        return {}
+    return dict(arguments) if isinstance(arguments, Mapping) else {"input": arguments}
+
+
+def _encode_result(part: ToolResultPart, marks: _CacheMarks) -> Json:
+    content = [marks.apply(item, block) for item in part.parts if (block := _encode_content(item))]
+    result: Json = {"type": "tool_result", "tool_use_id": _valid_id(part.call_id)}
+    if content:
+        result["content"] = content
+    return {**result, "is_error": True} if part.is_error else result
+
+
+def _valid_id(call_id: str) -> str:
+    """Return an id that the API accepts. Ids of other providers can contain other characters."""
+    valid = _INVALID_IN_ID.sub("_", call_id)
+    if valid == call_id and valid:
+        return valid
+    return f"{valid}_{blake2s(call_id.encode('utf-8', 'surrogatepass'), digest_size=4).hexdigest()}"
+
+
+def _encode_tool(tool: Tool) -> Json:
+    description = omit_none(description=tool.description or None)
+    schema = (
+        {"type": "object", **tool.parameters} if tool.parameters else {"type": "object", "properties": {}}
+    )
+    return {"name": tool.name, **description, "input_schema": schema}
+
+
+def _merge_tools(tools: list[Json], additions: object) -> list[Json]:
+    by_name = {tool["name"]: tool for tool in tools}
+    for addition in additions if isinstance(additions, Sequence) else ():
+        name = Fields(addition).text("name")
+        if name in by_name:
+            by_name[name].update(addition)
+        else:
+            tools.append(addition)
+    return tools
+
+
+def _encode_choice(choice: ToolChoice | None, parallel: bool | None) -> Json | None:
+    if choice is None and parallel is None:
+        return None
+    if isinstance(choice, NamedTool):
+        encoded: Json = {"type": "tool", "name": choice.name}
+    else:
+        encoded = {"type": _CHOICE_TYPES[choice or "auto"]}
+    if parallel is not None and encoded["type"] != "none":
+        encoded["disable_parallel_tool_use"] = not parallel
+    return encoded
+
+
+def _encode_reasoning(request: ChatRequest, max_tokens: int, extra: Json) -> Json:
+    """Return `thinking` and `output_config`. Those of a caller (in `extra`, which loses the second) win."""
+    config: Json = {}
+    fields: Json = {}
+    effort = request.reasoning_effort
+    if effort is not None and not extra.keys() & {"thinking", "output_config"}:
+        if effort == "none":
+            fields["thinking"] = {"type": "disabled"}
+        elif not _BUDGET_MODELS.search(request.model):
+            fields["thinking"] = {"type": "adaptive"}
+            config["effort"] = _EFFORTS.get(effort, effort)
+        elif max_tokens > _MIN_BUDGET:
+            budget = min(BUDGETS.get(effort, BUDGETS["high"]), max(_MIN_BUDGET, max_tokens // 2))
+            fields["thinking"] = {"type": "enabled", "budget_tokens": budget}
+    if request.output_format is not None:
+        config["format"] = {"type": "json_schema", "schema": dict(request.output_format.schema)}
+    if isinstance(given := extra.pop("output_config", None), Mapping):
+        config |= given
+    return {**fields, "output_config": config} if config else fields
+
+
+def omit_none(**fields: Any) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,371 @@
+"""Encode answers for callers that use the Messages API: events to streams, to bodies, and errors.
+
+The protocol cannot take anything back, so text that a gateway replaces later stays in a stream.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeVar, assert_never
+
+import msgspec
+
+from tollbridge.protocols.anthropic_messages.server_requests import CallerRequest
+from tollbridge.protocols.anthropic_messages.wire import (
+    FINISH_REASONS,
+    REDACTED,
+    SIGNATURE,
+    Json,
+    encode_usage,
+    pack_proof,
+)
+from tollbridge.types.errors import BridgeError, ContextTooLong, Kind, ServerFailed
+from tollbridge.types.events import (
+    Corrected,
+    Data,
+    Event,
+    Failed,
+    File,
+    Finished,
+    ReasoningDelta,
+    ReasoningEnded,
+    Source,
+    TextDelta,
+    ToolCall,
+)
+from tollbridge.types.text import write_json
+from tollbridge.types.usage import Usage
+
+# --- Streams ---
+
+_EMPTY_THINKING: Json = {"type": "thinking", "thinking": "", "signature": ""}
+
+
+class MessageEncoder:
+    """Encodes the events of one answer as wire events.
+
+        encoder = MessageEncoder(caller)
+        wire_events = encoder.start()
+        wire_events += encoder.encode(batch)      # for each batch of an answer
+        wire_events += encoder.finish(error)      # `error` is `None` if the answer is complete
+        body = join_message(wire_events)          # for a caller that does not stream
+
+    Mark the events with a `ReasoningPacker` first, so that reasoning returns only to the model it came from.
+
+    Args:
+        caller: The request of the caller.
+        input_tokens: An estimate of the input tokens, for `message_start`. The end of the stream has the
+            exact usage.
+
+    Attributes:
+        dropped: The number of events that the protocol cannot represent, by type.
+    """
+
+    def __init__(self, caller: CallerRequest, *, input_tokens: int = 0) -> None:
+        self.dropped: Counter[str] = Counter()
+        self._model = caller.request.model
+        self._input_tokens = input_tokens
+        self._index = -1  # of the open block, or of the last one
+        self._open: Literal["text", "thinking"] | None = None
+        self._reasoning_id: str | None = None
+        self._has_calls = False
+        self._finished: Finished | None = None
+
+    def start(self) -> list[Json]:
+        """Return the first wire event."""
+        message: Json = {
+            "id": f"msg_{secrets.token_hex(12)}",
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": encode_usage(Usage(self._input_tokens, 0)),
+        }
+        return [{"type": "message_start", "message": message}]
+
+    def encode(self, batch: Iterable[Event]) -> list[Json]:
+        """Return the wire events for a batch of the answer."""
+        return [wire_event for event in batch for wire_event in self._encode(event)]
+
+    def finish(self, error: BridgeError | None = None) -> list[Json]:
+        """Return the last wire events: the end of the answer, or the error after which the stream ends."""
+        finished = self._finished
+        if finished is None or error is not None:
+            error = error or ServerFailed("The gateway's answer has no end.")
+            return [encode_error(error).body]
+        default = "tool_use" if self._has_calls else "end_turn"
+        delta = {"stop_reason": FINISH_REASONS.get(finished.reason, default), "stop_sequence": None}
+        usage = encode_usage(finished.usage or Usage(self._input_tokens))
+        return [
+            *self._close_block(),
+            {"type": "message_delta", "delta": delta, "usage": usage},
+            {"type": "message_stop"},
+        ]
+
+    def _encode(self, event: Event) -> list[Json]:
+        match event:
+            case TextDelta(text):
+                if not text:
+                    return []
+                opening = self._open_block("text", {"type": "text", "text": ""})
+                return [*opening, self._delta({"type": "text_delta", "text": text})]
+            case ReasoningDelta():
+                return self._encode_reasoning(event)
+            case ReasoningEnded():
+                return self._encode_proof(event)
+            case ToolCall():
+                return self._encode_call(event)
+            case Source():
+                return self._encode_source(event)
+            case Finished():
+                self._finished = event  # a repaired call can still follow
+                return []
+            case Failed():
+                return []  # `finish` gets the error
+            case File() | Data() | Corrected():
+                self.dropped[type(event).__name__] += 1
+                return []
+            case _:
+                assert_never(event)
+
+    def _encode_reasoning(self, event: ReasoningDelta) -> list[Json]:
+        if not event.text:
+            return []
+        block, _, part = (event.id or "").partition(":")
+        closing: list[Json] = []
+        text = event.text
+        if self._open == "thinking" and event.id != self._reasoning_id:
+            if part and block == (self._reasoning_id or "").partition(":")[0]:
+                text = "\n\n" + text  # the next part of a summary
+            else:
+                closing = self._close_block()
+        self._reasoning_id = event.id
+        opening = self._open_block("thinking", _EMPTY_THINKING)
+        return [*closing, *opening, self._delta({"type": "thinking_delta", "thinking": text})]
+
+    def _encode_proof(self, event: ReasoningEnded) -> list[Json]:
+        """End a reasoning block. Its proof is the signature, or the data of a block without text."""
+        metadata = event.metadata or {}
+        # The protocol's own proofs are passed on as they are.
+        own = next(iter(metadata)) if len(metadata) == 1 and event.id is None else None
+        if not metadata:
+            return self._close_block() if self._open == "thinking" else []
+        if own == SIGNATURE or (self._open == "thinking" and own != REDACTED):
+            proof = metadata[SIGNATURE] if own == SIGNATURE else pack_proof(metadata, event.id)
+            opening = self._open_block("thinking", _EMPTY_THINKING)  # open, unless its text was withheld
+            return [
+                *opening,
+                self._delta({"type": "signature_delta", "signature": proof}),
+                *self._close_block(),
+            ]
+        data = metadata[REDACTED] if own == REDACTED else pack_proof(metadata, event.id)
+        return self._whole_block({"type": "redacted_thinking", "data": data})
+
+    def _encode_call(self, call: ToolCall) -> list[Json]:
+        if not call.offered:
+            self.dropped["ToolCall"] += 1
+            return []
+        self._has_calls = True
+        arguments = call.input if isinstance(call.input, Mapping) else {"input": call.input}
+        block = {"type": "tool_use", "id": call.call_id, "name": call.name, "input": {}}
+        return self._whole_block(block, {"type": "input_json_delta", "partial_json": write_json(arguments)})
+
+    def _encode_source(self, source: Source) -> list[Json]:
+        if source.url is None or self._open != "text":
+            self.dropped["Source"] += 1
+            return []
+        citation = {
+            "type": "web_search_result_location",
+            "url": source.url,
+            "title": source.title,
+            "cited_text": "",
+            "encrypted_index": "",
+        }
+        return [self._delta({"type": "citations_delta", "citation": citation})]
+
+    def _open_block(self, kind: Literal["text", "thinking"], block: Json) -> list[Json]:
+        if self._open == kind:
+            return []
+        closing = self._close_block()
+        self._open, self._index = kind, self._index + 1
+        return [*closing, {"type": "content_block_start", "index": self._index, "content_block": block}]
+
+    def _close_block(self) -> list[Json]:
+        if self._open is None:
+            return []
+        self._open = None
+        return [{"type": "content_block_stop", "index": self._index}]
+
+    def _whole_block(self, block: Json, *deltas: Json) -> list[Json]:
+        closing = self._close_block()
+        self._index += 1
+        start = {"type": "content_block_start", "index": self._index, "content_block": block}
+        stop = {"type": "content_block_stop", "index": self._index}
+        return [*closing, start, *map(self._delta, deltas), stop]
+
+    def _delta(self, delta: Json) -> Json:
+        return {"type": "content_block_delta", "index": self._index, "delta": delta}
+
+
+def write_frames(wire_events: Iterable[Json]) -> bytes:
+    """Return wire events as server-sent events."""
+    return b"".join(
+        b"event: %b\ndata: %b\n\n" % (event["type"].encode(), write_json(event).encode())
+        for event in wire_events
+    )
+
+
+# --- Bodies ---
+
+_Delta = TypeVar("_Delta", TextDelta, ReasoningDelta)
+
+
+def join_message(wire_events: Iterable[Json]) -> Json | None:
+    """Return the message that a complete stream of wire events describes; `None` if it is not complete."""
+    message: Json = {}
+    blocks: list[Json] = []
+    texts: list[list[str]] = []
+    for event in wire_events:
+        match event["type"]:
+            case "message_start":
+                message = dict(event["message"])
+            case "content_block_start":
+                blocks.append(dict(event["content_block"]))
+                texts.append([])
+            case "content_block_delta":
+                _add_delta(blocks[-1], texts[-1], event["delta"])
+            case "content_block_stop":
+                _complete_block(blocks[-1], "".join(texts[-1]))
+            case "message_delta":
+                message |= {**event["delta"], "usage": event["usage"], "content": blocks}
+    return message if message.get("stop_reason") else None
+
+
+def _add_delta(block: Json, texts: list[str], delta: Json) -> None:
+    match delta["type"]:
+        case "signature_delta":
+            block["signature"] = delta["signature"]
+        case "citations_delta":
+            block.setdefault("citations", []).append(delta["citation"])
+        case "text_delta":
+            texts.append(delta["text"])
+        case "thinking_delta":
+            texts.append(delta["thinking"])
+        case "input_json_delta":
+            texts.append(delta["partial_json"])
+
+
+def _complete_block(block: Json, text: str) -> None:
+    if block["type"] == "tool_use":
+        block["input"] = msgspec.json.decode(text)
+    elif text:
+        block[block["type"]] = text  # `text` and `thinking` hold their text in a field of the same name
+
+
+def encode_message(events: Iterable[Event], caller: CallerRequest) -> Json | None:
+    """Return the body for an answer that is not streamed; `None` if the answer has no end."""
+    encoder = MessageEncoder(caller)
+    start = encoder.start()
+    return join_message([*start, *encoder.encode(_apply_corrections(events)), *encoder.finish()])
+
+
+def _apply_corrections(events: Iterable[Event]) -> list[Event]:
+    """Return the events without the text and the reasoning that later events replace."""
+    final: list[Event | None] = []
+    texts: list[tuple[int, TextDelta]] = []  # the position and the value of each delta
+    thoughts: list[tuple[int, ReasoningDelta]] = []
+    for event in events:
+        match event:
+            case TextDelta(text, replaces) | Corrected(text, replaces, "text"):
+                _discard(final, texts, replaces)
+                texts.append((len(final), TextDelta(text)))
+                final.append(texts[-1][1])
+            case ReasoningDelta(text, block, replaces) | Corrected(text, replaces, "reasoning", block):
+                _discard(final, thoughts, replaces)
+                thoughts.append((len(final), ReasoningDelta(text, block)))
+                final.append(thoughts[-1][1])
+            case _:
+                final.append(event)
+    return [event for event in final if event is not None]
+
+
+def _discard(final: list[Event | None], deltas: list[tuple[int, _Delta]], length: int) -> None:
+    """Remove the last `length` characters of the deltas."""
+    while length > 0 and deltas:
+        position, delta = deltas.pop()
+        kept = delta.text[: max(0, len(delta.text) - length)]
+        length -= len(delta.text)
+        final[position] = None
+        if kept:
+            shorter = msgspec.structs.replace(delta, text=kept)
+            deltas.append((position, shorter))
+            final[position] = shorter
+
+
+def encode_token_count(tokens: int) -> Json:
+    """Return the body of the response to `POST /v1/messages/count_tokens`."""
+    return {"input_tokens": tokens}
+
+
+# --- Errors ---
+
+
+class ErrorReply(msgspec.Struct, frozen=True):
+    """An error response. The body is also the event that ends a stream."""
+
+    status: int
+    body: Json
+    headers: Mapping[str, str] = {}
+
+
+# The status and the error type of each kind of error.
+ERRORS: dict[Kind, tuple[int, str]] = {
+    "authentication": (401, "authentication_error"),
+    "permission": (403, "permission_error"),
+    "not_found": (404, "not_found_error"),
+    "rate_limited": (429, "rate_limit_error"),
+    "context_too_long": (400, "invalid_request_error"),
+    "content_filtered": (400, "invalid_request_error"),
+    "invalid_request": (400, "invalid_request_error"),
+    "overloaded": (529, "overloaded_error"),
+    "server": (500, "api_error"),
+    "network": (502, "api_error"),
+    "timeout": (504, "timeout_error"),
+    "disconnected": (502, "api_error"),
+    "protocol": (502, "api_error"),
+}
+# Statuses that a gateway can report and that are more specific than the kind of the error.
+_SPECIFIC = {402: "billing_error", 413: "request_too_large"}
+
+
+def encode_error(error: BridgeError, request_id: str | None = None) -> ErrorReply:
+    """Return the response for an error, in the protocol's own form.
+
+    A prompt that is too long is reported in Anthropic's words: callers recognise it by them, and shorten the
+    conversation.
+    """
+    status, type_ = ERRORS[error.kind]
+    if error.status in _SPECIFIC:
+        status, type_ = error.status, _SPECIFIC[error.status]
+    message = error.message
+    if isinstance(error, ContextTooLong):
+        sizes = f": {error.tokens} tokens > {error.limit} maximum" if error.tokens and error.limit else ""
+        message = f"prompt is too long{sizes}. {message}"
+    return make_error(status, type_, message, request_id or error.request_id, error.retry_after)
+
+
+def make_error(
+    status: int, type_: str, message: str, request_id: str | None = None, retry_after: float | None = None
+) -> ErrorReply:
+    headers = {}
+    if retry_after is not None:
+        headers["retry-after"] = str(math.ceil(retry_after))
+    if request_id is not None:
+        headers["request-id"] = request_id
+    body = {"type": "error", "error": {"type": type_, "message": message}, "request_id": request_id}
+    return ErrorReply(status, body, headers)

@@ -1,0 +1,448 @@
+"""Decode Messages responses: bytes to events.
+
+`StreamDecoder` parses the bytes of one response, which is an event stream or one JSON body. `MessageState`
+converts the parsed wire events to our events. Consecutive deltas of one network read become one event.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any, Literal, assert_never
+
+import msgspec
+
+from tollbridge.protocols.anthropic_messages import wire
+from tollbridge.protocols.anthropic_messages.wire import BLOCKS, EVENTS, STOP_REASONS, BlockKind
+from tollbridge.protocols.errors import error_from
+from tollbridge.protocols.openresponses.wire import Fields, is_error
+from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
+from tollbridge.types.errors import BridgeError, BrokenCall, Disconnected, StreamError
+from tollbridge.types.events import (
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    ReasoningEnded,
+    Source,
+    TextDelta,
+    ToolCall,
+)
+from tollbridge.types.text import read_json
+
+# What the pieces of a block are, by the type of the delta.
+DeltaKind = Literal["text", "thinking", "input"]
+_DELTA_KINDS: dict[str, DeltaKind] = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "input_json_delta": "input",
+}
+_DELTA_TEXTS: dict[DeltaKind, str] = {"text": "text", "thinking": "thinking", "input": "partial_json"}
+# The block that a delta belongs to if the server did not announce one.
+_DELTA_BLOCKS: dict[DeltaKind, BlockKind] = {"text": "text", "thinking": "thinking", "input": "call"}
+
+_UNKNOWN_END: tuple[FinishReason | None, Literal["finish", "incomplete"]] = None, "finish"
+
+
+class Block:
+    """A content block that is not complete yet."""
+
+    __slots__ = ("has_text", "input", "kind", "pieces", "proof", "start")
+
+    def __init__(self, kind: BlockKind, start: Fields) -> None:
+        self.kind = kind
+        self.start = start
+        self.pieces: list[str] = []  # of the JSON text of a call's arguments
+        self.input: Any = start.raw.get("input")  # complete arguments, of servers that send no deltas
+        self.proof = start.text("signature" if kind == "thinking" else "data") or ""
+        self.has_text = False
+
+
+class MessageState:
+    """The state of one message: applies wire events and returns events.
+
+    Attributes:
+        over: Whether the message has ended. After that, no more events are returned.
+        unknown: The number of events, blocks and deltas of unknown types, by type.
+    """
+
+    def __init__(self) -> None:
+        self.over = False
+        self.unknown = UnknownNames()
+        self._known = False  # whether an event of a known type was received
+        self._blocks: dict[int, Block] = {}  # the open blocks
+        self._usage = wire.UsageCounts()
+        self._message = Fields(None)
+        self._stop_reason: str | None = None
+        # The last call, held back until it is known whether the answer was truncated in it.
+        self._held: ToolCall | None = None
+        self._call_count = 0
+        self._has_calls = False  # whether a call was returned that the caller must run
+        self._broken: dict[str, BrokenCall] = {}
+        self._sources: set[tuple[str | None, ...]] = set()
+
+    def apply_delta(self, kind: DeltaKind, index: int, text: str) -> list[Event]:
+        """Apply a piece of text, of thinking or of the arguments of a call."""
+        self._known = True
+        block = self._blocks.get(index)
+        if block is None:
+            block = self._blocks[index] = Block(_DELTA_BLOCKS[kind], Fields(None))
+        if kind == "input":
+            block.pieces.append(text)
+            return []
+        if not text or block.kind == "ignored":
+            return []
+        block.has_text = True
+        return [*self._release(), TextDelta(text) if kind == "text" else ReasoningDelta(text)]
+
+    def apply(self, event: Fields, name: str = "") -> list[Event]:
+        """Apply a wire event of any type. `name` is the name of its frame, used if it has no `type`."""
+        if self.over:
+            return []
+        type_ = event.text("type") or name
+        kind = EVENTS.get(type_)
+        self._known = self._known or kind is not None
+        match kind:
+            case "start":
+                self._message = event.inner("message")
+                self._usage.add(self._message.inner("usage"))
+                return []
+            case "block start":
+                return self._open_block(event.number("index") or 0, event.inner("content_block"))
+            case "delta":
+                return self._apply_other_delta(event.number("index") or 0, event.inner("delta"))
+            case "block stop":
+                return self._close_block(event.number("index") or 0)
+            case "message delta":
+                self._usage.add(event.inner("usage"))
+                self._stop_reason = event.inner("delta").text("stop_reason") or self._stop_reason
+                return []
+            case "stop":
+                return self._finish()
+            case "error":
+                return self.interrupt(error_from(event.raw))
+            case "ignored":
+                return []
+            case None:
+                if not type_ and is_error(event):
+                    return self.interrupt(error_from(event.raw))
+                self.unknown.record(type_ or "no type")
+                return []
+            case _:
+                assert_never(kind)
+
+    def apply_body(self, body: Fields) -> list[Event]:
+        """Apply a complete message that was received as one JSON body."""
+        if body.text("type") == "error" or ("content" not in body and is_error(body)):
+            return self.interrupt(error_from(body.raw))
+        if not isinstance(body.raw.get("content"), list):
+            return self.interrupt(StreamError("The gateway answered with JSON that is not a message."))
+        self._message = body
+        self._usage.add(body.inner("usage"))
+        self._stop_reason = body.text("stop_reason")
+        events: list[Event] = []
+        for index, block in enumerate(body.list("content")):
+            events += self._open_block(index, block) + self._close_block(index)
+        return events + self._finish()
+
+    def close(self) -> list[Event]:
+        """Return the last events. A message that did not end is an error."""
+        if self.over:
+            return []
+        if self._stop_reason is not None:
+            return self._finish()  # only `message_stop` is missing, which says nothing
+        if self.unknown and not self._known:
+            return self.interrupt(StreamError("The gateway's answer is not a Messages stream."))
+        return self.interrupt(Disconnected("The gateway closed the stream before the answer was complete."))
+
+    def interrupt(self, error: BridgeError) -> list[Event]:
+        """End the message with an error. Calls that are not complete must not be run."""
+        self.over = True
+        events = self._release()
+        for block in self._blocks.values():
+            if block.kind == "call":
+                events.append(msgspec.structs.replace(self._make_call(block), offered=False))
+        error.usage = self._usage.total()
+        return [*events, Failed(error)]
+
+    # --- Blocks ---
+
+    def _open_block(self, index: int, start: Fields) -> list[Event]:
+        type_ = start.text("type") or "no type"
+        kind = BLOCKS.get(type_)
+        if kind is None:
+            self.unknown.record(type_)
+            kind = "ignored"
+        events = (self._close_block(index) if index in self._blocks else []) + self._release()
+        block = self._blocks[index] = Block(kind, start)
+        text = start.text("text" if kind == "text" else "thinking")
+        if text and kind in ("text", "thinking"):
+            block.has_text = True
+            events.append(TextDelta(text) if kind == "text" else ReasoningDelta(text))
+        for citation in start.list("citations"):
+            events += self._emit_source(citation)
+        return events
+
+    def _apply_other_delta(self, index: int, delta: Fields) -> list[Event]:
+        """Apply a delta that is not one of the typed ones, or not well-formed."""
+        type_ = delta.text("type") or "no type"
+        kind = _DELTA_KINDS.get(type_)
+        block = self._blocks.get(index)
+        if kind is not None:
+            return self.apply_delta(kind, index, delta.text(_DELTA_TEXTS[kind]) or "")
+        if type_ == "signature_delta":
+            if block is not None and block.kind == "thinking":
+                block.proof = delta.text("signature") or block.proof
+        elif type_ == "citations_delta":
+            return self._emit_source(delta.inner("citation"))
+        elif block is None or block.kind != "ignored":
+            self.unknown.record(type_)
+        return []
+
+    def _close_block(self, index: int) -> list[Event]:
+        block = self._blocks.pop(index, None)
+        if block is None or block.kind in ("text", "ignored"):
+            return []
+        events = self._release()
+        match block.kind:
+            case "thinking":
+                if block.has_text or block.proof:
+                    metadata = {wire.SIGNATURE: block.proof} if block.proof else None
+                    events.append(ReasoningEnded(None, metadata))
+            case "redacted":
+                if block.proof:
+                    events.append(ReasoningEnded(None, {wire.REDACTED: block.proof}))
+            case "call":
+                self._held = self._make_call(block)
+            case "server call":
+                events.append(msgspec.structs.replace(self._make_call(block), offered=False))
+        return events
+
+    def _make_call(self, block: Block) -> ToolCall:
+        """Return a call. Calls without a name or with invalid arguments are not offered."""
+        self._call_count += 1
+        text = "".join(block.pieces)
+        name = block.start.text("name") or ""
+        call_id = block.start.text("id") or f"call_{self._call_count}"
+        if not text.strip():
+            value: Any = block.input or {}
+        else:
+            try:
+                value = read_json(text)
+            except ValueError:
+                value = text
+        if isinstance(value, dict) and name:
+            return ToolCall(call_id, name, value)
+        if block.kind == "call":
+            problem = (
+                f"the tool {name} with arguments that are not a JSON object"
+                if name
+                else "a tool without a name"
+            )
+            message = f"The model called {problem}. Ask it to try again."
+            self._broken[call_id] = BrokenCall(message, calls=(call_id,))
+        return ToolCall(call_id, name, value, offered=False)
+
+    def _release(self, *, truncated: bool = False) -> list[Event]:
+        """Return the call that was held back. If the answer was truncated in it, it must not be run."""
+        call, self._held = self._held, None
+        if call is None:
+            return []
+        if truncated and (not call.input or not call.offered):
+            self._broken.pop(call.call_id, None)
+            call = msgspec.structs.replace(call, offered=False)
+        self._has_calls = self._has_calls or call.offered
+        return [call]
+
+    def _emit_source(self, citation: Fields) -> list[Event]:
+        url, title = citation.text("url"), citation.text("title") or citation.text("document_title")
+        place, file_id = citation.text("source"), citation.text("file_id")
+        if url is None and place is not None and place.startswith(("http://", "https://")):
+            url = place
+        key = (url, title, place, file_id)
+        if key in self._sources or not any(key):
+            return []
+        self._sources.add(key)
+        if url:
+            return [Source("url", url=url, title=title)]
+        return [Source("document", id=file_id or place, title=title)]
+
+    # --- The end of the message ---
+
+    def _finish(self) -> list[Event]:
+        events: list[Event] = []
+        for index in list(self._blocks):
+            events += self._close_block(index)
+        reason, ended = STOP_REASONS.get(self._stop_reason or "", _UNKNOWN_END)
+        events += self._release(truncated=reason == "length")
+        if reason in (None, "stop") and self._has_calls:
+            reason = "tool-calls"
+        elif reason is None and self._stop_reason is not None:
+            reason = "other"
+        self.over = True
+        events.append(
+            Finished(
+                reason,
+                ended,
+                self._usage.total(),
+                response_id=self._message.text("id"),
+                model=self._message.text("model"),
+            )
+        )
+        return events + [Failed(error) for error in self._broken.values()]
+
+
+_get_index = attrgetter("index")
+_get_text = attrgetter("delta.text")
+_KINDS: dict[type, DeltaKind] = {
+    wire.TextDelta: "text",
+    wire.ThinkingDelta: "thinking",
+    wire.InputDelta: "input",
+}
+_BOM = b"\xef\xbb\xbf"
+
+
+class StreamDecoder:
+    """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises.
+
+    Args:
+        limit: The maximum size of a frame or of a JSON body, in bytes.
+    """
+
+    def __init__(self, limit: int = FRAME_LIMIT) -> None:
+        self._limit = limit
+        self._state = MessageState()
+        self._sse = SseDecoder(limit)
+        self._start: bytes | None = b""  # the first bytes, until it is clear whether this is a stream
+        self._body: list[bytes] | None = None  # of a response that is not a stream
+        self._size = 0
+        self._has_frames = False  # whether a frame with JSON was received
+        self._is_invalid = False  # whether a frame was not JSON
+
+    @property
+    def over(self) -> bool:
+        """Whether the response has ended. The connection can stay open, but no more events follow."""
+        return self._state.over
+
+    @property
+    def unknown(self) -> UnknownNames:
+        """The number of events, blocks and deltas of unknown types, by type."""
+        return self._state.unknown
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        if self._state.over:
+            return []
+        if self._start is not None:
+            chunk = self._detect_json(chunk)
+        if self._body is not None:
+            self._body.append(chunk)
+            self._size += len(chunk)
+            return self._state.interrupt(frame_too_large(self._limit)) if self._size > self._limit else []
+        block = self._sse.buffer(chunk)
+        events = self._decode_run(block)
+        return self._decode_frames(self._sse.split(block)) if events is None else events
+
+    def feed_parsed(self, event: object) -> list[Event]:
+        """Return the events for a wire event that is already parsed."""
+        return self._state.apply(Fields(event))
+
+    def close(self) -> list[Event]:
+        """Return the last events. Call it once, after the last byte."""
+        if self._state.over:
+            return []
+        if self._body is not None:
+            return self._decode_body(b"".join(self._body))
+        was_invalid = self._is_invalid  # an incomplete last frame was truncated; it is not invalid data
+        events = self._decode_frames(self._sse.close())
+        if self._state.over:
+            return events
+        if not self._has_frames and (self._sse.has_unknown_fields or self._is_invalid):
+            return events + self._state.interrupt(StreamError("The gateway's answer is not an event stream."))
+        if was_invalid:
+            return events + self._state.interrupt(StreamError("The stream contained invalid data."))
+        return events + self._state.close()
+
+    def _detect_json(self, chunk: bytes) -> bytes:
+        """Detect whether this is an event stream or one JSON body, and return the bytes to decode."""
+        start = (self._start or b"") + chunk
+        content = start.lstrip(b" \t\r\n")
+        if _BOM.startswith(content):
+            # White space has no meaning in either format and can be unlimited, so only its last byte is kept.
+            self._start = content or start[-1:]
+            return b""
+        self._start = None
+        if content.removeprefix(_BOM).startswith((b"{", b"[")):
+            self._body = []
+        return start
+
+    def _decode_body(self, body: bytes) -> list[Event]:
+        try:
+            value = read_json(body.strip().removeprefix(_BOM))
+        except ValueError:
+            return self._state.interrupt(StreamError("The gateway returned invalid or truncated JSON."))
+        return self._state.apply_body(Fields(value))
+
+    def _decode_run(self, block: bytes) -> list[Event] | None:
+        """Decode a block that contains only deltas of one kind and block, as nearly all of an answer are.
+
+        Returns:
+            The events, or `None` if the block contains something else.
+        """
+        payloads = self._sse.extract_payloads(block) if block else None
+        if not payloads:
+            return None
+        try:
+            deltas = list(map(wire.read_delta, payloads))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        first = deltas[0]
+        kind = type(first.delta)
+        if len(set(map(_get_index, deltas))) != 1 or any(type(delta.delta) is not kind for delta in deltas):
+            return None
+        self._has_frames = True
+        return self._state.apply_delta(_KINDS[kind], first.index, "".join(map(_get_text, deltas)))
+
+    def _decode_frames(self, frames: list[Frame]) -> list[Event]:
+        """Decode any frames. Consecutive deltas of one kind and block become one event."""
+        events: list[Event] = []
+        run: list[str] = []
+        place: tuple[DeltaKind, int] | None = None
+        for name, data in frames:
+            try:
+                delta = wire.read_delta(data)
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                if place is not None:
+                    events += self._state.apply_delta(*place, "".join(run))
+                    place = None
+                events += self._decode_frame(name, data)
+                if self._state.over:
+                    return events
+                continue
+            self._has_frames = True
+            current = _KINDS[type(delta.delta)], delta.index
+            if place != current:
+                if place is not None:
+                    events += self._state.apply_delta(*place, "".join(run))
+                place, run = current, []
+            run.append(delta.delta.text)
+        if place is not None:
+            events += self._state.apply_delta(*place, "".join(run))
+        if self._sse.error is not None:
+            events += self._state.interrupt(self._sse.error)
+        return events
+
+    def _decode_frame(self, name: bytes, data: bytes) -> list[Event]:
+        """Decode a frame that is not one of the typed deltas."""
+        text = data.strip()
+        if not text:
+            return []
+        if text == b"[DONE]":  # of proxies that add it to every stream
+            self._has_frames = True
+            return self._state.close()
+        try:
+            value = read_json(text)
+        except ValueError:
+            self._is_invalid = True
+            return []
+        self._has_frames = True
+        return self._state.apply(Fields(value), name.decode("utf-8", "replace"))

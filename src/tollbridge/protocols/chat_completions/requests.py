@@ -1,0 +1,331 @@
+"""Encode messages as Chat Completions requests. Options that the caller did not set are not sent.
+
+A message of this protocol is flat: the text, the reasoning and the tool calls of an answer are fields of one
+message. Each tool result is a message of its own and can only contain text, so the images and files of
+results follow in a user message, after all results.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeGuard, assert_never
+
+from tollbridge.protocols.chat_completions.wire import (
+    REASONING_LISTS,
+    REASONING_PROOFS,
+    REASONING_TEXTS,
+    Json,
+)
+from tollbridge.protocols.openresponses.requests import ERROR_PREFIX, write_arguments
+from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES
+from tollbridge.types.errors import RequestError
+from tollbridge.types.media import detect_mime, is_text
+from tollbridge.types.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    NamedTool,
+    OutputFormat,
+    PartIndex,
+    Role,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+    part_digest,
+    unbind,
+)
+from tollbridge.types.quirks import Quirks
+from tollbridge.types.text import MAX_TEXT
+
+DEFAULT = Quirks()
+# The names of the fields in `Quirks.without` in this protocol.
+NAMES = {"reasoning": "reasoning_effort"}
+# Precedes the images and files of tool results.
+FROM_TOOL = "[From a tool result:]"
+# OpenAI's newer models accept only `max_completion_tokens`. Many other servers ignore it without an error.
+_NEW_LIMIT = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9])")
+# The models that need `cache_control`. The others cache by themselves, and their servers may reject it.
+_CACHE_CONTROL = re.compile(r"claude|gemini|qwen", re.IGNORECASE)
+
+
+def encode_request(request: ChatRequest) -> Json:
+    """Return the body of `POST /chat/completions` for a streamed response.
+
+    `tools` in `request.extra` are added to the tools of the request.
+
+    Raises:
+        RequestError: The request contains something that the protocol cannot represent.
+    """
+    quirks = request.quirks or DEFAULT
+    body: Json = {
+        "model": request.model,
+        "messages": encode_messages(request.messages, quirks, _cache_points(request)),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    limit = "max_completion_tokens" if _NEW_LIMIT.search(request.model) else "max_tokens"
+    options: Json = {
+        limit: request.max_output_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "reasoning_effort": request.reasoning_effort,
+        "response_format": _encode_format(request.output_format),
+        "metadata": dict(request.metadata) if request.metadata else None,
+    }
+    if request.tools:
+        options["tools"] = [_encode_tool(tool) for tool in request.tools]
+        options["tool_choice"] = _encode_tool_choice(request)
+        options["parallel_tool_calls"] = request.parallel_tool_calls
+    body |= {name: value for name, value in options.items() if value is not None}
+    extra = dict(request.extra or {})
+    if isinstance(extra.get("tools"), list):  # tools of other types
+        extra["tools"] = [*body.get("tools", ()), *extra["tools"]]
+    body |= extra
+    without = {NAMES.get(name, name) for name in quirks.without}
+    if "max_output_tokens" in without:
+        without |= {"max_tokens", "max_completion_tokens"}
+    return {name: value for name, value in body.items() if name not in without}
+
+
+def encode_messages(
+    messages: Iterable[Message],
+    quirks: Quirks = DEFAULT,
+    cache_points: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Json]:
+    """Return the messages of a conversation. All system messages are joined to one message at the start.
+
+    Its role is always `system`: OpenAI converts it for models that expect `developer`, and most other servers
+    do not know that role.
+
+    Args:
+        messages: The conversation.
+        quirks: What the server accepts.
+        cache_points: The options of `cache_control`, by the digest of the part that ends a cached prefix.
+
+    Raises:
+        RequestError: A message contains something that the protocol cannot represent.
+    """
+    conversation = list(messages)
+    marks = _find_marks(conversation, cache_points) if cache_points else {}
+    system: list[list[Json]] = []
+    encoded: list[Json] = []
+    for index, message in enumerate(conversation):
+        if message.role is Role.SYSTEM:
+            system.append(_encode_system(message, marks.get(index, {})))
+        else:
+            encoded += _encode_message(message, quirks, marks.get(index, {}))
+    prompt = [part for parts in system for part in parts]
+    if not any("cache_control" in part for part in prompt):
+        texts = ["\n".join(part["text"] for part in parts) for parts in system if parts]
+        prompt = [{"type": "text", "text": "\n\n".join(texts)}] if texts else []
+    if prompt:
+        encoded.insert(0, {"role": "system", "content": _join_content(prompt, quirks)})
+    return encoded
+
+
+# The options of `cache_control` by the index of a part.
+_Marks = Mapping[int, Json]
+
+
+def _cache_points(request: ChatRequest) -> Mapping[str, Mapping[str, Any]] | None:
+    return request.cache_points if _CACHE_CONTROL.search(request.model) else None
+
+
+def _find_marks(messages: list[Message], points: Mapping[str, Mapping[str, Any]]) -> dict[int, _Marks]:
+    """Return the marks by the index of the message. Of equal parts, only the last one is marked."""
+    places: dict[str, PartIndex] = {}
+    for message_index, message in enumerate(messages):
+        for part_index, part in enumerate(message.parts):
+            places[part_digest(part)] = message_index, part_index
+    marks: dict[int, dict[int, Json]] = {}
+    for digest, options in points.items():
+        if digest in places:
+            message_index, part_index = places[digest]
+            marks.setdefault(message_index, {})[part_index] = dict(options)
+    return dict(marks)
+
+
+def _mark(encoded: Json, marks: _Marks, index: int) -> Json:
+    return {**encoded, "cache_control": marks[index]} if index in marks else encoded
+
+
+def _encode_system(message: Message, marks: _Marks) -> list[Json]:
+    parts: list[Json] = []
+    for index, part in enumerate(message.parts):
+        encoded = _encode_content(part) if isinstance(part, TextPart | DataPart) else {}
+        if encoded.get("type") != "text":
+            kind = part.mime if isinstance(part, DataPart) else type(part).__name__
+            raise RequestError(f"A system message can only contain text; {kind} cannot be sent in it.")
+        parts.append(_mark(encoded, marks, index))
+    return [part for part in parts if part["text"]]
+
+
+def _encode_message(message: Message, quirks: Quirks, marks: _Marks) -> list[Json]:
+    """Return the messages for one message: that of the assistant, then the tool results, then the user's."""
+    name = {"name": message.name} if message.name else {}
+    is_answer = message.role is Role.ASSISTANT
+    content: list[Json] = []
+    thinking: list[ThinkingPart] = []
+    calls: list[ToolCallPart] = []
+    results: list[ToolResultPart] = []
+    tool_messages: list[Json] = []
+    for index, part in enumerate(message.parts):
+        match part:
+            case TextPart() | DataPart():
+                encoded_part = _describe_file(part) if is_answer else _encode_content(part)
+                if encoded_part.get("text") != "":
+                    content.append(_mark(encoded_part, marks, index))
+            case ThinkingPart():
+                thinking.append(part)
+            case ToolCallPart():
+                calls.append(part)
+            case ToolResultPart():
+                results.append(part)
+                tool_messages.append(_encode_result(part, quirks, marks.get(index)))
+            case _:
+                assert_never(part)
+    encoded: list[Json] = []
+    if is_answer or calls:
+        encoded += _encode_assistant(content if is_answer else [], thinking, calls, name, quirks)
+    encoded += tool_messages
+    files = [_encode_content(part) for result in results for part in result.parts if _is_file(part)]
+    if files:
+        files.insert(0, {"type": "text", "text": FROM_TOOL})
+    if not is_answer:
+        files += content
+    if files:
+        encoded.append({"role": "user", "content": _join_content(files, quirks), **name})
+    return encoded
+
+
+# --- Content ---
+
+
+def _encode_content(part: TextPart | DataPart) -> Json:
+    """Return a content part. The media type is detected from the bytes: editors label PNG as JPEG."""
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    mime = detect_mime(part.data, part.mime)
+    if is_text(mime):
+        return {"type": "text", "text": part.data.decode("utf-8", "replace")}
+    url = f"data:{mime};base64,{b64encode(part.data).decode()}"
+    if mime.startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": url}}
+    filename = part.name or f"file.{mime.rpartition('/')[2].partition('+')[0] or 'bin'}"
+    return {"type": "file", "file": {"filename": filename, "file_data": url}}
+
+
+def _is_file(part: TextPart | DataPart) -> TypeGuard[DataPart]:
+    return isinstance(part, DataPart) and not is_text(detect_mime(part.data, part.mime))
+
+
+def _join_content(content: list[Json], quirks: Quirks, separator: str = "\n") -> str | list[Json]:
+    """Return only texts as one string, which every server accepts; else the parts."""
+    plain = all(part["type"] == "text" and "cache_control" not in part for part in content)
+    if quirks.text_as == "array" or not plain:
+        return content
+    text = separator.join(part["text"] for part in content)
+    return text if len(text) <= MAX_TEXT else content
+
+
+# --- Answers, tool calls and tool results ---
+
+
+def _describe_file(part: TextPart | DataPart) -> Json:
+    """Return a part of an answer as text. The protocol does not allow files in it."""
+    if _is_file(part):
+        return {"type": "text", "text": f"[{part.mime}: {len(part.data)} bytes]"}
+    return _encode_content(part)
+
+
+def _encode_assistant(
+    content: list[Json], thinking: list[ThinkingPart], calls: list[ToolCallPart], name: Json, quirks: Quirks
+) -> list[Json]:
+    reasoning = _encode_reasoning(thinking)
+    if "content" in reasoning:  # Mistral's form
+        block = {"type": "thinking", "thinking": [{"type": "text", "text": reasoning.pop("content")}]}
+        content = [block, *content]
+    if not content and not calls and not reasoning:
+        return []
+    joined = _join_content(content, quirks, separator="") if content else None
+    message: Json = {"role": "assistant", "content": joined, **name, **reasoning}
+    if calls:
+        message["tool_calls"] = [_encode_call(call) for call in calls]
+    return [message]
+
+
+def _encode_reasoning(parts: list[ThinkingPart]) -> Json:
+    """Return reasoning in the fields in which the server sent it: the text's field is the id of the block.
+
+    Reasoning without a proof is sent only if it came from such a field, or from a server that does not sign
+    reasoning.
+    """
+    texts: dict[str, list[str]] = {}
+    fields: Json = {}
+    for part in parts:
+        binding, metadata = unbind(part.metadata)
+        for name in REASONING_PROOFS:
+            value = metadata.get(name)
+            if name in REASONING_LISTS and isinstance(value, list):
+                fields[name] = [*fields.get(name, ()), *value]
+            elif isinstance(value, str):
+                fields[name] = value
+        if part.id in (*REASONING_TEXTS, "content"):
+            texts.setdefault(str(part.id), []).append(part.text)
+        elif binding is not None and binding.plain:
+            texts.setdefault(REASONING_TEXTS[0], []).append(part.text)
+    joined = {name: "\n\n".join(filter(None, blocks)) for name, blocks in texts.items()}
+    return {**{name: text for name, text in joined.items() if text}, **fields}
+
+
+def _encode_call(part: ToolCallPart) -> Json:
+    metadata = part.metadata or {}
+    signatures = {name: metadata[name] for name in CALL_SIGNATURES if name in metadata}
+    function = {"name": part.name, "arguments": write_arguments(part.input)}
+    return {"id": part.call_id, "type": "function", "function": function, **signatures}
+
+
+def _encode_result(part: ToolResultPart, quirks: Quirks, mark: Json | None) -> Json:
+    texts = [
+        f"[{item.mime}, {len(item.data):,} bytes: below]" if _is_file(item) else _encode_content(item)["text"]
+        for item in part.parts
+    ]
+    text = "\n".join(texts)
+    text = (ERROR_PREFIX + text).rstrip() if part.is_error else text
+    content: Json = {"type": "text", "text": text}
+    if mark is not None:
+        content["cache_control"] = mark
+    return {"role": "tool", "tool_call_id": part.call_id, "content": _join_content([content], quirks)}
+
+
+# --- Options ---
+
+
+def _encode_tool(tool: Tool) -> Json:
+    function: Json = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    parameters: Mapping[str, Any] = tool.parameters or {"type": "object", "properties": {}}
+    return {"type": "function", "function": {**function, "parameters": dict(parameters)}}
+
+
+def _encode_tool_choice(request: ChatRequest) -> str | Json | None:
+    choice = request.tool_choice
+    if not isinstance(choice, NamedTool):
+        return choice
+    if all(tool.name != choice.name for tool in request.tools):
+        raise RequestError(f'Tool choice "{choice.name}" is not one of the tools of the request.')
+    return {"type": "function", "function": {"name": choice.name}}
+
+
+def _encode_format(output_format: OutputFormat | None) -> Json | None:
+    if output_format is None:
+        return None
+    options = {"description": output_format.description, "strict": output_format.strict}
+    present = {name: value for name, value in options.items() if value is not None}
+    schema = {"name": output_format.name, **present, "schema": dict(output_format.schema)}
+    return {"type": "json_schema", "json_schema": schema}

@@ -1,0 +1,496 @@
+"""Decode a caller's Chat Completions request, for servers.
+
+Nothing that a caller sends by default causes an error. Fields and tools that only this protocol has are kept
+for a gateway that speaks it, and left out and listed for others. Tool results become user messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tollbridge.protocols.chat_completions.wire import (
+    REASONING_LISTS,
+    REASONING_PROOFS,
+    REASONING_TEXTS,
+    SEALED_FORMAT,
+    Json,
+    unseal,
+)
+from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES
+from tollbridge.types.errors import RequestError
+from tollbridge.types.media import UNKNOWN, detect_mime, split_data_url
+from tollbridge.types.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    NamedTool,
+    Origin,
+    OutputFormat,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolChoice,
+    ToolResultPart,
+    bind,
+    part_digest,
+)
+from tollbridge.types.text import read_json
+
+Object = Mapping[str, Any]
+
+# The roles of the protocol, except those of tool results.
+_ROLES = {
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+}
+# The fields of a body that are decoded or describe only the form of the response.
+_DECODED_FIELDS = frozenset(
+    {
+        *("model", "messages", "tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"),
+        *("reasoning_effort", "reasoning", "max_completion_tokens", "max_tokens", "temperature", "top_p"),
+        *("response_format", "metadata", "stream", "stream_options", "n", "store", "modalities", "audio"),
+    }
+)
+# The fields of `CallerRequest.extra` that the Responses API has, too, with the same meaning.
+SHARED_FIELDS = frozenset(
+    {
+        *("frequency_penalty", "presence_penalty", "prompt_cache_key", "prompt_cache_retention"),
+        *("safety_identifier", "service_tier", "top_logprobs", "user"),
+    }
+)
+# Fields whose omission is not listed: they do not change the answer.
+_UNLISTED = frozenset(
+    {"prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "user"}
+)
+# The argument that holds the text of a custom tool, because other protocols have only functions.
+CUSTOM_ARGUMENT = "input"
+_CHOICES: dict[str, ToolChoice] = {"auto": "auto", "required": "required", "any": "required", "none": "none"}
+
+
+class CallerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of a caller, decoded.
+
+    Attributes:
+        request: The request in the form that every protocol can encode.
+        stream: Whether the caller wants chunks, not one JSON object.
+        include_usage: Whether the caller wants the usage at the end of the stream.
+        functions: Whether the caller declared `functions`, the predecessor of `tools`.
+        custom_tools: The names of the tools whose input is text.
+        extra: The fields and tools of the body that only this protocol has, as they came. `request.extra` has
+            them as well if the gateway speaks this protocol.
+        omissions: One sentence for each thing in the body that has no equivalent and was left out.
+    """
+
+    request: ChatRequest
+    stream: bool = False
+    include_usage: bool = False
+    functions: bool = False
+    custom_tools: frozenset[str] = frozenset()
+    extra: Mapping[str, Any] = {}
+    omissions: tuple[str, ...] = ()
+
+
+def decode_request(body: Object, *, native: Origin | None = None) -> CallerRequest:
+    """Decode the body of `POST /chat/completions`.
+
+    Args:
+        body: The parsed JSON.
+        native: The model and gateway that will get the request, if that gateway speaks this protocol too:
+            unknown fields and tools are kept for it, and so is reasoning. For other gateways, they are left
+            out and listed.
+
+    Raises:
+        RequestError: A required field is missing or has the wrong type. The message names the field.
+    """
+    return _RequestDecoder(body, native).decode()
+
+
+class _RequestDecoder:
+    def __init__(self, body: Object, native: Origin | None) -> None:
+        self._body = body
+        self._native = native
+        self._other_tools: list[Any] = []
+        self._tools: dict[str, Tool] = {}
+        self._custom_tools: set[str] = set()
+        self._cache_points: dict[str, Json] = {}
+        self._function_ids: dict[str, str] = {}  # the ids given to calls of `functions`, by name
+        self._omissions: dict[str, None] = {}
+
+    def decode(self) -> CallerRequest:
+        body = self._body
+        functions = _list(body, "functions")
+        self._add_tools([*_list(body, "tools"), *({"type": "function", "function": f} for f in functions)])
+        if body.get("n") not in (None, 1):
+            self._omit("n: there is always one choice")
+        for name in ("audio", "store"):
+            if body.get(name):
+                self._omit(name)
+        stream_options = _object(body, "stream_options")
+        limit = _typed(body, "max_completion_tokens", int)
+        reasoning = _object(body, "reasoning")  # OpenRouter's form
+        for name in reasoning:
+            if name != "effort":
+                self._omit(f"reasoning.{name[:64]}")
+        extra = {
+            name: value for name, value in body.items() if name not in _DECODED_FIELDS and value is not None
+        }
+        messages = tuple(self._decode_messages())
+        choice = self._decode_choice(body.get("tool_choice", body.get("function_call")))
+        output_format = self._decode_format(extra)
+        if self._native is None:
+            for name in extra.keys() - _UNLISTED:
+                self._omit(f"the field {name[:64]}")
+        if self._other_tools:
+            extra["tools"] = self._other_tools
+        request = ChatRequest(
+            model=_text(body, "model"),
+            messages=messages,
+            tools=tuple(self._tools.values()),
+            tool_choice=choice if self._tools else None,
+            parallel_tool_calls=_typed(body, "parallel_tool_calls", bool) if self._tools else None,
+            reasoning_effort=_typed(body, "reasoning_effort", str) or _typed(reasoning, "effort", str),
+            max_output_tokens=_typed(body, "max_tokens", int) if limit is None else limit,
+            temperature=_number(body, "temperature"),
+            top_p=_number(body, "top_p"),
+            output_format=output_format,
+            metadata={str(name): str(value) for name, value in _object(body, "metadata").items()} or None,
+            extra=extra or None if self._native is not None else None,
+            cache_points=self._cache_points or None,
+        )
+        return CallerRequest(
+            request=request,
+            stream=bool(body.get("stream")),
+            include_usage=bool(stream_options.get("include_usage")),
+            functions=bool(functions),
+            custom_tools=frozenset(self._custom_tools),
+            extra=extra,
+            omissions=tuple(sorted(self._omissions)),
+        )
+
+    def _omit(self, what: str) -> None:
+        self._omissions[f"Left out {what}."] = None
+
+    # Tools
+
+    def _add_tools(self, tools: Iterable[Any]) -> None:
+        for index, tool in enumerate(tools):
+            if not isinstance(tool, Mapping):
+                raise _invalid(f"tools[{index}]", "an object")
+            kind = tool.get("type")
+            if kind not in ("function", "custom"):
+                self._other_tools.append(dict(tool))
+                if self._native is None:
+                    self._omit(f"tool of type {str(kind)[:64]!r}")
+                continue
+            fields = _object(tool, kind, f"tools[{index}].")
+            name = _text(fields, "name", f"tools[{index}].{kind}.")
+            description, parameters = str(fields.get("description") or ""), fields.get("parameters")
+            if tool.get("cache_control"):
+                self._omit("cache_control of a tool")
+            if fields.get("strict"):
+                self._omit('"strict" of a tool')
+            if kind == "custom":
+                self._custom_tools.add(name)
+                description = _describe_grammar(description, fields.get("format"))
+                properties = {CUSTOM_ARGUMENT: {"type": "string"}}
+                parameters = {"type": "object", "properties": properties, "required": [CUSTOM_ARGUMENT]}
+            parameters = parameters if isinstance(parameters, Mapping) else None
+            self._tools[name] = Tool(name, description, parameters)
+
+    def _decode_choice(self, choice: Any) -> ToolChoice | None:
+        if choice is None:
+            return None
+        if isinstance(choice, str) and choice in _CHOICES:
+            return _CHOICES[choice]
+        if isinstance(choice, Mapping):
+            if choice.get("type") == "allowed_tools":
+                return self._limit_tools(choice.get("allowed_tools"))
+            name = _tool_name(choice)
+            if name in self._tools:
+                return NamedTool(name)
+        self._omit("tool_choice, which names no known tool")
+        return None
+
+    def _limit_tools(self, allowed: Any) -> ToolChoice | None:
+        """Keep only the allowed tools: other protocols have no list of them."""
+        if not isinstance(allowed, Mapping):
+            raise _invalid("tool_choice.allowed_tools", "an object")
+        tools = _list(allowed, "tools", "tool_choice.allowed_tools.")
+        names = {_tool_name(tool) for tool in tools if isinstance(tool, Mapping)}
+        self._tools = {name: tool for name, tool in self._tools.items() if name in names}
+        return _CHOICES.get(str(allowed.get("mode")))
+
+    def _decode_format(self, extra: Json) -> OutputFormat | None:
+        value = _object(self._body, "response_format")
+        if value.get("type") == "json_schema":
+            schema = _object(value, "json_schema", "response_format.")
+            prefix = "response_format.json_schema."
+            return OutputFormat(
+                name=_typed(schema, "name", str, prefix) or "answer",
+                schema=_object(schema, "schema", prefix),
+                description=_typed(schema, "description", str, prefix),
+                strict=_typed(schema, "strict", bool, prefix),
+            )
+        if value and value.get("type") != "text":
+            extra["response_format"] = dict(value)
+        return None
+
+    # Messages
+
+    def _decode_messages(self) -> Iterator[Message]:
+        messages = _list(self._body, "messages")
+        if not messages:
+            raise _invalid("messages", "an array of at least one message")
+        results: list[Part] = []  # adjacent tool results are one message
+        for index, message in enumerate(messages):
+            field = f"messages[{index}]"
+            if not isinstance(message, Mapping):
+                raise _invalid(field, "an object")
+            role = message.get("role")
+            if role in ("tool", "function"):
+                results.append(self._decode_result(message, field))
+                continue
+            if results:
+                yield Message(Role.USER, tuple(results))
+                results = []
+            if not isinstance(role, str) or role not in _ROLES:
+                raise _invalid(f"{field}.role", f"one of {', '.join((*_ROLES, 'tool', 'function'))}")
+            name = message.get("name")
+            parts = self._decode_parts(message, _ROLES[role], field)
+            for last in parts[-1:]:
+                self._add_cache_point(message, last)  # LiteLLM's form
+            yield Message(_ROLES[role], tuple(parts), name if isinstance(name, str) else None)
+        if results:
+            yield Message(Role.USER, tuple(results))
+
+    def _decode_parts(self, message: Object, role: Role, field: str) -> list[Part]:
+        content = self._decode_content(message.get("content"), f"{field}.content")
+        if role is not Role.ASSISTANT:
+            return [*content]
+        refusal = message.get("refusal")
+        texts = [TextPart(refusal)] if isinstance(refusal, str) and refusal else []
+        calls = [
+            self._decode_call(call, f"{field}.tool_calls[{index}]")
+            for index, call in enumerate(_list(message, "tool_calls", f"{field}."))
+        ]
+        if message.get("function_call"):
+            calls.append(self._decode_function_call(message["function_call"], field))
+        return [*_decode_reasoning(message, self._native), *content, *texts, *calls]
+
+    def _decode_result(self, message: Object, field: str) -> ToolResultPart:
+        content = self._decode_content(message.get("content"), f"{field}.content")
+        if message.get("role") == "function":
+            call_id = self._function_ids.get(str(message.get("name")), str(message.get("name")))
+        else:
+            call_id = _text(message, "tool_call_id", f"{field}.")
+        result = ToolResultPart(call_id, content)
+        sources = message["content"] if isinstance(message.get("content"), list) else []
+        for source in (message, *sources):
+            self._add_cache_point(source, result)
+        return result
+
+    def _decode_call(self, call: Any, field: str) -> ToolCallPart:
+        if not isinstance(call, Mapping):
+            raise _invalid(field, "an object")
+        kind = "custom" if isinstance(call.get("custom"), Mapping) else "function"
+        fields = _object(call, kind, f"{field}.")
+        arguments = fields.get("arguments")
+        if kind == "custom":
+            arguments = {CUSTOM_ARGUMENT: str(fields.get("input") or "")}
+        return ToolCallPart(
+            _text(call, "id", f"{field}."),
+            _text(fields, "name", f"{field}.{kind}."),
+            _parse_arguments(arguments),
+            _decode_call_metadata(call),
+        )
+
+    def _decode_function_call(self, call: Any, field: str) -> ToolCallPart:
+        if not isinstance(call, Mapping):
+            raise _invalid(f"{field}.function_call", "an object")
+        name = _text(call, "name", f"{field}.function_call.")
+        call_id = self._function_ids[name] = f"call_{len(self._function_ids) + 1}"
+        return ToolCallPart(call_id, name, _parse_arguments(call.get("arguments")))
+
+    # Content
+
+    def _decode_content(self, content: Any, field: str) -> list[TextPart | DataPart]:
+        if content is None or content == "":
+            return []
+        if isinstance(content, str):
+            return [TextPart(content)]
+        if not isinstance(content, list):
+            raise _invalid(field, "a string or an array")
+        parts: list[TextPart | DataPart] = []
+        for index, part in enumerate(content):
+            if not isinstance(part, Mapping):
+                raise _invalid(f"{field}[{index}]", "an object")
+            decoded = self._decode_part(part, f"{field}[{index}]")
+            parts += decoded
+            for last in decoded[-1:]:
+                self._add_cache_point(part, last)
+        return parts
+
+    def _add_cache_point(self, source: Object, part: Part) -> None:
+        options = source.get("cache_control")
+        if isinstance(options, Mapping) and options:
+            self._cache_points[part_digest(part)] = dict(options)
+
+    def _decode_part(self, part: Object, field: str) -> list[TextPart | DataPart]:
+        match part.get("type"):
+            case "text" | "input_text" | "output_text":
+                return [TextPart(_text(part, "text", f"{field}."))]
+            case "refusal":
+                return [TextPart(_text(part, "refusal", f"{field}."))]
+            case "thinking":
+                return []  # decoded with the other reasoning of the message
+            case "image_url":
+                image = part.get("image_url")
+                url = image.get("url") if isinstance(image, Mapping) else image
+                return self._decode_data(url, None, "image")
+            case "file":
+                file = _object(part, "file", f"{field}.")
+                data = file.get("file_data")
+                if isinstance(data, str) and ":" not in data:  # only base64
+                    data = f"data:{UNKNOWN};base64,{data}"
+                return self._decode_data(data, file.get("filename"), "file")
+            case other:
+                self._omit(f"content of type {str(other)[:64]!r}")
+                return []
+
+    def _decode_data(self, url: Any, name: Any, kind: str) -> list[TextPart | DataPart]:
+        try:
+            mime, data = split_data_url(url if isinstance(url, str) else "")
+        except ValueError:  # another URL, which is never fetched, or the id of a file
+            self._omit(f"{kind} that is not a base64 data URL")
+            is_link = isinstance(url, str) and url.startswith(("http://", "https://"))
+            return [TextPart(f"[{kind}: {url}]")] if is_link else []
+        mime = detect_mime(data, mime) if mime == UNKNOWN else mime
+        return [DataPart(data, mime, name if isinstance(name, str) else None)]
+
+
+def _tool_name(choice: Object) -> str:
+    """Return the name in a tool choice: `{"type": "function", "function": {"name": …}}`, or flat."""
+    inner = choice.get(str(choice.get("type", "function")))
+    return str((inner if isinstance(inner, Mapping) else choice).get("name"))
+
+
+def _describe_grammar(description: str, tool_format: Any) -> str:
+    """Add the grammar of a custom tool to its description, because a function has no grammar."""
+    grammar = tool_format.get("grammar") if isinstance(tool_format, Mapping) else None
+    if not isinstance(grammar, Mapping) or not isinstance(grammar.get("definition"), str):
+        return description
+    syntax = grammar.get("syntax", "")
+    return f"{description}\n\nThe input must match this {syntax} grammar:\n{grammar['definition']}"
+
+
+def _decode_reasoning(message: Object, native: Origin | None) -> list[ThinkingPart]:
+    """Return the reasoning of an answer. Sealed blocks have their own text; the message repeats it."""
+    proofs = {
+        name: message[name]
+        for name in REASONING_PROOFS
+        if message.get(name) and isinstance(message[name], list if name in REASONING_LISTS else str)
+    }
+    details = [detail for detail in proofs.get("reasoning_details", ()) if isinstance(detail, Mapping)]
+    sealed = [block for detail in details if (block := _unseal_block(detail)) is not None]
+    if sealed:
+        return sealed
+    texts = {field: message.get(field) for field in REASONING_TEXTS}
+    content = message.get("content")
+    if isinstance(content, list):  # Mistral's form
+        blocks = [part.get("thinking") for part in content if isinstance(part, Mapping)]
+        texts["content"] = "".join(map(_text_of_thinking, blocks))
+    field, text = next(
+        ((field, text) for field, text in texts.items() if isinstance(text, str) and text), (None, "")
+    )
+    if not text and not proofs:
+        return []
+    return [ThinkingPart(text, field, bind(native, proofs) if native else proofs or None)]
+
+
+def _text_of_thinking(block: Any) -> str:
+    if isinstance(block, str):
+        return block
+    parts = block if isinstance(block, list) else []
+    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, Mapping))
+
+
+def _unseal_block(detail: Object) -> ThinkingPart | None:
+    block = unseal(detail.get("data")) if detail.get("format") == SEALED_FORMAT else None
+    if block is None:
+        return None
+    metadata, id_ = block.get("metadata"), block.get("id")
+    return ThinkingPart(
+        str(block.get("text") or ""),
+        id_ if isinstance(id_, str) else None,
+        metadata if isinstance(metadata, dict) else None,
+    )
+
+
+def _decode_call_metadata(call: Object) -> Json | None:
+    extra = call.get("extra_content")
+    sealed = unseal(extra.get("tollbridge")) if isinstance(extra, Mapping) else None
+    if sealed is not None:
+        return sealed
+    return {name: call[name] for name in CALL_SIGNATURES if call.get(name)} or None
+
+
+def _parse_arguments(arguments: Any) -> Any:
+    if not isinstance(arguments, str):
+        return {} if arguments is None else arguments
+    try:
+        value = read_json(arguments) if arguments.strip() else {}
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+# Readers of single fields. `prefix` is the path of the object that contains the field.
+
+_KIND_NAMES = {str: "a string", int: "a whole number", bool: "a boolean"}
+
+
+def _invalid(field: str, expected: str) -> RequestError:
+    return RequestError(f"{field} must be {expected}.", status=400, code="invalid_type", param=field)
+
+
+def _typed(body: Object, name: str, kind: type, prefix: str = "") -> Any:
+    value = body.get(name)
+    if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+        raise _invalid(f"{prefix}{name}", _KIND_NAMES[kind])
+    return value
+
+
+def _text(body: Object, name: str, prefix: str = "") -> str:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise _invalid(f"{prefix}{name}", "a string")
+    return value
+
+
+def _number(body: Object, name: str) -> float | None:
+    value = body.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise _invalid(name, "a number")
+    return value
+
+
+def _object(body: Object, name: str, prefix: str = "") -> Object:
+    value = body.get(name)
+    if value is not None and not isinstance(value, Mapping):
+        raise _invalid(f"{prefix}{name}", "an object")
+    return value or {}
+
+
+def _list(body: Object, name: str, prefix: str = "") -> list[Any]:
+    value = body.get(name)
+    if value is not None and not isinstance(value, list):
+        raise _invalid(f"{prefix}{name}", "an array")
+    return value or []

@@ -1,0 +1,178 @@
+"""The shapes of Chat Completions: typed text chunks, the names of reasoning fields, finish reasons, usage."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.types.events import FinishReason
+from tollbridge.types.text import read_json, write_json
+from tollbridge.types.usage import Usage, token_count
+
+Json = dict[str, Any]
+
+# The fields of a message or delta with the text of reasoning: of DeepSeek, llama.cpp and LiteLLM; of
+# OpenRouter, vLLM, Groq and Ollama; of GitHub Copilot. Some servers send the same text in two of them.
+REASONING_TEXTS = ("reasoning_content", "reasoning", "reasoning_text")
+# The fields with the proof of reasoning, which the server requires back unchanged: of OpenRouter (a list of
+# texts, summaries and encrypted blocks), of LiteLLM (the blocks of Anthropic), of GitHub Copilot (a string).
+REASONING_LISTS = ("reasoning_details", "thinking_blocks")
+REASONING_PROOFS = (*REASONING_LISTS, "reasoning_opaque")
+
+FINISH_REASONS: dict[str, FinishReason] = {
+    "content_filter": "content-filter",
+    "end_turn": "stop",  # Anthropic's name, which some proxies forward; so is max_tokens
+    "eos": "stop",
+    "function_call": "tool-calls",
+    "length": "length",
+    "max_tokens": "length",
+    "stop": "stop",
+    "stop_sequence": "stop",
+    "tool_calls": "tool-calls",
+}
+# The names to send. The protocol has none for the other reasons.
+FINISH_NAMES: dict[FinishReason | None, str] = {
+    "content-filter": "content_filter",
+    "length": "length",
+    "tool-calls": "tool_calls",
+}
+
+
+# --- Typed chunks ---
+
+_NoItems = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
+_NoText = Literal[""] | None
+
+
+class Arguments(msgspec.Struct, frozen=True, gc=False):
+    arguments: str
+    name: _NoText = None
+
+
+class ArgumentsDelta(msgspec.Struct, frozen=True, gc=False):
+    """A piece of the arguments of a call that was announced before."""
+
+    index: int
+    function: Arguments
+    id: _NoText = None
+    extra_content: None = None
+    provider_specific_fields: None = None
+
+
+class TextDelta(msgspec.Struct, frozen=True, gc=False):
+    """A delta that contains only text, reasoning or arguments. Any other content makes it invalid."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_text: _NoText = None
+    reasoning_details: _NoItems = None
+    thinking_blocks: _NoItems = None
+    reasoning_opaque: _NoText = None
+    refusal: _NoText = None
+    tool_calls: list[ArgumentsDelta] | None = None
+    function_call: None = None
+    images: _NoItems = None
+    annotations: _NoItems = None
+
+
+class TextChoice(msgspec.Struct, frozen=True, gc=False):
+    delta: TextDelta
+    index: Literal[0] = 0
+    finish_reason: _NoText = None
+    error: None = None
+    usage: None = None
+
+
+class TextChunk(msgspec.Struct, frozen=True, gc=False):
+    choices: tuple[TextChoice]
+    usage: None = None
+    error: None = None
+
+
+# Decodes the most frequent chunks. Chunks that it rejects are read as plain JSON.
+read_text_chunk = msgspec.json.Decoder(TextChunk).decode
+
+
+# --- Usage ---
+
+
+def read_usage(usage: Fields) -> Usage | None:
+    """Return the reported usage, or `None` if there is none or all counts are zero (not counted).
+
+    Cached tokens and cache writes have a different name on nearly every server. Some servers do not include
+    reasoning tokens in `completion_tokens`, only in the total.
+    """
+    details, output_details = usage.inner("prompt_tokens_details"), usage.inner("completion_tokens_details")
+    input_tokens = _first((usage, "prompt_tokens"), (usage, "input_tokens"))
+    output_tokens = _first((usage, "completion_tokens"), (usage, "output_tokens"))
+    total = _first((usage, "total_tokens"))
+    cached = _first(
+        (details, "cached_tokens"),
+        (usage, "prompt_cache_hit_tokens"),  # DeepSeek
+        (usage, "cache_read_input_tokens"),  # Anthropic's name, forwarded by proxies
+        (usage, "cached_tokens"),  # Moonshot
+    )
+    written = _first(
+        (details, "cache_write_tokens"),  # OpenRouter
+        (details, "cache_creation_tokens"),  # LiteLLM
+        (usage, "cache_creation_input_tokens"),
+    )
+    reasoning = _first((output_details, "reasoning_tokens"), (usage, "reasoning_tokens"))
+    if input_tokens is not None and output_tokens is not None:
+        if reasoning and total == input_tokens + output_tokens + reasoning:
+            output_tokens += reasoning
+        total = input_tokens + output_tokens if total is None else total
+    result = Usage(input_tokens, output_tokens, total, cached, reasoning, written)
+    return result if result.known else None
+
+
+def _first(*places: tuple[Fields, str]) -> int | None:
+    counts = (token_count(fields.number(name)) for fields, name in places)
+    return next((count for count in counts if count is not None), None)
+
+
+def encode_usage(usage: Usage) -> Json:
+    """Return the usage of a completion. The protocol has no unknown totals, so they are 0."""
+    input_tokens, output_tokens = usage.input_tokens or 0, usage.output_tokens or 0
+    body: Json = {
+        "prompt_tokens": input_tokens,
+        "completion_tokens": output_tokens,
+        "total_tokens": input_tokens + output_tokens if usage.total_tokens is None else usage.total_tokens,
+    }
+    details = {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens}
+    known = {name: count for name, count in details.items() if count is not None}
+    if known:
+        body["prompt_tokens_details"] = known
+    if usage.reasoning_tokens is not None:
+        body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    return body
+
+
+# --- Metadata that passes through a caller ---
+#
+# A caller of the server direction returns `reasoning_details` and the `extra_content` of tool calls unchanged
+# if it knows them. Metadata of other protocols is stored there as an opaque string.
+
+SEALED_FORMAT = "tollbridge-v1"
+_PREFIX = "tollbridge:"
+
+
+def seal(value: Mapping[str, Any]) -> str:
+    """Return an object as an opaque string."""
+    return _PREFIX + base64.urlsafe_b64encode(write_json(value).encode()).decode()
+
+
+def unseal(text: object) -> Json | None:
+    """Return the object that `seal` stored; `None` if another server created the string."""
+    if not isinstance(text, str) or not text.startswith(_PREFIX):
+        return None
+    try:
+        value = read_json(base64.b64decode(text.removeprefix(_PREFIX), b"-_", validate=True))
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,779 @@
+"""The server direction of OpenResponses: decode a caller's request, and encode the events of the answer.
+
+Reasoning passes through the caller in `encrypted_content`, which callers return unchanged: the metadata of a
+reasoning block, with the model and the gateway it is valid for, is stored there in an envelope
+(`seal_metadata`). An envelope contains nothing that the gateway did not send.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tollbridge.types.errors import BridgeError, RequestError
+from tollbridge.types.events import (
+    Corrected,
+    Event,
+    File,
+    Finished,
+    ReasoningDelta,
+    ReasoningEnded,
+    Source,
+    TextDelta,
+    ToolCall,
+)
+from tollbridge.types.media import split_data_url
+from tollbridge.types.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    NamedTool,
+    OutputFormat,
+    Role,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolChoice,
+    ToolResultPart,
+)
+from tollbridge.types.text import read_json, write_json
+from tollbridge.types.usage import Usage
+
+Json = dict[str, Any]
+
+# The roles of the protocol. Gateways differ in whether they accept "system" or "developer".
+_ROLES = {
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+}
+# Between the namespace and the name of a tool, where a protocol has no namespaces.
+_NAMESPACE_SEPARATOR = "__"
+# The argument that holds the text of a custom tool, where a protocol has only functions.
+_CUSTOM_ARGUMENT = "input"
+
+
+class CallerTool(msgspec.Struct, frozen=True):
+    """How the caller declared a tool that is sent to the gateway as a function of another name or kind.
+
+    Attributes:
+        name: The name in the caller's declaration.
+        namespace: The namespace that contains it, if any.
+        custom: Whether its input is text and not an object.
+    """
+
+    name: str
+    namespace: str | None = None
+    custom: bool = False
+
+
+class CallerRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of a caller, decoded.
+
+    Attributes:
+        request: The request in the form that every protocol can encode.
+        stream: Whether the caller wants events, not one JSON object.
+        tools: The tools that were renamed or converted, by the name in `request`.
+        omissions: One sentence for each thing in the body that has no equivalent and was left out.
+    """
+
+    request: ChatRequest
+    stream: bool = False
+    tools: Mapping[str, CallerTool] = {}
+    omissions: tuple[str, ...] = ()
+
+
+# --- The envelope for reasoning metadata ---
+
+_ENVELOPE_PREFIX = "tollbridge:"
+
+
+def seal_metadata(metadata: Mapping[str, Any]) -> str:
+    """Return the metadata of a reasoning block as an opaque string."""
+    return _ENVELOPE_PREFIX + base64.urlsafe_b64encode(write_json(metadata).encode()).decode()
+
+
+def open_metadata(text: str) -> dict[str, Any] | None:
+    """Return the metadata that `seal_metadata` stored; `None` if another server created the string."""
+    if not text.startswith(_ENVELOPE_PREFIX):
+        return None
+    try:
+        value = read_json(base64.b64decode(text.removeprefix(_ENVELOPE_PREFIX), b"-_", validate=True))
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+# --- Requests ---
+
+
+def decode_request(body: Mapping[str, Any]) -> CallerRequest:
+    """Decode the body of `POST /responses`.
+
+    Fields and tools without an equivalent in `ChatRequest` are listed in `omissions`; they never cause an
+    error, because callers send tools of many types by default.
+
+    Raises:
+        RequestError: A required field is missing or has the wrong type. The message names the field.
+    """
+    return _RequestDecoder(body).decode()
+
+
+class _RequestDecoder:
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self._body = body
+        self._tools: dict[str, Tool] = {}
+        self._caller_tools: dict[str, CallerTool] = {}
+        self._omissions: dict[str, None] = {}
+
+    def decode(self) -> CallerRequest:
+        body = self._body
+        if body.get("previous_response_id") is not None:
+            raise RequestError(
+                "previous_response_id is not supported here, because responses are not stored. "
+                "Send the whole conversation in input."
+            )
+        self._add_tools(_list(body, "tools"), "tools")
+        messages = _join_messages(self._decode_messages())
+        reasoning = _object(body, "reasoning")
+        text = _object(body, "text")
+        request = ChatRequest(
+            model=_text(body, "model"),
+            messages=messages,
+            tools=tuple(self._tools.values()),
+            tool_choice=self._decode_tool_choice(body.get("tool_choice")),
+            parallel_tool_calls=_optional(body, "parallel_tool_calls", bool),
+            reasoning_effort=_optional(reasoning, "effort", str, "reasoning."),
+            reasoning_summary=_optional(reasoning, "summary", str, "reasoning."),
+            max_output_tokens=_optional(body, "max_output_tokens", int),
+            temperature=_number(body, "temperature"),
+            top_p=_number(body, "top_p"),
+            output_format=_decode_format(_object(text, "format", "text.")),
+        )
+        return CallerRequest(
+            request=request,
+            stream=bool(body.get("stream")),
+            tools=self._caller_tools,
+            omissions=tuple(self._omissions),
+        )
+
+    def _omit(self, what: str) -> None:
+        self._omissions[f"Left out {what}: the gateway's protocol has no equivalent."] = None
+
+    # Tools
+
+    def _add_tools(self, tools: Iterable[Any], field: str, namespace: str | None = None) -> None:
+        for index, tool in enumerate(tools):
+            if not isinstance(tool, Mapping):
+                raise RequestError(f"{field}[{index}] must be an object.")
+            match tool.get("type"):
+                case "function":
+                    self._add_tool(tool, f"{field}[{index}]", namespace)
+                case "custom":
+                    self._add_tool(tool, f"{field}[{index}]", namespace, custom=True)
+                case "namespace":
+                    name = _text(tool, "name", f"{field}[{index}].")
+                    self._add_tools(_list(tool, "tools"), f"{field}[{index}].tools", name)
+                case other:
+                    self._omit(f"tool of type {str(other)[:64]!r}")
+
+    def _add_tool(
+        self, tool: Mapping[str, Any], field: str, namespace: str | None, *, custom: bool = False
+    ) -> None:
+        name = _text(tool, "name", f"{field}.")
+        sent_name = _tool_name(name, namespace)
+        parameters = tool.get("parameters")
+        description = str(tool.get("description") or "")
+        if custom:
+            parameters = {
+                "type": "object",
+                "properties": {_CUSTOM_ARGUMENT: {"type": "string"}},
+                "required": [_CUSTOM_ARGUMENT],
+            }
+            description = _describe_grammar(description, tool.get("format"))
+        if custom or namespace:
+            self._caller_tools[sent_name] = CallerTool(name, namespace, custom)
+        self._tools[sent_name] = Tool(
+            sent_name, description, parameters if isinstance(parameters, Mapping) else None
+        )
+
+    def _decode_tool_choice(self, choice: Any) -> ToolChoice | None:
+        if choice in ("auto", "required", "none"):
+            return choice  # type: ignore[no-any-return]
+        if isinstance(choice, Mapping) and choice.get("type") in ("function", "custom"):
+            name = _tool_name(_text(choice, "name", "tool_choice."), choice.get("namespace"))
+            return NamedTool(name) if name in self._tools else None
+        if choice is not None:
+            self._omit("tool_choice")
+        return None
+
+    # Input
+
+    def _decode_messages(self) -> Iterator[Message]:
+        body = self._body
+        instructions = _optional(body, "instructions", str)
+        if instructions:
+            yield Message(Role.SYSTEM, instructions)
+        items = body.get("input")
+        if isinstance(items, str):
+            yield Message(Role.USER, items)
+            return
+        for index, item in enumerate(_list(body, "input")):
+            if not isinstance(item, Mapping):
+                raise RequestError(f"input[{index}] must be an object.")
+            message = self._decode_item(item, f"input[{index}]")
+            if message is not None:
+                yield message
+
+    def _decode_item(self, item: Mapping[str, Any], field: str) -> Message | None:
+        match item.get("type", "message"):
+            case "message":
+                role = _ROLES.get(str(item.get("role")))
+                if role is None:
+                    raise RequestError(f"{field}.role must be one of {', '.join(_ROLES)}.")
+                return Message(role, self._decode_content(item.get("content"), f"{field}.content"))
+            case "function_call":
+                name = _tool_name(_text(item, "name", f"{field}."), item.get("namespace"))
+                arguments = _parse_arguments(item.get("arguments"))
+                return Message(
+                    Role.ASSISTANT, (ToolCallPart(_text(item, "call_id", f"{field}."), name, arguments),)
+                )
+            case "custom_tool_call":
+                name = _tool_name(_text(item, "name", f"{field}."), item.get("namespace"))
+                arguments = {_CUSTOM_ARGUMENT: str(item.get("input") or "")}
+                return Message(
+                    Role.ASSISTANT, (ToolCallPart(_text(item, "call_id", f"{field}."), name, arguments),)
+                )
+            case "function_call_output" | "custom_tool_call_output":
+                parts = self._decode_content(item.get("output"), f"{field}.output")
+                result = ToolResultPart(_text(item, "call_id", f"{field}."), parts)
+                return Message(Role.USER, (result,))
+            case "reasoning":
+                return Message(Role.ASSISTANT, (_decode_reasoning(item),))
+            case "additional_tools":
+                self._add_tools(_list(item, "tools"), f"{field}.tools")
+                return None
+            case other:
+                self._omit(f"input item of type {str(other)[:64]!r}")
+                return None
+
+    def _decode_content(self, content: Any, field: str) -> tuple[TextPart | DataPart, ...]:
+        if isinstance(content, str):
+            return (TextPart(content),)
+        if not isinstance(content, list):
+            raise RequestError(f"{field} must be a string or an array.")
+        parts: list[TextPart | DataPart] = []
+        for index, part in enumerate(content):
+            if not isinstance(part, Mapping):
+                raise RequestError(f"{field}[{index}] must be an object.")
+            decoded = self._decode_part(part, f"{field}[{index}]")
+            if decoded is not None:
+                parts.append(decoded)
+        return tuple(parts)
+
+    def _decode_part(self, part: Mapping[str, Any], field: str) -> TextPart | DataPart | None:
+        match part.get("type"):
+            case "input_text" | "output_text" | "text" | "summary_text" | "reasoning_text":
+                return TextPart(_text(part, "text", f"{field}."))
+            case "refusal":
+                return TextPart(_text(part, "refusal", f"{field}."))
+            case "input_image":
+                return self._decode_data(part.get("image_url"), None, field)
+            case "input_file":
+                name = part.get("filename")
+                return self._decode_data(part.get("file_data"), name, field)
+            case other:
+                self._omit(f"content of type {str(other)[:64]!r}")
+                return None
+
+    def _decode_data(self, url: Any, name: Any, field: str) -> DataPart | None:
+        try:
+            mime, data = split_data_url(url if isinstance(url, str) else "")
+        except ValueError:  # another URL, which is never fetched, or the id of a file
+            self._omit(f"{field}, which is not a data URL")
+            return None
+        return DataPart(data, mime, name if isinstance(name, str) else None)
+
+
+def _tool_name(name: str, namespace: Any) -> str:
+    if isinstance(namespace, str) and namespace:
+        return f"{namespace.rstrip('_')}{_NAMESPACE_SEPARATOR}{name}"
+    return name
+
+
+def _describe_grammar(description: str, tool_format: Any) -> str:
+    """Add the grammar of a custom tool to its description, because a function has no grammar."""
+    if not isinstance(tool_format, Mapping) or not isinstance(tool_format.get("definition"), str):
+        return description
+    syntax = tool_format.get("syntax", "")
+    return f"{description}\n\nThe input must match this {syntax} grammar:\n{tool_format['definition']}"
+
+
+def _decode_reasoning(item: Mapping[str, Any]) -> ThinkingPart:
+    blocks = [part for field in ("summary", "content") for part in item.get(field) or ()]
+    text = "\n\n".join(
+        part["text"] for part in blocks if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+    )
+    id_, sealed = item.get("id"), item.get("encrypted_content")
+    metadata = open_metadata(sealed) if isinstance(sealed, str) else None
+    return ThinkingPart(text, id_ if isinstance(id_, str) else None, metadata)
+
+
+def _parse_arguments(arguments: Any) -> Any:
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return read_json(arguments)
+    except ValueError:
+        return arguments
+
+
+def _decode_format(value: Mapping[str, Any]) -> OutputFormat | None:
+    if value.get("type") != "json_schema":
+        return None
+    return OutputFormat(
+        name=_optional(value, "name", str, "text.format.") or "answer",
+        schema=_object(value, "schema", "text.format."),
+        description=_optional(value, "description", str, "text.format."),
+        strict=_optional(value, "strict", bool, "text.format."),
+    )
+
+
+def _join_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Join adjacent messages of the assistant, and adjacent tool results: each item was one message."""
+    joined: list[Message] = []
+    for message in messages:
+        last = joined[-1] if joined else None
+        if last is not None and last.role is message.role and _can_join(last, message):
+            joined[-1] = Message(message.role, (*last.parts, *message.parts))
+        else:
+            joined.append(message)
+    return tuple(joined)
+
+
+def _can_join(last: Message, message: Message) -> bool:
+    if message.role is Role.ASSISTANT:
+        return True
+    return _is_result(last) and _is_result(message)
+
+
+def _is_result(message: Message) -> bool:
+    return any(isinstance(part, ToolResultPart) for part in message.parts)
+
+
+# Readers of single fields. `prefix` is the path of the object that contains the field.
+
+
+def _optional(body: Mapping[str, Any], name: str, kind: type, prefix: str = "") -> Any:
+    value = body.get(name)
+    if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+        raise RequestError(f"{prefix}{name} must be a {_KIND_NAMES[kind]}.")
+    return value
+
+
+_KIND_NAMES = {str: "string", int: "whole number", bool: "boolean"}
+
+
+def _text(body: Mapping[str, Any], name: str, prefix: str = "") -> str:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise RequestError(f"{prefix}{name} must be a string.")
+    return value
+
+
+def _number(body: Mapping[str, Any], name: str) -> float | None:
+    value = body.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise RequestError(f"{name} must be a number.")
+    return value
+
+
+def _object(body: Mapping[str, Any], name: str, prefix: str = "") -> Mapping[str, Any]:
+    value = body.get(name)
+    if value is not None and not isinstance(value, Mapping):
+        raise RequestError(f"{prefix}{name} must be an object.")
+    return value or {}
+
+
+def _list(body: Mapping[str, Any], name: str) -> list[Any]:
+    value = body.get(name)
+    if value is not None and not isinstance(value, list):
+        raise RequestError(f"{name} must be an array.")
+    return value or []
+
+
+# --- Responses ---
+
+
+def new_id(prefix: str) -> str:
+    return f"{prefix}_{secrets.token_hex(16)}"
+
+
+def make_response(body: Mapping[str, Any], response_id: str, created_at: int) -> Json:
+    """Return the response object at the start: in progress, without output and usage.
+
+    Args:
+        body: The request. The specification requires that its options are repeated.
+        response_id: The id of the response.
+        created_at: The time of the response, in seconds since 1970.
+    """
+
+    def option(name: str, default: Any = None) -> Any:
+        value = body.get(name)
+        return default if value is None else value
+
+    reasoning = body.get("reasoning")
+    return {
+        "id": response_id,
+        "object": "response",
+        "created_at": created_at,
+        "completed_at": None,
+        "status": "in_progress",
+        "incomplete_details": None,
+        "model": body.get("model"),
+        "previous_response_id": body.get("previous_response_id"),
+        "instructions": body.get("instructions"),
+        "output": [],
+        "error": None,
+        "tools": option("tools", []),
+        "tool_choice": _describe_choice(option("tool_choice", "auto")),
+        "truncation": option("truncation", "disabled"),
+        "parallel_tool_calls": option("parallel_tool_calls", True),
+        "text": _describe_text(option("text", {})),
+        "top_p": option("top_p", 1.0),
+        "presence_penalty": option("presence_penalty", 0.0),
+        "frequency_penalty": option("frequency_penalty", 0.0),
+        "top_logprobs": option("top_logprobs", 0),
+        "temperature": option("temperature", 1.0),
+        "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")}
+        if isinstance(reasoning, Mapping)
+        else None,
+        "usage": None,
+        "max_output_tokens": body.get("max_output_tokens"),
+        "max_tool_calls": body.get("max_tool_calls"),
+        "store": option("store", True),
+        "background": option("background", False),
+        "service_tier": option("service_tier", "default"),
+        "metadata": option("metadata", {}),
+        "safety_identifier": body.get("safety_identifier"),
+        "prompt_cache_key": body.get("prompt_cache_key"),
+    }
+
+
+def _describe_choice(choice: Any) -> Any:
+    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
+        return {"mode": "auto", **choice}
+    return choice
+
+
+def _describe_text(text: Any) -> Json:
+    output_format = (text.get("format") if isinstance(text, Mapping) else None) or {"type": "text"}
+    description: Json = {"type": output_format.get("type", "text")}
+    if description["type"] == "json_schema":
+        # In responses, the specification allows only null as the schema.
+        description |= {
+            "name": output_format.get("name"),
+            "description": output_format.get("description"),
+            "schema": None,
+            "strict": bool(output_format.get("strict")),
+        }
+    verbosity = text.get("verbosity") if isinstance(text, Mapping) else None
+    return {"format": description, **({"verbosity": verbosity} if verbosity else {})}
+
+
+def encode_usage(usage: Usage) -> Json:
+    """Return the usage of a response. The protocol has no unknown counts, so they are 0."""
+    details = {"cached_tokens": usage.cached_tokens or 0}
+    if usage.cache_write_tokens is not None:
+        details["cache_write_tokens"] = usage.cache_write_tokens
+    input_tokens, output_tokens = usage.input_tokens or 0, usage.output_tokens or 0
+    return {
+        "input_tokens": input_tokens,
+        "input_tokens_details": details,
+        "output_tokens": output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
+        "total_tokens": input_tokens + output_tokens if usage.total_tokens is None else usage.total_tokens,
+    }
+
+
+def encode_error(error: BridgeError, status: int) -> Json:
+    """Return the body of an error response."""
+    kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
+    return {
+        "error": {"message": error.message, "type": kind, "param": None, "code": error.code or error.kind}
+    }
+
+
+# --- Streams ---
+
+
+class ResponseEncoder:
+    """Encode the events of an answer as the events of a streamed response.
+
+        encoder = ResponseEncoder(body, caller)
+        events = encoder.start()
+        events += encoder.encode(batch)      # for each batch of an answer
+        events += encoder.finish(error)      # `error` is `None` if the answer is complete
+
+    `encoder.response` is the response object, which is also the body of a response that is not streamed.
+
+    Args:
+        body: The caller's request body.
+        caller: The same request, decoded.
+        new_id: Creates ids, by prefix.
+        now: The time of the response, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        body: Mapping[str, Any],
+        caller: CallerRequest,
+        *,
+        new_id: Callable[[str], str] = new_id,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._tools = caller.tools
+        self._new_id = new_id
+        self._now = now
+        self._sequence_number = 0
+        self._output: list[Json] = []
+        self._item: Json | None = None  # the open message or reasoning item
+        self._reasoning_id: str | None = None  # the gateway's id of the open reasoning item
+        self._text: list[str] = []  # of the open item
+        self._annotations: list[Json] = []
+        self._finished: Finished | None = None
+        self.response = make_response(body, new_id("resp"), int(now()))
+
+    def start(self) -> list[Json]:
+        """Return the first events of the stream."""
+        response = dict(self.response)
+        return [
+            self._event("response.created", response=response),
+            self._event("response.in_progress", response=response),
+        ]
+
+    def encode(self, batch: Iterable[Event]) -> list[Json]:
+        """Return the events for a batch of the answer."""
+        events: list[Json] = []
+        for event in batch:
+            match event:
+                case TextDelta(text):
+                    events += self._add_text(text)
+                case ReasoningDelta(text, id_):
+                    events += self._add_reasoning(text, id_)
+                case ReasoningEnded(id_, metadata):
+                    events += self._end_reasoning(id_, metadata)
+                case ToolCall():
+                    if event.offered:
+                        events += self._close_item()
+                        events += self._add_call(event)
+                case File():
+                    if event.data is not None and event.mime.startswith("image/"):
+                        events += self._close_item()
+                        events += self._add_image(event)
+                case Source(kind="url", url=str() as url):
+                    events += self._add_citation(url, event.title)
+                case Corrected(text, replaces, of="text"):
+                    self._correct_text(text, replaces)
+                case Finished():
+                    self._finished = event
+        return events
+
+    def finish(self, error: BridgeError | None = None) -> list[Json]:
+        """Return the last events of the stream."""
+        finished = self._finished
+        incomplete = finished is not None and finished.ended == "incomplete"
+        failed = error is not None or finished is None
+        events = self._close_item("incomplete" if incomplete or failed else "completed")
+        self.response["output"] = self._output
+        usage = finished.usage if finished is not None else None
+        if usage is not None:
+            self.response["usage"] = encode_usage(usage)
+        if failed:
+            code, message = "server_error", "The answer ended without a terminal event."
+            if error is not None:
+                code, message = error.code or error.kind, error.message
+            self.response |= {"status": "failed", "error": {"code": code, "message": message}}
+        elif incomplete:
+            reason = "content_filter" if finished and finished.reason == "content-filter" else None
+            reason = reason or "max_output_tokens"
+            self.response |= {"status": "incomplete", "incomplete_details": {"reason": reason}}
+        else:
+            self.response |= {"status": "completed", "completed_at": int(self._now())}
+        return [*events, self._event(f"response.{self.response['status']}", response=self.response)]
+
+    def _event(self, kind: str, **fields: Any) -> Json:
+        event = {"type": kind, "sequence_number": self._sequence_number, **fields}
+        self._sequence_number += 1
+        return event
+
+    @property
+    def _index(self) -> int:
+        return len(self._output)
+
+    # Messages
+
+    def _add_text(self, text: str) -> list[Json]:
+        events: list[Json] = []
+        if not text:
+            return events
+        if self._item is None or self._item["type"] != "message":
+            events += self._close_item()
+            self._item = {
+                "type": "message",
+                "id": self._new_id("msg"),
+                "status": "in_progress",
+                "role": "assistant",
+                "content": [],
+            }
+            events.append(self._item_event("response.output_item.added", self._item))
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            events.append(self._part_event("response.content_part.added", part=part))
+        self._text.append(text)
+        events.append(self._part_event("response.output_text.delta", delta=text, logprobs=[]))
+        return events
+
+    def _correct_text(self, text: str, replaces: int) -> None:
+        if self._item is not None and self._item["type"] == "message":
+            whole = "".join(self._text)
+            self._text = [whole[: len(whole) - replaces] + text]
+
+    def _add_citation(self, url: str, title: str | None) -> list[Json]:
+        if self._item is None or self._item["type"] != "message":
+            return []
+        length = sum(map(len, self._text))
+        annotation = {
+            "type": "url_citation",
+            "url": url,
+            "title": title or url,
+            "start_index": length,
+            "end_index": length,
+        }
+        self._annotations.append(annotation)
+        return [
+            self._part_event(
+                "response.output_text.annotation.added",
+                annotation_index=len(self._annotations) - 1,
+                annotation=annotation,
+            )
+        ]
+
+    # Reasoning
+
+    def _add_reasoning(self, text: str, id_: str | None) -> list[Json]:
+        events = self._open_reasoning(id_)
+        if text:
+            if not self._text:
+                part = {"type": "summary_text", "text": ""}
+                events.append(self._summary_event("response.reasoning_summary_part.added", part=part))
+            self._text.append(text)
+            events.append(self._summary_event("response.reasoning_summary_text.delta", delta=text))
+        return events
+
+    def _open_reasoning(self, id_: str | None) -> list[Json]:
+        """Open a reasoning item, unless the open one is the same block."""
+        block = (id_ or "").partition(":")[0]
+        if self._item is not None and self._item["type"] == "reasoning" and self._reasoning_id == block:
+            return []
+        events = self._close_item()
+        self._reasoning_id = block
+        self._item = {"type": "reasoning", "id": self._new_id("rs"), "summary": []}
+        return [*events, self._item_event("response.output_item.added", self._item)]
+
+    def _end_reasoning(self, id_: str | None, metadata: Mapping[str, Any] | None) -> list[Json]:
+        events: list[Json] = []
+        block = (id_ or "").partition(":")[0]
+        is_open = self._item is not None and self._item["type"] == "reasoning"
+        if metadata and not (is_open and self._reasoning_id == block):
+            events += self._open_reasoning(id_)
+        if self._item is not None and self._item["type"] == "reasoning":
+            if metadata:
+                self._item["encrypted_content"] = seal_metadata(metadata)
+            events += self._close_item()
+        return events
+
+    # Tool calls and images
+
+    def _add_call(self, call: ToolCall) -> list[Json]:
+        tool = self._tools.get(call.name, CallerTool(call.name))
+        namespace = {"namespace": tool.namespace} if tool.namespace else {}
+        common = {"call_id": call.call_id, "name": tool.name, **namespace}
+        if tool.custom:
+            text = call.input.get(_CUSTOM_ARGUMENT, "") if isinstance(call.input, Mapping) else call.input
+            field, value, kind, prefix = "input", str(text), "custom_tool_call", "ctc"
+            delta, done = "response.custom_tool_call_input.delta", "response.custom_tool_call_input.done"
+        else:
+            field, value, kind, prefix = "arguments", _encode_arguments(call.input), "function_call", "fc"
+            delta = "response.function_call_arguments.delta"
+            done = "response.function_call_arguments.done"
+        item: Json = {"type": kind, "id": self._new_id(prefix), **common, field: "", "status": "in_progress"}
+        events = [self._item_event("response.output_item.added", item)]
+        place = {"item_id": item["id"], "output_index": self._index}
+        if value:
+            events.append(self._event(delta, **place, delta=value))
+        events.append(self._event(done, **place, **{field: value}, name=tool.name))
+        return [*events, self._end_item({**item, field: value, "status": "completed"})]
+
+    def _add_image(self, file: File) -> list[Json]:
+        item: Json = {
+            "type": "image_generation_call",
+            "id": self._new_id("ig"),
+            "status": "in_progress",
+            "result": None,
+        }
+        events = [self._item_event("response.output_item.added", item)]
+        result = base64.b64encode(file.data or b"").decode()
+        return [*events, self._end_item({**item, "status": "completed", "result": result})]
+
+    # Items
+
+    def _item_event(self, kind: str, item: Json) -> Json:
+        return self._event(kind, output_index=self._index, item=dict(item))
+
+    def _part_event(self, kind: str, **fields: Any) -> Json:
+        item_id = self._item["id"] if self._item is not None else ""
+        return self._event(kind, item_id=item_id, output_index=self._index, content_index=0, **fields)
+
+    def _summary_event(self, kind: str, **fields: Any) -> Json:
+        item_id = self._item["id"] if self._item is not None else ""
+        return self._event(kind, item_id=item_id, output_index=self._index, summary_index=0, **fields)
+
+    def _end_item(self, item: Json) -> Json:
+        event = self._item_event("response.output_item.done", item)
+        self._output.append(item)
+        return event
+
+    def _close_item(self, status: str = "completed") -> list[Json]:
+        """End the open message or reasoning item, if there is one."""
+        item = self._item
+        if item is None:
+            return []
+        text, events = "".join(self._text), []
+        if item["type"] == "message":
+            part = {"type": "output_text", "text": text, "annotations": self._annotations, "logprobs": []}
+            events += [
+                self._part_event("response.output_text.done", text=text, logprobs=[]),
+                self._part_event("response.content_part.done", part=part),
+            ]
+            item |= {"content": [part], "status": status}
+        elif text:
+            part = {"type": "summary_text", "text": text}
+            events += [
+                self._summary_event("response.reasoning_summary_text.done", text=text),
+                self._summary_event("response.reasoning_summary_part.done", part=part),
+            ]
+            item["summary"] = [part]
+        events.append(self._end_item(item))
+        self._item, self._text, self._annotations = None, [], []
+        return events
+
+
+def _encode_arguments(value: Any) -> str:
+    return value if isinstance(value, str) else write_json(value if value is not None else {})

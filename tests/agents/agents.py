@@ -1,0 +1,189 @@
+"""Real agents from npm, run offline against `tollbridge serve`, with a model that follows a script.
+
+The task is the same for every agent: read a file, edit it, check the result, and report. The script calls
+the agent's own tools, so each agent really reads and writes the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.interop.node import installed
+from workshop.node import environment
+
+from tollbridge.cli.serve import AGENTS, ServerAddress, write_setup
+from tollbridge.testing import AcceptedRequest, Call, Say, ScriptedAnswer
+
+MODEL = "tollbridge/demo"
+TASK = "In notes.txt, replace the word red by green. Then check the file."
+BEFORE, AFTER = "The bridge is red.\n", "The bridge is green.\n"
+ANSWER = "Done: notes.txt says that the bridge is green."
+RUN_SECONDS = 120
+
+Step = tuple[str, Mapping[str, Any]]
+
+
+class Agent(msgspec.Struct, frozen=True):
+    """How to run an agent.
+
+    Attributes:
+        name: Its name in `tollbridge serve --print-config`.
+        command: The program in `node_modules` and its arguments, before the prompt.
+        steps: Returns the tool calls that do the task, for a workspace.
+        environment: Variables that keep it offline.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    steps: Callable[[Path], Sequence[Step]]
+    environment: Mapping[str, str] = {}
+
+
+def _codex_steps(_: Path) -> Sequence[Step]:
+    return (
+        ("exec_command", {"cmd": "cat notes.txt"}),
+        ("exec_command", {"cmd": "sed -i s/red/green/ notes.txt"}),
+        ("exec_command", {"cmd": "cat notes.txt"}),
+    )
+
+
+def _claude_steps(workspace: Path) -> Sequence[Step]:
+    file = str(workspace / "notes.txt")
+    return (
+        ("Read", {"file_path": file}),
+        ("Edit", {"file_path": file, "old_string": "red", "new_string": "green"}),
+        ("Bash", {"command": "cat notes.txt", "description": "Check the file"}),
+    )
+
+
+def _opencode_steps(workspace: Path) -> Sequence[Step]:
+    file = str(workspace / "notes.txt")
+    return (
+        ("read", {"filePath": file}),
+        ("edit", {"filePath": file, "oldString": "red", "newString": "green"}),
+        ("bash", {"command": "cat notes.txt", "description": "Check the file"}),
+    )
+
+
+def _copilot_steps(workspace: Path) -> Sequence[Step]:
+    file = str(workspace / "notes.txt")
+    return (
+        ("view", {"path": file}),
+        ("edit", {"path": file, "old_str": "red", "new_str": "green"}),
+        ("bash", {"command": "cat notes.txt", "description": "Check the file"}),
+    )
+
+
+CODEX = Agent(
+    "codex",
+    (".bin/codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
+    _codex_steps,
+)
+CLAUDE_CODE = Agent(
+    "claude-code",
+    (
+        "@anthropic-ai/claude-code-linux-x64/claude",
+        *("--permission-mode", "acceptEdits", "--allowedTools", "Read,Edit,Bash", "--print"),
+    ),
+    _claude_steps,
+    {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1"},
+)
+COPILOT = Agent(
+    "copilot",
+    (".bin/copilot", "--allow-all-tools", "--allow-all-paths", "--no-color", "--prompt"),
+    _copilot_steps,
+    {"COPILOT_AUTO_UPDATE": "false"},
+)
+OPENCODE = Agent(
+    "opencode",
+    ("opencode-linux-x64/bin/opencode", "run"),
+    _opencode_steps,
+    {"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+)
+
+
+class ScriptedAgentModel:
+    """A model that calls the next tool of the script after each tool result.
+
+    Agents also send requests without tools, for example to name the conversation: those get a short text.
+
+    Attributes:
+        rounds: The number of tool calls that were made.
+        results: The texts of the tool results that were received.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        self.rounds = 0
+        self.results: list[str] = []
+
+    def __call__(self, request: AcceptedRequest) -> ScriptedAnswer:
+        names = {tool.name for tool in request.tools}
+        outputs = [item for item in request.items if item["type"] == "function_call_output"]
+        if not names & {name for name, _ in self._steps}:
+            return ScriptedAnswer(blocks=(Say("Edit of notes"),))
+        self.results = [str(item["output"]) for item in outputs]
+        if len(outputs) >= len(self._steps):
+            return ScriptedAnswer(blocks=(Say(ANSWER),))
+        name, arguments = self._steps[len(outputs)]
+        self.rounds = max(self.rounds, len(outputs) + 1)
+        return ScriptedAnswer(blocks=(Call(name, msgspec.json.encode(arguments).decode()),))
+
+
+def set_up(agent: Agent, url: str, home: Path) -> dict[str, str]:
+    """Write the settings of an agent into an empty home folder, and return its environment."""
+    variables = {
+        "HOME": str(home),
+        "PATH": environment()["PATH"],
+        "LANG": "C.UTF-8",
+        "XDG_CONFIG_HOME": str(home / ".config"),
+        "XDG_DATA_HOME": str(home / ".local"),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "CODEX_HOME": str(home / ".codex"),
+        "CLAUDE_CONFIG_DIR": str(home / ".claude"),
+        **agent.environment,
+    }
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        setup = AGENTS[agent.name](ServerAddress(url=url, model=MODEL))
+        if setup.file is not None:
+            write_setup(setup)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    if setup.file is None:  # settings are commands such as `export NAME=value`
+        for line in setup.text.splitlines():
+            name, _, value = line.removeprefix("export ").partition("=")
+            variables[name] = value
+    return variables
+
+
+async def run_agent(agent: Agent, prompt: str, workspace: Path, variables: Mapping[str, str]) -> str:
+    """Run an agent in a workspace and return its output. Its processes are ended if it takes too long."""
+    program, *arguments = agent.command
+    folder = installed(Path(__file__).parent) / "node_modules"
+    process = await asyncio.create_subprocess_exec(
+        folder / program,
+        *arguments,
+        prompt,
+        cwd=workspace,
+        env=dict(variables),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(RUN_SECONDS):
+            output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return output.decode(errors="replace")

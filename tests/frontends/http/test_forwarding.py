@@ -1,0 +1,118 @@
+"""Requests of callers that speak the gateway's own protocol pass unchanged, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from tests.canned_server import answering, http
+from tests.frontends.http.servers import local_server
+
+from tollbridge.testing.server import Gateway
+from tollbridge.types.usage import Usage
+
+# With spaces, an unknown field and an escaped character: a decoder that encodes again would change them.
+BODY = b'{ "model":"tollbridge/demo",  "input":"Say \\u0068i", "vendor_field": [1.0, 2e3], "stream": true }'
+STREAMS = sorted((Path(__file__).parents[2] / "recordings" / "openresponses").glob("*.sse"))
+
+
+def test_there_are_recordings() -> None:
+    assert len(STREAMS) > 10
+
+
+async def test_the_gateway_receives_the_bytes_of_the_caller() -> None:
+    async with Gateway() as gateway, local_server(gateway.url) as server:
+        async with server.http.post(f"{server.url}/v1/responses", data=BODY) as response:
+            await response.read()
+        [received] = gateway.requests
+        assert response.status == 200
+        assert received.raw == BODY
+
+
+@pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
+async def test_the_caller_receives_the_bytes_of_the_gateway(path: Path) -> None:
+    stream = path.read_bytes()
+    canned = http(200, stream, {"content-type": "text/event-stream", "x-request-id": "req_1"})
+    async with answering(canned) as gateway, local_server(gateway.url) as server:
+        async with server.http.post(f"{server.url}/v1/responses", data=BODY) as response:
+            assert await response.read() == stream
+        assert response.headers["x-request-id"] == "req_1"
+
+
+async def test_the_usage_of_a_forwarded_request_is_recorded() -> None:
+    async with Gateway() as gateway, local_server(gateway.url) as server:
+        async with server.http.post(f"{server.url}/v1/responses", data=BODY) as response:
+            text = await response.text()
+        [record] = server.engine.usage.records
+        assert record.outcome == "completed"
+        assert record.model == "tollbridge/demo"
+        assert record.usage is not None
+        assert f'"input_tokens":{record.usage.input_tokens},' in text
+        assert server.engine.usage.total() == record.usage
+
+
+async def test_the_key_of_the_caller_is_not_sent_to_the_gateway() -> None:
+    headers = {"authorization": "Bearer caller-key", "x-api-key": "caller-key", "openai-beta": "responses=v1"}
+    async with Gateway() as gateway, local_server(gateway.url) as server:
+        async with server.http.post(f"{server.url}/v1/responses", data=BODY, headers=headers) as response:
+            await response.read()
+        [received] = gateway.requests
+        assert received.bearer == "key-of-the-gateway"
+        assert "x-api-key" not in received.headers
+        assert received.headers["openai-beta"] == "responses=v1"
+
+
+async def test_an_error_of_the_gateway_passes_unchanged() -> None:
+    body = b'{"error": {"message": "No such model.", "code": "model_not_found", "vendor": 1}}'
+    canned = http(404, body, {"content-type": "application/json"})
+    async with answering(canned) as gateway, local_server(gateway.url) as server:
+        async with server.http.post(f"{server.url}/v1/responses", data=BODY) as response:
+            assert response.status == 404
+            assert await response.read() == body
+        [record] = server.engine.usage.records
+        assert (record.outcome, record.error, record.usage) == ("failed", "not_found", None)
+
+
+async def test_a_transient_error_is_retried_before_the_first_byte() -> None:
+    stream = STREAMS[0].read_bytes()
+    busy = http(503, b"{}", {"retry-after": "0"})
+    answer = http(200, stream, {"content-type": "text/event-stream"})
+    async with answering(busy, answer) as gateway, local_server(gateway.url) as server:
+        async with server.http.post(f"{server.url}/v1/responses", data=BODY) as response:
+            assert await response.read() == stream
+        assert len(gateway.heads) == 2
+
+
+async def test_a_caller_that_disconnects_stops_the_request_at_the_gateway() -> None:
+    async with Gateway(scenario="stall") as gateway, local_server(gateway.url) as server:
+        async with server.http.post(f"{server.url}/v1/responses", data=BODY) as response:
+            await response.content.readany()
+            started = time.monotonic()
+            response.close()
+        await gateway.hung_up(5.0)
+        assert time.monotonic() - started < 1
+        for _ in range(100):
+            if server.engine.usage.records:
+                break
+            await asyncio.sleep(0.01)
+        assert server.engine.usage.records[0].outcome == "cancelled"
+
+
+async def test_a_stream_that_breaks_off_breaks_off_for_the_caller() -> None:
+    async with Gateway(scenario="disconnect") as gateway, local_server(gateway.url) as server:
+        async with server.http.post(f"{server.url}/v1/responses", data=BODY) as response:
+            with pytest.raises(Exception, match=r"payload is not completed|Connection"):
+                await response.read()
+        assert server.engine.usage.records[0].outcome == "failed"
+
+
+async def test_counting_does_not_record_a_request() -> None:
+    async with Gateway() as gateway, local_server(gateway.url) as server:
+        body = {"model": "tollbridge/demo", "input": "What is a bridge?"}
+        async with server.http.post(f"{server.url}/v1/responses/input_tokens", json=body) as response:
+            answer = await response.json()
+        assert answer["object"] == "response.input_tokens"
+        assert 3 < answer["input_tokens"] < 30
+        assert server.engine.usage.total() == Usage()
