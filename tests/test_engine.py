@@ -141,7 +141,7 @@ async def test_each_request_uses_the_key_of_its_account_and_the_engine_keeps_non
         with pytest.raises(BridgeError) as caught:
             await engine.create(request(), wrong)
         assert caught.value.kind == "authentication"
-        assert [record.payer.account for record in engine.usage.records] == ["a", "b"]
+        assert [record.account for record in engine.usage.records] == ["a", "b"]
     assert "right" not in repr(right)
 
 
@@ -283,7 +283,7 @@ async def test_an_account_can_be_named() -> None:
         config = {"accounts": {"work": {"base_url": gateway.url, "key": "none"}}}
         async with Engine.open(config, persistent=False) as engine:
             assert (await engine.create(request(), "work")).text
-            assert [record.payer.account for record in engine.usage.records] == ["work"]
+            assert [record.account for record in engine.usage.records] == ["work"]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from tollbridge.transport.retry import Timeouts
 from tollbridge.turn import TokenAccounting, Turn, TurnResult
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import ChatRequest, Message, Origin, Role
-from tollbridge.types.models import Capabilities, Model
+from tollbridge.types.models import Capabilities, Model, Prices
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.urls import Backend
 
@@ -271,7 +271,7 @@ class Engine:
         async with self._connect(account) as connection:
             client = connection.client
             request = apply_settings(request, self.settings, client.base_url)
-            window, capabilities = self._model_facts(request.model, client, account)
+            window, capabilities, prices = self._model_facts(request.model, client, account)
             learned = self.compat.recall(client.base_url, request.model)
             recorder = self._recorder()
             if recorder is not None:
@@ -291,6 +291,7 @@ class Engine:
                 usage=self.usage,
                 tokens=connection.tokens,
                 account=BillingAccount(account.name, client.base_url),
+                prices=prices,
                 api_key=account.api_key,
                 window=window,
                 capabilities=capabilities,
@@ -453,8 +454,8 @@ class Engine:
 
     def _model_facts(
         self, model_id: str, client: GatewayClient, account: Account
-    ) -> tuple[int | None, Capabilities | None]:
-        """Return the most input tokens of a model and its capabilities; `None` where they are not known."""
+    ) -> tuple[int | None, Capabilities | None, Prices | None]:
+        """Return the most input tokens of a model, its capabilities and prices; `None` for unknown ones."""
         listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.name)
         listed = listed or Model(id=model_id)
         model = apply_model_settings(listed, self.settings)
@@ -463,7 +464,7 @@ class Engine:
         else:
             assumed = {**_UNKNOWN_MODEL, **model.overrides}
             capabilities = Capabilities(**assumed) if assumed != _UNKNOWN_MODEL else None
-        return model.limits.input if model.context_window else None, capabilities
+        return model.limits.input if model.context_window else None, capabilities, listed.prices
 
     def _recorder(self) -> Recorder | None:
         folder = self.settings.record_folder

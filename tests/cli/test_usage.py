@@ -22,14 +22,11 @@ def row(model: str = "m", usage: Usage = NOTHING, days_ago: int = 0, outcome: st
     return UsageRow(
         started=NOW - days_ago * 86_400,
         model=model,
-        account="",
         base_url="u",
         outcome=outcome,  # type: ignore[arg-type]
         usage=usage,
+        incomplete=not usage.known,
         duration=2.0,
-        first=None,
-        finish_reason=None,
-        error=None,
     )
 
 
@@ -100,10 +97,9 @@ async def test_usage_is_shown_with_its_cost(tmp_path: Path) -> None:
 
 async def test_days_limits_the_days_shown(tmp_path: Path) -> None:
     table = UsageTable(Database(tmp_path / "tollbridge.db"))
+    now = time.time()
     for days in (0, 1, 5):
-        table.end(
-            table.begin(f"m{days}", "", "", time.time() - days * 86_400), "completed", Usage(), duration=1.0
-        )
+        table.put([UsageRow(started=now - days * 86_400, model=f"m{days}", outcome="completed")])
     table.close()
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
     lines = (await tollbridge("usage", "--json", "--days", "2", env=env)).out.splitlines()

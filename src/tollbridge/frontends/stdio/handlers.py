@@ -106,13 +106,13 @@ class Handlers:
     async def usage(self) -> wire.UsageResult:
         """Return the usage per model since the start, and the accuracy of the estimates."""
         tracker = self._engine.usage
-        failed = [record.model for record in tracker.records if record.outcome == "failed"]
         return wire.UsageResult(
             [
                 wire.ModelTotals(
                     model=model,
                     requests=tracker.requests(model),
-                    failures=failed.count(model),
+                    failures=tracker.failures(model),
+                    incomplete=tracker.incomplete(model),
                     usage=wire.TokenUsage.sum(tracker.total(model)),
                 )
                 for model in tracker.models()

@@ -96,6 +96,7 @@ class TokenUsage(WireStruct, frozen=True):
     total_tokens: int | None = None
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
     @classmethod
     def of(cls, usage: Usage | None) -> TokenUsage | None:
@@ -110,6 +111,7 @@ class TokenUsage(WireStruct, frozen=True):
             usage.total_tokens,
             usage.cached_tokens,
             usage.reasoning_tokens,
+            usage.cache_write_tokens,
         )
 
 
@@ -145,11 +147,15 @@ class CountResult(WireStruct, frozen=True):
 
 
 class ModelTotals(WireStruct, frozen=True, kw_only=True):
-    """The usage of one model since the start. Requests without reported usage are counted too."""
+    """The usage of one model since the start. Requests without reported usage are counted too.
+
+    `incomplete` is the number of attempts that may have used tokens which are not in `usage`.
+    """
 
     model: str
     requests: int
     failures: int
+    incomplete: int = 0
     usage: TokenUsage
 
 
