@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ from tollbridge.types.usage import Usage
 
 # The AI SDK's protocol has no usage in a failure.
 NOT_IN_THE_AI_SDK = {"failed-counted"}
+# The client stops reading before the usage.
+NOT_READ = {"oversized-frame"}
 
 
 def open_client(backend: Backend, gateway: Gateway) -> GatewayClient:
@@ -42,35 +45,37 @@ def read_rows(path: Path) -> list[UsageRow]:
         table.close()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+CASES = [
+    (scenario, backend)
+    for scenario in sorted(SCENARIOS)
+    for backend in BACKENDS
+    if backend == "openresponses" or scenario not in NOT_IN_THE_AI_SDK
+]
+
+
+@pytest.mark.parametrize(("scenario", "backend"), CASES)
 async def test_the_rows_add_up_to_what_the_gateway_counted(
     scenario: str, backend: Backend, tmp_path: Path
 ) -> None:
-    if backend == "ai-sdk" and scenario in NOT_IN_THE_AI_SDK:
-        pytest.skip("the protocol has no usage in a failure")
-    settings = FaultSettings(stall_seconds=2, pace=0.001, oversized_bytes=65 * 1024 * 1024)
+    settings = FaultSettings(stall_seconds=2, pace=0.001)
     tracker = open_tracker(tmp_path / "store.db")
     messages = (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "Hello"))
+    request = ChatRequest(model="tollbridge/demo", messages=messages)
     async with Gateway(scenario=scenario, settings=settings) as gateway:
         async with open_client(backend, gateway) as client:
             for _ in range(2):
-                try:
-                    async with Turn(
-                        ChatRequest(model="tollbridge/demo", messages=messages), client, usage=tracker
-                    ) as turn:
+                with suppress(BridgeError):
+                    async with Turn(request, client, usage=tracker) as turn:
                         async for _ in turn.batches():
                             pass
-                except BridgeError:
-                    pass
         tracker.close()
         counted = list(gateway.counted)
         attempts = [request for request in gateway.requests if not request.path.startswith("/moved")]
     rows = read_rows(tmp_path / "store.db")
-    assert sum((row.usage for row in rows), Usage()) == sum((a.usage for a in counted if a.usage), Usage())
+    reported = [answer.usage for answer in counted if answer.usage and scenario not in NOT_READ]
+    assert sum((row.usage for row in rows), Usage()) == sum(reported, Usage())
     # Every answer without reported usage is a row that says so. There may be more: the gateway may end a
     # connection before it counts anything, which a client cannot know.
-    unreported = sum(answer.usage is None for answer in counted)
-    assert sum(row.incomplete for row in rows) >= unreported
+    assert sum(row.incomplete for row in rows) >= len(counted) - len(reported)
     assert len(rows) == len(attempts)
     assert {row.outcome for row in rows} <= {"completed", "failed"}

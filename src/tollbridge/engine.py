@@ -236,7 +236,7 @@ class Engine:
             return await self.catalog.models(
                 connection.client,
                 api_key=account.api_key,
-                account=account.name,
+                account=account.list_name,
                 refresh=refresh,
                 timeout=wait,
             )
@@ -244,7 +244,7 @@ class Engine:
     def find_model(self, model_id: str, account: Account) -> Model | None:
         """Return a model of the last list, with the corrections of the settings; `None` if unknown."""
         client = self._connection(account).client
-        model = self.catalog.find(client, model_id, api_key=account.api_key, account=account.name)
+        model = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
         return None if model is None else apply_model_settings(model, self.settings)
 
     # --- Turns ---
@@ -456,7 +456,7 @@ class Engine:
         self, model_id: str, client: GatewayClient, account: Account
     ) -> tuple[int | None, Capabilities | None, Prices | None]:
         """Return the most input tokens of a model, its capabilities and prices; `None` for unknown ones."""
-        listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.name)
+        listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
         listed = listed or Model(id=model_id)
         model = apply_model_settings(listed, self.settings)
         if listed.tags | listed.parameters:

@@ -193,7 +193,7 @@ class Catalog:
         source: ModelSource,
         *,
         api_key: str | None = None,
-        account: str = "",
+        account: str | None = "",
         refresh: bool = False,
         timeout: float | None = 0.0,  # noqa: ASYNC109
     ) -> Listing:
@@ -204,7 +204,7 @@ class Catalog:
         Args:
             source: The client of the gateway.
             api_key: The key to fetch with.
-            account: The account's name.
+            account: The account's name; `None` to keep the list in memory only.
             refresh: Fetch the list now, and wait for it.
             timeout: If the list is stale, wait this many seconds for the fetch first; `None`: without limit.
 
@@ -233,7 +233,7 @@ class Catalog:
         return Listing(fetched.models, fetched.fetched)
 
     def find(
-        self, source: ModelSource, model_id: str, *, api_key: str | None = None, account: str = ""
+        self, source: ModelSource, model_id: str, *, api_key: str | None = None, account: str | None = ""
     ) -> Model | None:
         """Return a model of the cached list."""
         cached = self._find_list(_list_key(source, account, api_key), source.base_url, account)
@@ -253,9 +253,11 @@ class Catalog:
             fetch.cancel()
         await asyncio.gather(*fetches, return_exceptions=True)
 
-    def _find_list(self, key: int, base_url: str, account: str) -> CachedModels | None:
+    def _find_list(self, key: int, base_url: str, account: str | None) -> CachedModels | None:
         """Return the list of this key in memory, or else the account's list on disk."""
         cached = self._lists.get(key)
+        if account is None:
+            return cached
         first = self._disk_users.setdefault((base_url, account), key)
         if cached is None and first == key and self._cache and (cached := self._cache.get(base_url, account)):
             self._remember(key, cached)
@@ -268,7 +270,12 @@ class Catalog:
         self._lists[key] = models
 
     def _start_fetch(
-        self, key: int, source: ModelSource, account: str, api_key: str | None, previous: CachedModels | None
+        self,
+        key: int,
+        source: ModelSource,
+        account: str | None,
+        api_key: str | None,
+        previous: CachedModels | None,
     ) -> asyncio.Task[CachedModels]:
         """Return the running fetch of this key, or start one."""
         fetch = self._fetches.get(key)
@@ -279,7 +286,7 @@ class Catalog:
         return fetch
 
     def _store(
-        self, key: int, account: str, previous: CachedModels | None, fetch: asyncio.Task[CachedModels]
+        self, key: int, account: str | None, previous: CachedModels | None, fetch: asyncio.Task[CachedModels]
     ) -> None:
         """Store the result of a fetch."""
         self._fetches.pop(key, None)
@@ -295,7 +302,7 @@ class Catalog:
         models = fetch.result()
         self._failures.pop(key, None)
         self._remember(key, models)
-        if self._cache:
+        if self._cache and account is not None:
             self._cache.put(msgspec.structs.replace(models, account=account))
         if self._on_change and previous and previous.models != models.models:
             self._on_change(models.base_url)
@@ -310,6 +317,6 @@ async def _fetch_models(
     return await fill_gaps(source, api_key, models, previous)
 
 
-def _list_key(source: ModelSource, account: str, api_key: str | None) -> int:
+def _list_key(source: ModelSource, account: str | None, api_key: str | None) -> int:
     """Return a number for the gateway, account and API key. It does not reveal the API key."""
     return hash((source.base_url, account, api_key))

@@ -16,6 +16,8 @@ class Account(msgspec.Struct, frozen=True):
         key: Where the API key comes from: `auto`, `keyring`, `none` or `environment:NAME`.
         by_default: True if no source names an account or a gateway, so Vercel AI Gateway is used.
         selected: True for the account in use. Only this account may use `TOLLBRIDGE_API_KEY`.
+        anonymous: True if the name does not tell this account from others of the gateway. Its model lists are
+            kept in memory only.
     """
 
     name: str
@@ -24,11 +26,17 @@ class Account(msgspec.Struct, frozen=True):
     key: str
     by_default: bool = False
     selected: bool = True
+    anonymous: bool = False
     # The key itself, where it was looked up. It is never shown or stored.
     api_key: str | None = None
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {self.base_url!r})"
+
+    @property
+    def list_name(self) -> str | None:
+        """The name under which the model list is cached on disk; `None` if it is not."""
+        return None if self.anonymous else self.name
 
 
 def resolve_account(loaded: LoadedSettings) -> Account:

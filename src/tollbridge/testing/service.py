@@ -136,7 +136,8 @@ class CountedAnswer:
     Attributes:
         bearer: The API key of the request.
         response_id: The id of the response.
-        usage: The usage in the last event that had one; `None` if the answer ended before, or has none.
+        usage: The usage in the last event that was sent with one; `None` if the answer ended before, or has
+            none.
     """
 
     __slots__ = ("bearer", "response_id", "usage")
@@ -250,9 +251,10 @@ class Service:
         for step in number_events(steps) if scenario.numbered else steps:
             if isinstance(step, dict) and step["type"] in _FINAL_EVENTS:
                 self._store(request, step["response"]["output"], stores)
+            yield step
+            # Now the step has been sent: a client that has disconnected was not told the usage.
             if isinstance(step, dict) and "response" in step:
                 answer_count.usage = read_usage(Fields(step["response"].get("usage"))) or answer_count.usage
-            yield step
 
     def _store(
         self, request: AcceptedRequest, output: Sequence[dict[str, Any]], stores: Sequence[ResponseStore]

@@ -15,13 +15,15 @@ from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.vscode import wire as vscode
 from tollbridge.frontends.vscode.decode import decode_chat
 from tollbridge.frontends.vscode.encode import encode_model, encode_parts, encode_usage
+from tollbridge.types.errors import RequestError
 
 log = logging.getLogger(__name__)
 
 Report = Callable[[list[vscode.Part]], None]
 
-# The account name under which the editor's usage and model lists are stored.
+# The account name under which the editor's usage and model lists are stored, followed by the account's id.
 EDITOR_ACCOUNT = "editor"
+_ID_LIMIT = 100  # characters
 # How many models get their vocabulary loaded in advance; each takes about 40 MB.
 WARM_MODELS = 3
 # Settings with the same name in the editor and in the settings file.
@@ -128,4 +130,21 @@ class Handlers:
 
 
 def _account(params: wire.AccountParams) -> Account:
-    return Account(EDITOR_ACCOUNT, params.base_url, params.backend, "none", api_key=params.api_key or None)
+    """Convert an editor's account.
+
+    Without an id, two keys of a gateway cannot be told apart after a restart, so a list that needed a key is
+    not cached on disk.
+
+    Raises:
+        RequestError: The id is the key: ids are stored.
+    """
+    if params.id and params.id == params.api_key:
+        raise RequestError("The id of an account must not be its key. Send another id, or none.")
+    return Account(
+        f"{EDITOR_ACCOUNT}-{params.id[:_ID_LIMIT]}" if params.id else EDITOR_ACCOUNT,
+        params.base_url,
+        params.backend,
+        "none",
+        anonymous=bool(params.api_key and not params.id),
+        api_key=params.api_key or None,
+    )

@@ -64,11 +64,15 @@ class InitializeResult(WireStruct, frozen=True):
 
 
 class AccountParams(WireStruct, frozen=True):
-    """The gateway and the key of one request. The key is not stored."""
+    """The gateway and the key of one request. The key is not stored.
+
+    `id` tells the accounts of an editor apart. It is the same after a restart and does not depend on the key.
+    """
 
     base_url: str
     api_key: str | None = None
     backend: Backend = "openresponses"
+    id: str | None = None
 
     def __repr__(self) -> str:
         return f"Account({self.base_url!r})"
