@@ -13,7 +13,7 @@ PIN := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help browser run quick check test fix bench vsix vscode pin clean static lint types layers extension-lint
+.PHONY: help browser run quick check test fix bench soak vsix vscode pin clean static lint types layers extension-lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ fix: $(VENV)/dev.stamp ## Format the code and apply ruff fixes
 
 bench: $(VENV)/bench.stamp ## Run benchmarks against other clients and a baseline
 	PYTHONPATH=extension $(BIN)/python -m bench
+
+soak: $(VENV)/dev.stamp ## Run 20,000 turns and plot the server's memory (at most 10 minutes)
+	$(BIN)/python -m bench.soak
 
 vsix: $(VENV)/dev.stamp ## Build the VS Code extension (.vsix) in dist/
 	@PYTHONPATH=extension $(BIN)/python -m workshop.vsix

@@ -29,6 +29,7 @@ NEAR = 0.9
 # The count cache: characters of texts per generation, and characters of the longest text it stores.
 _CACHE_LIMIT = 2_000_000
 _CACHED_TEXT_LIMIT = 20_000
+_CACHED_MODELS = 8
 
 
 Verdict = Literal["fits", "near", "over", "unknown"]
@@ -135,6 +136,8 @@ class HybridTokenEstimator:
                 self._counts.clear()
             counts = self._counts.get(model)
             if counts is None:
+                if len(self._counts) >= _CACHED_MODELS:
+                    self._counts.clear()
                 counts = self._counts[model] = LruCache(_CACHE_LIMIT)
             count = counts.get(text)
         if count is None:
@@ -142,7 +145,7 @@ class HybridTokenEstimator:
             count = self._read(lambda ledger: ledger.text_tokens(model, text))
             if len(text) <= _CACHED_TEXT_LIMIT:
                 with self._lock:
-                    counts.put(text, count, len(text) + 100)
+                    counts.put(text, count, len(text) + 300)
         return count
 
     def estimate_message(self, model: str, message: Message) -> int:
