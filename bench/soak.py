@@ -1,8 +1,8 @@
 """Soak test: many turns through a real stdio server, whose memory must reach a plateau.
 
 `make soak` runs it. The server is started as an editor starts it; the gateway is the embedded one. Every turn
-is part of a conversation with new texts, some turns fail, are retried or are cancelled, and tokens are counted
-in between. The resident memory of the server is sampled and drawn as `build/soak.svg`. The run fails if the
+is part of a conversation with new texts; some turns fail, are retried or are cancelled; tokens are counted in
+between. The resident memory of the server is sampled and drawn as `build/soak.svg`. The run fails if the
 memory still grows in its second half, or if the recorded usage differs from what the gateway counted.
 """
 
@@ -20,7 +20,6 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.protocols import jsonrpc
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageTable
 from tollbridge.testing import FaultSettings, Gateway
@@ -190,7 +189,7 @@ def _judge_usage(gateway: Gateway, database: Path) -> bool:
     recorded = Counter(row.usage for row in rows if row.usage.known)
     reported = Counter(answer.usage for answer in gateway.counted if answer.usage)
     incomplete = sum(row.incomplete for row in rows)
-    # The gateway may have sent the usage just when the turn was cancelled: the row then says that it has none.
+    # The gateway may have sent the usage when the turn was being cancelled: then the row says it has none.
     unseen = reported - recorded
     print(f"Usage: {len(rows):,} rows with {_tokens(recorded):,} tokens, {incomplete:,} without usage")
     print(f"Gateway: {len(gateway.counted):,} answers with {_tokens(reported):,} tokens, ", end="")
