@@ -241,7 +241,7 @@ def read_usage(usage: Fields) -> Usage | None:
         total,
         token_count(input_details.number("cached_tokens")),
         token_count(output_details.number("reasoning_tokens")),
-        _first(input_details, *_CACHE_WRITES) or _first(usage, *_CACHE_WRITES),
+        _first(Fields({**usage.raw, **input_details.raw}), *_CACHE_WRITES),
     )
     return result if result.known else None
 
