@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -30,6 +31,8 @@ NEAR = 0.9
 _CACHE_LIMIT = 2_000_000
 _CACHED_TEXT_LIMIT = 20_000
 _CACHED_MODELS = 8
+# Seconds after which a database that has failed is used again.
+_RETRY_SECONDS = 30.0
 
 
 Verdict = Literal["fits", "near", "over", "unknown"]
@@ -94,6 +97,8 @@ class HybridTokenEstimator:
             Ledger() if path is None else self._open(Path(path), patience if timeout is None else timeout)
         )
         self._revision = self._ledger.revision
+        self._retry_at: float | None = None  # when to use the database again, after it has failed
+        self._is_failing = False
         self._counts: dict[str, LruCache[str, int]] = {}
         self._lock = RLock()
 
@@ -254,7 +259,9 @@ class HybridTokenEstimator:
         try:
             if self._database is None:
                 return self._run(operation)
-            return self._database.retry_while_busy(lambda: self._run(operation))
+            result = self._database.retry_while_busy(lambda: self._run(operation))
+            self._is_failing = self._retry_at is not None
+            return result
         except StoreBusy as error:
             _log.warning("%s; calibration from this request was not saved", error.message)
             return operation(Ledger())
@@ -268,14 +275,24 @@ class HybridTokenEstimator:
             return operation(Ledger())
 
     def _run(self, operation: Callable[[Ledger], T]) -> T:
-        """Run an operation under the lock; continue with an empty ledger if the database has failed."""
+        """Run an operation under the lock.
+
+        If the database has failed, continue with an empty ledger, and try the database again later.
+        """
         with self._lock:
+            if self._retry_at is not None and time.monotonic() >= self._retry_at and self._database:
+                self._replace_ledger(Ledger(LedgerTables(self._database)), None)
             try:
                 return operation(self._ledger)
             except StoreBusy:
                 raise
             except StoreUnusable as error:
-                _log.warning("%s; continuing without saved calibration", error.message)
-                self._ledger = Ledger()
-                self._revision = -1
+                if not self._is_failing:
+                    _log.warning("%s; continuing without saved calibration", error.message)
+                self._is_failing = True
+                self._replace_ledger(Ledger(), time.monotonic() + _RETRY_SECONDS)
                 return operation(self._ledger)
+
+    def _replace_ledger(self, ledger: Ledger, retry_at: float | None) -> None:
+        self._ledger, self._retry_at = ledger, retry_at
+        self._revision = -1  # cached counts are stale
