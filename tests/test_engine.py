@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,18 @@ def test_the_blocking_engine_answers_and_streams() -> None:
             assert len(engine.usage.records) == 2
 
     asyncio.run(serve())
+
+
+@pytest.mark.io
+def test_a_blocking_call_that_ends_at_once_returns() -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that the loop's thread often ends the call before the caller waits
+    try:
+        with SyncEngine.open({"base_url": "http://127.0.0.1:9/v1"}, persistent=False) as engine:
+            names = {engine.account().name for _ in range(2000)}
+    finally:
+        sys.setswitchinterval(interval)
+    assert names == {"default"}
 
 
 @pytest.mark.io

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from queue import SimpleQueue
 from threading import Thread
@@ -88,8 +88,7 @@ class SyncEngine:
                 async for batch in turn.batches():
                     batches.put(batch)
 
-        task = self._start(run_turn())
-        task.add_done_callback(lambda _: batches.put(None))
+        task = self._start(run_turn(), lambda: batches.put(None))
         try:
             while (batch := batches.get()) is not None:
                 yield from batch
@@ -108,9 +107,8 @@ class SyncEngine:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop's thread and wait for it. An interruption such as Ctrl-C cancels it."""
-        task = self._start(work)
         ended = Future[None]()
-        task.add_done_callback(lambda _: ended.set_result(None))
+        task = self._start(work, lambda: ended.set_result(None))
         try:
             ended.result()
         except BaseException:
@@ -118,12 +116,20 @@ class SyncEngine:
             raise
         return _result(task)
 
-    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _start(self, work: Coroutine[Any, Any, T], on_end: Callable[[], object]) -> asyncio.Task[T]:
+        """Start a coroutine in the loop's thread, where `on_end` is called when it has ended."""
         if self._loop.is_closed():
             work.close()
             raise RequestError("The engine is closed. Open a new one with SyncEngine.open().")
         started: Future[asyncio.Task[T]] = Future()
-        self._loop.call_soon_threadsafe(lambda: started.set_result(self._loop.create_task(work)))
+
+        def start() -> None:
+            task = self._loop.create_task(work)
+            # Here, and not in the caller's thread: if the task had ended, the loop would not wake up for it.
+            task.add_done_callback(lambda _: on_end())
+            started.set_result(task)
+
+        self._loop.call_soon_threadsafe(start)
         return started.result()
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:

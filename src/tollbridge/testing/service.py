@@ -252,7 +252,7 @@ class Service:
             if isinstance(step, dict) and step["type"] in _FINAL_EVENTS:
                 self._store(request, step["response"]["output"], stores)
             yield step
-            # Now the step has been sent: a client that has disconnected was not told the usage.
+            # Now the step has been sent: a client that has disconnected has not received the usage.
             if isinstance(step, dict) and "response" in step:
                 answer_count.usage = read_usage(Fields(step["response"].get("usage"))) or answer_count.usage
 

@@ -66,7 +66,7 @@ class InitializeResult(WireStruct, frozen=True):
 class AccountParams(WireStruct, frozen=True):
     """The gateway and the key of one request. The key is not stored.
 
-    `id` tells the accounts of an editor apart. It is the same after a restart and does not depend on the key.
+    `id` distinguishes the accounts of an editor. It is the same after a restart and does not depend on the key.
     """
 
     base_url: str
