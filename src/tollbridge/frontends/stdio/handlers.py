@@ -132,8 +132,8 @@ class Handlers:
 def _account(params: wire.AccountParams) -> Account:
     """Convert an editor's account.
 
-    Without an id, two keys of a gateway cannot be distinguished after a restart, so a list that needed a key is
-    not cached on disk.
+    Without an id, two keys of a gateway cannot be distinguished after a restart, so a list that needed a key
+    is not cached on disk.
 
     Raises:
         RequestError: The id is the key: ids are stored.
