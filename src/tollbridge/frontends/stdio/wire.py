@@ -66,7 +66,7 @@ class InitializeResult(WireStruct, frozen=True):
 class AccountParams(WireStruct, frozen=True):
     """The gateway and the key of one request. The key is not stored.
 
-    `id` distinguishes the accounts of an editor. It stays the same after a restart and is not derived from the
+    `id` distinguishes the accounts of an editor. It is the same after a restart and not derived from the
     key.
     """
 
