@@ -14,7 +14,7 @@ PIN := $(COMPILE) --python-version 3.11
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help browser run quick check test fix bench fuzz vsix vscode pin clean static lint types layers extension-lint
+.PHONY: help browser run quick check test fix bench fuzz soak vsix vscode pin clean static lint types layers extension-lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ bench: $(VENV)/bench.stamp ## Run benchmarks against other clients and a baselin
 
 fuzz: $(VENV)/dev.stamp ## Feed all decoders a million mutated recordings (5 to 10 minutes)
 	$(BIN)/python -m tests.fuzz --count $(COUNT)
+
+soak: $(VENV)/dev.stamp ## Run 20,000 turns and plot the server's memory (at most 10 minutes)
+	$(BIN)/python -m bench.soak
 
 vsix: $(VENV)/dev.stamp ## Build the VS Code extension (.vsix) in dist/
 	@PYTHONPATH=extension $(BIN)/python -m workshop.vsix

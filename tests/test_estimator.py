@@ -278,6 +278,29 @@ def test_a_database_that_fails_later_raises_no_error(
     assert estimator.calibrate(MODEL, MESSAGES, Usage(hidden_count(request(MESSAGES))))
 
 
+def test_a_database_that_recovers_is_used_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr("tollbridge.estimator._RETRY_SECONDS", 0.0)
+    estimator = HybridTokenEstimator(tmp_path / "store.db")
+    usage = Usage(hidden_count(request(MESSAGES)))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with caplog.at_level(logging.WARNING):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # no file can grow: as on a full disk
+        try:
+            for _ in range(3):
+                estimator.calibrate(MODEL, MESSAGES, usage)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caplog.text.count("continuing without saved calibration") == 1
+    assert estimator.calibrate(MODEL, MESSAGES, usage)
+    estimator.close()
+    again = HybridTokenEstimator(tmp_path / "store.db")
+    assert again.estimate_conversation(MODEL, MESSAGES).method == "actual"
+    again.close()
+
+
 def test_warm_loads_the_vocabularies_of_models() -> None:
     thread = HybridTokenEstimator().warm("anthropic/claude-sonnet-4.5", "openai/gpt-5")
     thread.join(timeout=30)

@@ -45,6 +45,7 @@ KINDS: dict[str, str] = {
     "error-event-flat": "server",
     "failed": "server",
     "failed-at-once": "server",
+    "failed-counted": "server",
     "forbidden": "permission",
     "garbage": "protocol",
     "hang-up": "disconnected",

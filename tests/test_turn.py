@@ -34,6 +34,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
 )
+from tollbridge.types.usage import Usage
 
 MODEL = "tollbridge/demo"
 WEATHER = Tool("weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
@@ -203,8 +204,9 @@ async def test_a_failure_before_anything_was_said_has_no_first_word() -> None:
         "failed",
         "authentication",
         None,
-        None,
+        Usage(),
     )
+    assert not record.incomplete  # a refused request is not counted
 
 
 async def test_a_cancelled_turn_hangs_up_and_is_recorded_as_that() -> None:
@@ -222,7 +224,7 @@ async def test_a_cancelled_turn_hangs_up_and_is_recorded_as_that() -> None:
             await turn
         await gateway.hung_up(2)
     (record,) = bridge.tracker.records
-    assert (record.outcome, record.usage) == ("cancelled", None)
+    assert (record.outcome, record.usage, record.incomplete) == ("cancelled", Usage(), True)
 
 
 async def test_an_editor_that_fails_is_recorded_too_and_the_gateway_let_go() -> None:

@@ -3,7 +3,7 @@
 import * as vscode from "vscode";
 import { toTollbridgeError } from "./errors.ts";
 import { type EngineCommand, findEngineCommands, findOnPath } from "./find-engine.ts";
-import { ModelCache } from "./model-cache.ts";
+import { createAccountIds, ModelCache } from "./model-cache.ts";
 import type { ModelInfo, Settings, Usage } from "./protocol.ts";
 import { Provider } from "./provider.ts";
 import { Sidecar } from "./sidecar.ts";
@@ -45,7 +45,8 @@ export function activate(context: vscode.ExtensionContext): void {
   );
   const statusBar = new UsageStatusBar("tollbridge.showUsage", fetchUsage);
   const page = new UsagePage();
-  const provider = new Provider({ sidecar, models, counter, observer: statusBar, modelsChanged: modelsChanged.event });
+  const shared = { sidecar, models, counter, identify: createAccountIds(context.secrets) };
+  const provider = new Provider({ ...shared, observer: statusBar, modelsChanged: modelsChanged.event });
 
   const commands: Record<string, () => unknown> = {
     setUp: openModelManager,

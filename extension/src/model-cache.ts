@@ -1,6 +1,7 @@
 // The models of each account: immediately from the copy on disk, then updated from the engine.
 
-import type { Memento } from "vscode";
+import { createHash, randomUUID } from "node:crypto";
+import type { Memento, SecretStorage } from "vscode";
 import type { Account, ModelInfo } from "./protocol.ts";
 
 /** Delay of the first update, so that the engine process does not start while VS Code is starting. */
@@ -47,10 +48,7 @@ export class ModelCache {
     return Promise.resolve(stored);
   }
 
-  /**
-   * Discards all lists, so that each is requested again when VS Code asks for it; stored lists are shown until
-   * then. Without `askGateway` the engine's copy is accepted.
-   */
+  /** Discards all lists; stored ones are shown until VS Code asks. Without `askGateway` the engine's copy is accepted. */
   refresh(askGateway = true): void {
     if (askGateway) this.reportedErrors.clear();
     this.askGateway = askGateway;
@@ -113,9 +111,25 @@ export class ModelCache {
   }
 }
 
-/** Does not contain the API key, which must not be written to disk: accounts of one gateway share a stored list. */
-function storageKey(account: Account): string {
-  return `models ${account.baseUrl} ${account.backend ?? ""}`.trim();
+/** Does not contain the API key, which must not be written to disk. */
+function storageKey({ baseUrl, backend, id }: Account): string {
+  return `models ${baseUrl} ${backend ?? ""} ${id ?? ""}`.trim();
+}
+
+/** Adds a random id to each account, kept in secret storage by a digest of the account: VS Code gives no name or id. */
+export function createAccountIds(secrets: Pick<SecretStorage, "get" | "store">) {
+  const parse = (text: string | undefined) => JSON.parse(text ?? "{}") as Record<string, string>;
+  let reading: Promise<Record<string, string>> | undefined;
+  return async (account: Account): Promise<Account> => {
+    reading ??= Promise.resolve(secrets.get("account ids")).then(parse, () => ({}));
+    const ids = await reading;
+    const digest = createHash("sha256").update(accountKey(account)).digest("hex");
+    if (!ids[digest]) {
+      ids[digest] = randomUUID();
+      await Promise.resolve(secrets.store("account ids", JSON.stringify(ids))).catch(() => undefined);
+    }
+    return { ...account, id: ids[digest] };
+  };
 }
 
 function accountKey(account: Account): string {

@@ -3,6 +3,7 @@
 export const PROTOCOL_VERSION = 1;
 
 export interface Account {
+  readonly id?: string; // stays the same when the editor restarts; not the key and not derived from it
   readonly baseUrl: string;
   readonly apiKey?: string;
   readonly backend?: string;
@@ -18,11 +19,8 @@ export interface Settings {
   readonly recordRedact?: boolean;
 }
 
-export interface Thinking {
-  readonly value: string | string[];
-  readonly id?: string | undefined;
-  readonly metadata?: Record<string, unknown> | undefined;
-}
+type Metadata = Record<string, unknown>;
+export type Thinking = { value: string | string[]; id?: string | undefined; metadata?: Metadata | undefined };
 
 export type Part =
   | { readonly type: "text"; readonly value: string }
@@ -33,11 +31,7 @@ export type Part =
   | { readonly type: "promptTsx"; readonly value: unknown }
   | { readonly type: "unknown"; readonly name: string };
 
-export interface Message {
-  readonly role: number;
-  readonly name?: string | undefined;
-  readonly content: Part[];
-}
+export type Message = { readonly role: number; readonly name?: string | undefined; readonly content: Part[] };
 
 export type Tool = { readonly name: string; readonly description: string; readonly inputSchema?: object | undefined };
 
@@ -51,7 +45,7 @@ export interface ChatParams {
   readonly modelConfiguration: Readonly<Record<string, unknown>>;
 }
 
-type Count = "inputTokens" | "outputTokens" | "totalTokens" | "cachedTokens" | "reasoningTokens";
+type Count = "inputTokens" | "outputTokens" | "totalTokens" | "cachedTokens" | "reasoningTokens" | "cacheWriteTokens";
 /** Unknown counts are omitted; 0 means zero. */
 export type Tokens = { readonly [name in Count]?: number };
 
@@ -65,34 +59,22 @@ export interface ChatResult {
   readonly lesson?: number; // changes when cached token counts are stale
 }
 
+type ModelNames = { readonly [name in "id" | "model" | "name" | "family" | "version"]: string };
+type ModelLimits = { readonly [name in "maxInputTokens" | "maxOutputTokens" | "contextWindow"]: number };
 /** A LanguageModelChatInformation, with fields that VS Code's public API does not declare yet. */
-export interface ModelInfo {
-  readonly id: string;
-  readonly model: string;
-  readonly name: string;
-  readonly family: string;
-  readonly version: string;
-  readonly maxInputTokens: number;
-  readonly maxOutputTokens: number;
-  readonly contextWindow: number;
+export interface ModelInfo extends ModelNames, ModelLimits {
   readonly capabilities: { readonly toolCalling: boolean; readonly imageInput: boolean };
   readonly tooltip?: string;
   readonly detail?: string;
   readonly [undocumented: string]: unknown;
 }
 
-export interface ModelTotals {
-  readonly model: string;
-  readonly requests: number;
-  readonly failures: number;
-  readonly usage: Tokens;
-}
+type Requests = { readonly requests: number; readonly failures: number };
+/** `incomplete` is the number of attempts that may have used tokens which are not in `usage`. */
+export type ModelTotals = Requests & { readonly model: string; readonly usage: Tokens; readonly incomplete?: number };
 
 type Figure = "requests" | "exact" | "median" | "p95" | "worstUnder" | "plainMedian" | "plainP95";
 /** Errors as fractions of the reported counts; the plain ones are those without calibration. */
 export type Accuracy = { readonly model: string } & { readonly [name in Figure]: number };
 
-export interface Usage {
-  readonly models: ModelTotals[];
-  readonly accuracy: Accuracy[];
-}
+export type Usage = { readonly models: ModelTotals[]; readonly accuracy: Accuracy[] };

@@ -18,6 +18,7 @@ type Information = ModelInfo & vscode.LanguageModelChatInformation;
 export interface ProviderOptions {
   readonly sidecar: Sidecar;
   readonly models: ModelCache;
+  readonly identify: (account: Account) => Promise<Account>;
   readonly counter: TokenCounter;
   /** Observes the start and the end of requests. */
   readonly observer: { begin(model: ModelInfo): void; end(model: ModelInfo, result?: ChatResult): void };
@@ -39,8 +40,9 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
   async provideLanguageModelChatInformation(
     options: vscode.PrepareLanguageModelChatModelOptions,
   ): Promise<Information[]> {
-    const account = getAccount(options);
-    if (!account) return [];
+    const configured = getAccount(options);
+    if (!configured) return [];
+    const account = await this.options.identify(configured);
     const models = await this.options.models.list(account).catch((error: unknown) => {
       throw toTollbridgeError(error);
     });

@@ -71,10 +71,11 @@ function formatLastAnswer({ model, result }: LastAnswer): string[] {
 }
 
 export function formatTotals(totals: readonly ModelTotals[]): string {
-  const rows = totals.map(({ model, requests, failures, usage }) => {
+  const rows = totals.map(({ model, requests, failures, incomplete, usage }) => {
     const failed = failures > 0 ? ` (${failures} failed)` : "";
     const counts = [usage.inputTokens, usage.cachedTokens, usage.outputTokens, usage.reasoningTokens];
-    return `| ${model} | ${requests}${failed} | ${counts.map(formatNumber).join(" | ")} |`;
+    const atLeast = incomplete ? "≥ " : ""; // some usage was not reported
+    return `| ${model} | ${requests}${failed} | ${atLeast}${counts.map(formatNumber).join(` | ${atLeast}`)} |`;
   });
   const head = "| model | requests | input | cached | output | reasoning |";
   return [head, "|:--|--:|--:|--:|--:|--:|", ...rows].join("\n");

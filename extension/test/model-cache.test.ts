@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
-import { ModelCache, RECHECK_INTERVAL_MS, REFRESH_DELAY_MS, RETRY_DELAY_MS } from "../src/model-cache.ts";
+import { createAccountIds, ModelCache, RECHECK_INTERVAL_MS, REFRESH_DELAY_MS, RETRY_DELAY_MS } from "../src/model-cache.ts";
 import type { Account, ModelInfo } from "../src/protocol.ts";
 
 const ACCOUNT: Account = { baseUrl: "https://gateway.example/v1", apiKey: "sk-secret" };
@@ -139,4 +139,35 @@ test("another protocol is another account", async () => {
   const { disk, models } = await startWithStoredList();
   await models.list({ ...ACCOUNT, backend: "ai-sdk" });
   assert.equal(disk.size, 2);
+});
+
+test("each account has an id of its own that stays the same and does not reveal the key", async () => {
+  const disk = new Map<string, string>();
+  const secrets = {
+    get: async (name: string) => disk.get(name),
+    store: async (name: string, value: string) => void disk.set(name, value),
+  };
+  const identify = createAccountIds(secrets);
+  const [one, other] = [await identify(ACCOUNT), await identify({ ...ACCOUNT, apiKey: "sk-other" })];
+  assert.match(one.id ?? "", /^[0-9a-f-]{36}$/);
+  assert.notEqual(one.id, other.id);
+  assert.deepEqual(await identify(ACCOUNT), one);
+  assert.deepEqual(await createAccountIds(secrets)(ACCOUNT), one); // after a restart
+  assert.doesNotMatch([...disk.values()].join(), /sk-/);
+});
+
+test("an account has an id even if secret storage fails", async () => {
+  const fail = () => Promise.reject(new Error("locked"));
+  const identify = createAccountIds({ get: fail, store: fail });
+  const account = await identify(ACCOUNT);
+  assert.ok(account.id);
+  assert.deepEqual(await identify(ACCOUNT), account);
+});
+
+test("accounts of one gateway do not share a stored list", async () => {
+  const { disk, models } = start(async () => [model("first")]);
+  await models.list({ ...ACCOUNT, id: "a-1" });
+  const restarted = start(async () => Promise.reject(new Error("wrong key")), disk);
+  assert.deepEqual(await restarted.models.list({ ...ACCOUNT, id: "a-1" }), [model("first")]);
+  await assert.rejects(restarted.models.list({ baseUrl: ACCOUNT.baseUrl, apiKey: "wrong", id: "a-2" }), /wrong key/);
 });

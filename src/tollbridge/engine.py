@@ -37,7 +37,7 @@ from tollbridge.transport.retry import Timeouts
 from tollbridge.turn import CountClient, TokenAccounting, Turn, TurnResult
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import ChatRequest, Message, Origin, Role
-from tollbridge.types.models import Capabilities, Model
+from tollbridge.types.models import Capabilities, Model, Prices
 from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.urls import Auth, Backend
 
@@ -249,7 +249,7 @@ class Engine:
             return await self.catalog.models(
                 connection.client,
                 api_key=account.api_key,
-                account=account.name,
+                account=account.list_name,
                 refresh=refresh,
                 timeout=wait,
             )
@@ -257,7 +257,7 @@ class Engine:
     def find_model(self, model_id: str, account: Account) -> Model | None:
         """Return a model of the last list, with the corrections of the settings; `None` if unknown."""
         client = self._connection(account).client
-        model = self.catalog.find(client, model_id, api_key=account.api_key, account=account.name)
+        model = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
         return None if model is None else apply_model_settings(model, self.settings)
 
     # --- Turns ---
@@ -285,7 +285,7 @@ class Engine:
             client = connection.client
             request = apply_settings(request, self.settings, client.base_url)
             request = self._add_output_limit(request, client, account)
-            window, capabilities = self._model_facts(request.model, client, account)
+            window, capabilities, prices = self._model_facts(request.model, client, account)
             await wait_for_write(self.compat.load(), _LESSONS_TIMEOUT)
             learned = self.compat.recall(client.base_url, request.model, request)
             recorder = self._recorder()
@@ -306,6 +306,7 @@ class Engine:
                 usage=self.usage,
                 tokens=connection.tokens,
                 account=BillingAccount(account.name, client.base_url),
+                prices=prices,
                 api_key=account.api_key,
                 window=window,
                 capabilities=capabilities,
@@ -517,9 +518,9 @@ class Engine:
 
     def _model_facts(
         self, model_id: str, client: GatewayClient, account: Account
-    ) -> tuple[int | None, Capabilities | None]:
-        """Return the most input tokens of a model and its capabilities; `None` where they are not known."""
-        listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.name)
+    ) -> tuple[int | None, Capabilities | None, Prices | None]:
+        """Return the most input tokens of a model, its capabilities and prices; `None` for unknown ones."""
+        listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
         listed = listed or Model(id=model_id)
         model = apply_model_settings(listed, self.settings)
         if listed.tags | listed.parameters:
@@ -527,7 +528,7 @@ class Engine:
         else:
             assumed = {**_UNKNOWN_MODEL, **model.overrides}
             capabilities = Capabilities(**assumed) if assumed != _UNKNOWN_MODEL else None
-        return model.limits.input if model.context_window else None, capabilities
+        return model.limits.input if model.context_window else None, capabilities, listed.prices
 
     def _add_output_limit(self, request: ChatRequest, client: GatewayClient, account: Account) -> ChatRequest:
         """Set the output limit that the Messages API requires, if the model accepts less than the default."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -29,6 +30,9 @@ NEAR = 0.9
 # The count cache: characters of texts per generation, and characters of the longest text it stores.
 _CACHE_LIMIT = 2_000_000
 _CACHED_TEXT_LIMIT = 20_000
+_CACHED_MODELS = 8
+# Seconds after which a database that has failed is used again.
+_RETRY_SECONDS = 30.0
 
 
 Verdict = Literal["fits", "near", "over", "unknown"]
@@ -93,6 +97,8 @@ class HybridTokenEstimator:
             Ledger() if path is None else self._open(Path(path), patience if timeout is None else timeout)
         )
         self._revision = self._ledger.revision
+        self._retry_at: float | None = None  # when to use the database again, after it has failed
+        self._is_failing = False
         self._counts: dict[str, LruCache[str, int]] = {}
         self._lock = RLock()
 
@@ -135,6 +141,8 @@ class HybridTokenEstimator:
                 self._counts.clear()
             counts = self._counts.get(model)
             if counts is None:
+                if len(self._counts) >= _CACHED_MODELS:
+                    self._counts.clear()
                 counts = self._counts[model] = LruCache(_CACHE_LIMIT)
             count = counts.get(text)
         if count is None:
@@ -142,7 +150,7 @@ class HybridTokenEstimator:
             count = self._read(lambda ledger: ledger.text_tokens(model, text))
             if len(text) <= _CACHED_TEXT_LIMIT:
                 with self._lock:
-                    counts.put(text, count, len(text) + 100)
+                    counts.put(text, count, len(text) + 300)
         return count
 
     def estimate_message(self, model: str, message: Message) -> int:
@@ -251,7 +259,9 @@ class HybridTokenEstimator:
         try:
             if self._database is None:
                 return self._run(operation)
-            return self._database.retry_while_busy(lambda: self._run(operation))
+            result = self._database.retry_while_busy(lambda: self._run(operation))
+            self._is_failing = self._retry_at is not None
+            return result
         except StoreBusy as error:
             _log.warning("%s; calibration from this request was not saved", error.message)
             return operation(Ledger())
@@ -265,14 +275,24 @@ class HybridTokenEstimator:
             return operation(Ledger())
 
     def _run(self, operation: Callable[[Ledger], T]) -> T:
-        """Run an operation under the lock; continue with an empty ledger if the database has failed."""
+        """Run an operation under the lock.
+
+        If the database has failed, continue with an empty ledger, and try the database again later.
+        """
         with self._lock:
+            if self._retry_at is not None and time.monotonic() >= self._retry_at and self._database:
+                self._replace_ledger(Ledger(LedgerTables(self._database)), None)
             try:
                 return operation(self._ledger)
             except StoreBusy:
                 raise
             except StoreUnusable as error:
-                _log.warning("%s; continuing without saved calibration", error.message)
-                self._ledger = Ledger()
-                self._revision = -1
+                if not self._is_failing:
+                    _log.warning("%s; continuing without saved calibration", error.message)
+                self._is_failing = True
+                self._replace_ledger(Ledger(), time.monotonic() + _RETRY_SECONDS)
                 return operation(self._ledger)
+
+    def _replace_ledger(self, ledger: Ledger, retry_at: float | None) -> None:
+        self._ledger, self._retry_at = ledger, retry_at
+        self._revision = -1  # cached counts are stale

@@ -117,7 +117,7 @@ class SyncEngine:
         return _result(task)
 
     def _start(self, work: Coroutine[Any, Any, T], on_end: Callable[[], object]) -> asyncio.Task[T]:
-        """Start a task. `on_end` is added in the thread of the loop: elsewhere it may never be called."""
+        """Start a coroutine in the loop's thread, where `on_end` is called when it has ended."""
         if self._loop.is_closed():
             work.close()
             raise RequestError("The engine is closed. Open a new one with SyncEngine.open().")
@@ -125,6 +125,7 @@ class SyncEngine:
 
         def start() -> None:
             task = self._loop.create_task(work)
+            # Here, and not in the caller's thread: if the task had ended, the loop would not wake up for it.
             task.add_done_callback(lambda _: on_end())
             started.set_result(task)
 

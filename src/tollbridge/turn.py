@@ -46,7 +46,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     is_marker,
 )
-from tollbridge.types.models import Capabilities
+from tollbridge.types.models import Capabilities, Prices
 from tollbridge.types.quirks import Hypothesis, LearnedQuirks, Lesson
 from tollbridge.types.text import write_json
 from tollbridge.types.usage import Usage
@@ -312,7 +312,8 @@ class TurnResult(msgspec.Struct, frozen=True):
     """The outcome of a turn that completed.
 
     Attributes:
-        usage: What the gateway reported for the whole turn; `None` if it reported nothing.
+        usage: What the gateway reported for the whole turn, failed attempts included; `None` if it reported
+            nothing.
         context: The tokens that fill the context window now: less than `usage` after several steps.
         finish_reason: Why the model stopped.
         response_id: The gateway's id of the response.
@@ -385,6 +386,7 @@ class Turn:
         usage: Where the usage is recorded.
         tokens: Estimates the prompt and learns from the usage; by default, neither happens.
         account: The account that the usage is recorded for.
+        prices: The prices of the model, if known: the cost is recorded with the usage.
         api_key: The key for this request; by default the client's own.
         window: The most input tokens the model accepts, if known: a prompt close to it causes a warning.
         capabilities: What the model can do, if known: content it cannot accept is replaced by a note.
@@ -402,6 +404,7 @@ class Turn:
         usage: UsageTracker | None = None,
         tokens: TokenAccounting | None = None,
         account: BillingAccount | None = None,
+        prices: Prices | None = None,
         api_key: str | None = None,
         window: int | None = None,
         capabilities: Capabilities | None = None,
@@ -420,6 +423,7 @@ class Turn:
         self._usage = usage or UsageTracker()
         self._tokens = tokens
         self._account = account or BillingAccount()
+        self._prices = prices
         self._api_key = api_key
         self._window = window
         self._capabilities = capabilities
@@ -485,11 +489,16 @@ class Turn:
             preflight = self._tokens.estimate(
                 prepared.request, self._window, self._api_key, count=self._may_count
             )
-        record = RequestAccounting(self.request.model, self._usage, self._account)
+        client, is_observed = self._client, isinstance(self._client, GatewayClient)
+        record = RequestAccounting(
+            self.request.model, self._usage, self._account, self._prices, sent=not is_observed
+        )
+        if isinstance(client, GatewayClient):
+            client = client.observed_by(_AttemptObserver(record))
         answer: list[Event] = []
         try:
             await wait_for_write(record.row)
-            async with aclosing(self._send(prepared, record)) as batches:
+            async with aclosing(self._send(client, prepared, record)) as batches:
                 async for batch in batches:
                     answer += batch
                     yield batch
@@ -513,7 +522,7 @@ class Turn:
             await self._tokens.learn(prepared.request, self.result.context, parts, preflight)
 
     async def _send(
-        self, prepared: PreparedRequest, record: RequestAccounting
+        self, client: StreamClient, prepared: PreparedRequest, record: RequestAccounting
     ) -> AsyncGenerator[list[Event]]:
         """Send the request, and again if it was rejected for a reason that can be repaired."""
         while True:
@@ -521,7 +530,7 @@ class Turn:
             has_output = False
             failure: BridgeError | None = None
             try:
-                async with aclosing(self._client.batches(prepared.request, api_key=self._api_key)) as batches:
+                async with aclosing(client.batches(prepared.request, api_key=self._api_key)) as batches:
                     async for batch in batches:
                         record.add_events(batch)
                         if not prepared.started:
@@ -531,6 +540,8 @@ class Turn:
                         yield events
             except BridgeError as error:
                 if prepared.repair(error):
+                    record.retry(error)
+                    await wait_for_write(record.row)
                     continue
                 failure = error
             events, failure = answer.close(failure)
@@ -558,7 +569,7 @@ class Turn:
         if self._tokens is not None:
             warnings.append(self._tokens.warning(context, self._window, preflight))
         return TurnResult(
-            usage=finished.usage if finished else None,
+            usage=record.usage,
             context=context,
             finish_reason=finished.reason if finished else None,
             response_id=finished.response_id if finished else None,
@@ -571,6 +582,19 @@ class Turn:
             warning=" ".join(filter(None, warnings)) or None,
             message=Message(Role.ASSISTANT, join_parts(parts)),
         )
+
+
+class _AttemptObserver(Observer):
+    """Tells the accounting of a turn about each attempt of its client."""
+
+    def __init__(self, record: RequestAccounting) -> None:
+        self._record = record
+
+    def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:  # noqa: ARG002
+        self._record.send()
+
+    def retry(self, error: BridgeError, seconds: float) -> None:  # noqa: ARG002
+        self._record.retry(error)
 
 
 def _is_output(event: Event) -> bool:

@@ -217,6 +217,28 @@ async def test_two_accounts_at_one_gateway_have_two_lists_on_disk(
     assert again.find(client, "b/three", account="one") is None
 
 
+async def test_a_list_without_an_account_is_kept_in_memory_only(
+    server: Server, client: OpenResponsesClient, tmp_path: Path
+) -> None:
+    catalog = Catalog(tmp_path)
+    await catalog.models(client, api_key="tk-one", account=None)
+    assert catalog.find(client, "a/one", api_key="tk-one", account=None) is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+async def test_cached_lists_are_private_and_existing_ones_become_private(
+    server: Server, client: OpenResponsesClient, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tollbridge" / "catalogue"
+    await Catalog(folder).models(client)
+    (file,) = folder.iterdir()
+    assert (file.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
+    file.chmod(0o644)
+    assert Catalog(folder).find(client, "a/one") is not None
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 async def test_a_second_key_does_not_get_the_list_of_the_first(
     server: Server, client: OpenResponsesClient, tmp_path: Path
 ) -> None:

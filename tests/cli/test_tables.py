@@ -10,7 +10,7 @@ from tests.cli.cli_process import tollbridge
 
 from tollbridge.cli.tables import Column, fit_columns
 from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageTable
+from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing.server import Gateway
 from tollbridge.types.usage import Usage
 
@@ -39,10 +39,12 @@ def test_an_empty_column_is_not_shown() -> None:
 
 def fill_usage(folder: Path) -> None:
     table = UsageTable(Database(folder / "tollbridge.db"))
-    for model in ("anthropic/claude-sonnet-4.5", "openai/gpt-5.4"):
-        ticket = table.begin(model, "", "u", time.time())
-        table.end(ticket, "completed", Usage(12_345_678, 123_456, None, 9_876_543), duration=9.0, first=1.2)
-    table.end(table.begin("openai/gpt-5.4", "", "u", time.time()), "failed", Usage(), duration=1.0)
+    usage, now = Usage(12_345_678, 123_456, None, 9_876_543), time.time()
+    models = ("anthropic/claude-sonnet-4.5", "openai/gpt-5.4")
+    rows = [
+        UsageRow(started=now, model=model, outcome="completed", usage=usage, first=1.2) for model in models
+    ]
+    table.put([*rows, UsageRow(started=now, model="openai/gpt-5.4", outcome="failed")])
     table.close()
 
 

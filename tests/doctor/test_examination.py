@@ -302,8 +302,9 @@ async def test_every_request_is_in_the_ledger_with_its_usage() -> None:
     assert sum(outcomes.values()) == len(arrivals)
     assert outcomes["cancelled"] == 1  # by the cancellation check
     assert outcomes["failed"] == sum(arrival.status == 400 for arrival in arrivals) > 0
-    assert {(record.model, record.payer) for record in tracker.records} == {(MODEL, payer)}
-    assert all(record.usage for record in tracker.records if record.outcome == "completed")
+    rows = {(record.model, record.account, record.base_url) for record in tracker.records}
+    assert rows == {(MODEL, "work", "http://h/v1")}
+    assert all(record.usage.known for record in tracker.records if record.outcome == "completed")
 
 
 async def test_the_examination_ends_at_once_if_the_server_is_unreachable() -> None:

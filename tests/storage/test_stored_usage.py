@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.storage.locking import locked
+from tollbridge.clients.base import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.storage.database import Database
@@ -18,6 +16,7 @@ from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
+from tollbridge.testing.service import SCENARIO_HEADER
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.messages import ChatRequest, Message, Part, Role
@@ -49,8 +48,9 @@ def request(text: str) -> ChatRequest:
     return ChatRequest(model="tollbridge/demo", messages=(Message(Role.USER, text),))
 
 
-async def ask(gateway: Gateway, tracker: UsageTracker, text: str) -> None:
-    async with OpenResponsesClient(gateway.url, retries=RetryPolicy(attempts=1)) as client:
+async def ask(gateway: Gateway, tracker: UsageTracker, text: str, attempts: int = 1) -> None:
+    retries = RetryPolicy(attempts=attempts, first=0.01)
+    async with OpenResponsesClient(gateway.url, retries=retries) as client:
         await Bridge(client, tracker, account=PAYER).answer(request(text), lambda parts: None)
 
 
@@ -111,42 +111,74 @@ async def test_concurrent_turns_are_each_recorded_once(tracker: UsageTracker, pa
     assert {row.outcome for row in found} == {"completed"}
 
 
-async def test_a_database_that_cannot_be_opened_does_not_fail_a_turn(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "store.db").mkdir()
-    with caplog.at_level(logging.WARNING):
-        tracker = open_tracker(tmp_path / "store.db")
-    assert "usage will not be recorded" in caplog.text
+async def test_every_attempt_is_a_row_with_its_usage(tracker: UsageTracker, path: Path) -> None:
     async with Gateway() as gateway:
-        await ask(gateway, tracker, "hello")
-    assert tracker.requests() == 1
+        with pytest.raises(BridgeError):
+            await ask(gateway, tracker, "fault:failed-counted", attempts=3)
+        counted = [answer.usage for answer in gateway.counted]
+    found = rows(path)
+    assert [(row.attempt, row.outcome, row.error) for row in found] == [
+        (number, "failed", "server") for number in (1, 2, 3)
+    ]
+    assert len({row.turn for row in found}) == 1
+    assert [row.usage for row in found] == counted
+    assert tracker.total().input_tokens == sum(usage.input_tokens or 0 for usage in counted if usage) > 0
+    assert (tracker.requests(), tracker.failures(), tracker.incomplete()) == (1, 1, 0)
 
 
-async def test_a_database_that_fails_later_does_not_fail_a_turn(tracker: UsageTracker, path: Path) -> None:
-    other = Database(path)
-    other.execute("DROP TABLE usage")
-    other.close()
+async def test_a_repaired_request_is_two_rows(tracker: UsageTracker, path: Path) -> None:
+    async with Gateway(scenario="reject-developer") as gateway, OpenResponsesClient(gateway.url) as client:
+        system = ChatRequest(
+            model="tollbridge/demo", messages=(Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "hello"))
+        )
+        result = await Bridge(client, tracker, account=PAYER).answer(system, lambda parts: None)
+    first, second = rows(path)
+    assert (first.outcome, first.error, first.incomplete) == ("failed", "invalid_request", False)
+    assert (second.outcome, second.attempt, second.turn) == ("completed", 2, first.turn)
+    assert result.usage == second.usage
+
+
+async def test_a_turn_reports_the_usage_of_failed_attempts_too(tracker: UsageTracker) -> None:
+    answers = iter(["failed-counted", "demo"])
+
     async with Gateway() as gateway:
-        await ask(gateway, tracker, "hello")
-        await ask(gateway, tracker, "hello")
-    assert tracker.requests() == 2
+
+        class Changing(OpenResponsesClient):
+            """Names another scenario with each attempt."""
+
+            def _request_headers(self, key: str | None) -> dict[str, str]:
+                return {**super()._request_headers(key), SCENARIO_HEADER: next(answers)}
+
+        async with Changing(gateway.url, retries=RetryPolicy(first=0.01)) as client:
+            result = await Bridge(client, tracker).answer(request("hello"), lambda parts: None)
+        failed, completed = [answer.usage for answer in gateway.counted]
+    assert failed is not None
+    assert completed is not None
+    assert result.usage == failed + completed
+    assert result.context == completed
 
 
-@pytest.mark.timed
-async def test_a_locked_database_loses_rows_and_delays_nothing(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    tracker = open_tracker(path)
+async def test_cache_writes_are_stored(tracker: UsageTracker, path: Path) -> None:
     async with Gateway() as gateway:
-        with locked(path), caplog.at_level(logging.WARNING):
-            started = time.monotonic()
-            await ask(gateway, tracker, "hello")
-            await ask(gateway, tracker, "hello")
-            tracker.close()
-            assert time.monotonic() - started < 8
-    assert [record.getMessage().partition("; ")[2] for record in caplog.records] == [
-        "the usage of one request was not recorded"
-    ] * 2
-    assert tracker.requests() == 2
-    assert rows(path) == []
+        await ask(gateway, tracker, "fault:cache-writes")
+    (row,) = rows(path)
+    assert row.usage.cache_write_tokens == row.usage.input_tokens
+
+
+async def test_an_attempt_that_was_never_sent_has_used_nothing(tracker: UsageTracker, path: Path) -> None:
+    retrying = asyncio.Event()
+
+    class Retries(Observer):
+        def retry(self, error: BridgeError, seconds: float) -> None:
+            retrying.set()
+
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        bridge = Bridge(client, tracker, observers=[Retries()])
+        waiting = asyncio.ensure_future(bridge.answer(request("fault:rate-limit"), lambda parts: None))
+        await gateway.arrived()
+        await asyncio.wait_for(retrying.wait(), 10)  # for a second, as the gateway asked
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert len(gateway.requests) == 1
+    assert [(row.outcome, row.incomplete) for row in rows(path)] == [("failed", False), ("cancelled", False)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from tollbridge.storage.tracker import Outcome, Record, UsageTracker
+from tollbridge.storage.tables import Outcome, UsageRow
+from tollbridge.storage.tracker import UsageTracker
 from tollbridge.types.usage import Usage
 
 
-def record(model: str, usage: Usage | None, outcome: Outcome = "completed") -> Record:
-    return Record(model, outcome, usage, started=1.0, duration=2.0)
+def record(model: str, usage: Usage | None, outcome: Outcome = "completed") -> UsageRow:
+    incomplete = usage is None
+    return UsageRow(model=model, outcome=outcome, usage=usage or Usage(), incomplete=incomplete, started=1.0)
 
 
 def test_totals_are_kept_by_model_and_over_all_models() -> None:
@@ -23,6 +25,14 @@ def test_a_request_without_usage_adds_no_tokens() -> None:
     tracker = UsageTracker()
     tracker.record(record("a", None, "failed"))
     assert (tracker.requests("a"), tracker.total("a")) == (1, Usage())
+    assert (tracker.failures("a"), tracker.incomplete("a")) == (1, 1)
+
+
+def test_a_retried_attempt_adds_tokens_but_no_request_and_no_failure() -> None:
+    tracker = UsageTracker()
+    tracker.record(record("a", Usage(5, 1, 6), "failed"), last=False)
+    tracker.record(record("a", Usage(5, 2, 7)))
+    assert (tracker.requests("a"), tracker.failures("a"), tracker.total("a")) == (1, 0, Usage(10, 3, 13))
 
 
 def test_an_unused_model_has_unknown_usage() -> None:

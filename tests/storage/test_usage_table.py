@@ -5,12 +5,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tollbridge.storage.database import Database
-from tollbridge.storage.tables import ProcessLock, UsageTable, is_alive
+from tollbridge.storage.tables import ProcessLock, UsageRow, UsageTable, is_alive
+from tollbridge.types.models import Prices
 from tollbridge.types.usage import Usage
 
 # Starts a request in another process, reports it, and waits to be killed.
@@ -18,13 +21,17 @@ OTHER = """
 import sys
 from pathlib import Path
 from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageTable
+from tollbridge.storage.tables import UsageRow, UsageTable
 table = UsageTable(Database(Path(sys.argv[1])))
-table.begin("theirs", "a", "u", 1.0)
+table.put([UsageRow(key="theirs", model="theirs", outcome="running", started=1.0)])
 print("begun", flush=True)
 sys.stdin.read()
 """
 SRC = str(Path(__file__).parents[2] / "src")
+
+
+def running(name: str, started: float = 7.0) -> UsageRow:
+    return UsageRow(key=name, model=name, outcome="running", started=started, incomplete=True)
 
 
 @pytest.fixture
@@ -44,38 +51,76 @@ def outcomes(table: UsageTable) -> list[tuple[str, str]]:
 
 
 def test_a_row_is_inserted_at_the_start_and_completed_at_the_end(table: UsageTable) -> None:
-    row_id = table.begin("m", "work", "https://w.example/v1", 7.0)
+    row = UsageRow(
+        key="k-2",
+        turn="k",
+        attempt=2,
+        started=7.0,
+        model="m",
+        account="work",
+        base_url="https://w.example/v1",
+        outcome="completed",
+        usage=Usage(5, 3, 8, 2, 1, 4),
+        duration=1.5,
+        first=0.5,
+        finish_reason="stop",
+        response_id="resp_1",
+        prices=Prices(Decimal("0.000003"), Decimal("0.000015"), Decimal("0.0000003"), Decimal("0.00000375")),
+        cost=Decimal("0.000000007500"),
+    )
+    table.put([msgspec.structs.replace(row, outcome="running", usage=Usage(), cost=None, first=None)])
     assert outcomes(table) == [("m", "running")]
-    table.end(row_id, "completed", Usage(5, 3, 8, 2, 1), duration=1.5, first=0.5, finish_reason="stop")
-    (row,) = table.since(0)
-    assert (row.outcome, row.usage) == ("completed", Usage(5, 3, 8, 2, 1))
-    assert (row.account, row.base_url, row.started) == ("work", "https://w.example/v1", 7.0)
-    assert (row.duration, row.first, row.finish_reason, row.error) == (1.5, 0.5, "stop", None)
+    table.put([row])
+    assert table.since(0) == [row]
 
 
 def test_unknown_values_stay_unknown(table: UsageTable) -> None:
-    table.end(table.begin("m", "", "", 7.0), "failed", Usage(), duration=1.0, error="rate_limited")
-    (row,) = table.since(0)
-    assert (row.usage, row.first, row.error) == (Usage(), None, "rate_limited")
+    row = UsageRow(key="k", model="m", started=7.0, outcome="failed", error="rate_limited")
+    table.put([row])
+    assert table.since(0) == [row]
 
 
-def test_only_the_first_end_of_a_request_counts(table: UsageTable) -> None:
-    row_id = table.begin("m", "", "", 7.0)
-    table.end(row_id, "completed", Usage(1, 1, 2), duration=1.0)
-    table.end(row_id, "failed", Usage(9, 9, 18), duration=9.0)
+def test_only_the_first_end_of_an_attempt_counts(table: UsageTable) -> None:
+    first = UsageRow(key="k", model="m", started=7.0, outcome="completed", usage=Usage(1, 1, 2))
+    table.put([running("k")])
+    table.put([first])
+    table.put([msgspec.structs.replace(first, outcome="failed", usage=Usage(9, 9, 18))])
+    assert table.since(0) == [first]
+
+
+def test_an_attempt_that_ends_after_it_was_given_up_is_completed(table: UsageTable, path: Path) -> None:
+    table.put([running("k")])
+    for lock in path.parent.glob("*-alive-*"):
+        lock.unlink()  # as if somebody had emptied the folder
+    table.mark_interrupted()
+    assert outcomes(table) == [("k", "interrupted")]
+    table.put([UsageRow(key="k", model="k", started=7.0, outcome="completed", usage=Usage(1, 1, 2))])
+    assert outcomes(table) == [("k", "completed")]
+
+
+def test_the_largest_and_strangest_values_can_be_stored(table: UsageTable) -> None:
+    prices = Prices(Decimal("1e999999"), Decimal("0"))
+    table.put(
+        [
+            UsageRow(
+                key="k", model="m\ud800" + "x" * 5000, started=7.0, outcome="completed",
+                usage=Usage(2**53 - 1, 0), prices=prices, cost=Decimal("1e999"),
+            )
+        ]
+    )  # fmt: skip
     (row,) = table.since(0)
-    assert (row.outcome, row.usage) == ("completed", Usage(1, 1, 2))
+    assert row.model == "m?" + "x" * 498
+    assert (row.usage.input_tokens, row.prices, row.cost) == (2**53 - 1, prices, None)
 
 
 def test_rows_since_a_time_are_read_in_order(table: UsageTable) -> None:
-    for started in (3.0, 1.0, 2.0):
-        table.begin(f"m{started:.0f}", "", "", started)
+    table.put([running(f"m{started:.0f}", started) for started in (3.0, 1.0, 2.0)])
     assert [row.model for row in table.since(2.0)] == ["m2", "m3"]
 
 
 @pytest.mark.io
 def test_only_requests_of_dead_processes_are_marked_interrupted(table: UsageTable, path: Path) -> None:
-    table.begin("mine", "", "", 2.0)
+    table.put([running("mine", 2.0)])
     other = subprocess.Popen(
         [sys.executable, "-c", OTHER, str(path)],
         stdin=subprocess.PIPE,
@@ -96,7 +141,7 @@ def test_only_requests_of_dead_processes_are_marked_interrupted(table: UsageTabl
 
 def test_an_unfinished_row_is_interrupted_after_its_process_has_exited(path: Path, table: UsageTable) -> None:
     leaving = UsageTable(Database(path))
-    leaving.begin("left", "", "", 1.0)
+    leaving.put([running("left")])
     leaving.close()
     table.mark_interrupted()
     assert outcomes(table) == [("left", "interrupted")]
@@ -105,9 +150,9 @@ def test_an_unfinished_row_is_interrupted_after_its_process_has_exited(path: Pat
 def test_the_oldest_rows_are_deleted(table: UsageTable, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tollbridge.storage.tables.ROW_LIMIT", 3)
     for number in range(5):
-        table.begin(f"m{number}", "", "", float(number))
+        table.put([running(f"m{number}", float(number))])
     reopened = UsageTable(Database(path))
-    reopened.begin("m5", "", "", 5.0)
+    reopened.put([running("m5", 5.0)])
     assert [row.model for row in reopened.since(0)] == ["m3", "m4", "m5"]
     reopened.close()
 

@@ -31,6 +31,7 @@ STATUSES = {
 HARMLESS = (
     "brotli",
     "byte-order-mark",
+    "cache-writes",
     "changing-ids",
     "cr",
     "crlf",
@@ -217,7 +218,7 @@ async def test_a_flat_error_event_ends_the_stream(client: Client) -> None:
     assert sorted(last) == ["code", "message", "param", "sequence_number", "type"]
 
 
-@pytest.mark.parametrize("name", ["failed", "failed-at-once"])
+@pytest.mark.parametrize("name", ["failed", "failed-at-once", "failed-counted"])
 async def test_a_failed_response_has_an_error(client: Client, name: str) -> None:
     events = (await client.stream(f"Hi fault:{name}")).events
     check_event_shapes(events)
@@ -302,6 +303,17 @@ async def test_reasoning_has_three_names(client: Client, name: str, event: str) 
 async def test_usage_is_null_or_zero(client: Client, name: str, total: int | None) -> None:
     usage = (await client.stream(f"Hi fault:{name}")).events[-1]["response"]["usage"]
     assert (usage["total_tokens"] if usage else usage) == total
+
+
+async def test_a_failed_response_can_report_what_it_has_used(client: Client) -> None:
+    usage = (await client.stream("Hi fault:failed-counted")).events[-1]["response"]["usage"]
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"] > 0
+
+
+async def test_cache_writes_are_the_input_that_was_not_in_the_cache(client: Client) -> None:
+    usage = (await client.stream("Hi fault:cache-writes")).events[-1]["response"]["usage"]
+    details = usage["input_tokens_details"]
+    assert details["cache_write_tokens"] == usage["input_tokens"] - details["cached_tokens"] > 0
 
 
 def _decodes(data: bytes) -> bool:

@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from hashlib import blake2s, sha256
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from tollbridge.protocols.model_list import Endpoints
+from tollbridge.transport.files import make_folder, make_private, replace_file
 from tollbridge.types.models import Model
 
 log = logging.getLogger(__name__)
@@ -108,27 +108,32 @@ class CatalogCache:
 
     def get(self, base_url: str, account: str = "") -> CachedModels | None:
         """Return the cached list of an account."""
-        try:
-            with self._path(base_url, account).open("rb") as file:
-                cached = msgspec.json.decode(file.read(SIZE_LIMIT), type=CachedModels)
-        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
-            return None
-        expected = (base_url, account, _FORMAT)
-        return cached if (cached.base_url, cached.account, cached.format) == expected else None
+        cached = self._read(self._path(base_url, account))
+        return cached if cached and (cached.base_url, cached.account) == (base_url, account) else None
+
+    def all(self, base_url: str) -> list[CachedModels]:
+        """Return the cached lists of all accounts of a gateway, the oldest first."""
+        lists = [self._read(path) for path in self._folder.glob("*.json")]
+        matching = [cached for cached in lists if cached is not None and cached.base_url == base_url]
+        return sorted(matching, key=lambda cached: cached.fetched)
 
     def put(self, models: CachedModels, api_key: str | None = None) -> None:
         """Write a list with a tag of the key it was fetched with. It replaces the previous one atomically."""
-        path = self._path(models.base_url, models.account)
-        temporary = path.with_suffix(f".{os.getpid()}")
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(_encode(models.with_key(api_key)))
-            temporary.replace(path)
+            make_folder(self._folder)
+            replace_file(self._path(models.base_url, models.account), _encode(models.with_key(api_key)))
             self._trim()
         except OSError as error:
-            with suppress(OSError):
-                temporary.unlink()
             log.info("cannot write the list of models to %s: %s", self._folder, error.strerror)
+
+    def _read(self, path: Path) -> CachedModels | None:
+        try:
+            with path.open("rb") as file:
+                cached = msgspec.json.decode(file.read(SIZE_LIMIT), type=CachedModels)
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        make_private(path)
+        return cached if cached.format == _FORMAT else None
 
     def _trim(self) -> None:
         paths = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime)

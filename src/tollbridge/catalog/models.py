@@ -192,7 +192,7 @@ class Catalog:
         source: ModelSource,
         *,
         api_key: str | None = None,
-        account: str = "",
+        account: str | None = "",
         refresh: bool = False,
         timeout: float | None = 0.0,  # noqa: ASYNC109
     ) -> Listing:
@@ -203,7 +203,7 @@ class Catalog:
         Args:
             source: The client of the gateway.
             api_key: The key to fetch with.
-            account: The account's name.
+            account: The account's name; `None` to keep the list in memory only.
             refresh: Fetch the list now, and wait for it.
             timeout: If the list is stale, wait this many seconds for the fetch first; `None`: without limit.
 
@@ -232,7 +232,7 @@ class Catalog:
         return Listing(fetched.models, fetched.fetched)
 
     def find(
-        self, source: ModelSource, model_id: str, *, api_key: str | None = None, account: str = ""
+        self, source: ModelSource, model_id: str, *, api_key: str | None = None, account: str | None = ""
     ) -> Model | None:
         """Return a model of the cached list."""
         cached = self._find_list(_list_key(source, account, api_key), source.base_url, account, api_key)
@@ -252,10 +252,12 @@ class Catalog:
             fetch.cancel()
         await asyncio.gather(*fetches, return_exceptions=True)
 
-    def _find_list(self, key: int, base_url: str, account: str, api_key: str | None) -> CachedModels | None:
+    def _find_list(
+        self, key: int, base_url: str, account: str | None, api_key: str | None
+    ) -> CachedModels | None:
         """Return the list of this key in memory, or else the account's list on disk if it is of this key."""
         cached = self._lists.get(key)
-        if cached is None and self._cache and key not in self._read_from_disk:
+        if cached is None and account is not None and self._cache and key not in self._read_from_disk:
             self._read_from_disk.add(key)
             stored = self._cache.get(base_url, account)
             if stored is not None and stored.belongs_to(api_key):
@@ -272,7 +274,12 @@ class Catalog:
         self._lists[key] = models
 
     def _start_fetch(
-        self, key: int, source: ModelSource, account: str, api_key: str | None, previous: CachedModels | None
+        self,
+        key: int,
+        source: ModelSource,
+        account: str | None,
+        api_key: str | None,
+        previous: CachedModels | None,
     ) -> asyncio.Task[CachedModels]:
         """Return the running fetch of this key, or start one."""
         fetch = self._fetches.get(key)
@@ -283,13 +290,13 @@ class Catalog:
         return fetch
 
     async def _fetch(
-        self, source: ModelSource, account: str, api_key: str | None, previous: CachedModels | None
+        self, source: ModelSource, account: str | None, api_key: str | None, previous: CachedModels | None
     ) -> CachedModels:
         models = await source.models(api_key=api_key)
         if not models and previous and previous.models:
             raise StreamError("The gateway returned an empty list of models; the previous list is kept.")
         fetched = await fill_gaps(source, api_key, models, previous)
-        if self._cache:
+        if self._cache and account is not None:
             stored = msgspec.structs.replace(fetched, account=account)
             # On another thread: encoding and writing a long list would delay all chats.
             await asyncio.to_thread(self._cache.put, stored, api_key)
@@ -314,6 +321,6 @@ class Catalog:
             self._on_change(models.base_url)
 
 
-def _list_key(source: ModelSource, account: str, api_key: str | None) -> int:
+def _list_key(source: ModelSource, account: str | None, api_key: str | None) -> int:
     """Return a number for the gateway, account and API key. It does not reveal the API key."""
     return hash((source.base_url, account, api_key))

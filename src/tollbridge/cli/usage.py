@@ -21,7 +21,6 @@ from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.types.models import Prices
 from tollbridge.types.usage import Usage
 
-_DAY = 86_400.0
 _BAR_WIDTH = 8
 COLUMNS = (
     Column("day"),
@@ -30,10 +29,11 @@ COLUMNS = (
     Column("not completed", drop_order=3),
     Column("in", right=True),
     Column("cached", right=True, drop_order=4),
+    Column("cache writes", right=True, drop_order=5),
     Column("out", right=True),
-    Column("first token", right=True, drop_order=5),
+    Column("first token", right=True, drop_order=6),
     Column("cost $", right=True, drop_order=1),
-    Column("tokens", drop_order=6),
+    Column("tokens", drop_order=7),
 )
 PriceLookup = Callable[[UsageRow], Prices | None]
 
@@ -41,18 +41,29 @@ PriceLookup = Callable[[UsageRow], Prices | None]
 class DailyUsage(msgspec.Struct, frozen=True, kw_only=True):
     """The requests to one model on one day. The fields are those of `usage --json`.
 
-    `seconds` and `first_seconds` are means. `cost` is at current prices and covers only the requests whose
-    cost is known.
+    Attributes:
+        requests: The number of requests.
+        attempts: How often they were sent, with retries.
+        outcomes: How the requests ended, with their numbers.
+        usage: The reported tokens of all attempts.
+        incomplete: How many attempts may have used tokens that were not reported.
+        seconds: The mean duration of a request.
+        first_seconds: The mean time to the first token.
+        cost: The cost of the attempts whose cost is known, in US dollars.
+        unpriced: How many attempts have reported tokens and no known price.
     """
 
     day: str
     model: str
     requests: int
+    attempts: int
     outcomes: dict[str, int]
     usage: Usage
+    incomplete: int
     seconds: float | None
     first_seconds: float | None
     cost: Decimal | None
+    unpriced: int
 
 
 @click.command()
@@ -66,7 +77,11 @@ class DailyUsage(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per day and model.")
 def usage(days: int, as_json: bool) -> None:
-    """Show requests, tokens and cost (at current prices) by day and model."""
+    """Show requests, tokens and cost by day and model.
+
+    The prices are those at the time of each request, or the current ones if they were not known then. Figures
+    with ≥ are partial: the gateway may have counted tokens that it did not report, or a price is not known.
+    """
     entries = group_usage(_read_rows(days), CachedPrices())
     if as_json:
         for entry in entries:
@@ -81,36 +96,51 @@ def _read_rows(days: int) -> list[UsageRow]:
     path = database_file()
     if not path.exists():
         return []
-    today = time.mktime((*time.localtime()[:3], 0, 0, 0, 0, 0, -1))
     table = UsageTable(Database(path))
     try:
         table.mark_interrupted()
-        return table.since(today - (days - 1) * _DAY)
+        return table.since(start_of_day(time.time(), days - 1))
     finally:
         table.close()
 
 
+def start_of_day(now: float, days_ago: int = 0) -> float:
+    """Return the local midnight with which a day began. Days can have 23 or 25 hours."""
+    year, month, day = time.localtime(now)[:3]
+    return time.mktime((year, month, day - days_ago, 0, 0, 0, 0, 0, -1))
+
+
 class CachedPrices:
-    """Look up prices in the cached model lists."""
+    """Look up current prices in the cached model lists."""
 
     def __init__(self) -> None:
         self._cache = CatalogCache(catalog_folder())
-        self._prices: dict[tuple[str, str], dict[str, Prices | None]] = {}
+        self._prices: dict[tuple[str, str], dict[str, Prices]] = {}
 
     def __call__(self, row: UsageRow) -> Prices | None:
         """Return the prices of the row's model; `None` if they are unknown."""
         key = row.base_url, row.account
         if key not in self._prices:
-            entry = self._cache.get(*key)
-            self._prices[key] = {model.id: model.prices for model in entry.models} if entry else {}
+            # The account's own list counts. Lists of other accounts of the gateway are better than nothing.
+            lists = [*self._cache.all(row.base_url), self._cache.get(*key)]
+            models = [model for entry in lists if entry for model in entry.models]
+            self._prices[key] = {model.id: model.prices for model in models if model.prices}
         return self._prices[key].get(row.model)
 
 
 def group_usage(rows: Iterable[UsageRow], find_prices: PriceLookup) -> list[DailyUsage]:
-    """Add up the rows by day, the latest first, and by model, the most used first."""
+    """Add up the rows by day, the latest first, and by model, the most used first.
+
+    Args:
+        rows: The attempts, in order of their start.
+        find_prices: Returns the prices for a row that was stored without them.
+    """
     groups: dict[tuple[str, str], list[UsageRow]] = {}
+    days: dict[str, str] = {}  # of each turn
     for row in rows:
         day = time.strftime("%Y-%m-%d", time.localtime(row.started))
+        if row.turn is not None:
+            day = days.setdefault(row.turn, day)
         groups.setdefault((day, row.model), []).append(row)
     entries = [_add_up(day, model, group, find_prices) for (day, model), group in groups.items()]
     entries.sort(key=lambda entry: -_total_tokens(entry.usage))
@@ -119,23 +149,46 @@ def group_usage(rows: Iterable[UsageRow], find_prices: PriceLookup) -> list[Dail
 
 def _add_up(day: str, model: str, rows: list[UsageRow], find_prices: PriceLookup) -> DailyUsage:
     total = Usage()
-    outcomes: dict[str, int] = {}
-    for row in rows:
+    costs: list[Decimal] = []
+    unpriced = 0
+    requests: dict[object, list[UsageRow]] = {}
+    for number, row in enumerate(rows):
         total += row.usage
-        outcomes[row.outcome] = outcomes.get(row.outcome, 0) + 1
-    costs = [
-        cost for row in rows if (prices := find_prices(row)) and (cost := prices.cost(row.usage)) is not None
-    ]
+        requests.setdefault(row.turn or number, []).append(row)
+        if row.usage.known:
+            cost = _cost(row, find_prices)
+            costs += [] if cost is None else [cost]
+            unpriced += cost is None
+    outcomes: dict[str, int] = {}
+    for attempts in requests.values():
+        outcome = attempts[-1].outcome
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
     return DailyUsage(
         day=day,
         model=model,
-        requests=len(rows),
+        requests=len(requests),
+        attempts=len(rows),
         outcomes=outcomes,
         usage=total,
-        seconds=_mean(row.duration for row in rows),
-        first_seconds=_mean(row.first for row in rows),
+        incomplete=sum(row.incomplete for row in rows),
+        seconds=_mean(_duration(attempts) for attempts in requests.values()),
+        first_seconds=_mean(attempts[-1].first for attempts in requests.values()),
         cost=sum(costs, Decimal()) if costs else None,
+        unpriced=unpriced,
     )
+
+
+def _cost(row: UsageRow, find_prices: PriceLookup) -> Decimal | None:
+    if row.cost is not None or row.prices is not None:
+        return row.cost
+    prices = find_prices(row)
+    return prices.cost(row.usage) if prices else None
+
+
+def _duration(attempts: list[UsageRow]) -> float | None:
+    """Return the seconds from the start of the first attempt to the end of the last one."""
+    last = attempts[-1]
+    return None if last.duration is None else last.started + last.duration - attempts[0].started
 
 
 def _total_tokens(usage: Usage) -> int:
@@ -153,14 +206,15 @@ def _show(entries: list[DailyUsage]) -> None:
     day = ""
     for entry in entries:
         tokens = entry.usage
+        counts = (tokens.input_tokens, tokens.cached_tokens, tokens.cache_write_tokens, tokens.output_tokens)
         cells = (
             entry.day if entry.day != day else "",
             entry.model,
             f"{entry.requests:,}",
             _not_completed([entry]),
-            *(_count(n) for n in (tokens.input_tokens, tokens.cached_tokens, tokens.output_tokens)),
+            *(_count(count, partial=entry.incomplete > 0) for count in counts),
             "" if entry.first_seconds is None else format_seconds(entry.first_seconds),
-            "" if entry.cost is None else f"{entry.cost:.4f}",
+            "" if entry.cost is None else f"{'≥ ' if _is_partial(entry) else ''}{entry.cost:.4f}",
             _bar(_total_tokens(tokens), highest),
         )
         rows.append(Row(cells))
@@ -178,13 +232,29 @@ def _not_completed(entries: list[DailyUsage]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()) if name != "completed")
 
 
+def _is_partial(entry: DailyUsage) -> bool:
+    return entry.incomplete > 0 or entry.unpriced > 0
+
+
 def _total_line(entries: list[DailyUsage]) -> str:
     requests = format_count(sum(entry.requests for entry in entries), "request")
     outcomes = f" ({names})" if (names := _not_completed(entries)) else ""
     tokens = format_count(sum(_total_tokens(entry.usage) for entry in entries), "token")
     costs = [entry.cost for entry in entries if entry.cost is not None]
-    cost = f", about ${sum(costs, Decimal()):.4f} at current prices" if costs else ""
-    return f"Total: {requests}{outcomes}, {tokens}{cost}."
+    cost = f", ${sum(costs, Decimal()):.4f}" if costs else ""
+    return f"Total: {requests}{outcomes}, {tokens}{cost}.{_partial_sentence(entries)}"
+
+
+def _partial_sentence(entries: list[DailyUsage]) -> str:
+    """Return what the sums do not include; nothing if they are complete."""
+    incomplete = sum(entry.incomplete for entry in entries)
+    unpriced = sum(entry.unpriced for entry in entries)
+    reasons = []
+    if incomplete:
+        reasons.append(f"{format_count(incomplete, 'attempt')} without reported usage")
+    if unpriced:
+        reasons.append(f"{format_count(unpriced, 'attempt')} without a known price")
+    return f" The sum is partial: {', '.join(reasons)}." if reasons else ""
 
 
 def _bar(amount: int, highest: int) -> str:
@@ -195,8 +265,8 @@ def _bar(amount: int, highest: int) -> str:
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _count(number: int | None) -> str:
-    return "" if number is None else f"{number:,}"
+def _count(number: int | None, *, partial: bool = False) -> str:
+    return "" if number is None else f"{'≥ ' if partial else ''}{number:,}"
 
 
 def _text(cost: Decimal | None) -> Any:

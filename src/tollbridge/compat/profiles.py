@@ -28,6 +28,7 @@ import msgspec
 from tollbridge.compat.lessons import CompatMemory as CompatMemory
 from tollbridge.compat.lessons import CompatStore as CompatStore
 from tollbridge.config.paths import data_folder
+from tollbridge.transport.files import make_folder
 from tollbridge.types.errors import RequestError
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.urls import is_loopback
@@ -252,7 +253,7 @@ def save_profile(
         earlier_models = earlier.models if earlier is not None else {}
     profile = msgspec.structs.replace(profile, models={**earlier_models, **profile.models})
     text = _format_profile(base_url, profile, comments)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     # Written to a temporary file and renamed, because another process may be reading it.
     file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)  # noqa: SIM115 - closed below
     try:

@@ -18,6 +18,8 @@ class Account(msgspec.Struct, frozen=True):
         selected: True for the account in use. Only this account may use `TOLLBRIDGE_API_KEY`.
         headers: Extra headers for its requests. Secret ones have the source of their value.
         auth: How an anthropic-messages gateway gets the key; by default as `x-api-key`.
+        anonymous: True if the name does not tell this account from others of the gateway. Its model lists are
+            kept in memory only.
     """
 
     name: str
@@ -27,12 +29,18 @@ class Account(msgspec.Struct, frozen=True):
     by_default: bool = False
     selected: bool = True
     auth: Auth | None = None
+    anonymous: bool = False
     # The key itself, where it was looked up. It is never shown or stored.
     api_key: str | None = None
     headers: Headers = {}
 
     def __repr__(self) -> str:
         return f"Account({self.name!r}, {self.base_url!r})"
+
+    @property
+    def list_name(self) -> str | None:
+        """The name under which the model list is cached on disk; `None` if it is not."""
+        return None if self.anonymous else self.name
 
 
 def resolve_account(loaded: LoadedSettings) -> Account:

@@ -21,6 +21,7 @@ import msgspec
 from tollbridge.config.accounts import Account
 from tollbridge.config.loading import SettingsUnusable
 from tollbridge.config.paths import data_folder
+from tollbridge.transport.files import make_folder, replace_file
 from tollbridge.types.errors import BridgeError, NotAuthenticated, RequestError
 from tollbridge.types.text import is_valid_key, read_json, write_json
 from tollbridge.types.urls import VERCEL_HOST, is_loopback
@@ -186,8 +187,8 @@ def list_logins() -> list[str]:
 def _save_logins(names: list[str]) -> None:
     path = _logins_file()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(write_json(sorted(set(names))), encoding="utf-8")
+        make_folder(path.parent)
+        replace_file(path, write_json(sorted(set(names))).encode())
     except OSError as error:
         raise KeyringUnusable(f"Cannot write {path}: {error.strerror}.") from None
 

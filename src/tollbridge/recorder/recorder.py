@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import secrets
 import time
@@ -48,6 +47,7 @@ from tollbridge.recorder.redaction import (
     redact_line,
     redact_lines,
 )
+from tollbridge.transport.files import create_file, make_folder
 from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event
@@ -457,8 +457,8 @@ class RecordingFile:
         """Write complete lines and flush them, so that they survive if the process is killed."""
         try:
             if self._file is None and not self.failed:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._file = _create_private(self.path)
+                make_folder(self._folder)
+                self._file = create_file(self.path)
             if self._file is not None:
                 self._file.write(data)
                 self._file.flush()
@@ -469,8 +469,8 @@ class RecordingFile:
         """Replace the content of the file atomically."""
         draft = self.path.with_suffix(".part")
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with _create_private(draft) as file:
+            make_folder(self._folder)
+            with create_file(draft) as file:
                 file.writelines(line.encode() for line in lines)
             draft.replace(self.path)
         except OSError as error:
@@ -499,8 +499,3 @@ class RecordingFile:
         if not isinstance(error, OSError):
             with suppress(OSError):
                 self.path.unlink(missing_ok=True)
-
-
-def _create_private(path: Path) -> BinaryIO:
-    """Create a file that only its owner can read, because it contains prompts."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")

@@ -2,7 +2,7 @@
 
 `Database` opens the file, creates or migrates its tables, and runs statements. Errors of SQLite are raised as
 `StoreUnusable`, or as its subclass `StoreBusy` while another process holds the write lock. A corrupt file is
-renamed and replaced by a new one.
+renamed and replaced by a new one. A file that was deleted or replaced while it was open is opened again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import math
 import random
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,9 +20,42 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
+from tollbridge.transport.files import create_file, make_folder, make_private
 from tollbridge.types.errors import BridgeError
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def lock_file(file: IO[bytes]) -> None:
+        """Lock a file until it is closed. Raise `OSError` if another process has locked it."""
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+
+    @contextmanager
+    def _folder_lock(_: Path) -> Iterator[None]:
+        # Not needed: files that a process has open cannot be deleted.
+        yield
+else:
+    import fcntl
+    import os
+
+    def lock_file(file: IO[bytes]) -> None:
+        """Lock a file until it is closed. Raise `OSError` if another process has locked it."""
+        # Not `lockf`: its locks belong to the process, and end when it closes any file object of that path.
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    @contextmanager
+    def _folder_lock(folder: Path) -> Iterator[None]:
+        """Wait until no other process creates files in a folder."""
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
 
 # --- A background thread that runs functions one after the other ---
 #
@@ -183,6 +217,31 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX usage_by_time ON usage (started);
     CREATE INDEX usage_running ON usage (session) WHERE outcome = 'running';
     """,
+    # One row per attempt: the rows of a request have the same `turn`. `key` identifies an attempt in any
+    # file, so that it can be written again. Prices are US dollars per token as decimal text; costs are
+    # integers of 10^-12 US dollars, see docs/decisions/usage-rows.md. Programs of the first release still
+    # write to this table; their rows have no key.
+    """
+    ALTER TABLE usage ADD COLUMN key TEXT;
+    ALTER TABLE usage ADD COLUMN turn TEXT;
+    ALTER TABLE usage ADD COLUMN attempt INTEGER;
+    ALTER TABLE usage ADD COLUMN incomplete INTEGER;
+    ALTER TABLE usage ADD COLUMN cache_write INTEGER;
+    ALTER TABLE usage ADD COLUMN response_id TEXT;
+    ALTER TABLE usage ADD COLUMN generation_id TEXT;
+    ALTER TABLE usage ADD COLUMN provider TEXT;
+    ALTER TABLE usage ADD COLUMN conversation TEXT;
+    ALTER TABLE usage ADD COLUMN initiator TEXT;
+    ALTER TABLE usage ADD COLUMN input_price TEXT;
+    ALTER TABLE usage ADD COLUMN output_price TEXT;
+    ALTER TABLE usage ADD COLUMN cache_read_price TEXT;
+    ALTER TABLE usage ADD COLUMN cache_write_price TEXT;
+    ALTER TABLE usage ADD COLUMN computed_cost INTEGER;
+    ALTER TABLE usage ADD COLUMN billed_cost INTEGER;
+    ALTER TABLE usage ADD COLUMN cost_source TEXT;
+    ALTER TABLE usage ADD COLUMN reserved_cost INTEGER;
+    CREATE UNIQUE INDEX usage_by_key ON usage (key);
+    """,
     # What was learned about servers from rejected requests. `value` and `evidence` are JSON.
     """
     CREATE TABLE lesson (
@@ -252,7 +311,7 @@ class Database:
         self._timed_out = False  # the last wait timed out, and nothing was written since
         self._deadline = math.inf  # no wait lasts longer (monotonic clock)
         self._closed = False
-        self._inode: int | None = None  # of the open file
+        self._files = _NO_FILES  # the open files
         self._connection: sqlite3.Connection | None = None
         with suppress(StoreBusy), _translate_errors(path):
             self._connect(OPEN_TIMEOUT)
@@ -262,9 +321,11 @@ class Database:
         return self._call(lambda connection: connection.execute(statement, values).fetchall())
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
+        self._reopen_if_replaced()
         self._call(lambda connection: connection.execute(statement, values))
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        self._reopen_if_replaced()
         self._call(lambda connection: connection.executemany(statement, rows))
 
     def retry_while_busy(self, operation: Callable[[], T]) -> T:
@@ -343,7 +404,7 @@ class Database:
                     raise
                 connection.close()
                 self._connection = None
-                _move_aside(self.path, self._inode, error)
+                _move_aside(self.path, self._files[0], error)
                 if in_transaction:
                     raise StoreBusy(f"The database {self.path} was corrupt; created a new one") from error
             return operation(self._connect(_STATEMENT_TIMEOUT))
@@ -351,10 +412,30 @@ class Database:
     def _connect(self, timeout: float) -> sqlite3.Connection:
         """Return the connection, and open it first if that has not succeeded yet."""
         if self._connection is None and not self._closed:
-            self._inode, self._connection = _open(self.path, timeout)
+            self._connection = _open(self.path, timeout, self._files)
+            self._files = _identify_files(self.path)
         if self._connection is None:
             raise sqlite3.ProgrammingError("it is closed")
         return self._connection
+
+    def _reopen_if_replaced(self) -> None:
+        """Close the connection if the file was deleted or replaced: what is written to it would be lost."""
+        with self._lock:
+            if (
+                self._connection is None
+                or self._closed
+                or self._connection.in_transaction
+                or self.is_current()
+            ):
+                return
+            _log.warning("The database %s was deleted or replaced while it was open.", self.path)
+            # SQLite neither changes nor deletes the files next to a database that was replaced.
+            self._connection.close()
+            self._connection = None
+
+    def is_current(self) -> bool:
+        """Return whether the open files are still those at their paths."""
+        return _identify_files(self.path) == self._files
 
 
 @contextmanager
@@ -373,39 +454,81 @@ def _is_corrupt(error: sqlite3.Error) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def _open(path: Path, timeout: float) -> tuple[int | None, sqlite3.Connection]:
-    """Open the file, replacing a corrupt one, and return its inode and the connection."""
+# The device and inode of a file; `None` if it does not exist.
+_Identity = tuple[int, int] | None
+_NO_FILES: tuple[_Identity, _Identity] = (None, None)  # the database and its write-ahead log
+
+
+def _identify(path: Path) -> _Identity:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _identify_files(path: Path) -> tuple[_Identity, _Identity]:
+    return _identify(path), _identify(_side_file(path, "-wal"))
+
+
+def _side_file(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _open(path: Path, timeout: float, old_files: tuple[_Identity, _Identity]) -> sqlite3.Connection:
+    """Open the file, replacing a corrupt one.
+
+    Args:
+        path: The file.
+        timeout: How many seconds to wait for another process.
+        old_files: The database that was open before, and its write-ahead log.
+    """
+    try:
+        make_folder(path.parent)
+        _prepare_files(path, old_files)
     except OSError as error:
-        raise StoreUnusable(f"Cannot create directory {path.parent}: {error}") from error
-    inode = _inode(path)
+        raise StoreUnusable(f"Cannot create the database {path}: {error}") from error
+    identity = _identify(path)
     try:
-        connection = _open_connection(path, timeout)
+        return _open_connection(path, timeout)
     except sqlite3.DatabaseError as error:
         if not _is_corrupt(error):
             raise
-        _move_aside(path, inode, error)
-        connection = _open_connection(path, timeout)
-    return _inode(path), connection
+        _move_aside(path, identity, error)
+        _prepare_files(path, old_files)
+        return _open_connection(path, timeout)
 
 
-def _inode(path: Path) -> int | None:
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return None
+def _prepare_files(path: Path, old_files: tuple[_Identity, _Identity]) -> None:
+    """Create a missing file, and make all files private. SQLite gives new ones the database's permissions.
+
+    The log and the shared memory of a database that is gone must not be used with the new one. They are
+    deleted under a lock, so that no process deletes the files of a database that another has just created.
+    """
+    side_files = [_side_file(path, suffix) for suffix in ("-wal", "-shm")]
+    log_is_old = old_files[1] is not None and _identify(side_files[0]) == old_files[1]
+    if _identify(path) is None or (log_is_old and _identify(path) != old_files[0]):
+        with _folder_lock(path.parent):
+            is_missing = _identify(path) is None
+            log_is_old = old_files[1] is not None and _identify(side_files[0]) == old_files[1]
+            if is_missing or log_is_old:
+                for file in side_files:
+                    file.unlink(missing_ok=True)
+            if is_missing:
+                create_file(path).close()
+    for file in (path, *side_files):
+        make_private(file)
 
 
-def _move_aside(path: Path, inode: int | None, error: sqlite3.Error) -> None:
+def _move_aside(path: Path, identity: _Identity, error: sqlite3.Error) -> None:
     """Rename a corrupt file, so that a new one can be created in its place."""
-    if _inode(path) != inode:
+    if _identify(path) != identity:
         return  # another process has already replaced the file
     backup = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
     try:
         path.rename(backup)
         for suffix in ("-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
+            _side_file(path, suffix).unlink(missing_ok=True)
     except OSError as failure:
         raise StoreUnusable(f"The database {path} is corrupt and cannot be renamed: {failure}") from failure
     _log.warning("%s was corrupt (%s); created a new one. The old file is %s", path, error, backup)

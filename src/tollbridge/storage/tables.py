@@ -1,6 +1,6 @@
-"""The tables of the database: one row per request, the token ledger's records, and the learned quirks.
+"""The tables of the database: one row per attempt of a request, the token ledger's records, learned quirks.
 
-`UsageTable` has a row for every request from the moment it starts. Each process marks its rows with a session
+`UsageTable` has a row for every attempt from the moment it starts. Each process marks its rows with a session
 name and holds a lock on a file of that name (`ProcessLock`), so that other processes can tell whether a
 `running` row is still running. `LedgerTables` stores measured prefixes and messages, learned weights and the
 outcomes of estimates. `LessonTable` stores what was learned about servers.
@@ -8,17 +8,19 @@ outcomes of estimates. `LessonTable` stores what was learned about servers.
 
 from __future__ import annotations
 
-import sys
 import time
 import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
+from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.storage.database import Database, StoreBusy, StoreUnusable
+from tollbridge.storage.database import Database, StoreBusy, StoreUnusable, lock_file
+from tollbridge.transport.files import make_private
+from tollbridge.types.models import Prices
 from tollbridge.types.quirks import Evidence, Lesson
 from tollbridge.types.usage import Usage
 
@@ -31,18 +33,6 @@ LIMITS = {"prefix": 150_000, "measured": 200_000, "learned": 2_000, "outcome": 2
 # Tables are trimmed at the first of every so many writes. The first write of a process trims too, because a
 # short-lived process never reaches the second trim.
 _TRIM_INTERVAL = 500
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(file: IO[bytes]) -> None:
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-else:
-    import fcntl
-
-    def _lock(file: IO[bytes]) -> None:
-        # Not `lockf`: its locks belong to the process, and end when it closes any file object of that path.
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 # --- Which processes are alive ---
@@ -63,9 +53,14 @@ class ProcessLock:
         self._path = _lock_path(database, self.name)
         try:
             self._file = self._path.open("wb")
-            _lock(self._file)
+            make_private(self._path)
+            lock_file(self._file)
         except OSError as error:
             raise StoreUnusable(f"Cannot write {self._path}: {error.strerror}") from error
+
+    def exists(self) -> bool:
+        """Return whether the file is there. It is not if somebody deleted the folder's content."""
+        return self._path.exists()
 
     def release(self) -> None:
         """Unlock and delete the file."""
@@ -85,7 +80,7 @@ def is_alive(database: Path, name: str) -> bool:
         return True  # unknown: assume that it is
     with file:
         try:
-            _lock(file)
+            lock_file(file)
         except OSError:
             return True
     with suppress(OSError):
@@ -106,33 +101,88 @@ def _lock_path(database: Path, name: str) -> Path:
     return database.with_name(f"{database.name}-alive-{name}")
 
 
-# --- Requests ---
+# --- Attempts ---
 
 Outcome = Literal["completed", "failed", "cancelled", "interrupted", "running"]
 
+# Costs are stored as integers of this unit (US dollars): sums are exact, in SQL too.
+COST_UNIT = Decimal("1e-12")
+# Higher costs (US dollars) do not fit into a 64-bit integer of this unit. They are errors of a price list.
+_COST_LIMIT = 9_000_000
+# Characters of a model's name, an account's name, a URL or an id.
+_TEXT_LIMIT = 500
+# Errors by which a gateway refuses a request before it answers. Refused requests are not counted.
+_REFUSALS = frozenset(
+    {
+        "authentication",
+        "permission",
+        "not_found",
+        "rate_limited",
+        "context_too_long",
+        "invalid_request",
+        "overloaded",
+        "network",
+    }
+)
+
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A request. Its outcome is `running` until it ends, and `interrupted` if its process died before.
+    """An attempt: a request as it was sent once. A retry or a repair is another attempt of the same turn.
 
-    Times are seconds: `started` since the epoch, `first` from the start to the first event.
+    Attributes:
+        key: Identifies the attempt. `None` in rows of the first release, which had one row per request.
+        turn: The same for all attempts of a turn.
+        attempt: The number of the attempt in its turn, from 1.
+        started: When it started, in seconds since the epoch.
+        outcome: `running` until the attempt ends, and `interrupted` if its process died before.
+        usage: What the gateway reported.
+        incomplete: Whether the gateway may have counted tokens that are not in `usage`.
+        duration: Seconds from the start to the end.
+        first: Seconds from the start to the first event.
+        error: The kind of the error by which it failed.
+        prices: The prices at the time of the attempt, if they were known.
+        cost: The cost at these prices, in US dollars; `None` if it is not known.
     """
 
+    key: str | None = None
+    turn: str | None = None
+    attempt: int = 1
     started: float
     model: str
-    account: str
-    base_url: str
+    account: str = ""
+    base_url: str = ""
     outcome: Outcome
-    usage: Usage
-    duration: float | None
-    first: float | None
-    finish_reason: str | None
-    error: str | None
+    usage: Usage = Usage()
+    incomplete: bool = False
+    duration: float | None = None
+    first: float | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+    response_id: str | None = None
+    prices: Prices | None = None
+    cost: Decimal | None = None
+
+
+# The columns of a row, in the order of `_encode_row` and `_decode_row`.
+_COLUMNS = (
+    *("key", "turn", "attempt", "started", "model", "account", "base_url", "outcome"),
+    *("input", "output", "total", "cached", "reasoning", "cache_write", "incomplete"),
+    *("duration", "first", "finish_reason", "error", "response_id"),
+    *("input_price", "output_price", "cache_read_price", "cache_write_price", "computed_cost"),
+)
+_NAMES = ", ".join(_COLUMNS)
+# A row that has ended stays as it is: a row is written again if it is not certain that it was written.
+_UPSERT = (
+    f"INSERT INTO usage (session, {_NAMES}) VALUES (?, {', '.join('?' * len(_COLUMNS))}) "  # noqa: S608
+    f"ON CONFLICT (key) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS)} "
+    "WHERE usage.outcome IN ('running', 'interrupted')"
+)
 
 
 class UsageTable:
     """Writes the rows of one process, and reads those of all. Closes the given database when it is closed.
 
-    `begin` and `end` wait for other processes that write, up to the database's timeout.
+    `put` waits for other processes that write, up to the database's timeout.
     """
 
     def __init__(self, database: Database) -> None:
@@ -156,50 +206,33 @@ class UsageTable:
                     )
         remove_stale_locks(self._database.path)
 
-    def begin(self, model: str, account: str, base_url: str, started: float) -> int:
-        """Insert a running row and return its id."""
-        if self._process_lock is None:
-            # Before the first row: a process that reads the row must find the lock.
-            self._process_lock = ProcessLock(self._database.path)
-        values = (self._process_lock.name, started, model, account, base_url)
-        rows = self._database.retry_while_busy(
-            lambda: self._database.query(
-                "INSERT INTO usage (session, started, model, account, base_url, outcome) "
-                "VALUES (?, ?, ?, ?, ?, 'running') RETURNING id",
-                values,
-            )
-        )
-        self._trim_periodically()
-        return int(rows[0][0])
+    def put(self, rows: Sequence[UsageRow]) -> None:
+        """Insert or update rows in one transaction. Rows that have ended in the file stay as they are.
 
-    def end(
-        self,
-        row: int,
-        outcome: Outcome,
-        usage: Usage,
-        *,
-        duration: float,
-        first: float | None = None,
-        finish_reason: str | None = None,
-        error: str | None = None,
-    ) -> None:
-        """Complete a running row. A row that has ended already stays as it is."""
-        tokens = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
-        details = (usage.cached_tokens, usage.reasoning_tokens)
-        values = (outcome, *tokens, *details, duration, first, finish_reason, error, row)
-        self._database.retry_while_busy(
-            lambda: self._database.execute(
-                "UPDATE usage SET outcome = ?, input = ?, output = ?, total = ?, cached = ?, reasoning = ?, "
-                "duration = ?, first = ?, finish_reason = ?, error = ? WHERE id = ? AND outcome = 'running'",
-                values,
-            )
-        )
+        Raises:
+            StoreUnusable: They could not be written. Some may have been; writing them again does no harm.
+        """
+        self._database.retry_while_busy(lambda: self._put(rows))
+        if not self._database.is_current():
+            # The file was deleted or replaced while the rows were written.
+            self._database.retry_while_busy(lambda: self._put(rows))
+        self._trim_periodically()
+
+    def _put(self, rows: Sequence[UsageRow]) -> None:
+        with self._database.transaction():
+            # Before the rows: a process that reads them must find the lock.
+            if self._process_lock is not None and not self._process_lock.exists():
+                self._process_lock.release()
+                self._process_lock = None
+            if self._process_lock is None:
+                self._process_lock = ProcessLock(self._database.path)
+            session = self._process_lock.name
+            self._database.execute_many(_UPSERT, [(session, *_encode_row(row)) for row in rows])
 
     def since(self, started: float) -> list[UsageRow]:
-        """Return the requests that started at this time or later, in order of their start."""
+        """Return the attempts that started at this time or later, in order of their start."""
         rows = self._database.query(
-            "SELECT started, model, account, base_url, outcome, input, output, total, cached, reasoning, "
-            "duration, first, finish_reason, error FROM usage WHERE started >= ? ORDER BY started, id",
+            f"SELECT {_NAMES} FROM usage WHERE started >= ? ORDER BY started, id",  # noqa: S608
             (started,),
         )
         return [_decode_row(*row) for row in rows]
@@ -223,7 +256,41 @@ class UsageTable:
         self._writes += 1
 
 
+def is_incomplete(usage: Usage | None, outcome: Outcome, error: str | None, first: float | None) -> bool:
+    """Return whether the gateway may have counted tokens for an attempt that are not in its usage.
+
+    Args:
+        usage: What the gateway reported.
+        outcome: How the attempt ended.
+        error: The kind of the error.
+        first: When the first event arrived.
+    """
+    if usage is not None and usage.known:
+        return False
+    return not (outcome == "failed" and error in _REFUSALS and first is None)
+
+
+def _encode_row(row: UsageRow) -> tuple[Any, ...]:
+    usage, prices = row.usage, row.prices or Prices()
+    return (
+        *(row.key, row.turn, row.attempt, row.started),
+        *map(_encode_text, (row.model, row.account, row.base_url)),
+        row.outcome,
+        *(usage.input_tokens, usage.output_tokens, usage.total_tokens),
+        *(usage.cached_tokens, usage.reasoning_tokens, usage.cache_write_tokens),
+        row.incomplete,
+        *(row.duration, row.first, row.finish_reason, row.error, _encode_text(row.response_id)),
+        *map(_encode_price, (prices.input, prices.output, prices.cache_read, prices.cache_write)),
+        int((row.cost / COST_UNIT).to_integral_value())
+        if row.cost is not None and row.cost < _COST_LIMIT
+        else None,
+    )
+
+
 def _decode_row(
+    key: str | None,
+    turn: str | None,
+    attempt: int | None,
     started: float,
     model: str,
     account: str,
@@ -234,23 +301,52 @@ def _decode_row(
     total: int | None,
     cached: int | None,
     reasoning: int | None,
+    cache_write: int | None,
+    incomplete: int | None,
     duration: float | None,
     first: float | None,
     finish_reason: str | None,
     error: str | None,
+    response_id: str | None,
+    input_price: str | None,
+    output_price: str | None,
+    cache_read_price: str | None,
+    cache_write_price: str | None,
+    computed_cost: int | None,
 ) -> UsageRow:
+    usage = Usage(input, output, total, cached, reasoning, cache_write)
+    prices = [
+        None if price is None else Decimal(price)
+        for price in (input_price, output_price, cache_read_price, cache_write_price)
+    ]
     return UsageRow(
+        key=key,
+        turn=turn,
+        attempt=attempt or 1,
         started=started,
         model=model,
         account=account,
         base_url=base_url,
         outcome=outcome,
-        usage=Usage(input, output, total, cached, reasoning),
+        usage=usage,
+        incomplete=is_incomplete(usage, outcome, error, first) if incomplete is None else bool(incomplete),
         duration=duration,
         first=first,
         finish_reason=finish_reason,
         error=error,
+        response_id=response_id,
+        prices=Prices(*prices) if any(price is not None for price in prices) else None,
+        cost=None if computed_cost is None else computed_cost * COST_UNIT,
     )
+
+
+def _encode_price(price: Decimal | None) -> str | None:
+    return None if price is None else str(price)
+
+
+def _encode_text(text: str | None) -> str | None:
+    """Limit the length of a text from outside, and replace lone surrogates, which SQLite does not accept."""
+    return None if text is None else text[:_TEXT_LIMIT].encode("utf-8", "replace").decode()
 
 
 # --- The token ledger ---

@@ -1,39 +1,40 @@
-"""Usage tracking: one record per request, with its outcome, token usage and timing.
+"""Usage tracking: one record per attempt of a request, with its outcome, token usage, prices and timing.
 
 `UsageTracker` keeps records and totals in memory. `StoredTracker` also writes them to the database, on a
-background thread. `RequestAccounting` measures one request and records it when it ends.
+background thread, and keeps them in memory while the database cannot be written. `RequestAccounting` measures
+the attempts of one request and records each when it ends.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Literal, TypeVar
 
 import msgspec
 
-from tollbridge.storage.database import Database, StoreBusy, StoreUnusable, WorkerThread
-from tollbridge.storage.tables import UsageTable
+from tollbridge.storage.database import Database, StoreUnusable, WorkerThread
+from tollbridge.storage.tables import Outcome, UsageRow, UsageTable, is_incomplete
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event, Finished
+from tollbridge.types.models import Prices
 from tollbridge.types.usage import Usage
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-# The id of a request's row, when it has been written; `None` if it could not be written.
-RowFuture = Future[int | None]
-
 # Records kept in memory. Totals include the records that were dropped.
 RECORD_LIMIT = 1000
+# Rows kept in memory while the database cannot be written; the oldest are dropped. About 1 kB each.
+SPOOL_LIMIT = 10_000
+# Seconds until rows that could not be written are tried again, if nothing else is written before.
+RETRY_SECONDS = 5.0
 # Seconds, when closing: how long writes wait for another process, and how long `close` takes at most.
 CLOSING_BUSY_TIMEOUT, CLOSING_TIMEOUT = 1.0, 1.5
-
-Outcome = Literal["completed", "failed", "cancelled"]
 
 
 class BillingAccount(msgspec.Struct, frozen=True):
@@ -43,178 +44,275 @@ class BillingAccount(msgspec.Struct, frozen=True):
     base_url: str = ""
 
 
-class Record(msgspec.Struct, frozen=True):
-    """One request.
-
-    Times are seconds: `started` since the epoch, `first` from the start to the first event. `usage` is `None`
-    if the gateway reported none.
-    """
-
-    model: str
-    outcome: Outcome
-    usage: Usage | None
-    started: float
-    duration: float
-    first: float | None = None
-    finish_reason: str | None = None
-    error: str | None = None
-    payer: BillingAccount = BillingAccount()
-
-
 class UsageTracker:
-    """Records requests and adds up their reported usage by model. Missing usage is not estimated.
+    """Records the attempts of requests and adds up their reported usage by model.
+
+    Missing usage is not estimated.
 
     Args:
         limit: How many records to keep. Totals include all.
     """
 
     def __init__(self, limit: int = RECORD_LIMIT) -> None:
-        self.records: deque[Record] = deque(maxlen=limit)
-        self._totals: dict[str, Usage] = {}
-        self._requests: dict[str, int] = {}
+        self.records: deque[UsageRow] = deque(maxlen=limit)
+        self._totals: dict[str, ModelTotals] = {}
 
-    def begin(self, model: str, payer: BillingAccount, started: float) -> RowFuture | None:  # noqa: ARG002
-        """Note that a request starts. Pass the returned future to `record` when the request has ended."""
-        return None
-
-    def record(self, record: Record, ticket: RowFuture | None = None) -> Future[None] | None:  # noqa: ARG002
-        """Add the record of a request that has ended.
+    def begin(self, row: UsageRow) -> Future[None] | None:  # noqa: ARG002
+        """Note that an attempt starts.
 
         Returns:
-            A future that is done when the record has been written; `None` if the tracker does not write.
+            A future that is done when the row has been written; `None` if the tracker does not write.
         """
-        self.records.append(record)
-        self._requests[record.model] = self._requests.get(record.model, 0) + 1
-        if record.usage is not None:
-            self._totals[record.model] = self._totals.get(record.model, Usage()) + record.usage
+        return None
+
+    def record(self, row: UsageRow, *, last: bool = True) -> Future[None] | None:
+        """Add an attempt that has ended.
+
+        Args:
+            row: The attempt.
+            last: Whether it is the last attempt of its request, so that its outcome is that of the request.
+
+        Returns:
+            A future that is done when the row has been written; `None` if the tracker does not write.
+        """
+        self.records.append(row)
+        totals = self._totals.setdefault(row.model, ModelTotals())
+        totals.requests += last
+        totals.failures += last and row.outcome == "failed"
+        totals.incomplete += row.incomplete
+        totals.usage += row.usage
         return None
 
     def total(self, model: str | None = None) -> Usage:
-        """Return the sum of all reported usage, for one model or for all."""
-        if model is not None:
-            return self._totals.get(model, Usage())
-        total = Usage()
-        for usage in self._totals.values():
-            total += usage
-        return total
+        """Return the sum of all reported usage, for one model or for all. See `incomplete`."""
+        return sum((totals.usage for totals in self._select(model)), Usage())
 
     def requests(self, model: str | None = None) -> int:
         """Return the number of requests, for one model or for all."""
-        return self._requests.get(model, 0) if model is not None else sum(self._requests.values())
+        return sum(totals.requests for totals in self._select(model))
+
+    def failures(self, model: str | None = None) -> int:
+        """Return the number of requests that failed, for one model or for all."""
+        return sum(totals.failures for totals in self._select(model))
+
+    def incomplete(self, model: str | None = None) -> int:
+        """Return how many attempts may have used tokens that `total` does not include."""
+        return sum(totals.incomplete for totals in self._select(model))
 
     def models(self) -> list[str]:
         """Return the models that were used."""
-        return list(self._requests)
+        return list(self._totals)
 
     def reset(self) -> None:
         """Forget all records and totals."""
         self.records.clear()
         self._totals.clear()
-        self._requests.clear()
 
     def close(self) -> None:
         """Finish writing. Records added later are not written."""
 
+    def _select(self, model: str | None) -> list[ModelTotals]:
+        if model is None:
+            return list(self._totals.values())
+        return [self._totals[model]] if model in self._totals else []
+
+
+class ModelTotals(msgspec.Struct):
+    """The sums of one model."""
+
+    requests: int = 0
+    failures: int = 0
+    incomplete: int = 0
+    usage: Usage = Usage()
+
 
 class StoredTracker(UsageTracker):
-    """Also writes every request to a table: a row when it starts, completed when it ends.
+    """Also writes every attempt to a table: a row when it starts, completed when it ends.
 
-    A background thread writes, in order, because a write can wait for another process. A write that times out
-    is skipped with a warning in the log. After any other failure nothing more is written, with one warning.
+    A background thread writes, in order, because a write can wait for another process. If a write fails, for
+    whatever reason, its rows are kept in memory (at most `SPOOL_LIMIT`) and written with a later one, or
+    after `RETRY_SECONDS`. The log has one warning for each period of failures, and one line when it is over.
+
+    Args:
+        open_table: Opens the table. It is called on the background thread, until it succeeds.
+        limit: How many records to keep.
     """
 
-    def __init__(self, table: UsageTable, limit: int = RECORD_LIMIT) -> None:
+    def __init__(self, open_table: Callable[[], UsageTable], limit: int = RECORD_LIMIT) -> None:
         super().__init__(limit)
-        self._table: UsageTable | None = table
+        self.lost = 0  # rows that were dropped because the database could not be written for too long
+        self._open_table = open_table
+        self._table: UsageTable | None = None
+        self._spool: dict[str | None, UsageRow] = {}  # by key, oldest first
+        self._failing = False
+        self._timeout: float | None = None
+        self._timer: threading.Timer | None = None
         self._writer = WorkerThread("usage")
-        self._write(lambda table: table.mark_interrupted())
 
-    def begin(self, model: str, payer: BillingAccount, started: float) -> RowFuture | None:
-        return self._write(lambda table: _begin(table, model, payer, started))
+    @property
+    def unwritten(self) -> int:
+        """The number of rows that are not in the database yet."""
+        return len(self._spool)
 
-    def record(self, record: Record, ticket: RowFuture | None = None) -> Future[None] | None:
-        super().record(record)
-        return self._write(lambda table: _end(table, record, ticket))
+    def begin(self, row: UsageRow) -> Future[None] | None:
+        return self._writer.submit(lambda: self._write(row))
+
+    def record(self, row: UsageRow, *, last: bool = True) -> Future[None] | None:
+        super().record(row, last=last)
+        return self._writer.submit(lambda: self._write(row))
 
     def close(self) -> None:
         """Write what is pending, at most `CLOSING_TIMEOUT` seconds, and close the database."""
+        self._timeout = CLOSING_BUSY_TIMEOUT
         if (table := self._table) is not None:
             table.set_timeout(CLOSING_BUSY_TIMEOUT)
-        self._write(lambda table: table.close())
+        self._writer.submit(self._finish)
         self._writer.close(CLOSING_TIMEOUT)
 
-    def _write(self, operation: Callable[[UsageTable], T]) -> Future[T | None]:
-        return self._writer.submit(lambda: self._try_write(operation))
+    # --- On the background thread ---
 
-    def _try_write(self, operation: Callable[[UsageTable], T]) -> T | None:
-        """Run an operation on the background thread. Failures are logged and return `None`."""
-        if self._table is None:
-            return None
+    def _write(self, row: UsageRow) -> None:
+        self._spool[row.key] = row
+        if len(self._spool) > SPOOL_LIMIT:
+            del self._spool[next(iter(self._spool))]
+            self.lost += 1
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write all rows that are kept. This is the only place that writes, so it catches everything."""
+        if not self._spool:
+            return
         try:
-            return operation(self._table)
-        except StoreBusy as error:
-            log.warning("%s; the usage of one request was not recorded", error.message)
-        except StoreUnusable as error:
-            log.warning("%s; usage will not be recorded", error.message)
+            self._put(list(self._spool.values()))
+        except Exception as error:  # noqa: BLE001 - usage must not fail a turn
+            self._fail(error)
+        else:
+            self._recover()
+
+    def _put(self, rows: list[UsageRow]) -> None:
+        if self._table is None:
+            self._table = self._open_table()
+            if self._timeout is not None:
+                self._table.set_timeout(self._timeout)
+            self._table.mark_interrupted()
+        try:
+            self._table.put(rows)
+        except StoreUnusable:
+            raise
+        except Exception as error:  # noqa: BLE001 - see `_flush`
+            # One of the rows cannot be stored. It must not keep the others from being written.
+            if len(rows) > 1:
+                for row in rows:
+                    self._put([row])
+                return
+            self.lost += 1
+            log.warning("Usage of one request cannot be stored: %s", error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failing:
+            self._failing = True
+            message = error.message if isinstance(error, BridgeError) else repr(error)
+            log.warning("%s; usage is kept in memory and written when that is possible again", message)
+        if self._timer is None and self._timeout is None:
+            self._timer = threading.Timer(RETRY_SECONDS, lambda: self._writer.submit(self._retry))
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _retry(self) -> None:
+        self._timer = None
+        self._flush()
+
+    def _recover(self) -> None:
+        if self._failing:
+            self._failing = False
+            log.warning(
+                "Usage is recorded again: %d rows written, %d lost since the start.",
+                len(self._spool),
+                self.lost,
+            )
+        self._spool.clear()
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._flush()
+        if self._spool or self.lost:
+            log.warning("The usage of %d attempts was not recorded.", len(self._spool) + self.lost)
+        if self._table is not None:
             self._table.close()
-            self._table = None
-        return None
-
-
-def _begin(table: UsageTable, model: str, payer: BillingAccount, started: float) -> int | None:
-    """Insert the row of a request, and return its id; `None` if the table is busy: `_end` then inserts it."""
-    try:
-        return table.begin(model, payer.account, payer.base_url, started)
-    except StoreBusy:
-        return None
-
-
-def _end(table: UsageTable, record: Record, ticket: RowFuture | None) -> None:
-    """Complete the row of a request. Insert it first if `_begin` could not."""
-    payer = record.payer
-    row = ticket.result() if ticket is not None else None  # done: it was submitted before, to the same thread
-    if row is None:
-        row = table.begin(record.model, payer.account, payer.base_url, record.started)
-    table.end(
-        row,
-        record.outcome,
-        record.usage or Usage(),
-        duration=record.duration,
-        first=record.first,
-        finish_reason=record.finish_reason,
-        error=record.error,
-    )
 
 
 class RequestAccounting:
-    """Measures one request from its creation, and records it with a tracker.
+    """Measures the attempts of one request from its creation, and records each with a tracker.
 
     Attributes:
         finished: The event by which the gateway ended the answer; `None` before, and if it sent none.
-        first: Seconds from the start to the first event.
-        duration: Seconds from the start to `close`.
-        row: What `UsageTracker.begin` returned: a future of the request's row.
+        first: Seconds from the start of the request to the first event.
+        duration: Seconds from the start of the request to `close`.
+        usage: What the gateway reported for all attempts; `None` if it reported nothing.
+        row: A future that is done when the row of the current attempt has been written, or `None`.
+
+    Args:
+        model: The model.
+        tracker: Where attempts are recorded.
+        payer: The account that pays.
+        prices: The prices of the model, if they are known.
+        sent: Whether the request is sent without a call of `send`.
     """
 
-    def __init__(self, model: str, tracker: UsageTracker, payer: BillingAccount) -> None:
+    def __init__(
+        self,
+        model: str,
+        tracker: UsageTracker,
+        payer: BillingAccount,
+        prices: Prices | None = None,
+        *,
+        sent: bool = True,
+    ) -> None:
         self.finished: Finished | None = None
         self.first: float | None = None
         self.duration = 0.0
-        self._model = model
+        self.usage: Usage | None = None
+        self.row: Future[None] | None = None
         self._tracker = tracker
-        self._payer = payer
-        self._started = time.time()
-        self.row = tracker.begin(model, payer, self._started)
-        self._clock = time.monotonic()
+        self._prices = prices
         self._closed = False
+        self._first: float | None = None  # when the first event of the current attempt arrived
+        self._clock = time.monotonic()
+        turn = uuid.uuid4().hex
+        self._attempt = UsageRow(
+            key=turn,
+            turn=turn,
+            started=time.time(),
+            model=model,
+            account=payer.account,
+            base_url=payer.base_url,
+            outcome="running",
+            incomplete=True,
+            prices=prices,
+        )
+        self._begin(sent=sent)
+
+    def send(self) -> None:
+        """Note that the current attempt is sent now. One that was not sent has used no tokens."""
+        self._sent = True
 
     def add_events(self, batch: list[Event]) -> None:
         """Take the events of one network read."""
         for event in batch:
             if isinstance(event, Finished):
                 self.finished = event
-            elif self.first is None:
-                self.first = time.monotonic() - self._clock
+            elif self._first is None:
+                self._first = time.monotonic()
+
+    def retry(self, error: BridgeError) -> None:
+        """Record that the current attempt has failed, and begin the next one."""
+        self._record("failed", error, last=False)
+        number = self._attempt.attempt + 1
+        key = f"{self._attempt.turn}-{number}"
+        self._attempt = msgspec.structs.replace(self._attempt, key=key, attempt=number, started=time.time())
+        self.finished = None
+        self._begin(sent=False)
 
     def close(self, outcome: Outcome, error: BridgeError | None = None) -> Future[None] | None:
         """Record how the request ended. Only the first call has an effect.
@@ -226,27 +324,36 @@ class RequestAccounting:
             return None
         self._closed = True
         self.duration = time.monotonic() - self._clock
+        self.first = None if self._first is None else self._first - self._clock
+        return self._record(outcome, error, last=True)
+
+    def _begin(self, *, sent: bool) -> None:
+        self._sent = sent
+        self._began = time.monotonic()
+        self._first = None
+        self.row = self._tracker.begin(self._attempt)
+
+    def _record(self, outcome: Outcome, error: BridgeError | None, *, last: bool) -> Future[None] | None:
         finished = self.finished
-        return self._tracker.record(
-            Record(
-                model=self._model,
-                outcome=outcome,
-                usage=finished.usage if finished else error.usage if error else None,
-                started=self._started,
-                duration=self.duration,
-                first=self.first,
-                finish_reason=finished.reason if finished else None,
-                error=error.kind if error else None,
-                payer=self._payer,
-            ),
-            self.row,
+        usage = finished.usage if finished else error.usage if error else None
+        if usage is not None:
+            self.usage = usage if self.usage is None else self.usage + usage
+        kind = error.kind if error else None
+        row = msgspec.structs.replace(
+            self._attempt,
+            outcome=outcome,
+            usage=usage or Usage(),
+            incomplete=self._sent and is_incomplete(usage, outcome, kind, self._first),
+            duration=time.monotonic() - self._began,
+            first=None if self._first is None else self._first - self._began,
+            finish_reason=finished.reason if finished else None,
+            error=kind,
+            response_id=finished.response_id if finished else None,
+            cost=self._prices.cost(usage) if self._prices is not None and usage is not None else None,
         )
+        return self._tracker.record(row, last=last)
 
 
 def open_tracker(path: Path) -> UsageTracker:
-    """Return a tracker that writes to this database, or one in memory if the database cannot be used."""
-    try:
-        return StoredTracker(UsageTable(Database(path)))
-    except StoreUnusable as error:
-        log.warning("%s; usage will not be recorded", error.message)
-        return UsageTracker()
+    """Return a tracker that writes to this database, as soon as it can be used."""
+    return StoredTracker(lambda: UsageTable(Database(path)))

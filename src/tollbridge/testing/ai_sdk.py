@@ -18,7 +18,16 @@ from tollbridge.testing.catalog import MODELS
 from tollbridge.testing.faults import make_chunks
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.responses import Step
-from tollbridge.testing.routes import BODY, SCENARIO, SERVICE, Handler, send_chunks, send_joined, send_json
+from tollbridge.testing.routes import (
+    BODY,
+    RECEIVED,
+    SCENARIO,
+    SERVICE,
+    Handler,
+    send_chunks,
+    send_joined,
+    send_json,
+)
 from tollbridge.testing.validation import read_json
 from tollbridge.types.events import (
     Corrected,
@@ -308,8 +317,9 @@ def _encode_flat_usage(usage: Usage) -> Json:
 
 
 def _encode_nested_usage(usage: Usage) -> Json:
+    written = {} if usage.cache_write_tokens is None else {"cacheWrite": usage.cache_write_tokens}
     return {
-        "inputTokens": {"total": usage.input_tokens, "cacheRead": usage.cached_tokens},
+        "inputTokens": {"total": usage.input_tokens, "cacheRead": usage.cached_tokens, **written},
         "outputTokens": {"total": usage.output_tokens, "reasoning": usage.reasoning_tokens},
     }
 
@@ -334,9 +344,8 @@ async def call_model(request: web.Request) -> web.StreamResponse:
     accepted_request = service.accept(read_call(body, model))
     encoder = PartEncoder(spec, model)
     unsupported = [name for name in UNSUPPORTED if body.get(name) is not None]
-    steps = _convert_steps(
-        service.make_steps(accepted_request, scenario), encoder, encoder.start(unsupported)
-    )
+    steps = service.make_steps(accepted_request, scenario, bearer=request[RECEIVED].bearer)
+    steps = _convert_steps(steps, encoder, encoder.start(unsupported))
     if request.headers.get("ai-language-model-streaming") == "true" or scenario.always_streams:
         # This protocol has no `event:` lines and no `[DONE]`, whatever the scenario.
         framing = msgspec.structs.replace(scenario.framing, event_lines=False, done=False)

@@ -191,6 +191,14 @@ def fail_at_once(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
     return [*start, _failed_event(start)]
 
 
+def fail_after_counting(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
+    all_steps = list(steps)
+    last = next(step for step in reversed(all_steps) if isinstance(step, dict) and "response" in step)
+    failed = _failed_event(all_steps[:1])
+    failed["response"]["usage"] = last["response"]["usage"]
+    return [*all_steps[:1], failed]
+
+
 def send_error(steps: Iterable[Step], _: FaultSettings) -> list[Step]:
     half = _first_half(steps)
     error = {"type": "server_error", "code": "server_error", "message": FAILURE, "param": ""}
@@ -315,6 +323,16 @@ def keep_only_deltas(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
 
 def set_usage_to_null(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
     return _set_usage(steps, None)
+
+
+def report_cache_writes(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+    """Report the input tokens that were not in the prompt cache as written to it."""
+    for step in steps:
+        usage = step["response"]["usage"] if isinstance(step, dict) and "response" in step else None
+        if usage is not None:
+            details = usage["input_tokens_details"]
+            details["cache_write_tokens"] = usage["input_tokens"] - details["cached_tokens"]
+        yield step
 
 
 def set_usage_to_zero(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:

@@ -196,7 +196,8 @@ class _Connection:
 
     async def _send(self, scenario: Scenario, body: Mapping[str, Any]) -> None:
         request = self._service.accept(body, self._store)
-        for step in self._service.make_steps(request, scenario, self._store):
+        bearer = self._request[RECEIVED].bearer
+        for step in self._service.make_steps(request, scenario, self._store, bearer=bearer):
             match step:
                 case dict():
                     await self._socket.send_str(msgspec.json.encode(step).decode())
@@ -286,7 +287,7 @@ async def compact(request: web.Request) -> web.StreamResponse:
 async def create_response(request: web.Request) -> web.StreamResponse:
     service, scenario = request.app[SERVICE], request[SCENARIO]
     accepted_request = service.accept(scenario.body(_read_body(request)))
-    steps = service.make_steps(accepted_request, scenario)
+    steps = service.make_steps(accepted_request, scenario, bearer=request[RECEIVED].bearer)
     if accepted_request.body.stream or scenario.always_streams:
         chunks = scenario.chunks(make_chunks(steps, scenario.framing))
         return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)

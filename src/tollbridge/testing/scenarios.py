@@ -204,6 +204,10 @@ _STREAMS: dict[str, Scenario] = {
     "failed-at-once": Scenario(
         description="HTTP 200, then response.failed before any output", events=faults.fail_at_once
     ),
+    "failed-counted": Scenario(
+        description="HTTP 200, then response.failed with usage before any output",
+        events=faults.fail_after_counting,
+    ),
     "disconnect": Scenario(description="closes the connection mid-stream", events=faults.disconnect),
     "reset": Scenario(description="resets the connection mid-stream", events=faults.reset_connection),
     "stall": Scenario(description="sends nothing more mid-stream, then disconnects", events=faults.stall),
@@ -272,6 +276,9 @@ _STREAMS: dict[str, Scenario] = {
     ),
     "no-sequence": Scenario(description="no sequence numbers", numbered=False),
     "usage-null": Scenario(description="usage is null", events=faults.set_usage_to_null),
+    "cache-writes": Scenario(
+        description="usage with the tokens written to the prompt cache", events=faults.report_cache_writes
+    ),
     "usage-zero": Scenario(description="usage is all zero", events=faults.set_usage_to_zero),
 }
 

@@ -35,7 +35,7 @@ from tollbridge.testing.routes import (
     create_response,
 )
 from tollbridge.testing.scenarios import SCENARIOS, Scenario, find_scenario, unknown_scenario_message
-from tollbridge.testing.service import Model, ReceivedRequest, Service
+from tollbridge.testing.service import CountedAnswer, Model, ReceivedRequest, Service
 from tollbridge.types.errors import RequestError
 from tollbridge.types.urls import find_foreign_request, is_loopback
 
@@ -251,6 +251,11 @@ class Gateway:
     def requests(self) -> Sequence[ReceivedRequest]:
         """The newest requests, in the order in which they were received."""
         return self._service.log.requests
+
+    @property
+    def counted(self) -> Sequence[CountedAnswer]:
+        """The answers that the gateway began, with the usage that it reported for each."""
+        return self._service.counted
 
     async def arrived(self, timeout: float = 5.0) -> ReceivedRequest:  # noqa: ASYNC109 (a bound is the point)
         """Wait for the next request that this method has not returned yet.

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.protocols.openresponses.wire import Fields, read_usage
 from tollbridge.testing import validation
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.model import describe, find_fault_name, make_answer
@@ -35,9 +36,11 @@ from tollbridge.testing.responses import (
 )
 from tollbridge.testing.scenarios import Scenario, find_scenario
 from tollbridge.testing.strict import ReasoningRegistry, check_rules, check_schema
+from tollbridge.types.usage import Usage
 
 SCENARIO_HEADER = "x-tollbridge-scenario"
 _LOG_LIMIT = 1_000  # requests
+_COUNTED_LIMIT = 100_000  # answers
 _FINAL_EVENTS = frozenset({"response.completed", "response.incomplete"})
 
 # A model of the caller. None means: use the answer of the scripted model.
@@ -133,6 +136,24 @@ def _read_bearer(headers: Mapping[str, str]) -> str | None:
     return key.strip() if scheme.lower() == "bearer" else None
 
 
+class CountedAnswer:
+    """An answer that the gateway began, and the usage that it has reported for it.
+
+    Attributes:
+        bearer: The API key of the request.
+        response_id: The id of the response.
+        usage: The usage in the last event that was sent with one; `None` if the answer ended before, or has
+            none.
+    """
+
+    __slots__ = ("bearer", "response_id", "usage")
+
+    def __init__(self, bearer: str | None, response_id: str) -> None:
+        self.bearer = bearer
+        self.response_id = response_id
+        self.usage: Usage | None = None
+
+
 class Service:
     """The state of a gateway: received requests, stored responses, prompt cache, encrypted reasoning."""
 
@@ -152,6 +173,7 @@ class Service:
         self.settings = settings
         self.store = ResponseStore()
         self.log = RequestLog()
+        self.counted: deque[CountedAnswer] = deque(maxlen=_COUNTED_LIMIT)
         self._cache = PrefixCache()
         self._api_key = api_key
 
@@ -217,9 +239,22 @@ class Service:
         return accept_request(validation.read_create(body), [self.store]).input_tokens
 
     def make_steps(
-        self, request: AcceptedRequest, scenario: Scenario, *stores: ResponseStore
+        self,
+        request: AcceptedRequest,
+        scenario: Scenario,
+        *stores: ResponseStore,
+        bearer: str | None = None,
     ) -> Iterator[Step]:
-        """Yield the steps of the answer. The response is stored before its final event is yielded."""
+        """Yield the steps of the answer. The response is stored before its final event is yielded.
+
+        Args:
+            request: The request.
+            scenario: Changes the answer and its steps.
+            stores: Where to store the response, in addition to the store of the server.
+            bearer: The API key, for `counted`.
+        """
+        answer_count = CountedAnswer(bearer, request.id)
+        self.counted.append(answer_count)
         custom_answer = self._model(request) if self._model else None
         answer = scenario.answer(custom_answer or make_answer(request, scenario.words, self.settings.pace))
         steps = scenario.events(make_events(request, answer, scenario.reasoning), self.settings)
@@ -227,6 +262,9 @@ class Service:
             if isinstance(step, dict) and step["type"] in _FINAL_EVENTS:
                 self._store(request, step["response"]["output"], stores)
             yield step
+            # Now the step has been sent: a client that has disconnected has not received the usage.
+            if isinstance(step, dict) and "response" in step:
+                answer_count.usage = read_usage(Fields(step["response"].get("usage"))) or answer_count.usage
 
     def _store(
         self, request: AcceptedRequest, output: Sequence[dict[str, Any]], stores: Sequence[ResponseStore]

@@ -299,7 +299,8 @@ class Reader:
 
     def __init__(self) -> None:
         self.texts = TextFeatures()
-        self._messages: LruCache[tuple[str, bytes], CountedMessage] = LruCache(20_000)
+        # About 3 kB per message, in two generations.
+        self._messages: LruCache[tuple[str, bytes], CountedMessage] = LruCache(3_000)
         self._toolsets: LruCache[tuple[str, bytes], Toolset] = LruCache(200)
 
     def read(self, request: ChatRequest) -> Prompt:

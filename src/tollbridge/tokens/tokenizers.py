@@ -307,8 +307,9 @@ def warm(*names: str) -> threading.Thread:
 
 # A text up to this many characters is its own cache key; for a longer one, the key is a digest.
 _KEY_LIMIT = 2_000
-# Characters of keys per generation of the cache.
+# Bytes per generation of the cache: keys, and about this much for each vector and its place in the cache.
 _CACHE_LIMIT = 4_000_000
+_ENTRY_BYTES = 500
 
 
 class TextFeatures:
@@ -334,7 +335,7 @@ class TextFeatures:
                 _count_exactly(family.vocabulary, text) if family.vocabulary else _count_by_category(text)
             )
             with self._lock:
-                cache.put(key, vector, min(len(text), _KEY_LIMIT) + 100)
+                cache.put(key, vector, min(len(text), _KEY_LIMIT) + _ENTRY_BYTES)
         return vector
 
 

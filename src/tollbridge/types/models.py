@@ -118,15 +118,19 @@ class Prices(msgspec.Struct, frozen=True):
     def cost(self, usage: Usage) -> Decimal | None:
         """Return the cost in US dollars, or `None` if a price or a token count is missing.
 
-        Cached tokens cost as much as other input tokens if the gateway reports no price for them.
+        Cached tokens and cache writes cost as much as other input tokens if the gateway reports no price for
+        them.
         """
         if self.input is None or self.output is None:
             return None
         if usage.input_tokens is None or usage.output_tokens is None:
             return None
         cached = min(usage.cached_tokens or 0, usage.input_tokens)
+        written = min(usage.cache_write_tokens or 0, usage.input_tokens - cached)
         read = self.input if self.cache_read is None else self.cache_read
-        return (usage.input_tokens - cached) * self.input + cached * read + usage.output_tokens * self.output
+        write = self.input if self.cache_write is None else self.cache_write
+        uncached = usage.input_tokens - cached - written
+        return uncached * self.input + cached * read + written * write + usage.output_tokens * self.output
 
     @property
     def category(self) -> PriceCategory | None:

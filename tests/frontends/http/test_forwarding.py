@@ -72,7 +72,7 @@ async def test_an_error_of_the_gateway_passes_unchanged() -> None:
             assert response.status == 404
             assert await response.read() == body
         [record] = server.engine.usage.records
-        assert (record.outcome, record.error, record.usage) == ("failed", "not_found", None)
+        assert (record.outcome, record.error, record.usage) == ("failed", "not_found", Usage())
 
 
 async def test_a_transient_error_is_retried_before_the_first_byte() -> None:

@@ -250,3 +250,52 @@ async def test_a_sidecar_killed_amid_two_hundred_requests_loses_none(env: dict[s
         await editor.greet()
         await editor.ask("chat", question(gateway.url))[1]
     assert Counter(row.outcome for row in rows(env)) == found + Counter({"completed": 1})
+
+
+async def test_two_keys_at_one_gateway_do_not_share_a_list_after_a_restart(env: dict[str, str]) -> None:
+    write_config(env)
+    async with Gateway(api_key=KEY) as gateway:
+        right = {"baseUrl": gateway.url, "apiKey": KEY, "id": "a-1"}
+        async with Editor(env=env) as editor:
+            await editor.greet()
+            assert (await editor.request("models", {"account": right}))["models"]
+        async with Editor(env=env) as editor:
+            await editor.greet()
+            for wrong in (
+                {**right, "apiKey": "other", "id": "a-2"},
+                {"baseUrl": gateway.url, "apiKey": "other"},
+            ):
+                with pytest.raises(Refusal) as refusal:
+                    await editor.request("models", {"account": wrong})
+                assert refusal.value.data["kind"] == "authentication"
+    async with Editor(env=env) as editor:  # without a gateway: from the disk
+        await editor.greet()
+        assert (await editor.request("models", {"account": right}))["models"]
+
+
+async def test_usage_is_recorded_for_the_id_of_an_account(env: dict[str, str]) -> None:
+    write_config(env)
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet()
+        for account_id in ("a-1", None):
+            chat = question(gateway.url)
+            chat["account"]["id"] = account_id
+            await editor.request("chat", chat)
+        chat["account"]["id"] = KEY
+        with pytest.raises(Refusal, match="must not be its key"):
+            await editor.request("chat", chat)
+    assert [row.account for row in rows(env)] == ["editor-a-1", "editor"]
+    folder = Path(env["TOLLBRIDGE_DATA_DIR"])
+    assert not any(KEY.encode() in file.read_bytes() for file in folder.iterdir() if file.is_file())
+
+
+async def test_a_failed_and_repeated_request_is_incomplete_in_the_usage(env: dict[str, str]) -> None:
+    write_config(env)
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet()
+        with pytest.raises(Refusal):
+            await editor.request("chat", question(gateway.url, "fault:disconnect"))
+        await editor.request("chat", question(gateway.url, "fault:cache-writes"))
+        (totals,) = (await editor.request("usage"))["models"]
+    assert (totals["requests"], totals["failures"], totals["incomplete"]) == (2, 1, 1)
+    assert totals["usage"]["cacheWriteTokens"] > 0

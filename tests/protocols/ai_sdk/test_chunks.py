@@ -219,3 +219,12 @@ def test_the_number_of_errors_of_a_stream_is_limited() -> None:
 
 def test_an_error_body_without_a_type_is_an_error() -> None:
     assert failures(full({"error": {"message": "No such route", "code": 404}})) == ["No such route"]
+
+
+def test_cache_writes_that_only_the_step_reports_are_part_of_the_total() -> None:
+    """As in version 5, whose total has no provider metadata."""
+    tokens = {"inputTokens": 50, "outputTokens": 5, "totalTokens": 55}
+    step = {"type": "finish-step", "finishReason": "stop", "usage": tokens}
+    metadata = {"anthropic": {"cacheCreationInputTokens": 40}}
+    (finished,) = full({**step, "providerMetadata": metadata}, {**FINISH, "totalUsage": tokens})
+    assert finished == Finished("stop", usage=Usage(50, 5, 55, cache_write_tokens=40))

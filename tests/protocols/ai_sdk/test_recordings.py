@@ -312,3 +312,14 @@ def test_chunks_of_any_shape_never_raise(decoder: type[Decoder], value: Any, kin
     body = b"".join(bytes([code]) + b":" + text + b"\n" for code in codes)
     for framed in (b"data: " + text + b"\n\n", text + b"\n", body):
         assert decode(decoder(), [framed])
+
+
+@pytest.mark.parametrize("version", ["4.3.19", "6.0.326", "7.0.169"])
+def test_cache_writes_are_read_from_the_recordings(version: str) -> None:
+    """Version 4 passes on Anthropic's metadata; later versions have a field."""
+    decoder = FullDecoder()
+    events = decoder.feed((RECORDINGS / version / "usage-detailed.full.jsonl").read_bytes()) + decoder.close()
+    (finished,) = (event for event in events if isinstance(event, Finished))
+    assert finished.usage is not None
+    assert finished.usage.cache_write_tokens == 100
+    assert finished.context is None

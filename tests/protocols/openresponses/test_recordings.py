@@ -100,6 +100,7 @@ def test_usage_is_what_the_server_reports(name: str) -> None:
         reported["total_tokens"],
         reported.get("input_tokens_details", {}).get("cached_tokens"),
         reported.get("output_tokens_details", {}).get("reasoning_tokens"),
+        reported.get("input_tokens_details", {}).get("cache_write_tokens"),
     )
 
 

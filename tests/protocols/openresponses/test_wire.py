@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from tests.recorded_streams import openresponses
 
+from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.openresponses.wire import EVENTS, Fields, classify_event, read_usage
+from tollbridge.types.events import Finished
 from tollbridge.types.usage import Usage
 
 SHARED = Path(os.environ.get("TOLLBRIDGE_SHARED", Path(__file__).parents[4] / "shared"))
@@ -91,3 +94,28 @@ def test_usage_is_read_with_the_field_names_of_chat_completions() -> None:
         "completion_tokens_details": {"reasoning_tokens": 1},
     }
     assert read_usage(Fields(usage)) == Usage(5, 2, 7, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("usage", "written"),
+    [
+        ({"input_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 3}}, 3),  # OpenAI, OpenRouter
+        ({"input_tokens_details": {"cache_write_tokens": 0}}, 0),
+        ({"input_tokens_details": {"cached_tokens": 2, "cache_creation_tokens": 3}}, 3),  # LiteLLM
+        ({"cache_creation_input_tokens": 3, "cache_read_input_tokens": 2}, 3),  # Anthropic's own names
+        ({"prompt_tokens_details": {"cache_write_tokens": 3}}, 3),
+        ({"input_tokens_details": {"cached_tokens": 2}}, None),
+        ({"input_tokens_details": {"cache_write_tokens": "many"}}, None),
+    ],
+)
+def test_cache_writes_are_read_under_every_name(usage: dict[str, Any], written: int | None) -> None:
+    read = read_usage(Fields({"input_tokens": 9, "output_tokens": 1, **usage}))
+    assert read is not None
+    assert read.cache_write_tokens == written
+
+
+def test_a_recorded_server_reports_no_cache_writes_as_zero() -> None:
+    recording = openresponses()["transformers.text-stream"]
+    decoder = StreamDecoder()
+    finished = [event for event in decoder.feed(recording.body) if isinstance(event, Finished)]
+    assert [event.usage and event.usage.cache_write_tokens for event in finished] == [0]

@@ -16,14 +16,16 @@ from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.vscode import wire as vscode
 from tollbridge.frontends.vscode.decode import decode_chat
 from tollbridge.frontends.vscode.encode import encode_models, encode_parts, encode_usage
+from tollbridge.types.errors import RequestError
 
 log = logging.getLogger(__name__)
 
 # Waits while the editor does not read.
 Report = Callable[[list[vscode.Part]], Awaitable[None]]
 
-# The account name under which the editor's usage and model lists are stored.
+# The account name under which the editor's usage and model lists are stored, followed by the account's id.
 EDITOR_ACCOUNT = "editor"
+_ID_LIMIT = 100  # characters
 # How many models get their vocabulary loaded in advance; each takes about 40 MB.
 WARM_MODELS = 3
 # Settings with the same name in the editor and in the settings file.
@@ -108,13 +110,13 @@ class Handlers:
     async def usage(self) -> wire.UsageResult:
         """Return the usage per model since the start, and the accuracy of the estimates."""
         tracker = self._engine.usage
-        failed = [record.model for record in tracker.records if record.outcome == "failed"]
         return wire.UsageResult(
             [
                 wire.ModelTotals(
                     model=model,
                     requests=tracker.requests(model),
-                    failures=failed.count(model),
+                    failures=tracker.failures(model),
+                    incomplete=tracker.incomplete(model),
                     usage=wire.TokenUsage.sum(tracker.total(model)),
                 )
                 for model in tracker.models()
@@ -130,12 +132,23 @@ class Handlers:
 
 
 def _account(params: wire.AccountParams) -> Account:
+    """Convert an editor's account.
+
+    Without an id, two keys of a gateway cannot be distinguished after a restart, so a list that needed a key
+    is not cached on disk.
+
+    Raises:
+        RequestError: The id is the key: ids are stored.
+    """
+    if params.id and params.id == params.api_key:
+        raise RequestError("The id of an account must not be its key. Send another id, or none.")
     layer = {"headers": params.headers}
     return Account(
-        EDITOR_ACCOUNT,
+        f"{EDITOR_ACCOUNT}-{params.id[:_ID_LIMIT]}" if params.id else EDITOR_ACCOUNT,
         params.base_url,
         params.backend,
         "none",
+        anonymous=bool(params.api_key and not params.id),
         api_key=params.api_key or None,
         headers=validate_settings(layer, lambda _: "editor").headers if params.headers else {},
     )

@@ -66,13 +66,15 @@ class InitializeResult(WireStruct, frozen=True):
 class AccountParams(WireStruct, frozen=True):
     """The gateway and the key of one request. The key is not stored.
 
-    A header's value is a text, or `{"secret": SOURCE}` as in the settings file.
+    A header's value is a text, or `{"secret": SOURCE}` as in the settings file. `id` distinguishes the
+    accounts of an editor. It is the same after a restart and not derived from the key.
     """
 
     base_url: str
     api_key: str | None = None
     backend: Backend = "openresponses"
     headers: Mapping[str, Any] = {}
+    id: str | None = None
 
     def __repr__(self) -> str:
         return f"Account({self.base_url!r})"
@@ -100,6 +102,7 @@ class TokenUsage(WireStruct, frozen=True):
     total_tokens: int | None = None
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
     @classmethod
     def of(cls, usage: Usage | None) -> TokenUsage | None:
@@ -114,6 +117,7 @@ class TokenUsage(WireStruct, frozen=True):
             usage.total_tokens,
             usage.cached_tokens,
             usage.reasoning_tokens,
+            usage.cache_write_tokens,
         )
 
 
@@ -149,11 +153,15 @@ class CountResult(WireStruct, frozen=True):
 
 
 class ModelTotals(WireStruct, frozen=True, kw_only=True):
-    """The usage of one model since the start. Requests without reported usage are counted too."""
+    """The usage of one model since the start. Requests without reported usage are counted too.
+
+    `incomplete` is the number of attempts that may have used tokens which are not in `usage`.
+    """
 
     model: str
     requests: int
     failures: int
+    incomplete: int = 0
     usage: TokenUsage
 
 

@@ -359,6 +359,9 @@ class StepUsage:
 
     def add_total(self, total: Usage | None) -> None:
         """Add a total, which replaces the sum of its steps. Merged streams contain several totals."""
+        if total is not None and self._steps is not None and total.cache_write_tokens is None:
+            # Version 5 reports cache writes only with the steps.
+            total = msgspec.structs.replace(total, cache_write_tokens=self._steps.cache_write_tokens)
         self._billed = _sum(self._billed, total or self._steps)
         self._last = self._last if self._steps is not None else total or self._last
         self._steps = None

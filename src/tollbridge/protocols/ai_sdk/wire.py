@@ -159,6 +159,12 @@ def usage(chunk: Chunk) -> Usage | None:
             output_details.get("reasoningTokens"),
             fields.get("reasoningTokens"),
         ),
+        cache_write_tokens=_first(
+            input_parts.get("cacheWrite"),
+            input_details.get("cacheWriteTokens"),
+            # Versions 4 and 5 pass on Anthropic's own count.
+            mapping(mapping(chunk.get("providerMetadata")).get("anthropic")).get("cacheCreationInputTokens"),
+        ),
     )
     return result if result.known else None
 

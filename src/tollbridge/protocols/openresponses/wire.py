@@ -221,6 +221,11 @@ def join_texts(parts: Iterable[Fields]) -> str:
     return "".join(part.text("text") or part.text("refusal") or "" for part in parts)
 
 
+# Names for the input tokens that were written to the prompt cache; those of Anthropic's API are passed on by
+# some gateways.
+_CACHE_WRITES = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
+
+
 def read_usage(usage: Fields) -> Usage | None:
     """Return the reported usage, or `None` if there is none or all counts are zero (not counted)."""
     input_tokens = _first(usage, "input_tokens", "prompt_tokens")
@@ -236,6 +241,7 @@ def read_usage(usage: Fields) -> Usage | None:
         total,
         token_count(input_details.number("cached_tokens")),
         token_count(output_details.number("reasoning_tokens")),
+        _first(Fields({**usage.raw, **input_details.raw}), *_CACHE_WRITES),
     )
     return result if result.known else None
 
