@@ -270,6 +270,7 @@ class Engine:
         *,
         observers: Sequence[Observer] = (),
         source: object = None,
+        initiator: str | None = None,
     ) -> AsyncIterator[Turn]:
         """Run one turn, as an asynchronous context manager.
 
@@ -279,6 +280,7 @@ class Engine:
                 account that the settings select.
             observers: Called with everything that happens in the turn.
             source: The request in the caller's own format, for the recording of the turn.
+            initiator: The name of the program that uses the local server, for the usage records.
         """
         account = await self._resolve(account)
         async with self._connect(account) as connection:
@@ -305,7 +307,7 @@ class Engine:
                 compat=self.compat,
                 usage=self.usage,
                 tokens=connection.tokens,
-                account=BillingAccount(account.name, client.base_url),
+                account=BillingAccount(account.name, client.base_url, initiator),
                 prices=prices,
                 api_key=account.api_key,
                 window=window,
@@ -324,7 +326,9 @@ class Engine:
         body: bytes,
         account: Account,
         *,
+        decode: Callable[[], ChatRequest],
         headers: Mapping[str, str] | None = None,
+        initiator: str | None = None,
         observers: Sequence[Observer] = (),
     ) -> AsyncIterator[ForwardedResponse]:
         """Send a body unchanged to a gateway that speaks the caller's own protocol.
@@ -334,17 +338,28 @@ class Engine:
             path: The path of the endpoint, after the base URL.
             body: The body of the request.
             account: The gateway and the key.
+            decode: Returns the request that the body contains, for its recording.
             headers: Headers of the caller that the gateway should receive.
+            initiator: The name of the calling program, for the usage records.
             observers: Called with everything that happens.
         """
         async with self._connect(account) as connection:
             client = connection.client
-            payer = BillingAccount(account.name, client.base_url)
+            _, capabilities, prices = self._model_facts(model, client, account)
+            payer = BillingAccount(account.name, client.base_url, initiator)
+            if (recorder := self._recorder()) is not None:
+                recording = recorder.start(
+                    decode(),
+                    Origin.of(model, client.base_url),
+                    keys=(account.api_key or "", *client.secrets),
+                    capabilities=capabilities,
+                )
+                observers = (*observers, recording)
             async with forward_request(
                 client,
                 path,
                 body,
-                RequestAccounting(model, self.usage, payer),
+                RequestAccounting(model, self.usage, payer, prices, sent=False),
                 api_key=account.api_key,
                 headers=headers,
                 observers=observers,

@@ -14,7 +14,7 @@ from tollbridge.clients.base import GatewayClient, Observer, PassedResponse
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.storage.database import wait_for_write
 from tollbridge.storage.tracker import RequestAccounting
-from tollbridge.turn import STOP_TIMEOUT
+from tollbridge.turn import STOP_TIMEOUT, AttemptObserver, TurnResult
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event, split_failure
 
@@ -94,19 +94,38 @@ async def forward_request(
     Raises:
         BridgeError: No response was received.
     """
+    client = client.observed_by(AttemptObserver(record))
+    for observer in observers:
+        client = client.observed_by(observer)
+    failure: BaseException | None = None
     try:
         await wait_for_write(record.row)
         async with client.forward(path, body, api_key=api_key, headers=headers) as response:
             forwarded = ForwardedResponse(response, client.protocol, record, observers)
             yield forwarded
-    except (asyncio.CancelledError, GeneratorExit):
+        failure = forwarded.error
+    except (asyncio.CancelledError, GeneratorExit) as error:
+        failure = error
         await wait_for_write(record.close("cancelled"), STOP_TIMEOUT)
         raise
-    except BridgeError as failure:
-        await wait_for_write(record.close("failed", failure))
+    except BaseException as error:
+        failure = error
         raise
-    else:
-        error = forwarded.error
-        await wait_for_write(record.close("completed" if error is None else "failed", error))
     finally:
-        await wait_for_write(record.close("failed"))  # any other exception; the first call counts
+        reason = failure if isinstance(failure, BridgeError) else None
+        await wait_for_write(record.close("completed" if failure is None else "failed", reason))
+        for observer in observers:
+            await observer.end(_make_result(record) if failure is None else None, failure)
+
+
+def _make_result(record: RequestAccounting) -> TurnResult:
+    finished = record.finished
+    return TurnResult(
+        usage=record.usage,
+        context=(finished.context or finished.usage) if finished else None,
+        finish_reason=finished.reason if finished else None,
+        response_id=finished.response_id if finished else None,
+        model=finished.model if finished else None,
+        first=record.first,
+        duration=record.duration,
+    )

@@ -494,7 +494,7 @@ class Turn:
             self.request.model, self._usage, self._account, self._prices, sent=not is_observed
         )
         if isinstance(client, GatewayClient):
-            client = client.observed_by(_AttemptObserver(record))
+            client = client.observed_by(AttemptObserver(record))
         answer: list[Event] = []
         try:
             await wait_for_write(record.row)
@@ -584,8 +584,8 @@ class Turn:
         )
 
 
-class _AttemptObserver(Observer):
-    """Tells the accounting of a turn about each attempt of its client."""
+class AttemptObserver(Observer):
+    """Records each attempt of a client."""
 
     def __init__(self, record: RequestAccounting) -> None:
         self._record = record

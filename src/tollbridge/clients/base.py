@@ -297,7 +297,7 @@ class GatewayClient(ABC):
                     if response.status >= 400:
                         await passed.read_error()
                         assert passed.error is not None  # noqa: S101
-                        hide_key(passed.error, key)
+                        self._hide_secrets(passed.error, key)
                         failed_attempts += 1
                         delay = self._retry_delay(passed.error, failed_attempts, deadline)
                     if response.status < 400 or delay is None:
@@ -305,14 +305,14 @@ class GatewayClient(ABC):
                         yield passed
                         return
             except BridgeError as error:
-                hide_key(error, key)
+                self._hide_secrets(error, key)
                 if accepted:
                     raise
                 failed_attempts += 1
                 delay = self._retry_delay(error, failed_attempts, deadline)
                 if delay is None:
                     raise
-            await asyncio.sleep(delay)
+            await self._get_http().sleep(delay)
 
     def encode_request(self, request: ChatRequest) -> bytes:
         """Return the body that would be sent for a request."""

@@ -140,6 +140,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
         duration: Seconds from the start to the end.
         first: Seconds from the start to the first event.
         error: The kind of the error by which it failed.
+        initiator: The program that sent the request through the local server.
         prices: The prices at the time of the attempt, if they were known.
         cost: The cost at these prices, in US dollars; `None` if it is not known.
     """
@@ -159,6 +160,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str | None = None
     error: str | None = None
     response_id: str | None = None
+    initiator: str | None = None
     prices: Prices | None = None
     cost: Decimal | None = None
 
@@ -167,7 +169,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 _COLUMNS = (
     *("key", "turn", "attempt", "started", "model", "account", "base_url", "outcome"),
     *("input", "output", "total", "cached", "reasoning", "cache_write", "incomplete"),
-    *("duration", "first", "finish_reason", "error", "response_id"),
+    *("duration", "first", "finish_reason", "error", "response_id", "initiator"),
     *("input_price", "output_price", "cache_read_price", "cache_write_price", "computed_cost"),
 )
 _NAMES = ", ".join(_COLUMNS)
@@ -279,7 +281,8 @@ def _encode_row(row: UsageRow) -> tuple[Any, ...]:
         *(usage.input_tokens, usage.output_tokens, usage.total_tokens),
         *(usage.cached_tokens, usage.reasoning_tokens, usage.cache_write_tokens),
         row.incomplete,
-        *(row.duration, row.first, row.finish_reason, row.error, _encode_text(row.response_id)),
+        *(row.duration, row.first, row.finish_reason, row.error),
+        *map(_encode_text, (row.response_id, row.initiator)),
         *map(_encode_price, (prices.input, prices.output, prices.cache_read, prices.cache_write)),
         int((row.cost / COST_UNIT).to_integral_value())
         if row.cost is not None and row.cost < _COST_LIMIT
@@ -308,6 +311,7 @@ def _decode_row(
     finish_reason: str | None,
     error: str | None,
     response_id: str | None,
+    initiator: str | None,
     input_price: str | None,
     output_price: str | None,
     cache_read_price: str | None,
@@ -335,6 +339,7 @@ def _decode_row(
         finish_reason=finish_reason,
         error=error,
         response_id=response_id,
+        initiator=initiator,
         prices=Prices(*prices) if any(price is not None for price in prices) else None,
         cost=None if computed_cost is None else computed_cost * COST_UNIT,
     )

@@ -38,10 +38,14 @@ CLOSING_BUSY_TIMEOUT, CLOSING_TIMEOUT = 1.0, 1.5
 
 
 class BillingAccount(msgspec.Struct, frozen=True):
-    """The account that pays for a request, and the base URL it was sent to."""
+    """The account that pays for a request, the base URL it was sent to, and the program that sent it.
+
+    `initiator` is the name of an editor or agent that uses the local server; `None` for Tollbridge itself.
+    """
 
     account: str = ""
     base_url: str = ""
+    initiator: str | None = None
 
 
 class UsageTracker:
@@ -287,6 +291,7 @@ class RequestAccounting:
             model=model,
             account=payer.account,
             base_url=payer.base_url,
+            initiator=payer.initiator,
             outcome="running",
             incomplete=True,
             prices=prices,

@@ -38,6 +38,8 @@ EVENT_STREAM = "text/event-stream"
 # Seconds for which the account and what is known about its models are used without reading them again.
 _RECHECK_SECONDS = 2.0
 _MODEL_LIMIT = 1000
+# The most characters of the name of a calling program.
+_NAME_LIMIT = 64
 # Headers of the caller that select features of the gateway's protocol. No other header is forwarded: the
 # caller's key is for this server.
 _REQUEST_HEADERS = ("anthropic-beta", "anthropic-version", "openai-beta", "x-session-affinity")
@@ -154,7 +156,15 @@ class AnswerService:
     ) -> web.StreamResponse | _Refusal:
         """Forward a request. A refusal for a reason that a turn may repair is not sent to the caller."""
         headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
-        async with self._engine.forward(model, protocol.path, body, account, headers=headers) as forwarded:
+        async with self._engine.forward(
+            model,
+            protocol.path,
+            body,
+            account,
+            decode=lambda: protocol.decode(_read_object(body), request.headers).request,
+            headers=headers,
+            initiator=_program_name(request.headers),
+        ) as forwarded:
             headers = _passed_headers(forwarded.headers)
             if forwarded.error is not None and self._may_repair(forwarded.error, request, protocol, body):
                 data = b"".join([chunk async for chunk in forwarded.chunks()])
@@ -192,7 +202,8 @@ class AnswerService:
             log.info("%s", omission)
         chat = msgspec.structs.replace(caller.request, messages=self._memory.restore(caller.request.messages))
         encoder = caller.encoder
-        async with self._engine.turn(chat, account, source=body) as turn:
+        initiator = _program_name(request.headers)
+        async with self._engine.turn(chat, account, source=body, initiator=initiator) as turn:
             answer = _Answer(turn, self._memory)
             async with aclosing(answer.batches()) as batches:
                 if caller.stream:
@@ -258,6 +269,11 @@ def error_response(protocol: CallerProtocol, error: BridgeError, status: int | N
         headers["request-id"] = error.request_id
     body = protocol.encode_error(error, status)
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+
+
+def _program_name(headers: Mapping[str, str]) -> str | None:
+    """Return the name of the calling program, for example `codex_exec` of `codex_exec/0.166.0 (…)`."""
+    return headers.get("user-agent", "").partition("/")[0].strip()[:_NAME_LIMIT] or None
 
 
 def _read_model(body: bytes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hmac
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -12,11 +13,10 @@ from aiohttp import web
 
 from tollbridge.config.accounts import Account
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.access import AccessRules
 from tollbridge.frontends.http.answers import AnswerService, error_response
 from tollbridge.frontends.http.callers import MESSAGES, PROTOCOLS, RESPONSES, CallerProtocol
-from tollbridge.types.errors import BridgeError, RequestError
-from tollbridge.types.urls import is_loopback
+from tollbridge.types.errors import BridgeError, NotAuthenticated, NotPermitted, RequestError
+from tollbridge.types.urls import find_foreign_request, is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -89,16 +89,15 @@ def create_app(
     engine: Engine, options: ServerOptions, find_account: Callable[[], Awaitable[Account]]
 ) -> web.Application:
     """Return the application with all routes."""
-    rules = AccessRules(hosts=frozenset({options.host.lower()}), token=options.token)
     service = AnswerService(engine, find_account, options.aliases)
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         protocol = _protocol_of(request)
-        denied = rules.check(request.headers, request.remote)
+        denied = _check_access(request, options)
         if denied is not None:
             log.warning("Refused %s %s: %s", request.method, request.path, denied.message)
-            return error_response(protocol, RequestError(denied.message), denied.status)
+            return error_response(protocol, denied)
         try:
             return await handler(request)
         except BridgeError as error:
@@ -123,6 +122,29 @@ def create_app(
             if protocol.count_path is not None:
                 app.router.add_post(prefix + protocol.count_path, _count_handler(service, protocol))
     return app
+
+
+def _check_access(request: web.Request, options: ServerOptions) -> BridgeError | None:
+    """Return why a request is refused: a web page must not be able to spend the user's money."""
+    problem = find_foreign_request(request.headers, (options.host.lower(),))
+    if problem is not None:
+        return NotPermitted(problem)
+    if options.token is not None:
+        sent = read_token(request.headers) or ""
+        if hmac.compare_digest(sent.encode("utf-8", "replace"), options.token.encode()):
+            return None
+        return NotAuthenticated("The token is missing or wrong. Send it as the API key.")
+    if not is_loopback(request.remote or ""):
+        return NotAuthenticated("Without a token, this server answers programs of this computer only.")
+    return None
+
+
+def read_token(headers: Mapping[str, str]) -> str | None:
+    """Return the API key of a request, as the three protocols send it."""
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return headers.get("x-api-key") or headers.get("api-key")
 
 
 def _protocol_of(request: web.Request) -> CallerProtocol:
