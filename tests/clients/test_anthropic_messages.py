@@ -246,7 +246,7 @@ async def test_reasoning_of_another_model_is_not_sent() -> None:
     async with Gateway() as gateway:
         account = Account("a", gateway.url, "anthropic-messages", "none")
         foreign = bind(Origin.of("other", gateway.url), {"signature": "x"})
-        own = bind(Origin.of(MODEL, gateway.url), {"redacted_data": "tollbridge.v1.x"})
+        own = bind(Origin.of(MODEL, gateway.url), {"redacted_data": "tollbridge:x"})
         call = ToolCallPart("call_1", "get_weather", {})
         messages = [
             Message(Role.USER, "Hi"),

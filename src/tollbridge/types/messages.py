@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -13,7 +14,7 @@ import msgspec
 
 from tollbridge.types.errors import RequestError
 from tollbridge.types.quirks import Quirks, ReasoningShape
-from tollbridge.types.text import write_json
+from tollbridge.types.text import read_json, write_json
 
 
 class Role(StrEnum):
@@ -281,6 +282,8 @@ BOUND_KEY = "_tollbridge"
 # The mime type of the data part that holds all reasoning of an answer. Editors preserve data parts better
 # than thinking parts.
 PACK_MIME = "application/vnd.tollbridge.reasoning+json"
+# The start of metadata that passes through a caller of another protocol as one string.
+_SEAL_PREFIX = "tollbridge:"
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -386,6 +389,22 @@ def unbind(metadata: Mapping[str, Any] | None) -> tuple[BoundProof | None, dict[
         return msgspec.convert(proof.pop(BOUND_KEY, None), BoundProof), proof
     except msgspec.ValidationError:
         return None, proof
+
+
+def seal_metadata(metadata: Mapping[str, Any]) -> str:
+    """Return metadata as an opaque string, for callers that return a signature or encrypted content."""
+    return _SEAL_PREFIX + urlsafe_b64encode(write_json(metadata).encode("utf-8", "surrogatepass")).decode()
+
+
+def unseal_metadata(text: object) -> dict[str, Any] | None:
+    """Return the metadata that `seal_metadata` stored; `None` if another server created the string."""
+    if not isinstance(text, str) or not text.startswith(_SEAL_PREFIX):
+        return None
+    try:
+        value = read_json(b64decode(text.removeprefix(_SEAL_PREFIX), b"-_", validate=True))
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def digest(proof: Mapping[str, Any]) -> str:

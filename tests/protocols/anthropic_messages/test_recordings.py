@@ -21,7 +21,7 @@ RECORDINGS = anthropic_messages()
 COUNTS = {name for name in RECORDINGS if name.endswith("count-tokens")}
 # The failures in the recordings, with the messages of the servers.
 FAILURES = {
-    "litellm.badkey": ("invalid_request", "No connected db."),
+    "litellm.badkey": ("authentication", "No connected db."),
     "litellm.badmodel": ("invalid_request", "Invalid model name"),
     "litellm.err400-stream": ("invalid_request", "The upstream does not like this."),
     "litellm.err429-stream": ("rate_limited", "The upstream is asked too often."),

@@ -251,7 +251,7 @@ def marked_messages(size: int) -> dict[str, Any]:
 
 
 def long_signature(size: int) -> dict[str, Any]:
-    block = {"type": "thinking", "thinking": "", "signature": "tollbridge.v1." + "A" * (400 * size)}
+    block = {"type": "thinking", "thinking": "", "signature": "tollbridge:" + "A" * (400 * size)}
     return {"model": "m", "messages": [{"role": "assistant", "content": [block]}]}
 
 

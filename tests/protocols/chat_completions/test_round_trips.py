@@ -32,7 +32,7 @@ from tollbridge.protocols.chat_completions.server_stream import (
     write_frames,
 )
 from tollbridge.protocols.chat_completions.stream import StreamDecoder
-from tollbridge.protocols.chat_completions.wire import REASONING_TEXTS, unseal
+from tollbridge.protocols.chat_completions.wire import REASONING_TEXTS
 from tollbridge.types.events import (
     Event,
     Failed,
@@ -59,6 +59,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    unseal_metadata,
 )
 from tollbridge.types.usage import Usage
 
@@ -201,7 +202,7 @@ def unsealed(events: list[Event]) -> list[Event]:
     def open_metadata(event: Event) -> Event:
         if isinstance(event, ReasoningEnded) and event.metadata:
             [detail] = event.metadata["reasoning_details"]
-            return ReasoningEnded(event.id, (unseal(detail["data"]) or {})["metadata"])
+            return ReasoningEnded(event.id, (unseal_metadata(detail["data"]) or {})["metadata"])
         return event
 
     return [open_metadata(event) for event in events]

@@ -19,8 +19,6 @@ from tollbridge.protocols.openresponses.server import (
     CallerTool,
     ResponseEncoder,
     decode_request,
-    open_metadata,
-    seal_metadata,
 )
 from tollbridge.types.errors import RateLimited, RequestError
 from tollbridge.types.events import (
@@ -45,7 +43,9 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    seal_metadata,
     unbind,
+    unseal_metadata,
 )
 from tollbridge.types.usage import Usage
 
@@ -293,12 +293,12 @@ def test_reasoning_returns_with_its_signature_and_its_origin() -> None:
 
 @pytest.mark.parametrize("text", ["", "gAAAA", "tollbridge:", "tollbridge:!!", "tollbridge:WzFd"])
 def test_the_encrypted_content_of_another_server_is_no_envelope(text: str) -> None:
-    assert open_metadata(text) is None
+    assert unseal_metadata(text) is None
 
 
 def test_an_envelope_returns_its_metadata() -> None:
     metadata = {"signature": "äöü", "n": [1, None]}
-    assert open_metadata(seal_metadata(metadata)) == metadata
+    assert unseal_metadata(seal_metadata(metadata)) == metadata
 
 
 def test_an_answer_that_was_cut_is_incomplete() -> None:

@@ -6,8 +6,6 @@ other events are read from plain JSON values.
 
 from __future__ import annotations
 
-import binascii
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
@@ -18,8 +16,9 @@ from tollbridge.protocols.model_list import read_model
 from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.types.errors import StreamError
 from tollbridge.types.events import FinishReason
+from tollbridge.types.messages import seal_metadata, unseal_metadata
 from tollbridge.types.models import Model
-from tollbridge.types.text import read_json, write_json
+from tollbridge.types.text import read_json
 from tollbridge.types.usage import Usage, token_count
 
 Json = dict[str, Any]
@@ -179,24 +178,19 @@ def encode_usage(usage: Usage) -> Json:
 
 # The metadata of reasoning that this protocol issues: of a `thinking` and of a `redacted_thinking` block.
 SIGNATURE, REDACTED = "signature", "redacted_data"
-# A proof of another protocol, or one that is bound to its origin, is sent to callers as one opaque string.
-_PACKED = "tollbridge.v1."
 
 
 def pack_proof(metadata: Mapping[str, Any], block_id: str | None = None) -> str:
-    """Return metadata as a string that a caller sends back unchanged as a signature."""
-    packed = write_json({"id": block_id, "metadata": metadata}).encode()
-    return _PACKED + urlsafe_b64encode(packed).decode()
+    """Return metadata as a string that a caller sends back unchanged as a signature.
+
+    Used for the proofs of other protocols, and for those that are bound to their origin.
+    """
+    return seal_metadata({"id": block_id, "metadata": metadata})
 
 
 def unpack_proof(signature: str) -> tuple[Mapping[str, Any], str | None] | None:
     """Return the metadata and the block id of a packed proof; `None` for the signature of a provider."""
-    if not signature.startswith(_PACKED):
-        return None
-    try:
-        packed = Fields(read_json(urlsafe_b64decode(signature.removeprefix(_PACKED))))
-    except (ValueError, binascii.Error):
-        return None
+    packed = Fields(unseal_metadata(signature))
     metadata = packed.inner("metadata")
     return (metadata.raw, packed.text("id")) if metadata else None
 

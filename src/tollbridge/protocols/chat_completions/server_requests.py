@@ -17,7 +17,6 @@ from tollbridge.protocols.chat_completions.wire import (
     REASONING_TEXTS,
     SEALED_FORMAT,
     Json,
-    unseal,
 )
 from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES
 from tollbridge.types.errors import RequestError
@@ -39,6 +38,7 @@ from tollbridge.types.messages import (
     ToolResultPart,
     bind,
     part_digest,
+    unseal_metadata,
 )
 from tollbridge.types.text import read_json
 
@@ -423,7 +423,7 @@ def _text_of_thinking(block: Any) -> str:
 
 
 def _unseal_block(detail: Object) -> ThinkingPart | None:
-    block = unseal(detail.get("data")) if detail.get("format") == SEALED_FORMAT else None
+    block = unseal_metadata(detail.get("data")) if detail.get("format") == SEALED_FORMAT else None
     if block is None:
         return None
     metadata, id_ = block.get("metadata"), block.get("id")
@@ -436,7 +436,7 @@ def _unseal_block(detail: Object) -> ThinkingPart | None:
 
 def _decode_call_metadata(call: Object) -> Json | None:
     extra = call.get("extra_content")
-    sealed = unseal(extra.get("tollbridge")) if isinstance(extra, Mapping) else None
+    sealed = unseal_metadata(extra.get("tollbridge")) if isinstance(extra, Mapping) else None
     if sealed is not None:
         return sealed
     return {name: call[name] for name in CALL_SIGNATURES if call.get(name)} or None

@@ -19,7 +19,6 @@ from tollbridge.protocols.chat_completions.wire import (
     SEALED_FORMAT,
     Json,
     encode_usage,
-    seal,
 )
 from tollbridge.types.errors import BridgeError, Kind, ServerFailed
 from tollbridge.types.events import (
@@ -35,6 +34,7 @@ from tollbridge.types.events import (
     TextDelta,
     ToolCall,
 )
+from tollbridge.types.messages import seal_metadata
 from tollbridge.types.text import write_json
 
 # OpenAI's code for each kind of error. Agents shorten the conversation when they read the first one.
@@ -163,7 +163,7 @@ class CompletionEncoder:
         text, self._reasoning = "".join(self._reasoning), []
         if not metadata:
             return []
-        data = seal({"id": id_, "text": text, "metadata": metadata})
+        data = seal_metadata({"id": id_, "text": text, "metadata": metadata})
         detail = {"type": "reasoning.encrypted", "format": SEALED_FORMAT, "index": self._blocks, "data": data}
         self._blocks += 1
         return [{"reasoning_details": [detail]}]
@@ -180,7 +180,7 @@ class CompletionEncoder:
         else:
             encoded |= {"type": "function", "function": {"name": call.name, "arguments": arguments}}
         if call.metadata:
-            encoded["extra_content"] = {"tollbridge": seal(call.metadata)}
+            encoded["extra_content"] = {"tollbridge": seal_metadata(call.metadata)}
         return {"tool_calls": [encoded]}
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.types.events import FinishReason
-from tollbridge.types.text import read_json, write_json
 from tollbridge.types.usage import Usage, token_count
 
 Json = dict[str, Any]
@@ -159,20 +156,3 @@ def encode_usage(usage: Usage) -> Json:
 # if it knows them. Metadata of other protocols is stored there as an opaque string.
 
 SEALED_FORMAT = "tollbridge-v1"
-_PREFIX = "tollbridge:"
-
-
-def seal(value: Mapping[str, Any]) -> str:
-    """Return an object as an opaque string."""
-    return _PREFIX + base64.urlsafe_b64encode(write_json(value).encode()).decode()
-
-
-def unseal(text: object) -> Json | None:
-    """Return the object that `seal` stored; `None` if another server created the string."""
-    if not isinstance(text, str) or not text.startswith(_PREFIX):
-        return None
-    try:
-        value = read_json(base64.b64decode(text.removeprefix(_PREFIX), b"-_", validate=True))
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None

@@ -1,8 +1,7 @@
 """The server direction of OpenResponses: decode a caller's request, and encode the events of the answer.
 
 Reasoning passes through the caller in `encrypted_content`, which callers return unchanged: the metadata of a
-reasoning block, with the model and the gateway it is valid for, is stored there in an envelope
-(`seal_metadata`). An envelope contains nothing that the gateway did not send.
+reasoning block, with the model and the gateway it is valid for, is stored there (`seal_metadata`).
 """
 
 from __future__ import annotations
@@ -41,6 +40,8 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
+    seal_metadata,
+    unseal_metadata,
 )
 from tollbridge.types.text import read_json, write_json
 from tollbridge.types.usage import Usage
@@ -88,27 +89,6 @@ class CallerRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     tools: Mapping[str, CallerTool] = {}
     omissions: tuple[str, ...] = ()
-
-
-# --- The envelope for reasoning metadata ---
-
-_ENVELOPE_PREFIX = "tollbridge:"
-
-
-def seal_metadata(metadata: Mapping[str, Any]) -> str:
-    """Return the metadata of a reasoning block as an opaque string."""
-    return _ENVELOPE_PREFIX + base64.urlsafe_b64encode(write_json(metadata).encode()).decode()
-
-
-def open_metadata(text: str) -> dict[str, Any] | None:
-    """Return the metadata that `seal_metadata` stored; `None` if another server created the string."""
-    if not text.startswith(_ENVELOPE_PREFIX):
-        return None
-    try:
-        value = read_json(base64.b64decode(text.removeprefix(_ENVELOPE_PREFIX), b"-_", validate=True))
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 # --- Requests ---
@@ -322,7 +302,7 @@ def _decode_reasoning(item: Mapping[str, Any]) -> ThinkingPart:
         part["text"] for part in blocks if isinstance(part, Mapping) and isinstance(part.get("text"), str)
     )
     id_, sealed = item.get("id"), item.get("encrypted_content")
-    metadata = open_metadata(sealed) if isinstance(sealed, str) else None
+    metadata = unseal_metadata(sealed)
     return ThinkingPart(text, id_ if isinstance(id_, str) else None, metadata)
 
 
