@@ -55,7 +55,7 @@ class Neovim:
         await self.request("nvim_input", keys)
 
     async def wait_for(self, condition: str, *arguments: Any) -> None:
-        """Wait until a Lua expression is true. It can use the functions of `_FUNCTIONS`, and arguments as `...`."""
+        """Wait until a Lua expression is true. It can use `_FUNCTIONS`, and the arguments as `...`."""
         code = f"{_FUNCTIONS} return wait(function(...) return {condition} end, ...)"
         if not await self.lua(code, *arguments):
             chat = await self.text(), await self.status(), await self.messages()
@@ -90,7 +90,8 @@ local function text()
 end
 local function status()
   local namespace = vim.api.nvim_get_namespaces().tollbridge
-  local marks = buffer() and vim.api.nvim_buf_get_extmarks(buffer(), namespace, 0, -1, { details = true }) or {}
+  if not buffer() then return "" end
+  local marks = vim.api.nvim_buf_get_extmarks(buffer(), namespace, 0, -1, { details = true })
   return marks[1] and marks[1][4].virt_text[1][1] or ""
 end
 local function messages() return vim.api.nvim_exec("messages", true) end

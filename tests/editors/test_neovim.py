@@ -55,7 +55,9 @@ async def test_an_answer_streams_into_the_buffer(tmp_path: Path) -> None:
         assert received_texts(gateway) == [[("user", 'What is "a | b"?')]]
 
 
-async def test_the_next_question_continues_the_conversation_and_a_bang_starts_a_new_one(tmp_path: Path) -> None:
+async def test_the_next_question_continues_the_conversation_and_a_bang_starts_a_new_one(
+    tmp_path: Path,
+) -> None:
     async with (
         Gateway(model=answering("One.", "Two.", "Three."), strict=True) as gateway,
         neovim(tmp_path, base_url=gateway.url, model=MODEL) as editor,
@@ -115,7 +117,7 @@ async def test_a_wrong_key_shows_the_sentence_and_not_the_key(tmp_path: Path) ->
         await editor.command("Tollbridge Hello")
         await editor.wait_for("status() == 'Failed. See :messages.'")
         messages = await editor.messages()
-        assert "API key" in messages
+        assert messages.endswith("Check the account's API key.")  # names no command of another editor
         shown = messages + await editor.text() + await editor.lua("return require('tollbridge').log()")
         assert "wrong-key" not in shown
         await editor.lua("vim.env.TOLLBRIDGE_API_KEY = 'right-key'")
@@ -130,11 +132,13 @@ async def test_a_wrong_key_shows_the_sentence_and_not_the_key(tmp_path: Path) ->
 async def test_a_key_for_vercel_goes_to_no_other_server(
     tmp_path: Path, base_url: str, key: str | None
 ) -> None:
-    # `tee` stands for the sidecar and stores what it receives. The request that it echoes counts as a response.
+    # `tee` acts as the sidecar and stores what it receives. A request that it echoes counts as its response.
     async with neovim(tmp_path, base_url=base_url, command=["tee", "received"]) as editor:
         await editor.lua("vim.env.AI_GATEWAY_API_KEY = 'vercel-key'")
         await editor.command("TollbridgeModels")
-        await editor.wait_for("vim.fn.getfsize('received') > 0 and has(io.open('received'):read('*a'), 'account')")
+        await editor.wait_for(
+            "vim.fn.getfsize('received') > 0 and has(io.open('received'):read('*a'), 'account')"
+        )
     frame = (tmp_path / "received").read_text().rpartition("\n")[2]
     account = msgspec.json.decode(frame)["params"]["account"]
     assert (account["baseUrl"], account.get("apiKey")) == (base_url, key)
@@ -175,7 +179,9 @@ async def test_a_model_is_chosen_from_the_list(tmp_path: Path) -> None:
         Gateway(model=answering("Hello.")) as gateway,
         neovim(tmp_path, base_url=gateway.url, model=MODEL) as editor,
     ):
-        await editor.lua("function vim.ui.select(items, options, choose) _G.asked = { items, options, choose } end")
+        await editor.lua(
+            "function vim.ui.select(items, options, choose) _G.asked = { items, options, choose } end"
+        )
         await editor.command("TollbridgeModels")
         await editor.wait_for("_G.asked ~= nil")
         listed = await editor.lua("return vim.tbl_map(asked[2].format_item, asked[1])")
