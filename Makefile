@@ -14,7 +14,7 @@ PIN := $(COMPILE) --python-version 3.11
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help browser run quick check test fix bench fuzz soak vsix vscode pin clean static lint types layers extension-lint
+.PHONY: help browser neovim run quick check test fix bench fuzz soak vsix vscode pin clean static lint types layers extension-lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ check: static ## Run linters, type checks and all but the slowest tests (under 2
 	$(PYTEST) -n 3 --sample -m "not slow" $(CASES)
 
 # Without a coverage table, the output ends with the failures; `.venv/bin/coverage report` shows the table.
-test: static browser ## Run everything that CI runs, with coverage (under 20 minutes)
+test: static browser neovim ## Run everything that CI runs, with coverage (under 20 minutes)
 	$(PYTEST) -n 2 --cov --cov-report= --cov-fail-under=90 -r fERs $(CASES)
 
 fix: $(VENV)/dev.stamp ## Format the code and apply ruff fixes
@@ -80,6 +80,13 @@ browser:
 		echo "Installing chromium for the VS Code tests…"; \
 		{ [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y chromium; } > /dev/null 2>&1 \
 		|| echo "chromium is not installed, so the VS Code tests are skipped. Install it as root (Debian: apt install chromium)."; }
+
+# The same for the tests of the Neovim client.
+neovim:
+	@command -v nvim > /dev/null || { \
+		echo "Installing Neovim for the tests of its client…"; \
+		{ [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y neovim; } > /dev/null 2>&1 \
+		|| echo "Neovim is not installed, so its tests are skipped. Install it as root (Debian: apt install neovim)."; }
 
 static: $(VENV)/dev.stamp
 	@$(MAKE) --no-print-directory -j2 lint types layers extension-lint

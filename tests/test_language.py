@@ -21,6 +21,8 @@ TEXT = (
     "*.md",
     "Makefile",
     "docs/**/*.md",
+    "editors/**/*.lua",
+    "editors/**/*.md",
     "extension/*.md",
     "extension/package.json",
     "src/**/*.toml",

@@ -19,7 +19,7 @@ export interface Log {
 }
 
 export interface InitializeParams {
-  readonly client: { readonly name: string; readonly version: string };
+  readonly client: { readonly id?: string; readonly name: string; readonly version: string };
   readonly settings: Settings;
 }
 

@@ -23,7 +23,7 @@ export function activate(context: vscode.ExtensionContext): void {
   const modelsChanged = new vscode.EventEmitter<void>();
   const sidecar = new Sidecar({
     findCommands: () => findCommands(context),
-    initializeParams: () => ({ client: { name: vscode.env.appName, version: vscode.version }, settings: readSettings() }),
+    initializeParams: () => ({ client: { id: "vscode", name: vscode.env.appName, version: vscode.version }, settings: readSettings() }),
     log,
     onModelsChanged: () => models.refresh(false),
   });

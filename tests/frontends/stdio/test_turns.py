@@ -183,6 +183,23 @@ async def test_every_failure_is_a_sentence_with_its_kind(
     assert refusal.value.message[-1] in ".”"
 
 
+@pytest.mark.parametrize(
+    ("client", "advice"),
+    [
+        ({"name": "neovim"}, "Check the account's API key."),
+        ({"name": "VSCodium", "id": "vscode"}, "Check the account's API key with “Tollbridge: Set Up”."),
+    ],
+)
+async def test_only_vs_code_gets_errors_that_name_its_commands(
+    gateway: Gateway, client: dict[str, str], advice: str
+) -> None:
+    async with Editor() as editor:
+        await editor.request("initialize", {"protocolVersion": 1, "client": client})
+        with pytest.raises(Refusal) as refusal:
+            await talk(editor, question(gateway, "Hello", key="wrong-key"))
+    assert refusal.value.message.endswith(advice)
+
+
 async def test_what_was_said_before_a_failure_has_been_reported(editor: Editor, gateway: Gateway) -> None:
     token, answer = editor.ask("chat", question(gateway, "long fault:disconnect"))
     with pytest.raises(Refusal):

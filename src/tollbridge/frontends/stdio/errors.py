@@ -83,7 +83,9 @@ def describe_fault(error: BaseException, fault: Fault) -> str:
     return ", ".join(f"{name} {str(facts[name])[:_FACT_LIMIT]}" for name in _LOGGED_FACTS if name in facts)
 
 
-def encode_exception(error: BaseException, revision: int | None = None) -> Fault:
+def encode_exception(
+    error: BaseException, revision: int | None = None, client_id: str | None = None
+) -> Fault:
     """Convert any exception to an error response.
 
     An unexpected exception gives only its type: its message may quote the request.
@@ -91,11 +93,12 @@ def encode_exception(error: BaseException, revision: int | None = None) -> Fault
     Args:
         error: What was raised.
         revision: The revision of the token counts, where the error may have changed them.
+        client_id: The client that shows the error. Only for `vscode` the message names commands of VS Code.
     """
     if isinstance(error, BridgeError):
-        from tollbridge.frontends.vscode.encode import encode_error
+        from tollbridge.frontends.vscode.encode import ADVICE, VSCODE_ADVICE, encode_error
 
-        message, facts = encode_error(error)
+        message, facts = encode_error(error, VSCODE_ADVICE if client_id == "vscode" else ADVICE)
         if revision is not None:
             facts["lesson"] = revision
         return Fault(CODES.get(type(error), TURN_FAILED), message, facts)

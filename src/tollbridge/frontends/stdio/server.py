@@ -111,6 +111,7 @@ class Server:
         self._reader = jsonrpc.Reader()
         self._started = time.monotonic()
         self._settings: wire.EditorSettings | None = None  # from `initialize`; None before it
+        self._client_id: str | None = None
         self._shut_down = False
         self._exit_code: int | None = None
         self._counts = TokenCounts()
@@ -247,7 +248,8 @@ class Server:
 
     def _make_fault(self, call: Call, error: BaseException) -> Fault:
         # A rejected prompt may have changed the token counts.
-        fault = encode_exception(error, self._counts.revision if call.method == "chat" else None)
+        revision = self._counts.revision if call.method == "chat" else None
+        fault = encode_exception(error, revision, self._client_id)
         if fault.code == jsonrpc.INTERNAL_ERROR:
             log_exception(call.method, error)
         else:
@@ -289,6 +291,7 @@ class Server:
                 f"{wire.PROTOCOL_VERSION}. Update the older of the two."
             )
         self._settings = params.settings
+        self._client_id = params.client.id if params.client else None
         return wire.InitializeResult(wire.PROTOCOL_VERSION, SERVER, jsonrpc.MAX_FRAME_BYTES)
 
     def _status(self, _: msgspec.Raw) -> wire.StatusResult:

@@ -44,6 +44,7 @@ class EditorSettings(WireStruct, frozen=True):
 class ClientInfo(WireStruct, frozen=True):
     name: str
     version: str | None = None
+    id: str | None = None
 
 
 class InitializeParams(WireStruct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -30,15 +30,23 @@ MILLION = 1_000_000
 
 # What the user can do, by the kind of the error. It is appended to the message of the gateway.
 ADVICE: dict[Kind, str] = {
-    "authentication": "Check the account's API key with “Tollbridge: Set Up”.",
+    "authentication": "Check the account's API key.",
     "permission": "The API key does not have access to this model.",
-    "not_found": "Run “Tollbridge: Refresh Models” to update the model list.",
+    "not_found": "Choose a model of the gateway's current list.",
     "rate_limited": "Try again later.",
     "context_too_long": "Start a new chat or remove attachments.",
     "overloaded": "Try again in a moment.",
     "network": "Check the account's base URL and the network.",
-    "timeout": "Try again, or increase tollbridge.timeouts.",
+    "timeout": "Try again, or increase the timeouts.",
     "disconnected": "The partial answer was kept. Try again.",
+}
+
+# The same with the names of the extension's commands and settings.
+VSCODE_ADVICE: dict[Kind, str] = {
+    **ADVICE,
+    "authentication": "Check the account's API key with “Tollbridge: Set Up”.",
+    "not_found": "Run “Tollbridge: Refresh Models” to update the model list.",
+    "timeout": "Try again, or increase tollbridge.timeouts.",
 }
 
 EFFORT_LABELS = {"xhigh": "Extra High"}
@@ -127,7 +135,9 @@ def encode_model(model: Model) -> wire.ModelInfo:
     )
 
 
-def encode_error(error: BridgeError) -> tuple[str, dict[str, Any]]:
+def encode_error(
+    error: BridgeError, advice_by_kind: Mapping[Kind, str] = VSCODE_ADVICE
+) -> tuple[str, dict[str, Any]]:
     """Return the message for the user, and the `data` of the JSON-RPC error."""
     data = {
         "kind": error.kind,
@@ -140,7 +150,7 @@ def encode_error(error: BridgeError) -> tuple[str, dict[str, Any]]:
         data |= {"tokens": error.tokens, "limit": error.limit}
     message = error.message.strip() or "The gateway gave no reason."
     message = message if message[-1] in ".!?”" else f"{message}."
-    advice = ADVICE.get(error.kind, "") if error.advice is None else error.advice
+    advice = advice_by_kind.get(error.kind, "") if error.advice is None else error.advice
     if error.kind == "rate_limited" and error.retry_after:
         advice = f"Try again in {error.retry_after:.0f} s."
     return f"{message} {advice}".strip(), {name: value for name, value in data.items() if value is not None}
