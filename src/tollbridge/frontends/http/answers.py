@@ -25,7 +25,7 @@ from tollbridge.frontends.http.callers import AnswerEncoder, CallerProtocol, Cal
 from tollbridge.history.answer import join_parts, parts_from_events
 from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.turn import Turn
-from tollbridge.types.errors import BridgeError, RequestError
+from tollbridge.types.errors import BridgeError, NotFound, RequestError
 from tollbridge.types.events import Event
 from tollbridge.types.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
 from tollbridge.types.quirks import LearnedQuirks
@@ -111,15 +111,30 @@ class AnswerService:
             return response.to_response()  # the repaired request was refused as well
 
     async def count(self, request: web.Request, protocol: CallerProtocol) -> web.StreamResponse:
-        """Answer with the input tokens of a request, as the estimator counts them."""
-        caller = protocol.decode(_read_object(await request.read()), request.headers)
+        """Answer with the input tokens of a request: exact if the gateway counts, or else estimated."""
+        body = _read_object(await request.read())
+        account = await self._find_account()
+        caller = protocol.decode(body, request.headers)
+        may_pass = self._may_forward(caller.request.model, account, protocol)
         chat = self._with_alias(caller).request
-        tokens = self._engine.estimator.estimate_conversation(chat.model, chat.messages, tools=chat.tools)
-        return _json_response(protocol.encode_count(tokens.tokens))
+        tokens = await self._engine.count_request(chat, account, body=body if may_pass else None)
+        return _json_response(protocol.encode_count(tokens))
 
     async def models(self, protocol: CallerProtocol) -> web.StreamResponse:
         models = await self._engine.models(await self._find_account())
         return _json_response(protocol.encode_models(models))
+
+    async def model(self, name: str, protocol: CallerProtocol) -> web.StreamResponse:
+        """Answer with one entry of the model list.
+
+        Raises:
+            NotFound: The list has no such model.
+        """
+        models = await self._engine.models(await self._find_account())
+        model = next((model for model in models if model.id == self._aliases.get(name, name)), None)
+        if model is None:
+            raise NotFound(f"The gateway has no model {name[:80]!r}.", status=404, code="model_not_found")
+        return _json_response(protocol.encode_model(model))
 
     # Forwarding
 
@@ -236,7 +251,8 @@ def error_response(protocol: CallerProtocol, error: BridgeError, status: int | N
     if error.retry_after is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after))
     if error.request_id is not None:
-        headers["request-id"] = error.request_id
+        # The names of the two vendors: each SDK reads its own.
+        headers["request-id"] = headers["x-request-id"] = error.request_id
     body = protocol.encode_error(error, status)
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 
@@ -275,8 +291,8 @@ def _abort(request: web.Request) -> None:
 
 # --- Reasoning of recent answers ---
 #
-# A model that reasons needs its signed reasoning back with the tool results. Chat Completions has no field for
-# it, and few callers return what they do not know.
+# A model that reasons needs its signed reasoning back with the tool results. Chat Completions has no field
+# for it, and few callers return what they do not know.
 
 # The most memory of all packs, in bytes.
 MEMORY_LIMIT = 32 * 1024 * 1024

@@ -15,7 +15,7 @@ from tollbridge.engine import Engine
 from tollbridge.frontends.http.access import AccessRules
 from tollbridge.frontends.http.answers import AnswerService, error_response
 from tollbridge.frontends.http.callers import MESSAGES, PROTOCOLS, RESPONSES, CallerProtocol
-from tollbridge.types.errors import BridgeError, RequestError
+from tollbridge.types.errors import BridgeError, NotAuthenticated, NotFound, NotPermitted, RequestError
 from tollbridge.types.urls import is_loopback
 
 log = logging.getLogger(__name__)
@@ -98,14 +98,14 @@ def create_app(
         denied = rules.check(request.headers, request.remote)
         if denied is not None:
             log.warning("Refused %s %s: %s", request.method, request.path, denied.message)
-            return error_response(protocol, RequestError(denied.message), denied.status)
+            return error_response(protocol, _make_error(denied.status, denied.message), denied.status)
         try:
             return await handler(request)
         except BridgeError as error:
             return error_response(protocol, error)
         except web.HTTPException as error:
             message = f"{request.method} {request.path}: {error.reason}."
-            return error_response(protocol, RequestError(message), error.status)
+            return error_response(protocol, _make_error(error.status, message), error.status)
 
     async def health(_: web.Request) -> web.StreamResponse:
         return web.json_response({"status": "ok"})
@@ -113,16 +113,28 @@ def create_app(
     async def models(request: web.Request) -> web.StreamResponse:
         return await service.models(_protocol_of(request))
 
+    async def model(request: web.Request) -> web.StreamResponse:
+        return await service.model(request.match_info["name"], _protocol_of(request))
+
     app = web.Application(middlewares=[middleware], client_max_size=BODY_LIMIT)
     app.router.add_get("/health", health)
     app.router.add_get("/", health)  # aiohttp also answers HEAD, which Claude Code sends first
     for prefix in ("/v1", ""):  # some callers append /v1 to the URL, others do not
         app.router.add_get(f"{prefix}/models", models)
+        app.router.add_get(f"{prefix}/models/{{name:.+}}", model)
         for protocol in PROTOCOLS:
             app.router.add_post(prefix + protocol.path, _answer_handler(service, protocol))
             if protocol.count_path is not None:
                 app.router.add_post(prefix + protocol.count_path, _count_handler(service, protocol))
     return app
+
+
+# Errors of this server itself, by status. Protocols name the type of an error in its body.
+_ERRORS: dict[int, type[BridgeError]] = {401: NotAuthenticated, 403: NotPermitted, 404: NotFound}
+
+
+def _make_error(status: int, message: str) -> BridgeError:
+    return _ERRORS.get(status, RequestError)(message, status=status)
 
 
 def _protocol_of(request: web.Request) -> CallerProtocol:
