@@ -171,7 +171,7 @@ class _ResponsesEncoder:
         return _encode_named(self._encoder.encode(batch))
 
     def finish(self, error: BridgeError | None = None) -> bytes:
-        return _encode_named(self._encoder.finish(error))
+        return _encode_named(self._encoder.finish(error)) + completions.DONE
 
     def body(self) -> bytes:
         return encode_json(self._encoder.response)

@@ -442,7 +442,7 @@ def make_response(body: Mapping[str, Any], response_id: str, created_at: int) ->
         "instructions": body.get("instructions"),
         "output": [],
         "error": None,
-        "tools": option("tools", []),
+        "tools": [_describe_tool(tool) for tool in option("tools", [])],
         "tool_choice": _describe_choice(option("tool_choice", "auto")),
         "truncation": option("truncation", "disabled"),
         "parallel_tool_calls": option("parallel_tool_calls", True),
@@ -465,6 +465,13 @@ def make_response(body: Mapping[str, Any], response_id: str, created_at: int) ->
         "safety_identifier": body.get("safety_identifier"),
         "prompt_cache_key": body.get("prompt_cache_key"),
     }
+
+
+def _describe_tool(tool: Any) -> Any:
+    """Return a declared tool with all fields that the specification requires of a function."""
+    if not isinstance(tool, Mapping) or tool.get("type") != "function":
+        return tool
+    return {"description": None, "parameters": None, "strict": None, **tool}
 
 
 def _describe_choice(choice: Any) -> Any:
