@@ -36,6 +36,12 @@ FETCH = """async ([url, options]) => {
         return [error.name, 0, error.message];
     }
 }"""
+# Open a WebSocket, and return whether it was opened.
+CONNECT = """(url) => new Promise((resolve) => {
+    const socket = new WebSocket(url);
+    socket.onopen = () => resolve("open");
+    socket.onerror = () => resolve("refused");
+})"""
 # Submit a form whose only field is JSON when it is sent as text/plain, and wait for the page that answers.
 SUBMIT = """([url, body]) => {
     const form = document.createElement("form");
@@ -101,6 +107,8 @@ async def test_a_page_of_another_origin_cannot_use_the_server(page: Page) -> Non
         assert (await fetch(page, url, **post("text/plain")))[:2] == ("TypeError", 0)
         assert (await fetch(page, url, **post("text/plain", mode="no-cors")))[:2] == ("opaque", 0)
         assert (await fetch(page, f"{server.url}/v1/models"))[:2] == ("TypeError", 0)
+        socket_url = url.replace("http", "ws")
+        assert await page.evaluate(CONNECT, socket_url) == "refused"
         async with page.expect_navigation(url=url) as navigation:
             await page.evaluate(SUBMIT, [url, json.dumps(BODY)])
         response = await navigation.value
@@ -143,3 +151,5 @@ async def test_the_page_of_the_server_opens(page: Page) -> None:
         assert response is not None
         assert response.status == 200
         assert (await fetch(page, f"{server.url}/v1/models"))[:2] == ("basic", 200)
+        socket_url = f"{server.url}/v1/responses".replace("http", "ws")
+        assert await page.evaluate(CONNECT, socket_url) == "open"

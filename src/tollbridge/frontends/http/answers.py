@@ -21,7 +21,7 @@ from aiohttp import web
 from tollbridge.compat.repairs import find_repair
 from tollbridge.config.accounts import Account
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.callers import AnswerEncoder, CallerProtocol, CallerRequest
+from tollbridge.frontends.http.callers import RESPONSES, AnswerEncoder, CallerProtocol, CallerRequest
 from tollbridge.history.answer import join_parts, parts_from_events
 from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.turn import Turn
@@ -52,6 +52,9 @@ _CONNECTION_HEADERS = frozenset(
         "upgrade",
     }
 )
+
+# Creates a response, with the parameters of `web.StreamResponse`.
+NewResponse = Callable[..., web.StreamResponse]
 
 
 class _Model(msgspec.Struct):
@@ -91,24 +94,53 @@ class AnswerService:
         self._aliases = aliases or {}
         self._memory = ReasoningMemory()
 
-    async def answer(self, request: web.Request, protocol: CallerProtocol) -> web.StreamResponse:
+    async def answer(
+        self,
+        request: web.Request,
+        protocol: CallerProtocol,
+        body: bytes | None = None,
+        new_response: NewResponse = web.StreamResponse,
+    ) -> web.StreamResponse:
         """Answer a request of a protocol.
+
+        Args:
+            request: The request.
+            protocol: The protocol of the caller.
+            body: The body, if it is not that of `request`.
+            new_response: Creates the response that a stream is written to.
 
         Raises:
             BridgeError: The request failed before anything of the answer was sent.
         """
-        body = await request.read()
+        if body is None:
+            body = await request.read()
         model = _read_model(body)
         account = await self._find_account()
         if not self._may_forward(model, account, protocol):
-            return await self._translate(request, protocol, body, account)
-        response = await self._forward(request, protocol, body, model, account)
+            return await self._translate(request, protocol, body, account, new_response)
+        response = await self._forward(request, protocol, body, model, account, new_response)
         if not isinstance(response, _Refusal):
             return response
         try:
-            return await self._translate(request, protocol, body, account)
+            return await self._translate(request, protocol, body, account, new_response)
         except BridgeError:
             return response.to_response()  # the repaired request was refused as well
+
+    async def compact(self, request: web.Request) -> web.StreamResponse:
+        """Forward a request to compact a conversation, which only Responses gateways can do.
+
+        Raises:
+            NotFound: The gateway speaks another protocol.
+        """
+        body = await request.read()
+        model, account = _read_model(body), await self._find_account()
+        if account.backend != RESPONSES.backend:
+            message = "The gateway's protocol has no compaction of conversations."
+            raise NotFound(message, status=404, code="not_found")
+        async with self._engine.forward(model, f"{RESPONSES.path}/compact", body, account) as forwarded:
+            headers = _passed_headers(forwarded.headers)
+            data = b"".join([chunk async for chunk in forwarded.chunks()])
+            return web.Response(status=forwarded.status, headers=headers, body=data)
 
     async def count(self, request: web.Request, protocol: CallerProtocol) -> web.StreamResponse:
         """Answer with the input tokens of a request: exact if the gateway counts, or else estimated."""
@@ -146,7 +178,13 @@ class AnswerService:
         )
 
     async def _forward(
-        self, request: web.Request, protocol: CallerProtocol, body: bytes, model: str, account: Account
+        self,
+        request: web.Request,
+        protocol: CallerProtocol,
+        body: bytes,
+        model: str,
+        account: Account,
+        new_response: NewResponse,
     ) -> web.StreamResponse | _Refusal:
         """Forward a request. A refusal for a reason that a turn may repair is not sent to the caller."""
         headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
@@ -155,7 +193,7 @@ class AnswerService:
             if forwarded.error is not None and self._may_repair(forwarded.error, request, protocol, body):
                 data = b"".join([chunk async for chunk in forwarded.chunks()])
                 return _Refusal(forwarded.status, headers, data)
-            response = web.StreamResponse(status=forwarded.status, headers=headers)
+            response = new_response(status=forwarded.status, headers=headers)
             await response.prepare(request)
             try:
                 async with aclosing(forwarded.chunks()) as chunks:
@@ -180,7 +218,12 @@ class AnswerService:
     # Translation
 
     async def _translate(
-        self, request: web.Request, protocol: CallerProtocol, data: bytes, account: Account
+        self,
+        request: web.Request,
+        protocol: CallerProtocol,
+        data: bytes,
+        account: Account,
+        new_response: NewResponse,
     ) -> web.StreamResponse:
         body = _read_object(data)
         caller = self._with_alias(protocol.decode(body, request.headers))
@@ -192,7 +235,7 @@ class AnswerService:
             answer = _Answer(turn, self._memory)
             async with aclosing(answer.batches()) as batches:
                 if caller.stream:
-                    return await _send_stream(request, batches, encoder)
+                    return await _send_stream(request, batches, encoder, new_response)
                 encoder.start()
                 async for batch in batches:
                     encoder.encode(batch)
@@ -225,11 +268,14 @@ class _Answer:
 
 
 async def _send_stream(
-    request: web.Request, batches: AsyncGenerator[list[Event]], encoder: AnswerEncoder
+    request: web.Request,
+    batches: AsyncGenerator[list[Event]],
+    encoder: AnswerEncoder,
+    new_response: NewResponse,
 ) -> web.StreamResponse:
     """Send a streamed answer. The status is sent with the first event: an earlier error has its own."""
     first: list[Event] = await anext(batches, [])
-    response = web.StreamResponse(headers={"content-type": EVENT_STREAM, "cache-control": "no-cache"})
+    response = new_response(headers={"content-type": EVENT_STREAM, "cache-control": "no-cache"})
     await response.prepare(request)
     await response.write(encoder.start() + encoder.encode(first))
     failure: BridgeError | None = None
@@ -261,7 +307,8 @@ def _read_model(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_Model).model
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise RequestError(f"The request body is invalid: {error}.") from None
+        param = "model" if "model" in str(error) else None
+        raise RequestError(f"The request body is invalid: {error}.", param=param) from None
 
 
 def _read_object(body: bytes) -> Mapping[str, Any]:

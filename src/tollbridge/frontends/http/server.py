@@ -15,6 +15,7 @@ from tollbridge.engine import Engine
 from tollbridge.frontends.http.access import AccessRules
 from tollbridge.frontends.http.answers import AnswerService, error_response
 from tollbridge.frontends.http.callers import MESSAGES, PROTOCOLS, RESPONSES, CallerProtocol
+from tollbridge.frontends.http.websocket import serve_socket
 from tollbridge.types.errors import BridgeError, NotAuthenticated, NotFound, NotPermitted, RequestError
 from tollbridge.types.urls import is_loopback
 
@@ -116,12 +117,20 @@ def create_app(
     async def model(request: web.Request) -> web.StreamResponse:
         return await service.model(request.match_info["name"], _protocol_of(request))
 
+    async def compact(request: web.Request) -> web.StreamResponse:
+        return await service.compact(request)
+
+    async def socket(request: web.Request) -> web.StreamResponse:
+        return await serve_socket(request, service)
+
     app = web.Application(middlewares=[middleware], client_max_size=BODY_LIMIT)
     app.router.add_get("/health", health)
     app.router.add_get("/", health)  # aiohttp also answers HEAD, which Claude Code sends first
     for prefix in ("/v1", ""):  # some callers append /v1 to the URL, others do not
         app.router.add_get(f"{prefix}/models", models)
         app.router.add_get(f"{prefix}/models/{{name:.+}}", model)
+        app.router.add_post(f"{prefix}{RESPONSES.path}/compact", compact)
+        app.router.add_get(f"{prefix}{RESPONSES.path}", socket)
         for protocol in PROTOCOLS:
             app.router.add_post(prefix + protocol.path, _answer_handler(service, protocol))
             if protocol.count_path is not None:

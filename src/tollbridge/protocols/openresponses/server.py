@@ -138,7 +138,10 @@ class _RequestDecoder:
         if body.get("previous_response_id") is not None:
             raise RequestError(
                 "previous_response_id is not supported here, because responses are not stored. "
-                "Send the whole conversation in input."
+                "Send the whole conversation in input.",
+                status=400,
+                code="previous_response_not_found",
+                param="previous_response_id",
             )
         self._add_tools(_list(body, "tools"), "tools")
         messages = _join_messages(self._decode_messages())
@@ -513,9 +516,8 @@ def encode_usage(usage: Usage) -> Json:
 def encode_error(error: BridgeError, status: int) -> Json:
     """Return the body of an error response."""
     kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
-    return {
-        "error": {"message": error.message, "type": kind, "param": None, "code": error.code or error.kind}
-    }
+    code = error.code or error.kind
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
 
 
 # --- Streams ---
