@@ -6,6 +6,7 @@ the other protocols, where they are translated.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -26,8 +27,9 @@ PARAMETERS = {
 WEATHER: Any = {"type": "function", "name": "get_weather", "parameters": PARAMETERS, "strict": False}
 WEATHER_FUNCTION: Any = {"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS}}
 WEATHER_TOOL: Any = {"name": "get_weather", "input_schema": PARAMETERS}
-# Scenarios of the gateway, with the status of the error. Those that are retried are in one test of their own.
+# Scenarios of the gateway, with the status of the error. Those that are retried are in tests of their own.
 FAULTS = [("unauthorized", 401), ("forbidden", 403), ("not-found", 404), ("context-too-long", 400)]
+RETRIED = ("rate-limit", "overloaded", "server-error")
 FAILURE = "stopped working"
 # A text whose answer has characters of several bytes, and some that Python, but not the protocol, counts as
 # the end of a line.
@@ -261,13 +263,25 @@ async def test_completions_error_in_the_middle(client: openai.AsyncOpenAI) -> No
     assert text.startswith("You said “Hi”.")
 
 
+async def test_openai_errors_that_were_retried(client: openai.AsyncOpenAI, served: Served) -> None:
+    async def ask(fault: str) -> openai.APIStatusError:
+        with pytest.raises(openai.APIStatusError) as caught:
+            await client.chat.completions.create(model=MODEL, messages=[user(f"Hi fault:{fault}")])
+        return caught.value
+
+    limited, overloaded, failed = await asyncio.gather(*map(ask, RETRIED))
+    assert type(limited) is openai.RateLimitError
+    assert int(limited.response.headers["retry-after"]) >= 1
+    assert overloaded.status_code in (503, 529)
+    assert type(failed) is openai.InternalServerError
+    assert len(served.gateway.requests) == 3 * len(RETRIED)
+
+
 OPENAI_ERRORS: dict[int, type[openai.APIStatusError]] = {
     400: openai.BadRequestError,
     401: openai.AuthenticationError,
     403: openai.PermissionDeniedError,
     404: openai.NotFoundError,
-    429: openai.RateLimitError,
-    503: openai.InternalServerError,
 }
 
 
@@ -368,6 +382,21 @@ ANTHROPIC_ERRORS: dict[int, type[anthropic.APIStatusError]] = {
     403: anthropic.PermissionDeniedError,
     404: anthropic.NotFoundError,
 }
+
+
+async def test_messages_errors_that_were_retried(claude: anthropic.AsyncAnthropic, served: Served) -> None:
+    async def ask(fault: str) -> anthropic.APIStatusError:
+        with pytest.raises(anthropic.APIStatusError) as caught:
+            await claude.messages.create(model=MODEL, max_tokens=20, messages=[user(f"Hi fault:{fault}")])
+        return caught.value
+
+    limited, overloaded, failed = await asyncio.gather(*map(ask, RETRIED))
+    assert type(limited) is anthropic.RateLimitError
+    assert int(limited.response.headers["retry-after"]) >= 1
+    assert overloaded.status_code == 529
+    assert overloaded.type == "overloaded_error"
+    assert type(failed) is anthropic.InternalServerError
+    assert len(served.gateway.requests) == 3 * len(RETRIED)
 
 
 async def test_messages_error_in_the_middle(claude: anthropic.AsyncAnthropic) -> None:
