@@ -5,9 +5,10 @@ Every front end, the command line and library users hold an `Engine`; nothing el
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,6 +52,8 @@ _SHORT_LIVED_WAIT = 1.0
 # Seconds that a turn waits for the stored lessons about servers, if they are read. Without them, it may be
 # rejected and repaired again.
 _LESSONS_TIMEOUT = 0.1
+# Seconds that the gateway has to count the tokens of a request. After that, they are estimated.
+COUNT_TIMEOUT = 5.0
 
 # The account name that is used for a client the caller passed in.
 CLIENT_ACCOUNT = "client"
@@ -425,6 +428,30 @@ class Engine:
             else estimator.estimate_message(model, item)
             for item in items
         ]
+
+    async def count_request(
+        self, request: ChatRequest, account: Account, *, body: Mapping[str, Any] | None = None
+    ) -> int:
+        """Return the input tokens of a request: the gateway's own count where it can be had.
+
+        A prompt that was answered or counted before is not counted again. If the gateway does not count
+        within a few seconds, the estimate is returned.
+
+        Args:
+            request: The request.
+            account: The gateway and the key.
+            body: The request as the caller wrote it, if the caller speaks the gateway's protocol.
+        """
+        estimate = self.estimator.estimate_request(request)
+        if estimate.method == "actual":
+            return estimate.tokens
+        count = None
+        async with self._connect(account) as connection:
+            if connection.tokens is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(COUNT_TIMEOUT):
+                        count = await connection.tokens.count(request, account.api_key, body)
+        return estimate.tokens if count is None else count
 
     @property
     def usage(self) -> UsageTracker:

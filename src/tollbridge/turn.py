@@ -73,7 +73,9 @@ class StreamClient(Protocol):
 class CountClient(Protocol):
     """A client whose gateway counts the tokens of a request."""
 
-    async def input_tokens(self, request: ChatRequest, *, api_key: str | None = None) -> int: ...
+    async def input_tokens(
+        self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
+    ) -> int: ...
 
 
 class TokenAccounting:
@@ -100,7 +102,7 @@ class TokenAccounting:
         self.estimator = estimator
         self._counter = counter
         self._short_lived = short_lived
-        self._count_requests: set[asyncio.Task[None]] = set()
+        self._count_requests: set[asyncio.Task[int | None]] = set()
         self._learner = WorkerThread("token-accounting")
 
     def estimate(
@@ -123,10 +125,35 @@ class TokenAccounting:
         if preflight.warning is not None:
             log.warning("%s", preflight.warning)
         if count and self._counter is not None and preflight.estimate.method == "estimated":
-            task = asyncio.create_task(self._count(self._counter, request, api_key))
+            task = asyncio.create_task(self.count(request, api_key))
             self._count_requests.add(task)
             task.add_done_callback(self._count_requests.discard)
         return preflight
+
+    async def count(
+        self, request: ChatRequest, api_key: str | None = None, body: Mapping[str, Any] | None = None
+    ) -> int | None:
+        """Let the gateway count the input tokens of a request, and learn from the count.
+
+        Args:
+            request: The request.
+            api_key: The key for the count request.
+            body: The request as the caller wrote it, if the caller speaks the gateway's protocol.
+
+        Returns:
+            The count, or `None` if the gateway does not count or the count request failed.
+        """
+        if self._counter is None:
+            return None
+        try:
+            tokens = await self._counter.input_tokens(request if body is None else body, api_key=api_key)
+        except BridgeError as error:
+            if error.status in NO_COUNT_ENDPOINT:
+                log.info("The gateway does not count tokens (status %s); not asking again.", error.status)
+                self._counter = None
+            return None
+        await self._submit(lambda: self.estimator.counted(request, tokens))
+        return tokens
 
     def warning(self, usage: Usage | None, window: int | None, preflight: Preflight | None) -> str | None:
         """Return a warning for a finished turn, from the reported usage or else from the estimate."""
@@ -164,16 +191,6 @@ class TokenAccounting:
         learning = self._learner.submit(learn)
         if not self._short_lived:
             await wait_for_write(learning)
-
-    async def _count(self, counter: CountClient, request: ChatRequest, api_key: str | None) -> None:
-        try:
-            tokens = await counter.input_tokens(request, api_key=api_key)
-        except BridgeError as error:
-            if error.status in NO_COUNT_ENDPOINT:
-                log.info("The gateway does not count tokens (status %s); not asking again.", error.status)
-                self._counter = None
-        else:
-            await self._submit(lambda: self.estimator.counted(request, tokens))
 
 
 def _certainly_fits(request: ChatRequest, window: int) -> bool:

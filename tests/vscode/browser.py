@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -35,7 +35,7 @@ def open_browser(workbench: Workbench) -> AbstractAsyncContextManager[Page]:
 
 
 @asynccontextmanager
-async def open_page(folder: Path) -> AsyncIterator[Page]:
+async def open_page(folder: Path, flags: Sequence[str] = ()) -> AsyncIterator[Page]:
     """Start Chromium and yield an empty page. All files of the browser are in `folder`, also its home."""
     folder.mkdir(parents=True, exist_ok=True)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
@@ -45,7 +45,7 @@ async def open_page(folder: Path) -> AsyncIterator[Page]:
             executable_path=CHROMIUM,
             headless=True,
             viewport={"width": 1400, "height": 900},
-            args=FLAGS,
+            args=[*FLAGS, *flags],
             env={**inherited, "HOME": str(folder)},
         )
         try:

@@ -116,3 +116,12 @@ async def test_counting_does_not_record_a_request() -> None:
         assert answer["object"] == "response.input_tokens"
         assert 3 < answer["input_tokens"] < 30
         assert server.engine.usage.total() == Usage()
+
+
+async def test_tokens_are_estimated_if_the_gateway_does_not_count() -> None:
+    body = {"model": "tollbridge/demo", "input": "What is a bridge?"}
+    async with Gateway(scenario="no-input-tokens") as gateway, local_server(gateway.url) as server:
+        for _ in range(2):
+            async with server.http.post(f"{server.url}/v1/responses/input_tokens", json=body) as response:
+                assert 3 < (await response.json())["input_tokens"] < 30
+        assert len(gateway.requests) == 1  # a gateway that does not count is not asked again

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from tests.canned_server import answering, http
 from tests.frontends.http.servers import LocalServer, local_server
+from tests.testing.client import read_events
 from tests.testing.protocol import check_event_shapes, check_stream
 
 from tollbridge.testing.server import Gateway
@@ -25,8 +25,7 @@ async def stream(server: LocalServer, body: dict[str, Any]) -> list[dict[str, An
     async with server.http.post(f"{server.url}/v1/responses", json={**body, "stream": True}) as response:
         assert response.status == 200, await response.text()
         assert response.headers["content-type"].startswith("text/event-stream")
-        lines = (await response.text()).splitlines()
-    return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+        return read_events(await response.read())
 
 
 async def test_a_response_is_translated_from_an_ai_sdk_gateway() -> None:

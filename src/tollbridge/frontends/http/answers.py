@@ -22,11 +22,11 @@ from aiohttp import web
 from tollbridge.compat.repairs import find_repair
 from tollbridge.config.accounts import Account
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.callers import AnswerEncoder, CallerProtocol, CallerRequest
+from tollbridge.frontends.http.callers import RESPONSES, AnswerEncoder, CallerProtocol, CallerRequest
 from tollbridge.history.answer import join_parts, parts_from_events
 from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.turn import Turn
-from tollbridge.types.errors import BridgeError, RequestError
+from tollbridge.types.errors import BridgeError, NotFound, RequestError
 from tollbridge.types.events import Event
 from tollbridge.types.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
 from tollbridge.types.quirks import LearnedQuirks
@@ -58,6 +58,9 @@ _CONNECTION_HEADERS = frozenset(
         "upgrade",
     }
 )
+
+# Creates a response, with the parameters of `web.StreamResponse`.
+NewResponse = Callable[..., web.StreamResponse]
 
 
 class _Model(msgspec.Struct):
@@ -109,35 +112,79 @@ class AnswerService:
             self._checked_at = now
         return self._account
 
-    async def answer(self, request: web.Request, protocol: CallerProtocol) -> web.StreamResponse:
+    async def answer(
+        self,
+        request: web.Request,
+        protocol: CallerProtocol,
+        body: bytes | None = None,
+        new_response: NewResponse = web.StreamResponse,
+    ) -> web.StreamResponse:
         """Answer a request of a protocol.
+
+        Args:
+            request: The request.
+            protocol: The protocol of the caller.
+            body: The body, if it is not that of `request`.
+            new_response: Creates the response that a stream is written to.
 
         Raises:
             BridgeError: The request failed before anything of the answer was sent.
         """
-        body = await request.read()
+        if body is None:
+            body = await request.read()
         model = _read_model(body)
         account = await self._find_account()
         if not self._may_forward(model, account, protocol):
-            return await self._translate(request, protocol, body, account)
-        response = await self._forward(request, protocol, body, model, account)
+            return await self._translate(request, protocol, body, account, new_response)
+        response = await self._forward(request, protocol, body, model, account, new_response)
         if not isinstance(response, _Refusal):
             return response
         try:
-            return await self._translate(request, protocol, body, account)
+            return await self._translate(request, protocol, body, account, new_response)
         except BridgeError:
             return response.to_response()  # the repaired request was refused as well
 
+    async def compact(self, request: web.Request) -> web.StreamResponse:
+        """Forward a request to compact a conversation, which only Responses gateways can do.
+
+        Raises:
+            NotFound: The gateway speaks another protocol.
+        """
+        body = await request.read()
+        model, account = _read_model(body), await self._find_account()
+        if account.backend != RESPONSES.backend:
+            message = "The gateway's protocol has no compaction of conversations."
+            raise NotFound(message, status=404, code="not_found")
+        async with self._engine.forward(model, f"{RESPONSES.path}/compact", body, account) as forwarded:
+            headers = _passed_headers(forwarded.headers)
+            data = b"".join([chunk async for chunk in forwarded.chunks()])
+            return web.Response(status=forwarded.status, headers=headers, body=data)
+
     async def count(self, request: web.Request, protocol: CallerProtocol) -> web.StreamResponse:
-        """Answer with the input tokens of a request, as the estimator counts them."""
-        caller = protocol.decode(_read_object(await request.read()), request.headers)
+        """Answer with the input tokens of a request: exact if the gateway counts, or else estimated."""
+        body = _read_object(await request.read())
+        account = await self._find_account()
+        caller = protocol.decode(body, request.headers)
+        may_pass = self._may_forward(caller.request.model, account, protocol)
         chat = self._with_alias(caller).request
-        tokens = self._engine.estimator.estimate_conversation(chat.model, chat.messages, tools=chat.tools)
-        return _json_response(protocol.encode_count(tokens.tokens))
+        tokens = await self._engine.count_request(chat, account, body=body if may_pass else None)
+        return _json_response(protocol.encode_count(tokens))
 
     async def models(self, protocol: CallerProtocol) -> web.StreamResponse:
         models = await self._engine.models(await self._find_account())
         return _json_response(protocol.encode_models(models))
+
+    async def model(self, name: str, protocol: CallerProtocol) -> web.StreamResponse:
+        """Answer with one entry of the model list.
+
+        Raises:
+            NotFound: The list has no such model.
+        """
+        models = await self._engine.models(await self._find_account())
+        model = next((model for model in models if model.id == self._aliases.get(name, name)), None)
+        if model is None:
+            raise NotFound(f"The gateway has no model {name[:80]!r}.", status=404, code="model_not_found")
+        return _json_response(protocol.encode_model(model))
 
     # Forwarding
 
@@ -152,7 +199,13 @@ class AnswerService:
         return self._plain_models[key]
 
     async def _forward(
-        self, request: web.Request, protocol: CallerProtocol, body: bytes, model: str, account: Account
+        self,
+        request: web.Request,
+        protocol: CallerProtocol,
+        body: bytes,
+        model: str,
+        account: Account,
+        new_response: NewResponse,
     ) -> web.StreamResponse | _Refusal:
         """Forward a request. A refusal for a reason that a turn may repair is not sent to the caller."""
         headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
@@ -169,7 +222,7 @@ class AnswerService:
             if forwarded.error is not None and self._may_repair(forwarded.error, request, protocol, body):
                 data = b"".join([chunk async for chunk in forwarded.chunks()])
                 return _Refusal(forwarded.status, headers, data)
-            response = web.StreamResponse(status=forwarded.status, headers=headers)
+            response = new_response(status=forwarded.status, headers=headers)
             await response.prepare(request)
             try:
                 async with aclosing(forwarded.chunks()) as chunks:
@@ -194,7 +247,12 @@ class AnswerService:
     # Translation
 
     async def _translate(
-        self, request: web.Request, protocol: CallerProtocol, data: bytes, account: Account
+        self,
+        request: web.Request,
+        protocol: CallerProtocol,
+        data: bytes,
+        account: Account,
+        new_response: NewResponse,
     ) -> web.StreamResponse:
         body = _read_object(data)
         caller = self._with_alias(protocol.decode(body, request.headers))
@@ -207,7 +265,7 @@ class AnswerService:
             answer = _Answer(turn, self._memory)
             async with aclosing(answer.batches()) as batches:
                 if caller.stream:
-                    return await _send_stream(request, batches, encoder)
+                    return await _send_stream(request, batches, encoder, new_response)
                 encoder.start()
                 async for batch in batches:
                     encoder.encode(batch)
@@ -240,11 +298,14 @@ class _Answer:
 
 
 async def _send_stream(
-    request: web.Request, batches: AsyncGenerator[list[Event]], encoder: AnswerEncoder
+    request: web.Request,
+    batches: AsyncGenerator[list[Event]],
+    encoder: AnswerEncoder,
+    new_response: NewResponse,
 ) -> web.StreamResponse:
     """Send a streamed answer. The status is sent with the first event: an earlier error has its own."""
     first: list[Event] = await anext(batches, [])
-    response = web.StreamResponse(headers={"content-type": EVENT_STREAM, "cache-control": "no-cache"})
+    response = new_response(headers={"content-type": EVENT_STREAM, "cache-control": "no-cache"})
     await response.prepare(request)
     await response.write(encoder.start() + encoder.encode(first))
     failure: BridgeError | None = None
@@ -266,7 +327,8 @@ def error_response(protocol: CallerProtocol, error: BridgeError, status: int | N
     if error.retry_after is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after))
     if error.request_id is not None:
-        headers["request-id"] = error.request_id
+        # The names of the two vendors: each SDK reads its own.
+        headers["request-id"] = headers["x-request-id"] = error.request_id
     body = protocol.encode_error(error, status)
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 
@@ -280,7 +342,8 @@ def _read_model(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_Model).model
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise RequestError(f"The request body is invalid: {error}.") from None
+        param = "model" if "model" in str(error) else None
+        raise RequestError(f"The request body is invalid: {error}.", param=param) from None
 
 
 def _read_object(body: bytes) -> Mapping[str, Any]:

@@ -91,6 +91,8 @@ class CallerProtocol(Protocol):
 
     def encode_models(self, models: Sequence[Model]) -> bytes: ...
 
+    def encode_model(self, model: Model) -> bytes: ...
+
     def error_status(self, error: BridgeError) -> int:
         """Return the HTTP status of an error: the gateway's own, if it sent one."""
         ...
@@ -115,16 +117,16 @@ def _status(error: BridgeError) -> int:
 
 def _list_models(models: Sequence[Model]) -> bytes:
     """Return a model list in OpenAI's form, which Chat Completions and Responses share."""
-    entries = [
-        {
-            "id": model.id,
-            "object": "model",
-            "created": model.created or 0,
-            "owned_by": model.owner or model.identity.creator or "unknown",
-        }
-        for model in models
-    ]
-    return encode_json({"object": "list", "data": entries})
+    return encode_json({"object": "list", "data": [_describe_model(model) for model in models]})
+
+
+def _describe_model(model: Model) -> Json:
+    return {
+        "id": model.id,
+        "object": "model",
+        "created": model.created or 0,
+        "owned_by": model.owner or model.identity.creator or "unknown",
+    }
 
 
 # --- OpenResponses ---
@@ -151,6 +153,9 @@ class Responses:
     def encode_models(self, models: Sequence[Model]) -> bytes:
         return _list_models(models)
 
+    def encode_model(self, model: Model) -> bytes:
+        return encode_json(_describe_model(model))
+
     def error_status(self, error: BridgeError) -> int:
         return _status(error)
 
@@ -166,7 +171,7 @@ class _ResponsesEncoder:
         return _encode_named(self._encoder.encode(batch))
 
     def finish(self, error: BridgeError | None = None) -> bytes:
-        return _encode_named(self._encoder.finish(error))
+        return _encode_named(self._encoder.finish(error)) + completions.DONE
 
     def body(self) -> bytes:
         return encode_json(self._encoder.response)
@@ -195,6 +200,9 @@ class ChatCompletions:
 
     def encode_models(self, models: Sequence[Model]) -> bytes:
         return _list_models(models)
+
+    def encode_model(self, model: Model) -> bytes:
+        return encode_json(_describe_model(model))
 
     def error_status(self, error: BridgeError) -> int:
         return _status(error)
@@ -244,17 +252,20 @@ class Messages:
         return encode_json(messages.encode_token_count(tokens))
 
     def encode_models(self, models: Sequence[Model]) -> bytes:
-        entries = [
-            {
-                "type": "model",
-                "id": model.id,
-                "display_name": model.name or model.id,
-                "created_at": "1970-01-01T00:00:00Z",
-            }
-            for model in models
-        ]
+        entries = [self._describe_model(model) for model in models]
         ends = (entries[0]["id"], entries[-1]["id"]) if entries else (None, None)
         return encode_json({"data": entries, "has_more": False, "first_id": ends[0], "last_id": ends[1]})
+
+    def encode_model(self, model: Model) -> bytes:
+        return encode_json(self._describe_model(model))
+
+    def _describe_model(self, model: Model) -> Json:
+        return {
+            "type": "model",
+            "id": model.id,
+            "display_name": model.name or model.id,
+            "created_at": "1970-01-01T00:00:00Z",
+        }
 
     def error_status(self, error: BridgeError) -> int:
         return messages.encode_error(error).status

@@ -15,7 +15,8 @@ from tollbridge.config.accounts import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.answers import AnswerService, error_response
 from tollbridge.frontends.http.callers import MESSAGES, PROTOCOLS, RESPONSES, CallerProtocol
-from tollbridge.types.errors import BridgeError, NotAuthenticated, NotPermitted, RequestError
+from tollbridge.frontends.http.websocket import serve_socket
+from tollbridge.types.errors import BridgeError, NotAuthenticated, NotFound, NotPermitted, RequestError
 from tollbridge.types.urls import find_foreign_request, is_loopback
 
 log = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ def create_app(
             return error_response(protocol, error)
         except web.HTTPException as error:
             message = f"{request.method} {request.path}: {error.reason}."
-            return error_response(protocol, RequestError(message), error.status)
+            return error_response(protocol, _make_error(error.status, message), error.status)
 
     async def health(_: web.Request) -> web.StreamResponse:
         return web.json_response({"status": "ok"})
@@ -112,16 +113,36 @@ def create_app(
     async def models(request: web.Request) -> web.StreamResponse:
         return await service.models(_protocol_of(request))
 
+    async def model(request: web.Request) -> web.StreamResponse:
+        return await service.model(request.match_info["name"], _protocol_of(request))
+
+    async def compact(request: web.Request) -> web.StreamResponse:
+        return await service.compact(request)
+
+    async def socket(request: web.Request) -> web.StreamResponse:
+        return await serve_socket(request, service)
+
     app = web.Application(middlewares=[middleware], client_max_size=BODY_LIMIT)
     app.router.add_get("/health", health)
     app.router.add_get("/", health)  # aiohttp also answers HEAD, which Claude Code sends first
     for prefix in ("/v1", ""):  # some callers append /v1 to the URL, others do not
         app.router.add_get(f"{prefix}/models", models)
+        app.router.add_get(f"{prefix}/models/{{name:.+}}", model)
+        app.router.add_post(f"{prefix}{RESPONSES.path}/compact", compact)
+        app.router.add_get(f"{prefix}{RESPONSES.path}", socket)
         for protocol in PROTOCOLS:
             app.router.add_post(prefix + protocol.path, _answer_handler(service, protocol))
             if protocol.count_path is not None:
                 app.router.add_post(prefix + protocol.count_path, _count_handler(service, protocol))
     return app
+
+
+# Errors of this server itself, by status. Protocols name the type of an error in its body.
+_ERRORS: dict[int, type[BridgeError]] = {401: NotAuthenticated, 403: NotPermitted, 404: NotFound}
+
+
+def _make_error(status: int, message: str) -> BridgeError:
+    return _ERRORS.get(status, RequestError)(message, status=status)
 
 
 def _check_access(request: web.Request, options: ServerOptions) -> BridgeError | None:

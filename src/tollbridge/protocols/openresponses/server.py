@@ -118,7 +118,10 @@ class _RequestDecoder:
         if body.get("previous_response_id") is not None:
             raise RequestError(
                 "previous_response_id is not supported here, because responses are not stored. "
-                "Send the whole conversation in input."
+                "Send the whole conversation in input.",
+                status=400,
+                code="previous_response_not_found",
+                param="previous_response_id",
             )
         self._add_tools(_list(body, "tools"), "tools")
         messages = _join_messages(self._decode_messages())
@@ -422,7 +425,7 @@ def make_response(body: Mapping[str, Any], response_id: str, created_at: int) ->
         "instructions": body.get("instructions"),
         "output": [],
         "error": None,
-        "tools": option("tools", []),
+        "tools": [_describe_tool(tool) for tool in option("tools", [])],
         "tool_choice": _describe_choice(option("tool_choice", "auto")),
         "truncation": option("truncation", "disabled"),
         "parallel_tool_calls": option("parallel_tool_calls", True),
@@ -445,6 +448,13 @@ def make_response(body: Mapping[str, Any], response_id: str, created_at: int) ->
         "safety_identifier": body.get("safety_identifier"),
         "prompt_cache_key": body.get("prompt_cache_key"),
     }
+
+
+def _describe_tool(tool: Any) -> Any:
+    """Return a declared tool with all fields that the specification requires of a function."""
+    if not isinstance(tool, Mapping) or tool.get("type") != "function":
+        return tool
+    return {"description": None, "parameters": None, "strict": None, **tool}
 
 
 def _describe_choice(choice: Any) -> Any:
@@ -486,9 +496,8 @@ def encode_usage(usage: Usage) -> Json:
 def encode_error(error: BridgeError, status: int) -> Json:
     """Return the body of an error response."""
     kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
-    return {
-        "error": {"message": error.message, "type": kind, "param": None, "code": error.code or error.kind}
-    }
+    code = error.code or error.kind
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
 
 
 # --- Streams ---
