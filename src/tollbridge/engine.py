@@ -329,7 +329,7 @@ class Engine:
         body: bytes,
         account: Account,
         *,
-        decode: Callable[[], ChatRequest],
+        decode: Callable[[], ChatRequest] | None = None,
         headers: Mapping[str, str] | None = None,
         initiator: str | None = None,
         observers: Sequence[Observer] = (),
@@ -341,7 +341,8 @@ class Engine:
             path: The path of the endpoint, after the base URL.
             body: The body of the request.
             account: The gateway and the key.
-            decode: Returns the request that the body contains, for its recording.
+            decode: Returns the request that the body contains, for its recording. Without it, nothing is
+                recorded.
             headers: Headers of the caller that the gateway should receive.
             initiator: The name of the calling program, for the usage records.
             observers: Called with everything that happens.
@@ -350,7 +351,8 @@ class Engine:
             client = connection.client
             _, capabilities, prices = self._model_facts(model, client, account)
             payer = BillingAccount(account.name, client.base_url, initiator)
-            if (recorder := self._recorder()) is not None:
+            recorder = self._recorder()
+            if recorder is not None and decode is not None:
                 recording = recorder.start(
                     decode(),
                     Origin.of(model, client.base_url),
