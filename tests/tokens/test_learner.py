@@ -7,8 +7,7 @@ import random
 import pytest
 
 from tollbridge.tokens.features import SIZE
-from tollbridge.tokens.learner import Block, Extra, Weights, extra_prior, text_prior
-from tollbridge.tokens.priors import WEIGHTS, prior
+from tollbridge.tokens.learner import WEIGHTS, Block, Extra, Weights, extra_prior, prior, text_prior
 from tollbridge.tokens.tokenizers import Overheads, family_of
 
 

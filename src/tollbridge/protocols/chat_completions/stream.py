@@ -6,18 +6,36 @@ deltas of one network read become one event.
 
 from __future__ import annotations
 
+import binascii
+from base64 import b64decode
+from collections.abc import Iterable
+from hashlib import blake2s
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from tollbridge.protocols.chat_completions import wire
-from tollbridge.protocols.chat_completions.state import CompletionState
-from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json, read_usage
+from tollbridge.protocols.errors import error_from
+from tollbridge.protocols.openresponses.items import CallEmitter, Item
+from tollbridge.protocols.openresponses.wire import Fields, encode_arguments, is_error, read_call_signatures
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
-from tollbridge.types.errors import BridgeError, StreamError
-from tollbridge.types.events import Event, ReasoningDelta, TextDelta
+from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
+from tollbridge.types.events import (
+    Event,
+    Failed,
+    File,
+    Finished,
+    FinishReason,
+    ReasoningDelta,
+    ReasoningEnded,
+    Source,
+    TextDelta,
+)
+from tollbridge.types.media import detect_mime
 from tollbridge.types.text import read_json
+from tollbridge.types.usage import Usage
 
 _get_content = attrgetter("content")
 _get_calls = attrgetter("tool_calls")
@@ -197,3 +215,377 @@ def _join_run(run: list[Any]) -> Event:
         return event
     text = "".join(delta.text for delta in run)
     return ReasoningDelta(text, event.id) if isinstance(event, ReasoningDelta) else TextDelta(text)
+
+
+# --- The state of one response ---
+#
+# Only the end of the stream completes an answer: the usage follows the finish reason in a chunk of its own,
+# and the arguments of parallel tool calls can be interleaved. Tool calls are therefore emitted at the end.
+
+
+class CompletionState:
+    """The state of one response: applies chunks and returns events.
+
+    Attributes:
+        over: Whether the response has ended. After that, no more events are returned.
+        unknown: The number of chunks and parts of unknown types, by type.
+    """
+
+    def __init__(self) -> None:
+        self.over = False
+        self.started = False  # whether a chunk of the protocol was received
+        self.unknown = UnknownNames()
+        self._has_content = False
+        self._reasoning = ReasoningState()
+        self._errors: list[BridgeError] = []  # invalid calls and images, emitted after everything else
+        self._calls = CallCollector(self._errors)
+        self._media: set[bytes] = set()  # digests of the sources and images that were emitted
+        self._reason: str | None = None
+        self._usage: Usage | None = None
+        self._id: str | None = None
+        self._model: str | None = None
+
+    def apply_text(self, text: str) -> list[Event]:
+        if not text:
+            return []
+        self._has_content = True
+        return [*self._reasoning.end(), TextDelta(text)]
+
+    def apply_reasoning(self, text: str, field: str) -> list[Event]:
+        return self._reasoning.add_text(text, field)
+
+    def apply_arguments(self, index: int, text: str) -> None:
+        """Apply a piece of the arguments of the call with this index."""
+        self._has_content = True
+        self._calls.add_arguments(index, text)
+
+    def apply(self, chunk: Fields) -> list[Event]:
+        """Apply a chunk of any kind."""
+        if self.over:
+            return []
+        if chunk.raw.get("error") or ("choices" not in chunk and is_error(chunk)):
+            return self.interrupt(error_from(chunk.raw))
+        if "choices" not in chunk and "usage" not in chunk and not _is_completion(chunk):
+            self.unknown.record(chunk.text("object") or chunk.text("type") or "no choices")
+            return []
+        self.started = True
+        self._id, self._model = self._id or chunk.text("id"), self._model or chunk.text("model")
+        for place in (chunk, chunk.inner("x_groq")):  # Groq also reports it in a field of its own
+            self._read_usage(place)
+        return [event for choice in chunk.list("choices") for event in self._apply_choice(choice)]
+
+    def apply_body(self, body: Fields) -> list[Event]:
+        """Apply a complete response that was received as one JSON body."""
+        if not body.list("choices") and not body.raw.get("error"):
+            if is_error(body):
+                return self._fail(error_from(body.raw))
+            return self._fail(StreamError("The gateway answered with JSON that is not a chat completion."))
+        events = self.apply(body)
+        return events if self.over else events + self._finish(self._reason or "stop")
+
+    def end(self) -> list[Event]:
+        """Apply `[DONE]`. Usage is as good as a finish reason: servers send it at the end."""
+        reported = self._reason is not None or self._usage is not None
+        return self._finish(self._reason) if reported else self.close()
+
+    def close(self) -> list[Event]:
+        """Return the last events. A response without a finish reason is an error."""
+        if self.over:
+            return []
+        if self._reason is not None:  # only `[DONE]` is missing
+            return self._finish(self._reason)
+        if not self.started and self.unknown:
+            return self.interrupt(StreamError("The gateway's answer is not a Chat Completions stream."))
+        return self.interrupt(Disconnected("The gateway closed the stream before the answer was complete."))
+
+    def interrupt(self, error: BridgeError) -> list[Event]:
+        """End the response with an error. Its tool calls are not offered."""
+        return [*self._reasoning.end(), *self._calls.finish("failed"), *self._fail(error)]
+
+    def _read_usage(self, place: Fields) -> None:
+        if place.raw.get("usage"):  # the counts are cumulative
+            self._usage = read_usage(place.inner("usage")) or self._usage
+
+    def _apply_choice(self, choice: Fields) -> list[Event]:
+        if self.over:
+            return []
+        if choice.number("index"):  # never requested
+            self.unknown.record("choice")
+            return []
+        if choice.raw.get("error"):
+            return self.interrupt(error_from(choice.raw["error"]))
+        self._read_usage(choice)  # Moonshot's place for it
+        events: list[Event] = []
+        if isinstance(choice.raw.get("delta"), dict):
+            events += self._apply_delta(choice.inner("delta"))
+        elif not self._has_content:  # some servers repeat the whole message at the end
+            events += self._apply_delta(choice.inner("message"), whole=True)
+        self._reason = self._reason or choice.text("finish_reason") or None
+        return events
+
+    def _apply_delta(self, delta: Fields, *, whole: bool = False) -> list[Event]:
+        """Apply a delta, or a whole message."""
+        events = self._reasoning.apply(delta, whole=whole)
+        content = delta.raw.get("content")
+        if isinstance(content, str):
+            events += self.apply_text(content)
+        else:
+            for part in delta.list("content"):
+                events += self._apply_part(part)
+        events += self.apply_text(delta.text("refusal") or "")  # a refusal is text of the model, too
+        for call in delta.list("tool_calls"):
+            self._has_content = True
+            self._calls.apply(call, call.number("index"))
+        if delta.inner("function_call"):  # the only call of servers that do not know `tool_calls`
+            self._has_content = True
+            self._calls.apply(Fields({"function": delta.raw["function_call"]}), 0)
+        for image in delta.list("images"):
+            events += self._emit_image(image.inner("image_url").text("url") or "")
+        for annotation in delta.list("annotations"):
+            events += self._emit_source(annotation.inner("url_citation") or annotation)
+        return events
+
+    def _apply_part(self, part: Fields) -> list[Event]:
+        """Apply a part of content that is a list, as Mistral sends it."""
+        match part.text("type"):
+            case "text" | "output_text":
+                return self.apply_text(part.text("text") or "")
+            case "thinking":
+                text = part.text("thinking") or _join_texts(part.list("thinking"), "text")
+                return self.apply_reasoning(text, "content")
+            case other:
+                self.unknown.record(f"content {other}")
+                return []
+
+    def _emit_image(self, url: str) -> list[Event]:
+        if not self._is_new(url):
+            return []
+        if not url.startswith("data:"):
+            return [File("image/*", url=url)]
+        label, _, encoded = url.removeprefix("data:").partition(";base64,")
+        try:
+            data = b64decode(encoded)
+        except (binascii.Error, ValueError):
+            self._errors.append(StreamError("The gateway sent an image that is not valid base64."))
+            return []
+        return [File(detect_mime(data, label), data)]
+
+    def _emit_source(self, citation: Fields) -> list[Event]:
+        url = citation.text("url") or ""
+        return [Source("url", url=url, title=citation.text("title"))] if self._is_new(url) else []
+
+    def _is_new(self, url: str) -> bool:
+        digest = blake2s(url.encode("utf-8", "surrogatepass")).digest()
+        if not url or digest in self._media:
+            return False
+        self._media.add(digest)
+        return True
+
+    def _finish(self, name: str | None) -> list[Event]:
+        reason: FinishReason | None = FINISH_REASONS.get(name, "other") if name else None
+        if name == "error":
+            return self.interrupt(ServerFailed("The gateway reported a failure and gave no reason."))
+        is_cut = reason in ("length", "content-filter")
+        events = [*self._reasoning.end(), *self._calls.finish("cut" if is_cut else "complete")]
+        if reason in ("stop", "tool-calls", None) and self._calls.has_pending_calls:
+            reason = "tool-calls"  # some servers report "stop"
+        elif reason == "tool-calls":
+            reason = "stop"
+        self.over = True
+        ended: Literal["incomplete", "finish"] = "incomplete" if is_cut else "finish"
+        events.append(Finished(reason, ended, self._usage, response_id=self._id, model=self._model))
+        return events + [Failed(error) for error in self._errors]
+
+    def _fail(self, error: BridgeError) -> list[Event]:
+        self.over = True
+        error.usage = self._usage
+        return [Failed(failure) for failure in (*self._errors, error)]
+
+
+def _is_completion(chunk: Fields) -> bool:
+    return (chunk.text("object") or "").startswith("chat.completion")
+
+
+def _join_texts(items: Iterable[Fields], *names: str) -> str:
+    return "".join(item.text(name) or "" for item in items for name in names)
+
+
+class ReasoningState:
+    """The reasoning of one response: its text, and the proofs that the server requires back.
+
+    The id of a block is the field that contained its text, so that it can be returned in the same field.
+    """
+
+    def __init__(self) -> None:
+        self._field: str | None = None
+        self._is_open = False
+        self._details: list[_Detail] = []
+        self._blocks: list[_Detail] = []
+        self._opaque: str | None = None
+
+    def add_text(self, text: str, field: str) -> list[Event]:
+        if not text:
+            return []
+        self._is_open = True
+        self._field = self._field or field
+        return [ReasoningDelta(text, self._field)]
+
+    def apply(self, delta: Fields, *, whole: bool) -> list[Event]:
+        details, blocks = delta.list("reasoning_details"), delta.list("thinking_blocks")
+        for detail in details:
+            _append(self._details, detail, _DETAIL_TEXTS, whole=whole)
+        for block in blocks:
+            _append(self._blocks, block, _BLOCK_TEXTS, whole=whole)
+        self._opaque = delta.text("reasoning_opaque") or self._opaque
+        for field in REASONING_TEXTS:  # some servers send the same text in two fields
+            if text := delta.text(field):
+                return self.add_text(text, field)
+        if self._field in REASONING_TEXTS:
+            return []  # the lists repeat the text
+        if details:
+            return self.add_text(_join_texts(details, "text", "summary"), "reasoning_details")
+        return self.add_text(_join_texts(blocks, "thinking"), "thinking_blocks")
+
+    def end(self) -> list[Event]:
+        """Return the end of the block, with the proofs that have arrived since the last one."""
+        proofs: Json = {}
+        if self._details:
+            proofs["reasoning_details"] = [detail.to_dict() for detail in self._details]
+        if self._blocks:
+            proofs["thinking_blocks"] = [block.to_dict() for block in self._blocks]
+        if self._opaque:
+            proofs["reasoning_opaque"] = self._opaque
+        if not self._is_open and not proofs:
+            return []
+        self._is_open, self._opaque = False, None
+        self._details, self._blocks = [], []
+        return [ReasoningEnded(self._field, proofs or None)]
+
+
+# The texts that are streamed in fragments, by the type of the block. Other blocks are sent as a whole.
+_DETAIL_TEXTS = {"reasoning.text": "text", "reasoning.summary": "summary"}
+_BLOCK_TEXTS = {"thinking": "thinking"}
+
+
+class _Detail:
+    """A block of reasoning with a proof: the fragments of its text, and its other fields."""
+
+    __slots__ = ("fields", "text_field", "texts")
+
+    def __init__(self, fields: Json, text_field: str | None) -> None:
+        self.text_field = text_field
+        text = fields.get(text_field) if text_field else None
+        self.texts = [text] if isinstance(text, str) else []
+        self.fields = fields
+
+    def accepts(self, fields: Json) -> bool:
+        """Return whether a fragment continues this block, rather than beginning the next one."""
+        if self.text_field is None or self.fields.get("type") != fields.get("type"):
+            return False
+        if self.fields.get("index") is not None or fields.get("index") is not None:
+            return bool(self.fields.get("index") == fields.get("index"))
+        return not self.fields.get("signature")
+
+    def add(self, fields: Json) -> None:
+        text = fields.get(self.text_field or "")
+        if isinstance(text, str):
+            self.texts.append(text)
+        self.fields = self.fields | {name: value for name, value in fields.items() if value is not None}
+
+    def to_dict(self) -> Json:
+        return {**self.fields, self.text_field: "".join(self.texts)} if self.text_field else self.fields
+
+
+def _append(blocks: list[_Detail], fields: Fields, texts: dict[str, str], *, whole: bool) -> None:
+    raw = dict(fields.raw)
+    if blocks and not whole and blocks[-1].accepts(raw):
+        blocks[-1].add(raw)
+    else:
+        blocks.append(_Detail(raw, texts.get(fields.text("type") or "")))
+
+
+class CallCollector:
+    """Collects the tool calls of one response from their deltas.
+
+    A delta belongs to the call with its index. Servers also omit indexes or ids, repeat both in every delta,
+    or send all calls with the index 0: then a new id, or a whole second call, begins another call.
+    """
+
+    def __init__(self, errors: list[BridgeError]) -> None:
+        self._emitter = CallEmitter(errors)
+        self._items: list[Item] = []
+        self._by_index: dict[int, Item] = {}
+        self._by_id: dict[str, Item] = {}
+
+    @property
+    def has_pending_calls(self) -> bool:
+        return self._emitter.has_pending_calls
+
+    def apply(self, call: Fields, index: int | None) -> None:
+        function = call.inner("function") or call.inner("custom") or call
+        arguments = encode_arguments(function.raw.get("arguments")) or function.text("input") or ""
+        id_, name = call.text("id") or None, function.text("name") or None
+        item = self._find(index, id_, name, arguments)
+        item.name = item.name or name
+        item.custom = item.custom or "custom" in call
+        item.signatures = read_call_signatures(call) or item.signatures
+        if arguments:
+            item.arguments.append(arguments)
+
+    def add_arguments(self, index: int, arguments: str) -> None:
+        item = self._by_index.get(index) or self._find(index, None, None, arguments)
+        if arguments:
+            item.arguments.append(arguments)
+
+    def finish(self, ending: Literal["complete", "cut", "failed"]) -> list[Event]:
+        """Emit all calls.
+
+        If the response was cut, only calls with complete arguments are offered; if it failed, none.
+        """
+        events: list[Event] = []
+        for item in self._items:
+            is_whole = ending == "cut" and _is_object("".join(item.arguments))
+            events += self._emitter.finish_open_call(item, complete=is_whole or ending == "complete")
+        self._items = []
+        return events
+
+    def _find(self, index: int | None, id_: str | None, name: str | None, arguments: str) -> Item:
+        if index is not None:
+            item = self._by_index.get(index)
+        elif id_ is not None:
+            item = self._by_id.get(id_)
+        else:
+            last = self._items[-1] if self._items else None
+            item = last if last is not None and name in (None, last.name) else None
+        if item is None or _is_another(item, id_, name, arguments):
+            item = Item("call", index, id_)
+            item.call_id = self._unused_id(id_)
+            self._items.append(item)
+        if id_ is not None:
+            item.id = item.id or id_
+            item.call_id = item.call_id or self._unused_id(id_)
+            self._by_id.setdefault(id_, item)
+        if index is not None:
+            self._by_index[index] = item
+        return item
+
+    def _unused_id(self, id_: str | None) -> str | None:
+        """Return the id, changed if another call has it: some servers give all calls of an answer one id."""
+        return f"{id_}_{len(self._items)}" if id_ in self._by_id else id_
+
+
+def _is_another(item: Item, id_: str | None, name: str | None, arguments: str) -> bool:
+    """Return whether a delta with the index of a call is another call, because the index is wrong."""
+    if name is None:
+        return False
+    if id_ is not None and item.id is not None:
+        return id_ != item.id
+    has_ended = bool(item.arguments) and item.arguments[-1].rstrip().endswith("}")
+    return id_ is None and has_ended and _is_object(arguments)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(read_json(text), dict)
+    except ValueError:
+        return False

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, with the same scripted model: `POST /v1/messages` and its token count.
+"""Chat Completions and Anthropic's Messages API, with the same scripted model.
 
 A request is converted to an OpenResponses request, and the events of the answer are encoded by the server
 direction of the protocol.
@@ -6,19 +6,24 @@ direction of the protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from tollbridge.protocols.anthropic_messages.server_requests import CallerRequest, decode_request
+from tollbridge.protocols.anthropic_messages.server_requests import CallerRequest as MessageRequest
+from tollbridge.protocols.anthropic_messages.server_requests import decode_request as decode_message
 from tollbridge.protocols.anthropic_messages.server_stream import (
     MessageEncoder,
     encode_token_count,
     join_message,
     make_error,
 )
+from tollbridge.protocols.chat_completions.server_requests import SHARED_FIELDS
+from tollbridge.protocols.chat_completions.server_requests import CallerRequest as CompletionRequest
+from tollbridge.protocols.chat_completions.server_requests import decode_request as decode_completion
+from tollbridge.protocols.chat_completions.server_stream import CompletionEncoder, join_chunks
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.testing.faults import make_chunks
@@ -40,6 +45,63 @@ from tollbridge.types.events import Failed, Finished, split_failure
 
 Json = dict[str, Any]
 
+
+def _convert_steps(steps: Iterable[Step], encoder: CompletionEncoder | MessageEncoder) -> Iterator[Step]:
+    """Decode the OpenResponses events as a client does, and encode them for the other protocol.
+
+    Other steps are passed through. What the scenario omits stays omitted.
+    """
+    decoder = StreamDecoder()
+    start = encoder.start()
+    for step in steps:
+        if not isinstance(step, dict):
+            yield step
+            continue
+        yield from start
+        start = []
+        decoded = decoder.feed_parsed(step)
+        events, error = split_failure(decoded)
+        yield from encoder.encode(events)
+        if any(isinstance(event, Finished | Failed) for event in decoded):
+            yield from encoder.finish(error)
+
+
+# --- Chat Completions ---
+
+
+async def create_completion(request: web.Request) -> web.StreamResponse:
+    service, scenario = request.app[SERVICE], request[SCENARIO]
+    try:
+        caller = decode_completion(read_json(request[BODY]))
+        body = _convert_completion(caller)
+    except RequestError as error:
+        raise RequestRejected(400, "invalid_request", error.message, param=error.param or "") from None
+    steps = _convert_steps(service.make_steps(service.accept(body), scenario), CompletionEncoder(caller))
+    if caller.stream or scenario.always_streams:
+        framing = msgspec.structs.replace(scenario.framing, event_lines=False)
+        chunks = scenario.chunks(make_chunks(steps, framing))
+        return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
+    return await send_joined(request, steps, _join_completion, b'{"id": "chatcmpl-')
+
+
+def _convert_completion(caller: CompletionRequest) -> Json:
+    """Return the body of an equivalent `POST /responses`, without options that the model does not have."""
+    extra = {name: value for name, value in caller.extra.items() if name in SHARED_FIELDS}
+    if caller.extra.get("response_format") == {"type": "json_object"}:
+        extra["text"] = {"format": {"type": "json_object"}}
+    return encode_request(msgspec.structs.replace(caller.request, extra=extra, reasons=True))
+
+
+def _join_completion(chunks: list[Json]) -> Mapping[str, Any] | None:
+    body = join_chunks(chunks)
+    if "error" in body:
+        raise RequestRejected(500, "server_error", body["error"]["message"])
+    is_finished = any(choice["finish_reason"] for choice in body["choices"])
+    return body if is_finished else None
+
+
+# --- Messages ---
+
 # The protocol's status and error type, by the status of the other protocols.
 _ERRORS = {
     400: (400, "invalid_request_error"),
@@ -55,7 +117,7 @@ _ERRORS = {
 async def create_message(request: web.Request) -> web.StreamResponse:
     service, scenario = request.app[SERVICE], request[SCENARIO]
     caller = _read_request(request, needs_limit=True)
-    accepted = service.accept(_convert_request(caller))
+    accepted = service.accept(_convert_message(caller))
     encoder = MessageEncoder(caller, input_tokens=accepted.input_tokens)
     steps = _convert_steps(service.make_steps(accepted, scenario), encoder)
     if caller.stream or scenario.always_streams:
@@ -66,44 +128,27 @@ async def create_message(request: web.Request) -> web.StreamResponse:
 
 
 async def count_tokens(request: web.Request) -> web.StreamResponse:
-    tokens = request.app[SERVICE].count(_convert_request(_read_request(request)))
+    tokens = request.app[SERVICE].count(_convert_message(_read_request(request)))
     return await send_json(request, encode_token_count(tokens))
 
 
-def _read_request(request: web.Request, *, needs_limit: bool = False) -> CallerRequest:
+def _read_request(request: web.Request, *, needs_limit: bool = False) -> MessageRequest:
     headers = {name.lower(): value for name, value in request.headers.items()}
     body = read_json(request[BODY])
     if needs_limit and "max_tokens" not in body:
         raise RequestRejected(400, "invalid_request_error", "max_tokens: Field required", param="max_tokens")
     try:
-        return decode_request(body, headers=headers)
+        return decode_message(body, headers=headers)
     except RequestError as error:
         raise RequestRejected(400, "invalid_request_error", error.message, param=error.param or "") from None
 
 
-def _convert_request(caller: CallerRequest) -> Json:
+def _convert_message(caller: MessageRequest) -> Json:
     """Return the body of an equivalent `POST /responses`."""
     body = encode_request(msgspec.structs.replace(caller.request, reasons=True))
     if (limit := body.get("max_output_tokens")) is not None:
         body["max_output_tokens"] = max(limit, 16)  # the minimum of the other protocol
     return body
-
-
-def _convert_steps(steps: Iterable[Step], encoder: MessageEncoder) -> Iterator[Step]:
-    """Decode the OpenResponses events as a client does, and encode them. Other steps are passed through."""
-    decoder = StreamDecoder()
-    start = encoder.start()
-    for step in steps:
-        if not isinstance(step, dict):
-            yield step
-            continue
-        yield from start
-        start = []
-        decoded = decoder.feed_parsed(step)
-        events, error = split_failure(decoded)
-        yield from encoder.encode(events)
-        if any(isinstance(event, Finished | Failed) for event in decoded):
-            yield from encoder.finish(error)
 
 
 def _join_events(events: list[Json]) -> Json | None:
@@ -139,7 +184,8 @@ def _is_messages(request: web.Request) -> bool:
     return "/v1/messages" in request.path or "anthropic-version" in request.headers
 
 
-MESSAGES_ROUTES: tuple[tuple[str, str, Handler], ...] = (
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("POST", "/v1/chat/completions", create_completion),
     ("POST", "/v1/messages", create_message),
     ("POST", "/v1/messages/count_tokens", count_tokens),
 )
