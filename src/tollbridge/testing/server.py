@@ -296,12 +296,7 @@ class Gateway:
         app[SERVICE] = self._service
         app.on_response_prepare.append(add_headers)
         for prefix in ("", MOVED):
-            for method, path, handler in (
-                *ROUTES,
-                *AI_ROUTES,
-                *translations.CHAT_ROUTES,
-                *translations.MESSAGES_ROUTES,
-            ):
+            for method, path, handler in (*ROUTES, *AI_ROUTES, *translations.ROUTES):
                 app.router.add_route(method, prefix + path, handler)
         # Handlers are cancelled when the client disconnects, so that the time of it is known.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
