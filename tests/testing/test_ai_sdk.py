@@ -149,9 +149,11 @@ def question(text: str) -> ChatRequest:
     "text", ["Hello", "Think about it", "Use the tool read_file", "Draw an image", "Cite"]
 )
 async def test_all_backends_give_the_same_answer(text: str) -> None:
-    """The same conversation over any protocol gives the same result."""
+    """The same conversation over any protocol gives the same result. Messages has no generated images."""
     answers = []
     for backend in BACKENDS:
+        if text == "Draw an image" and backend == "anthropic-messages":
+            continue
         parts: list[Part] = []
         async with Gateway() as gateway, open_client(backend, gateway.url) as client:
             turn = await Bridge(client).answer(question(text), parts.extend)
