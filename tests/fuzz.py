@@ -30,17 +30,35 @@ from tollbridge.frontends.vscode.wire import NotUtf8, read_parameters
 from tollbridge.history.answer import AnswerParts, apply_corrections, join_parts, parts_from_events
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.ai_sdk.requests import encode_call
+from tollbridge.protocols.anthropic_messages.requests import encode_request as encode_message
+from tollbridge.protocols.anthropic_messages.server_requests import decode_request as decode_messages
+from tollbridge.protocols.chat_completions.requests import encode_request as encode_completion
+from tollbridge.protocols.chat_completions.server_requests import decode_request as decode_completions
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.errors import read_error_response
 from tollbridge.protocols.jsonrpc import Call, Reader
 from tollbridge.protocols.model_list import read_endpoints, read_models
 from tollbridge.protocols.openresponses.requests import encode_request
+from tollbridge.protocols.openresponses.server import decode_request as decode_responses
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.recorder.recording import read_line
 from tollbridge.types.errors import BridgeError, StreamError, most_severe
 from tollbridge.types.events import Event, Failed
-from tollbridge.types.messages import Origin
-from tollbridge.types.text import write_valid_json
+from tollbridge.types.messages import (
+    ChatRequest,
+    DataPart,
+    Message,
+    Origin,
+    OutputFormat,
+    Role,
+    TextPart,
+    ThinkingPart,
+    Tool,
+    ToolCallPart,
+    ToolResultPart,
+    bind,
+)
+from tollbridge.types.text import read_json, write_valid_json
 
 # Seconds of CPU time that one input may take, and seconds after which a hanging program is ended.
 SLOW, HANGING = 2.0, 60
@@ -162,7 +180,51 @@ def _read_recording(data: bytes, rng: Random) -> None:
             read_line(line)
 
 
+def _read_request(decode: Callable[[Any], Any]) -> Run:
+    """Return a function that decodes a caller's request of the local server, and encodes it for gateways."""
+
+    def run(data: bytes, rng: Random) -> None:
+        try:
+            body = read_json(data)
+            if not isinstance(body, dict):
+                return  # the server sends an error response
+            request = normalize_request(decode(body).request, origin=ORIGIN).request
+            for encode in (encode_request, encode_completion, encode_message, encode_call):
+                write_valid_json(encode(request))
+        except (ValueError, BridgeError):
+            pass  # the server sends an error response
+
+    return run
+
+
 # --- What is mutated ---
+
+_CALLER_REQUEST = ChatRequest(
+    model="m",
+    messages=(
+        Message(Role.SYSTEM, "Be brief."),
+        Message(Role.USER, ("Look.", DataPart(b"\x89PNG\r\n\x1a\n", "image/png"))),
+        Message(
+            Role.ASSISTANT,
+            (
+                ThinkingPart("Hm.", "r", bind(ORIGIN, {"signature": "s"})),
+                TextPart("Yes."),
+                ToolCallPart("c1", "read", {"path": "/x", "n": [1, 2.5, None]}),
+            ),
+        ),
+        Message(Role.USER, (ToolResultPart("c1", "ok"), TextPart("Go on."))),
+    ),
+    tools=(Tool("read", "d", {"type": "object", "properties": {"p": {}}}),),
+    tool_choice="auto",
+    max_output_tokens=99,
+    temperature=0.5,
+    output_format=OutputFormat("o", {"type": "object"}),
+)
+
+
+def _caller_body(encode: Callable[[ChatRequest], Any]) -> list[bytes]:
+    return [write_valid_json(encode(_CALLER_REQUEST)).encode()]
+
 
 _CHAT: dict[str, Any] = {
     "account": {"baseUrl": "http://127.0.0.1/v1"},
@@ -241,7 +303,18 @@ def make_targets() -> dict[str, Target]:
 
     streams, bodies = read("openresponses", "*.sse"), read("openresponses", "*.json")
     ui, full, data = read("aisdk", "*.ui.sse"), read("aisdk", "*.full.jsonl"), read("aisdk", "*.ui.ds.txt")
+    completions, completion_bodies = (read("chat_completions", name) for name in ("*.sse", "*.json"))
+    messages, message_bodies = (read("anthropic_messages", name) for name in ("*.sse", "*.json"))
     return {
+        "chat completions stream": Target(completions, _decode_stream("chat-completions")),
+        "chat completions body": Target(completion_bodies, _decode_stream("chat-completions")),
+        "chat completions request": Target(
+            _caller_body(encode_completion), _read_request(decode_completions)
+        ),
+        "messages stream": Target(messages, _decode_stream("anthropic-messages")),
+        "messages body": Target(message_bodies, _decode_stream("anthropic-messages")),
+        "messages request": Target(_caller_body(encode_message), _read_request(decode_messages)),
+        "responses request": Target(_caller_body(encode_request), _read_request(decode_responses)),
         "openresponses stream": Target(streams, _decode_stream("openresponses")),
         "openresponses body": Target(bodies, _decode_stream("openresponses")),
         "ai-sdk-ui": Target(ui, _decode_stream("ai-sdk-ui")),

@@ -14,6 +14,7 @@ import msgspec
 from tollbridge.protocols.anthropic_messages import wire
 from tollbridge.protocols.anthropic_messages.wire import BLOCKS, EVENTS, STOP_REASONS, BlockKind
 from tollbridge.protocols.errors import error_from
+from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses.wire import Fields, is_error
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
 from tollbridge.types.errors import BridgeError, BrokenCall, Disconnected, StreamError
@@ -28,7 +29,7 @@ from tollbridge.types.events import (
     TextDelta,
     ToolCall,
 )
-from tollbridge.types.text import read_json
+from tollbridge.types.text import read_json, read_json_to_depth
 
 # What the pieces of a block are, by the type of the delta.
 DeltaKind = Literal["text", "thinking", "input"]
@@ -64,11 +65,13 @@ class MessageState:
     Attributes:
         over: Whether the message has ended. After that, no more events are returned.
         unknown: The number of events, blocks and deltas of unknown types, by type.
+        guard: Skips events that cannot be decoded.
     """
 
     def __init__(self) -> None:
         self.over = False
         self.unknown = UnknownNames()
+        self.guard = EventGuard(self.unknown)
         self._known = False  # whether an event of a known type was received
         self._blocks: dict[int, Block] = {}  # the open blocks
         self._usage = wire.UsageCounts()
@@ -96,9 +99,21 @@ class MessageState:
         return [*self._release(), TextDelta(text) if kind == "text" else ReasoningDelta(text)]
 
     def apply(self, event: Fields, name: str = "") -> list[Event]:
-        """Apply a wire event of any type. `name` is the name of its frame, used if it has no `type`."""
+        """Apply a wire event of any type. An event that cannot be decoded is skipped.
+
+        Args:
+            event: The event.
+            name: The name of its frame, used if it has no `type`.
+        """
         if self.over:
             return []
+        try:
+            return self._apply(event, name)
+        except Exception as error:  # noqa: BLE001 - see guard.py
+            self.guard.skip(event.text("type"), error)
+            return []
+
+    def _apply(self, event: Fields, name: str) -> list[Event]:
         type_ = event.text("type") or name
         kind = EVENTS.get(type_)
         self._known = self._known or kind is not None
@@ -377,7 +392,7 @@ class StreamDecoder:
 
     def _decode_body(self, body: bytes) -> list[Event]:
         try:
-            value = read_json(body.strip().removeprefix(_BOM))
+            value = read_json_to_depth(body.strip().removeprefix(_BOM))
         except ValueError:
             return self._state.interrupt(StreamError("The gateway returned invalid or truncated JSON."))
         return self._state.apply_body(Fields(value))
@@ -440,7 +455,7 @@ class StreamDecoder:
             self._has_frames = True
             return self._state.close()
         try:
-            value = read_json(text)
+            value = read_json_to_depth(text)
         except ValueError:
             self._is_invalid = True
             return []

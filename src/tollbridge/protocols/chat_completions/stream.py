@@ -18,6 +18,7 @@ import msgspec
 from tollbridge.protocols.chat_completions import wire
 from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json, read_usage
 from tollbridge.protocols.errors import error_from
+from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses.items import CallEmitter, Item
 from tollbridge.protocols.openresponses.wire import Fields, encode_arguments, is_error, read_call_signatures
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
@@ -34,7 +35,7 @@ from tollbridge.types.events import (
     TextDelta,
 )
 from tollbridge.types.media import detect_mime
-from tollbridge.types.text import read_json
+from tollbridge.types.text import read_json, read_json_to_depth
 from tollbridge.types.usage import Usage
 
 _get_content = attrgetter("content")
@@ -131,7 +132,7 @@ class StreamDecoder:
 
     def _decode_body(self, body: bytes) -> list[Event]:
         try:
-            value = read_json(body.strip().removeprefix(_BOM))
+            value = read_json_to_depth(body.strip().removeprefix(_BOM))
         except ValueError:
             return self._state.interrupt(StreamError("The gateway returned invalid or truncated JSON."))
         return self._state.apply_body(Fields(value))
@@ -148,7 +149,7 @@ class StreamDecoder:
     def _decode_payloads(self, payloads: list[bytes]) -> list[Event] | None:
         try:
             deltas = [chunk.choices[0].delta for chunk in map(wire.read_text_chunk, payloads)]
-        except (msgspec.MsgspecError, ValueError):
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
         text = "".join(filter(None, map(_get_content, deltas)))
         if any(map(_get_calls, deltas)):
@@ -181,7 +182,7 @@ class StreamDecoder:
         if self._state.started and (events := self._decode_payloads([data])) is not None:
             return events
         try:
-            value = read_json(data)
+            value = read_json_to_depth(data)
         except ValueError:
             self._invalid_frames += 1
             return []
@@ -229,12 +230,14 @@ class CompletionState:
     Attributes:
         over: Whether the response has ended. After that, no more events are returned.
         unknown: The number of chunks and parts of unknown types, by type.
+        guard: Skips chunks that cannot be decoded.
     """
 
     def __init__(self) -> None:
         self.over = False
         self.started = False  # whether a chunk of the protocol was received
         self.unknown = UnknownNames()
+        self.guard = EventGuard(self.unknown)
         self._has_content = False
         self._reasoning = ReasoningState()
         self._errors: list[BridgeError] = []  # invalid calls and images, emitted after everything else
@@ -260,9 +263,16 @@ class CompletionState:
         self._calls.add_arguments(index, text)
 
     def apply(self, chunk: Fields) -> list[Event]:
-        """Apply a chunk of any kind."""
+        """Apply a chunk of any kind. A chunk that cannot be decoded is skipped."""
         if self.over:
             return []
+        try:
+            return self._apply(chunk)
+        except Exception as error:  # noqa: BLE001 - see guard.py
+            self.guard.skip(chunk.text("object"), error)
+            return []
+
+    def _apply(self, chunk: Fields) -> list[Event]:
         if chunk.raw.get("error") or ("choices" not in chunk and is_error(chunk)):
             return self.interrupt(error_from(chunk.raw))
         if "choices" not in chunk and "usage" not in chunk and not _is_completion(chunk):

@@ -300,7 +300,8 @@ def _describe_grammar(description: str, tool_format: Any) -> str:
 
 
 def _decode_reasoning(item: Mapping[str, Any]) -> ThinkingPart:
-    blocks = [part for field in ("summary", "content") for part in item.get(field) or ()]
+    lists = [value for field in ("summary", "content") if isinstance(value := item.get(field), list)]
+    blocks = [part for parts in lists for part in parts]
     text = "\n\n".join(
         part["text"] for part in blocks if isinstance(part, Mapping) and isinstance(part.get("text"), str)
     )
