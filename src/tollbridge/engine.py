@@ -374,7 +374,10 @@ class Engine:
     def is_plain(self, model: str, account: Account) -> bool:
         """Return whether nothing is known that must be changed in requests for a model."""
         base_url = self._connection(account).client.base_url
-        return self.compat.recall(base_url, model) == LearnedQuirks()
+        learned = self.compat.recall(base_url, model)
+        # These concern the token count and what doctor could not prove, not the form of a request.
+        neutral = msgspec.structs.replace(learned.quirks, input_tokens=True, unproven=frozenset())
+        return msgspec.structs.replace(learned, quirks=neutral) == LearnedQuirks()
 
     async def create(
         self,

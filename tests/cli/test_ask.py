@@ -239,7 +239,7 @@ async def test_a_locked_database_does_not_delay_the_answer(tmp_path: Path) -> No
             result = await ask(gateway, "hello", TOLLBRIDGE_DATA_DIR=str(tmp_path))
             assert time.monotonic() - started < 10  # in which a single wait of its writes would not end
     assert (result.code, result.out[:8]) == (0, "You said")
-    assert result.err.count("the usage of one request was not recorded") == 1
+    assert result.err.count("The usage of 1 attempt was not recorded") == 1
     assert result.err.count("calibration from this request was not saved") == 1
 
 

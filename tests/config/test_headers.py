@@ -197,15 +197,20 @@ async def test_a_secret_that_is_not_set_is_named_by_its_source() -> None:
 async def test_headers_on_the_command_line() -> None:
     async with Gateway() as gateway:
         where = ("ask", "Hello", "--base-url", gateway.url, "--model", MODEL)
-        options = ("--header", "X-Provider: openai", "--secret-header", "x-api-key: environment:PORTKEY_KEY")
+        options = (
+            "--header",
+            "X-Provider: openai",
+            "--secret-header",
+            "x-portkey-key: environment:PORTKEY_KEY",
+        )
         answered = await tollbridge(*where, *options, env={"PORTKEY_KEY": SECRET})
-        refused = await tollbridge(*where, "--header", f"x-api-key: {SECRET}")
+        refused = await tollbridge(*where, "--header", f"x-portkey-key: {SECRET}")
         malformed = await tollbridge(*where, "--header", SECRET)
         headers = [arrival.headers for arrival in gateway.requests if arrival.path.endswith("/responses")]
     assert answered.code == 0
-    assert [(each["x-provider"], each["x-api-key"]) for each in headers] == [("openai", SECRET)]
+    assert [(each["x-provider"], each["x-portkey-key"]) for each in headers] == [("openai", SECRET)]
     assert refused.code != 0
-    assert "headers.x-api-key: looks like a key" in refused.err.replace("\n", " ")
+    assert "headers.x-portkey-key: looks like a key" in refused.err.replace("\n", " ")
     assert "option --header" in refused.err.replace("\n", " ")
     assert malformed.code == 2
     assert SECRET not in refused.err + malformed.err
@@ -214,11 +219,11 @@ async def test_headers_on_the_command_line() -> None:
 async def test_headers_of_the_editors_account() -> None:
     async with Gateway() as gateway, Editor(env={"PORTKEY_KEY": SECRET}) as editor:
         await editor.greet()
-        account = {"baseUrl": gateway.url, "headers": {"x-provider": "openai", "x-api-key": SOURCE}}
+        account = {"baseUrl": gateway.url, "headers": {"x-provider": "openai", "x-portkey-key": SOURCE}}
         await editor.request("models", {"account": account, "refresh": True})
         assert gateway.requests[-1].headers["x-provider"] == "openai"
-        assert gateway.requests[-1].headers["x-api-key"] == SECRET
+        assert gateway.requests[-1].headers["x-portkey-key"] == SECRET
         with pytest.raises(Refusal) as caught:
-            await editor.request("models", {"account": {**account, "headers": {"x-api-key": SECRET}}})
+            await editor.request("models", {"account": {**account, "headers": {"x-portkey-key": SECRET}}})
     assert "looks like a key" in str(caught.value)
     assert SECRET not in str(caught.value) + editor.stderr

@@ -200,7 +200,7 @@ def test_closing_does_not_wait_for_a_locked_database_and_says_what_is_lost(
         tracker.record(UsageRow(key="k", model="m", started=1.0, outcome="completed"))
         tracker.close()
         assert time.monotonic() - started < 5
-    assert caplog.records[-1].getMessage() == "The usage of 1 attempts was not recorded."
+    assert caplog.records[-1].getMessage() == "The usage of 1 attempt was not recorded."
 
 
 def test_a_database_that_cannot_be_opened_is_used_as_soon_as_it_can(

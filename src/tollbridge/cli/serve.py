@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import tomllib
 from collections.abc import Callable, Mapping
@@ -19,8 +20,11 @@ import msgspec
 from tollbridge.cli.connection import Session, connect, pick_model
 from tollbridge.cli.options import ConnectionOptions, connection_options, record_options
 from tollbridge.config.accounts import Account
+from tollbridge.engine import Engine
 from tollbridge.frontends.http.server import ServerOptions, run_server
+from tollbridge.transport.http import check_url
 from tollbridge.types.errors import RequestError
+from tollbridge.types.urls import is_loopback
 
 DEFAULT_PORT = 8787
 
@@ -72,14 +76,27 @@ def set_up_codex(server: ServerAddress) -> AgentSetup:
     selection = f'model = {json.dumps(server.model)}\nmodel_provider = "tollbridge"\n'
 
     def merge(text: str) -> str:
-        settings = tomllib.loads(text)
-        if "tollbridge" in settings.get("model_providers", {}):
-            raise ValueError("it already has a provider named tollbridge")
-        lines = [line for line in text.splitlines(keepends=True) if not _sets_model(line)]
-        return f"{selection}{''.join(lines).rstrip()}\n\n{table}"
+        tomllib.loads(text)  # raises ValueError for a file that is not TOML
+        top, tables = _split_toml(text)
+        kept = [line for line in top if not _sets_model(line)]
+        others = [lines for name, lines in tables if name != "[model_providers.tollbridge]"]
+        merged = selection + "".join([*kept, *(line for lines in others for line in lines)])
+        tomllib.loads(merged)  # such a line may be a part of a text of several lines
+        return f"{merged.rstrip()}\n\n{table}"
 
     folder = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
     return AgentSetup(text=f"{selection}\n{table}", file=folder / "config.toml", merge=merge)
+
+
+def _split_toml(text: str) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """Split a TOML file into the lines before the first table, and the lines of each table by its header."""
+    top: list[str] = []
+    tables: list[tuple[str, list[str]]] = []
+    for line in text.splitlines(keepends=True):
+        if line.startswith("["):
+            tables.append((line.strip(), []))
+        (tables[-1][1] if tables else top).append(line)
+    return top, tables
 
 
 def _sets_model(line: str) -> bool:
@@ -88,12 +105,11 @@ def _sets_model(line: str) -> bool:
 
 
 def set_up_claude_code(server: ServerAddress) -> AgentSetup:
+    # The program reads the token from the environment; it is not written to the file.
+    token = f"printenv {TOKEN_VARIABLE}" if server.has_token else f"echo {NO_TOKEN}"
     environment = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_MODEL": server.model}
-    if not server.has_token:
-        environment["ANTHROPIC_AUTH_TOKEN"] = NO_TOKEN
     folder = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
-    note = f"Set ANTHROPIC_AUTH_TOKEN to the value of {TOKEN_VARIABLE}." if server.has_token else ""
-    return _json_setup({"env": environment}, folder / "settings.json", note)
+    return _json_setup({"apiKeyHelper": token, "env": environment}, folder / "settings.json")
 
 
 def set_up_copilot(server: ServerAddress) -> AgentSetup:
@@ -169,7 +185,10 @@ def _config_folder() -> Path:
 
 def _json_setup(settings: Mapping[str, Any], file: Path, note: str = "") -> AgentSetup:
     def merge(text: str) -> str:
-        present = json.loads(text)
+        try:
+            present = json.loads(text or "{}")
+        except ValueError:
+            raise ValueError("it is not plain JSON (it may have comments)") from None
         if not isinstance(present, dict):
             raise ValueError("it is not a JSON object")
         return json.dumps(_merge(present, settings), indent=2, ensure_ascii=False) + "\n"
@@ -180,9 +199,13 @@ def _json_setup(settings: Mapping[str, Any], file: Path, note: str = "") -> Agen
 def _merge(present: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(present)
     for name, value in added.items():
-        before = merged.get(name)
-        both_objects = isinstance(before, Mapping) and isinstance(value, Mapping)
-        merged[name] = _merge(before, value) if both_objects else value  # type: ignore[arg-type]
+        before = merged.get(name, {})
+        if not isinstance(value, Mapping):
+            merged[name] = value
+        elif isinstance(before, Mapping):
+            merged[name] = _merge(before, value)
+        else:
+            raise ValueError(f"{name!r} in it is not an object")
     return merged
 
 
@@ -196,7 +219,7 @@ def print_setup(setup: AgentSetup) -> None:
 
 
 def write_setup(setup: AgentSetup) -> None:
-    """Add the settings to the agent's file. The previous file is kept with the suffix `.bak`.
+    """Add the settings to the agent's file. The file before the first change is kept as `.bak`.
 
     Raises:
         click.ClickException: The agent has no settings file, or it cannot be read, merged or written.
@@ -211,7 +234,9 @@ def write_setup(setup: AgentSetup) -> None:
             if setup.merge is None:
                 raise ValueError("it exists, and merging this format is not supported")
             text = setup.merge(before)
-            file.with_name(file.name + ".bak").write_text(before, encoding="utf-8")
+            backup = file.with_name(file.name + ".bak")
+            if not backup.exists():  # the file as it was before the first change
+                shutil.copy2(file, backup)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -277,11 +302,12 @@ def serve(
     """
     if agent is None and write:
         raise click.UsageError("--write needs --print-config.")
+    options = ServerOptions(host=host, port=port, token=token or None)
     if agent is not None:
-        _print_config(agent, port, token, model, write, where)
+        _print_config(agent, options, model, write, where)
         return 0
     try:
-        asyncio.run(_serve(ServerOptions(host=host, port=port, token=token or None), where))
+        asyncio.run(_serve(options, where))
     except KeyboardInterrupt:
         click.echo("Stopped.", err=True)
     except RequestError as error:
@@ -290,11 +316,16 @@ def serve(
 
 
 def _print_config(
-    agent: str, port: int, token: str | None, model: str | None, write: bool, where: ConnectionOptions
+    agent: str, options: ServerOptions, model: str | None, write: bool, where: ConnectionOptions
 ) -> None:
+    if options.port == 0:
+        raise click.UsageError("--print-config needs the port of the server, not --port 0.")
+    # An address such as 0.0.0.0 is not one to connect to.
+    host = options.host if is_loopback(options.host) else "127.0.0.1"
+    host = f"[{host}]" if ":" in host else host
     name = model or asyncio.run(_find_model(where))
     address = ServerAddress(
-        url=f"http://127.0.0.1:{port or DEFAULT_PORT}", model=name, has_token=token is not None
+        url=f"http://{host}:{options.port}", model=name, has_token=options.token is not None
     )
     setup = AGENTS[agent](address)
     print_setup(setup)
@@ -303,12 +334,24 @@ def _print_config(
 
 
 async def _find_model(where: ConnectionOptions) -> str:
+    """Return the model to use by default.
+
+    Raises:
+        click.UsageError: There is no gateway whose models could be listed, or several models.
+    """
+    if not where.local:
+        async with Engine.open(options=where.flags(), short_lived=True) as engine:
+            account = await engine.account()
+            if account.by_default and account.api_key is None and engine.settings.model is None:
+                raise click.UsageError("Choose a model with --model. There is no account to list models of.")
     async with connect(where) as session:
         return await pick_model(session, None)
 
 
 async def _serve(options: ServerOptions, where: ConnectionOptions) -> None:
     async with connect(where, short_lived=False) as session:
+        # Now, and not with the first request: a URL that cannot be used is an error of the command.
+        check_url(session.account.base_url, allow_http=session.settings.allow_http)
 
         async def find_account() -> Account:
             return await session.engine.account() if session.lasting else session.account

@@ -96,6 +96,7 @@ class Settings(SettingsTable, frozen=True, kw_only=True):
 
     Attributes:
         base_url: A gateway to use without an account; `backend` is its protocol, `headers` are its headers.
+        aliases: Model names that callers of the local server use, with the gateway's names for them.
         context_management: Use Anthropic's context editing for Claude models on Vercel AI Gateway.
         count_at_gateway: Use the gateway's token-count endpoint, if any, for each new conversation, in the
             background.
@@ -112,6 +113,7 @@ class Settings(SettingsTable, frozen=True, kw_only=True):
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     favourites: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = {}
     proxy: str | None = None
     allow_http: bool = False
     context_management: bool = True

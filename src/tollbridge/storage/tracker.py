@@ -241,7 +241,8 @@ class StoredTracker(UsageTracker):
             self._timer.cancel()
         self._flush()
         if self._spool or self.lost:
-            log.warning("The usage of %d attempts was not recorded.", len(self._spool) + self.lost)
+            lost = len(self._spool) + self.lost
+            log.warning("The usage of %d attempt%s was not recorded.", lost, "" if lost == 1 else "s")
         if self._table is not None:
             self._table.close()
 

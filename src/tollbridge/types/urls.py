@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 # The protocols of a gateway.
@@ -49,7 +49,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def find_foreign_request(headers: Mapping[str, str], hosts: Collection[str] = ()) -> str | None:
+def find_foreign_request(headers: Mapping[str, str]) -> str | None:
     """Return why a request to a server on this machine may come from a web page, or `None`.
 
     A web page must not use the servers of the machine that shows it. A browser sends the origin of the page
@@ -58,11 +58,9 @@ def find_foreign_request(headers: Mapping[str, str], hosts: Collection[str] = ()
 
     Args:
         headers: The request headers, in a mapping that ignores the case of names.
-        hosts: Other names of this machine that a request may use, in lower case.
     """
     host = headers.get("Host", "")
-    name = _host_name(host)
-    if not is_loopback(name) and name not in hosts:
+    if not is_loopback(_host_name(host)):
         return f'The host "{host[:80]}" is not a name of this computer. Use localhost or 127.0.0.1.'
     origin = headers.get("Origin")
     if origin is not None and origin != f"http://{host}":

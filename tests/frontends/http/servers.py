@@ -31,9 +31,9 @@ async def local_server(
     api_key: str | None = "key-of-the-gateway",
 ) -> AsyncIterator[LocalServer]:
     account = Account("test", gateway_url, backend, "none", api_key=api_key)
-    options = ServerOptions(token=token, aliases=aliases or {})
+    options = ServerOptions(token=token)
     async with (
-        Engine.open(Settings(), account=account, persistent=False) as engine,
+        Engine.open(Settings(aliases=aliases or {}), account=account, persistent=False) as engine,
         run_server(engine, options) as url,
         aiohttp.ClientSession() as http,
     ):

@@ -79,12 +79,13 @@ async def test_a_port_in_use_is_named() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "invalid"),
-        (b"[]", "invalid"),
-        (b'{"model": 3}', "invalid"),
-        (b'{"model": "x"', "invalid"),
-        (b"[" * 100_000, "invalid"),
-        (b"\xff\xfe", "invalid"),
+        (b"", "is empty"),
+        (b"[]", "must be a JSON object"),
+        (b"{}", "model must be a string"),
+        (b'{"model": 3}', "model must be a string"),
+        (b'{"model": "x"', "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
     ],
 )
 async def test_an_invalid_body_gets_an_error_in_the_format_of_the_protocol(body: bytes, message: str) -> None:

@@ -77,9 +77,38 @@ async def test_an_error_before_the_answer_has_its_status() -> None:
 async def test_an_alias_names_a_model_of_the_gateway() -> None:
     aliases = {"gpt-5": "tollbridge/demo"}
     async with Gateway() as gateway, local_server(gateway.url, aliases=aliases) as server:
-        events = await stream(server, {"model": "gpt-5", "input": "Hi"})
-        assert check_stream(events)["model"] == "gpt-5"
-        assert gateway.requests[-1].body["model"] == "tollbridge/demo"
+        body = b'{"model":"gpt-5", "input":"Say \\u0068i", "vendor_field": [1.0, 2e3]}'
+        async with server.http.post(f"{server.url}/v1/responses", data=body) as response:
+            assert response.status == 200
+        assert json.loads(gateway.requests[-1].raw) == {**json.loads(body), "model": "tollbridge/demo"}
+        assert b'"vendor_field":[1.0, 2e3]' in gateway.requests[-1].raw
+        assert b'"Say \\u0068i"' in gateway.requests[-1].raw
+
+
+async def test_an_alias_is_translated_too() -> None:
+    aliases = {"gpt-5": "tollbridge/demo"}
+    async with Gateway() as gateway, local_server(gateway.url, "ai-sdk", aliases=aliases) as server:
+        assert check_stream(await stream(server, {"model": "gpt-5", "input": "Hi"}))["status"] == "completed"
+
+
+async def test_a_repaired_request_keeps_the_fields_of_its_protocol() -> None:
+    items = [{"role": "user", "content": "Hi"}]
+    fields = {"user": "u", "service_tier": "flex", "store": True, "text": {"verbosity": "low"}}
+    async with Gateway(strict=True) as gateway, local_server(gateway.url) as server:
+        body = {"model": "tollbridge/demo", "input": items, "tools": TOOLS, **fields}
+        assert check_stream(await stream(server, body))["status"] == "completed"
+        assert len(gateway.requests) == 2  # the message without a type was refused
+        received = gateway.requests[-1].body
+        assert {name: received[name] for name in fields} == fields
+        assert received["tools"] == TOOLS
+
+
+async def test_a_request_without_a_message_is_not_completed() -> None:
+    async with Gateway() as gateway, local_server(gateway.url) as server:
+        body = {"model": "tollbridge/demo", "input": []}
+        async with server.http.post(f"{server.url}/v1/responses", json=body) as response:
+            assert response.status == 400
+        assert all(received.status == 400 for received in gateway.requests)
 
 
 async def test_a_refused_history_is_repaired() -> None:

@@ -22,13 +22,22 @@ from aiohttp import web
 from tollbridge.compat.repairs import find_repair
 from tollbridge.config.accounts import Account
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.callers import RESPONSES, AnswerEncoder, CallerProtocol, CallerRequest
+from tollbridge.frontends.http.callers import RESPONSES, AnswerEncoder, CallerProtocol
 from tollbridge.history.answer import join_parts, parts_from_events
 from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.turn import Turn
 from tollbridge.types.errors import BridgeError, NotFound, RequestError
 from tollbridge.types.events import Event
-from tollbridge.types.messages import DataPart, Message, Part, Role, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.types.messages import (
+    DataPart,
+    Message,
+    Origin,
+    Part,
+    Role,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
 from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.text import read_json
 
@@ -86,21 +95,19 @@ class AnswerService:
     Args:
         engine: Runs the turns.
         find_account: Returns the gateway to use, with its current key.
-        aliases: Model names of callers, with the names that the gateway has for them.
     """
 
     def __init__(
         self,
         engine: Engine,
         find_account: Callable[[], Awaitable[Account]],
-        aliases: Mapping[str, str] | None = None,
     ) -> None:
         self._engine = engine
         self._load_account = find_account
         self._account: Account | None = None
         self._plain_models: dict[tuple[str, str], bool] = {}
         self._checked_at = -math.inf  # by the monotonic clock
-        self._aliases = aliases or {}
+        self._reported_omissions: set[str] = set()
         self._memory = ReasoningMemory()
 
     async def _find_account(self) -> Account:
@@ -133,6 +140,8 @@ class AnswerService:
         if body is None:
             body = await request.read()
         model = _read_model(body)
+        if (name := self._engine.settings.aliases.get(model)) is not None:
+            model, body = name, _replace_model(body, name)
         account = await self._find_account()
         if not self._may_forward(model, account, protocol):
             return await self._translate(request, protocol, body, account, new_response)
@@ -164,9 +173,10 @@ class AnswerService:
         """Answer with the input tokens of a request: exact if the gateway counts, or else estimated."""
         body = _read_object(await request.read())
         account = await self._find_account()
-        caller = protocol.decode(body, request.headers)
-        may_pass = self._may_forward(caller.request.model, account, protocol)
-        chat = self._with_alias(caller).request
+        if (name := self._engine.settings.aliases.get(str(body.get("model")))) is not None:
+            body = {**body, "model": name}
+        chat = protocol.decode(body, request.headers).request
+        may_pass = self._may_forward(chat.model, account, protocol)
         tokens = await self._engine.count_request(chat, account, body=body if may_pass else None)
         return _json_response(protocol.encode_count(tokens))
 
@@ -181,7 +191,8 @@ class AnswerService:
             NotFound: The list has no such model.
         """
         models = await self._engine.models(await self._find_account())
-        model = next((model for model in models if model.id == self._aliases.get(name, name)), None)
+        name = self._engine.settings.aliases.get(name, name)
+        model = next((model for model in models if model.id == name), None)
         if model is None:
             raise NotFound(f"The gateway has no model {name[:80]!r}.", status=404, code="model_not_found")
         return _json_response(protocol.encode_model(model))
@@ -189,7 +200,7 @@ class AnswerService:
     # Forwarding
 
     def _may_forward(self, model: str, account: Account, protocol: CallerProtocol) -> bool:
-        if account.backend != protocol.backend or model in self._aliases:
+        if account.backend != protocol.backend:
             return False
         key = account.base_url, model
         if key not in self._plain_models:
@@ -241,7 +252,10 @@ class AnswerService:
         """Return whether a turn, which makes every history valid, may succeed where the request failed."""
         if error.kind == "invalid_request":
             return True
-        caller = protocol.decode(_read_object(body), request.headers)
+        try:
+            caller = protocol.decode(_read_object(body), request.headers)
+        except RequestError:
+            return False
         return find_repair(error, caller.request, LearnedQuirks()) is not None
 
     # Translation
@@ -255,9 +269,12 @@ class AnswerService:
         new_response: NewResponse,
     ) -> web.StreamResponse:
         body = _read_object(data)
-        caller = self._with_alias(protocol.decode(body, request.headers))
-        for omission in caller.omissions:
-            log.info("%s", omission)
+        origin = Origin.of(str(body.get("model")), account.base_url)
+        native = origin if account.backend == protocol.backend else None
+        caller = protocol.decode(body, request.headers, native)
+        if all(message.role is Role.SYSTEM for message in caller.request.messages):
+            raise RequestError("The request contains no message. Send at least one.")
+        self._report(caller.omissions)
         chat = msgspec.structs.replace(caller.request, messages=self._memory.restore(caller.request.messages))
         encoder = caller.encoder
         initiator = _program_name(request.headers)
@@ -272,11 +289,12 @@ class AnswerService:
             encoder.finish()
             return _json_response(encoder.body())
 
-    def _with_alias(self, caller: CallerRequest) -> CallerRequest:
-        model = self._aliases.get(caller.request.model)
-        if model is None:
-            return caller
-        return msgspec.structs.replace(caller, request=msgspec.structs.replace(caller.request, model=model))
+    def _report(self, omissions: Iterable[str]) -> None:
+        """Log each kind of omission once: agents send the same with every request."""
+        for omission in omissions:
+            if omission not in self._reported_omissions and len(self._reported_omissions) < _MODEL_LIMIT:
+                self._reported_omissions.add(omission)
+                log.warning("%s", omission)
 
 
 class _Answer:
@@ -341,12 +359,23 @@ def _program_name(headers: Mapping[str, str]) -> str | None:
 def _read_model(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_Model).model
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        param = "model" if "model" in str(error) else None
-        raise RequestError(f"The request body is invalid: {error}.", param=param) from None
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        pass
+    if isinstance(_read_object(body).get("model"), str):
+        raise RequestError("The request body is not valid JSON.")
+    raise RequestError("model must be a string: the name of a model.", param="model")
+
+
+def _replace_model(body: bytes, model: str) -> bytes:
+    """Return a body with another model. All other values keep their bytes."""
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    fields["model"] = msgspec.Raw(msgspec.json.encode(model))
+    return msgspec.json.encode(fields)
 
 
 def _read_object(body: bytes) -> Mapping[str, Any]:
+    if not body.strip():
+        raise RequestError("The request body is empty. Send a JSON object.")
     try:
         value = read_json(body)
     except ValueError as error:

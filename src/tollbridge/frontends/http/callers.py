@@ -6,6 +6,7 @@ The codecs are in `protocols/`; this module gives them one interface.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -17,7 +18,7 @@ from tollbridge.protocols.chat_completions.server_requests import decode_request
 from tollbridge.protocols.openresponses import server as responses
 from tollbridge.types.errors import BridgeError, Kind
 from tollbridge.types.events import Event
-from tollbridge.types.messages import ChatRequest
+from tollbridge.types.messages import ChatRequest, Origin
 from tollbridge.types.models import Model
 from tollbridge.types.text import write_valid_json
 from tollbridge.types.urls import Backend
@@ -83,7 +84,18 @@ class CallerProtocol(Protocol):
     path: str
     count_path: str | None
 
-    def decode(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> CallerRequest: ...
+    def decode(
+        self, body: Mapping[str, Any], headers: Mapping[str, str], native: Origin | None = None
+    ) -> CallerRequest:
+        """Decode a request.
+
+        Args:
+            body: The body.
+            headers: The headers.
+            native: The model and gateway that will get the request, if that gateway speaks this protocol
+                too: then also fields that only this protocol has are kept.
+        """
+        ...
 
     def encode_error(self, error: BridgeError, status: int) -> bytes: ...
 
@@ -139,8 +151,13 @@ class Responses:
     path = "/responses"
     count_path: str | None = "/responses/input_tokens"
 
-    def decode(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> CallerRequest:  # noqa: ARG002
-        caller = responses.decode_request(body)
+    def decode(
+        self,
+        body: Mapping[str, Any],
+        headers: Mapping[str, str],  # noqa: ARG002
+        native: Origin | None = None,
+    ) -> CallerRequest:
+        caller = responses.decode_request(body, native=native is not None)
         encoder = _ResponsesEncoder(responses.ResponseEncoder(body, caller))
         return CallerRequest(caller.request, caller.stream, caller.omissions, encoder)
 
@@ -187,8 +204,13 @@ class ChatCompletions:
     path = "/chat/completions"
     count_path: str | None = None
 
-    def decode(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> CallerRequest:  # noqa: ARG002
-        caller = decode_completions(body)
+    def decode(
+        self,
+        body: Mapping[str, Any],
+        headers: Mapping[str, str],  # noqa: ARG002
+        native: Origin | None = None,
+    ) -> CallerRequest:
+        caller = decode_completions(body, native=native)
         encoder = _CompletionsEncoder(completions.CompletionEncoder(caller))
         return CallerRequest(caller.request, caller.stream, caller.omissions, encoder)
 
@@ -240,8 +262,11 @@ class Messages:
     path = "/messages"
     count_path: str | None = "/messages/count_tokens"
 
-    def decode(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> CallerRequest:
-        caller = decode_messages(body, headers={name.lower(): value for name, value in headers.items()})
+    def decode(
+        self, body: Mapping[str, Any], headers: Mapping[str, str], native: Origin | None = None
+    ) -> CallerRequest:
+        names = {name.lower(): value for name, value in headers.items()}
+        caller = decode_messages(body, native=native, headers=names)
         encoder = _MessagesEncoder(messages.MessageEncoder(caller))
         return CallerRequest(caller.request, caller.stream, caller.omissions, encoder)
 
@@ -264,7 +289,7 @@ class Messages:
             "type": "model",
             "id": model.id,
             "display_name": model.name or model.id,
-            "created_at": "1970-01-01T00:00:00Z",
+            "created_at": datetime.fromtimestamp(model.created or 0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
 
     def error_status(self, error: BridgeError) -> int:

@@ -50,13 +50,11 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
         host: The address to listen on.
         port: The port; 0 is any free port.
         token: The token that callers must send; required if `host` is not an address of this computer only.
-        aliases: Model names of callers, with the names that the gateway has for them.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
     token: str | None = None
-    aliases: Mapping[str, str] = {}
 
 
 @asynccontextmanager
@@ -104,7 +102,7 @@ def create_app(
     engine: Engine, options: ServerOptions, find_account: Callable[[], Awaitable[Account]]
 ) -> web.Application:
     """Return the application with all routes."""
-    service = AnswerService(engine, find_account, options.aliases)
+    service = AnswerService(engine, find_account)
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -161,9 +159,17 @@ def _make_error(status: int, message: str) -> BridgeError:
 
 def _check_access(request: web.Request, options: ServerOptions) -> BridgeError | None:
     """Return why a request is refused: a web page must not be able to spend the user's money."""
-    problem = find_foreign_request(request.headers, (options.host.lower(),))
+    headers = dict(request.headers)
+    if options.token is not None and not is_loopback(options.host):
+        # Other computers know this one by names that it does not know. A web page does not know the token.
+        headers["Host"] = "localhost"
+        if headers.get("Origin") == f"http://{request.headers.get('Host', '')}":
+            headers["Origin"] = "http://localhost"
+    problem = find_foreign_request(headers)
     if problem is not None:
         return NotPermitted(problem)
+    if request.path in ("/", "/health"):
+        return None
     if options.token is not None:
         sent = read_token(request.headers) or ""
         if hmac.compare_digest(sent.encode("utf-8", "replace"), options.token.encode()):

@@ -55,6 +55,14 @@ _ROLES = {
     "system": Role.SYSTEM,
     "developer": Role.SYSTEM,
 }
+# The fields that are decoded, or that describe only the form of the response. `text` is not among them: it
+# has options in addition to the format.
+_DECODED_FIELDS = frozenset(
+    {
+        *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "reasoning"),
+        *("max_output_tokens", "temperature", "top_p", "stream", "previous_response_id", "include"),
+    }
+)
 # Between the namespace and the name of a tool, where a protocol has no namespaces.
 _NAMESPACE_SEPARATOR = "__"
 # The argument that holds the text of a custom tool, where a protocol has only functions.
@@ -94,16 +102,29 @@ class CallerRequest(msgspec.Struct, frozen=True, kw_only=True):
 # --- Requests ---
 
 
-def decode_request(body: Mapping[str, Any]) -> CallerRequest:
+def decode_request(body: Mapping[str, Any], *, native: bool = False) -> CallerRequest:
     """Decode the body of `POST /responses`.
 
     Fields and tools without an equivalent in `ChatRequest` are listed in `omissions`; they never cause an
     error, because callers send tools of many types by default.
 
+    Args:
+        body: The body.
+        native: Whether a gateway of this protocol will get the request: then fields without an equivalent are
+            kept in `request.extra`.
+
     Raises:
         RequestError: A required field is missing or has the wrong type. The message names the field.
     """
-    return _RequestDecoder(body).decode()
+    caller = _RequestDecoder(body).decode()
+    if not native:
+        return caller
+    extra = {name: value for name, value in body.items() if name not in _DECODED_FIELDS}
+    tools = _list(body, "tools")
+    if tools and all(tool.get("type") == "function" for tool in tools):
+        extra["tools"] = tools  # unchanged, with fields such as `strict`
+    request = msgspec.structs.replace(caller.request, extra=extra or None)
+    return msgspec.structs.replace(caller, request=request)
 
 
 class _RequestDecoder:
