@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from tests.frontends.http.servers import local_server
 
 from tollbridge.config.schema import Settings
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.server import ServerOptions, run_server
+from tollbridge.frontends.http.server import ServerOptions, check_access, run_server
 from tollbridge.testing.server import Gateway
-from tollbridge.types.errors import RequestError
+from tollbridge.types.errors import BridgeError, NotAuthenticated, NotPermitted, RequestError
 
 BODY = {"model": "tollbridge/demo", "input": "Hi"}
 
@@ -24,6 +25,8 @@ BODY = {"model": "tollbridge/demo", "input": "Hi"}
         {"Origin": "null"},
         {"Origin": "http://localhost:1"},
         {"Sec-Fetch-Site": "cross-site"},
+        {"origin": "https://evil.example"},
+        {"HOST": "evil.example"},
     ],
     ids=lambda headers: " ".join(next(iter(headers.items()))),
 )
@@ -106,3 +109,32 @@ async def test_an_unknown_path_gets_an_error() -> None:
     ):
         assert response.status == 404
         assert (await response.json())["error"]["message"] == "GET /v1/nothing: Not Found."
+
+
+async def test_the_health_of_the_server_needs_no_token() -> None:
+    async with Gateway() as gateway, local_server(gateway.url, token="secret-token") as server:
+        for path in ("/health", "/"):
+            async with server.http.get(f"{server.url}{path}") as response:
+                assert response.status == 200
+        async with server.http.get(f"{server.url}/health", headers={"Host": "evil.example"}) as response:
+            assert response.status == 403
+
+
+NAME = "mybox.lan:8787"
+
+
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        ({"Host": NAME, "Authorization": "Bearer t"}, None),
+        ({"Host": NAME}, NotAuthenticated),
+        ({"Host": NAME, "Origin": f"http://{NAME}", "Authorization": "Bearer t"}, None),
+        ({"Host": NAME, "Origin": "http://evil.example", "Authorization": "Bearer t"}, NotPermitted),
+    ],
+)
+def test_other_computers_need_the_token_and_may_use_any_name(
+    headers: dict[str, str], problem: type[BridgeError] | None
+) -> None:
+    request = make_mocked_request("GET", "/v1/models", headers=headers)
+    denied = check_access(request, ServerOptions(host="192.0.2.1", token="t"))
+    assert (None if denied is None else type(denied)) == problem

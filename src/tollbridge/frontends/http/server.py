@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from aiohttp import WSMsgType, web
 from aiohttp.abc import AbstractStreamWriter
+from multidict import CIMultiDict
 
 from tollbridge.config.accounts import Account
 from tollbridge.engine import Engine
@@ -107,7 +108,7 @@ def create_app(
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         protocol = _protocol_of(request)
-        denied = _check_access(request, options)
+        denied = check_access(request, options)
         if denied is not None:
             log.warning("Refused %s %s: %s", request.method, request.path, denied.message)
             return error_response(protocol, denied)
@@ -157,9 +158,9 @@ def _make_error(status: int, message: str) -> BridgeError:
     return _ERRORS.get(status, RequestError)(message, status=status)
 
 
-def _check_access(request: web.Request, options: ServerOptions) -> BridgeError | None:
+def check_access(request: web.Request, options: ServerOptions) -> BridgeError | None:
     """Return why a request is refused: a web page must not be able to spend the user's money."""
-    headers = dict(request.headers)
+    headers = CIMultiDict(request.headers)
     if options.token is not None and not is_loopback(options.host):
         # Other computers know this one by names that it does not know. A web page does not know the token.
         headers["Host"] = "localhost"
