@@ -82,6 +82,9 @@ async def forward_request(
 ) -> AsyncIterator[ForwardedResponse]:
     """Send a body as it is, and record the usage of the answer however the request ends.
 
+    The row of the request is submitted to the database's thread before the request is sent. It is not
+    awaited, because that would delay the first byte.
+
     Args:
         client: A client for the caller's protocol.
         path: The path of the endpoint, after the base URL.
@@ -99,7 +102,6 @@ async def forward_request(
         client = client.observed_by(observer)
     failure: BaseException | None = None
     try:
-        await wait_for_write(record.row)
         async with client.forward(path, body, api_key=api_key, headers=headers) as response:
             forwarded = ForwardedResponse(response, client.protocol, record, observers)
             yield forwarded

@@ -353,14 +353,17 @@ def _decode_format(value: Mapping[str, Any]) -> OutputFormat | None:
 
 def _join_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Join adjacent messages of the assistant, and adjacent tool results: each item was one message."""
-    joined: list[Message] = []
+    runs: list[list[Message]] = []
     for message in messages:
-        last = joined[-1] if joined else None
+        last = runs[-1][-1] if runs else None
         if last is not None and last.role is message.role and _can_join(last, message):
-            joined[-1] = Message(message.role, (*last.parts, *message.parts))
+            runs[-1].append(message)
         else:
-            joined.append(message)
-    return tuple(joined)
+            runs.append([message])
+    return tuple(
+        run[0] if len(run) == 1 else Message(run[0].role, [part for each in run for part in each.parts])
+        for run in runs
+    )
 
 
 def _can_join(last: Message, message: Message) -> bool:
