@@ -24,6 +24,7 @@ from tests.frontends.http.servers import local_server
 
 from tollbridge.testing import Gateway
 from tollbridge.types.urls import Backend
+from tollbridge.types.usage import Usage
 
 REQUESTED = bool(os.environ.get("CI") or os.environ.get("AGENTS"))
 pytestmark = [
@@ -51,4 +52,8 @@ async def test_an_agent_completes_a_task(agent: Agent, backend: Backend, tmp_pat
         assert model.rounds == 3
         assert BEFORE.strip() in model.results[0]
         assert AFTER.strip() in model.results[-1]
-        assert server.engine.usage.total().input_tokens
+        assert len(server.engine.usage.records) >= 4
+        assert server.engine.usage.total() == sum(
+            (answer.usage or Usage() for answer in gateway.counted), Usage()
+        )
+        assert all(record.initiator for record in server.engine.usage.records)
