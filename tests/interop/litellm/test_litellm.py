@@ -116,7 +116,7 @@ async def test_a_turn_with_tools_images_and_reasoning_works_over_chat_completion
     assert "Sunny" in second.text
     assert "Be a bridge." in second.text
     assert "".join(event.text for event in thoughts).strip() == THOUGHT
-    sent = next(body for body in upstream.requests if "Sunny" in str(body["messages"]))
+    sent = [body for body in upstream.requests if "Sunny" in str(body["messages"])][-1]
     prompt = count_prompt(sent)
     assert second.usage == Usage(prompt, 9, prompt + 9, CACHED, 0)
     assert str(sent["messages"]).count("data:image/png") == 2  # no image was lost
