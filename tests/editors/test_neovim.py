@@ -262,7 +262,8 @@ async def test_a_sidecar_that_was_killed_is_reported_and_started_again(tmp_path:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["no-such-program", "sidecar"], 'Cannot start "no-such-program sidecar": ENOENT'),
+        # A path: a name would be EACCES if a folder of the PATH cannot be read.
+        (["/no/such/program", "sidecar"], 'Cannot start "/no/such/program sidecar": ENOENT'),
         ([sys.executable, "-m", "no_such_module"], "No module named no_such_module"),
     ],
 )
