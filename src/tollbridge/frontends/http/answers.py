@@ -1,7 +1,7 @@
 """Answer the requests of callers: forward them unchanged, or translate them.
 
 A request is forwarded byte for byte if the gateway speaks the caller's protocol and nothing is known that
-must be changed for the model. If the gateway then refuses it, and in all other cases, the request is decoded
+must be changed for the model. If it cannot be forwarded, or if the gateway refuses it, the request is decoded
 and runs as a turn of the engine, with repairs, and its events are encoded for the caller.
 """
 
