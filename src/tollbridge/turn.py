@@ -508,7 +508,12 @@ class Turn:
             )
         client, is_observed = self._client, isinstance(self._client, GatewayClient)
         record = RequestAccounting(
-            self.request.model, self._usage, self._account, self._prices, sent=not is_observed
+            self.request.model,
+            self._usage,
+            self._account,
+            self._prices,
+            conversation=self.request.conversation,
+            sent=not is_observed,
         )
         if isinstance(client, GatewayClient):
             client = client.observed_by(AttemptObserver(record))

@@ -141,8 +141,13 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
         first: Seconds from the start to the first event.
         error: The kind of the error by which it failed.
         initiator: The program that sent the request through the local server.
+        conversation: The conversation of the request, if the caller says which.
+        provider: The provider that answered, if the gateway says which.
+        generation_id: The id under which the gateway can be asked for the cost.
         prices: The prices at the time of the attempt, if they were known.
         cost: The cost at these prices, in US dollars; `None` if it is not known.
+        billed: What the gateway says it charged, in US dollars; `None` if it does not say.
+        cost_source: Where `billed` or, without it, the prices come from.
     """
 
     key: str | None = None
@@ -161,8 +166,18 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     response_id: str | None = None
     initiator: str | None = None
+    conversation: str | None = None
+    provider: str | None = None
+    generation_id: str | None = None
     prices: Prices | None = None
     cost: Decimal | None = None
+    billed: Decimal | None = None
+    cost_source: str | None = None
+
+    @property
+    def charge(self) -> Decimal | None:
+        """What the attempt costs in US dollars: what the gateway charged, or else the computed cost."""
+        return self.cost if self.billed is None else self.billed
 
 
 # The columns of a row, in the order of `_encode_row` and `_decode_row`.
@@ -170,7 +185,9 @@ _COLUMNS = (
     *("key", "turn", "attempt", "started", "model", "account", "base_url", "outcome"),
     *("input", "output", "total", "cached", "reasoning", "cache_write", "incomplete"),
     *("duration", "first", "finish_reason", "error", "response_id", "initiator"),
-    *("input_price", "output_price", "cache_read_price", "cache_write_price", "computed_cost"),
+    *("conversation", "provider", "generation_id"),
+    *("input_price", "output_price", "cache_read_price", "cache_write_price"),
+    *("computed_cost", "billed_cost", "cost_source"),
 )
 _NAMES = ", ".join(_COLUMNS)
 # A row that has ended stays as it is: a row is written again if it is not certain that it was written.
@@ -282,11 +299,11 @@ def _encode_row(row: UsageRow) -> tuple[Any, ...]:
         *(usage.cached_tokens, usage.reasoning_tokens, usage.cache_write_tokens),
         row.incomplete,
         *(row.duration, row.first, row.finish_reason, row.error),
-        *map(_encode_text, (row.response_id, row.initiator)),
+        *map(_encode_text, (row.response_id, row.initiator, row.conversation)),
+        *map(_encode_text, (row.provider, row.generation_id)),
         *map(_encode_price, (prices.input, prices.output, prices.cache_read, prices.cache_write)),
-        int((row.cost / COST_UNIT).to_integral_value())
-        if row.cost is not None and row.cost < _COST_LIMIT
-        else None,
+        *map(_encode_cost, (row.cost, row.billed)),
+        row.cost_source,
     )
 
 
@@ -312,11 +329,16 @@ def _decode_row(
     error: str | None,
     response_id: str | None,
     initiator: str | None,
+    conversation: str | None,
+    provider: str | None,
+    generation_id: str | None,
     input_price: str | None,
     output_price: str | None,
     cache_read_price: str | None,
     cache_write_price: str | None,
     computed_cost: int | None,
+    billed_cost: int | None,
+    cost_source: str | None,
 ) -> UsageRow:
     usage = Usage(input, output, total, cached, reasoning, cache_write)
     prices = [
@@ -340,9 +362,22 @@ def _decode_row(
         error=error,
         response_id=response_id,
         initiator=initiator,
+        conversation=conversation,
+        provider=provider,
+        generation_id=generation_id,
         prices=Prices(*prices) if any(price is not None for price in prices) else None,
-        cost=None if computed_cost is None else computed_cost * COST_UNIT,
+        cost=_decode_cost(computed_cost),
+        billed=_decode_cost(billed_cost),
+        cost_source=cost_source,
     )
+
+
+def _encode_cost(cost: Decimal | None) -> int | None:
+    return None if cost is None or cost >= _COST_LIMIT else int((cost / COST_UNIT).to_integral_value())
+
+
+def _decode_cost(units: int | None) -> Decimal | None:
+    return None if units is None else units * COST_UNIT
 
 
 def _encode_price(price: Decimal | None) -> str | None:

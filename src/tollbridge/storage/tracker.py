@@ -262,6 +262,7 @@ class RequestAccounting:
         tracker: Where attempts are recorded.
         payer: The account that pays.
         prices: The prices of the model, if they are known.
+        conversation: The conversation of the request, if the caller says which.
         sent: Whether the request is sent without a call of `send`.
     """
 
@@ -272,6 +273,7 @@ class RequestAccounting:
         payer: BillingAccount,
         prices: Prices | None = None,
         *,
+        conversation: str | None = None,
         sent: bool = True,
     ) -> None:
         self.finished: Finished | None = None
@@ -293,6 +295,7 @@ class RequestAccounting:
             account=payer.account,
             base_url=payer.base_url,
             initiator=payer.initiator,
+            conversation=conversation,
             outcome="running",
             incomplete=True,
             prices=prices,

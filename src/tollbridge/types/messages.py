@@ -174,6 +174,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
             are.
         cache_points: Where the caller wants the prompt to be cached: the options of each breakpoint, by
             `part_digest` of the part that ends there. Protocols without breakpoints ignore it.
+        conversation: Identifies the conversation that the request belongs to, if the caller says which. It is
+            never sent as it is.
         reasons: Whether the model is known to reason. If so, the request asks for the signatures of its
             reasoning.
         quirks: The protocol features that the server does not support. The request is encoded without them.
@@ -196,6 +198,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, str] | None = None
     extra: Mapping[str, Any] | None = None
     cache_points: Mapping[str, Mapping[str, Any]] | None = None
+    conversation: str | None = None
     reasons: bool = False
     quirks: Quirks | None = None
 
@@ -218,6 +221,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
             metadata: Mapping[str, str] | None = None,
             extra: Mapping[str, Any] | None = None,
             cache_points: Mapping[str, Mapping[str, Any]] | None = None,
+            conversation: str | None = None,
             reasons: bool = False,
             quirks: Quirks | None = None,
         ) -> None: ...
