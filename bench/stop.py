@@ -4,7 +4,7 @@ Each scenario runs the real sidecar against a gateway in this process: another t
 editor does not read, or 500 streams are open. The time includes whatever delays this process itself.
 
 On a busy machine every program waits for the processor. `slowdown` is how many times its processor time a
-computation took meanwhile; the target is multiplied by it.
+computation took meanwhile: the figures count only if it is close to 1.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bench.targets import at_most, exit_if_missed
 STOPS = int(os.environ.get("BENCH_STOPS", "100"))
 STREAMS = 500
 STREAM_SECONDS = float(os.environ.get("BENCH_SECONDS", "60"))
-# Milliseconds of 99 of 100 stops, at most, on a machine that is not busy.
+# Milliseconds of 99 of 100 stops, at most.
 STOP_TARGET = 100.0
 PATIENCE = 30.0
 
@@ -371,7 +371,6 @@ def _result(name: str, stops: Stops, editor: Editor, status: dict[str, Any], **m
         "p50": statistics.median(times),
         "p99": times[math.ceil(0.99 * len(times)) - 1],
         "worst": times[-1],
-        "target": STOP_TARGET * stops.slowdown,
         "slowdown": stops.slowdown,
         "lag": status["longestLagSeconds"] * 1000,
         **more,
@@ -388,21 +387,21 @@ async def run_all() -> list[dict[str, Any]]:
 def main() -> list[str]:
     """Run the benchmark and return the missed targets."""
     results = asyncio.run(run_all())
-    columns = ("p50", "p99", "target", "lag", "MB", "CPU %", "failed")
+    columns = ("p50", "p99", "slowdown", "lag", "MB", "CPU %", "failed")
     table = Table(Column("scenario", no_wrap=True), *columns)
     missed: list[str] = []
     for result in results:
-        values = [result[name] for name in ("p50", "p99", "target", "lag", "rss_mb")]
+        p50, p99, lag, rss = (f"{result[name]:.0f}" for name in ("p50", "p99", "lag", "rss_mb"))
         cpu, failed = result.get("cpu_percent"), result.get("failed", 0)
         table.add_row(
             result["scenario"],
-            *(f"{value:.0f}" for value in values),
+            *(p50, p99, f"{result['slowdown']:.1f}", lag, rss),
             "" if cpu is None else f"{cpu:.0f}",
             str(failed),
         )
-        missed += at_most(f"Stop p99, {result['scenario']}", result["p99"], result["target"], " ms")
+        missed += at_most(f"Stop p99, {result['scenario']}", result["p99"], STOP_TARGET, " ms")
         missed += at_most(f"failed streams, {result['scenario']}", failed, 0)
-    Console().print(table, "Milliseconds; lag: the longest of the sidecar's event loop.")
+    Console().print(table, "p50, p99 and lag (the longest of the sidecar's event loop) in milliseconds.")
     return missed
 
 

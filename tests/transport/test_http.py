@@ -16,6 +16,7 @@ from tollbridge.testing.server import Gateway
 from tollbridge.testing.service import SCENARIO_HEADER
 from tollbridge.transport.http import (
     CHUNK_SIZE,
+    LARGEST_CHUNK_SIZE,
     REDIRECT_LIMIT,
     SMALLEST_CHUNK_SIZE,
     TIME_SLICE,
@@ -194,6 +195,20 @@ async def test_a_body_that_takes_long_to_decode_arrives_in_smaller_chunks() -> N
     assert max(sizes[len(sizes) // 2 :]) <= SMALLEST_CHUNK_SIZE
 
 
+async def test_a_body_that_is_decoded_fast_arrives_in_larger_chunks() -> None:
+    body = zlib.compress(bytes(16 * 2**20), wbits=31)
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body)
+    sizes: list[int] = []
+    async with (
+        serving(saying(head + body)) as port,
+        HttpClient() as client,
+        client.send("GET", f"http://127.0.0.1:{port}/", AUTH) as reply,
+    ):
+        sizes.extend([len(chunk) async for chunk in reply.chunks()])
+    assert sum(sizes) == 16 * 2**20
+    assert max(sizes) == LARGEST_CHUNK_SIZE
+
+
 async def test_two_large_bodies_and_another_task_take_turns() -> None:
     """All data is in the buffers of this process, so that no read has to wait."""
     body = zlib.compress(bytes(64 * 2**20), wbits=31)
@@ -217,8 +232,8 @@ async def test_two_large_bodies_and_another_task_take_turns() -> None:
         await asyncio.gather(download("a", url), download("b", url))
         ticking.cancel()
     both = "".join({"a": "a", "b": "b", "tick": " "}[name] for name in order)
-    assert both.count("a") >= 1024
-    assert both.count("b") >= 1024
+    assert both.count("a") >= 256
+    assert both.count("b") >= 256
     # A time slice is eight chunks here; the slice of one stream can follow that of the other.
     assert max(map(len, both.split())) <= 40
 

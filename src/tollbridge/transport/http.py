@@ -37,9 +37,9 @@ from tollbridge.types.urls import is_loopback
 REDIRECT_LIMIT = 3
 # The size of the buffer of a response. While it is full, the socket is not read and nothing is decompressed.
 READ_SIZE = 256 * 1024
-# How much of the buffer is decoded at once. It is halved, down to the smaller size, while decoding that much
-# takes longer than a time slice.
-CHUNK_SIZE, SMALLEST_CHUNK_SIZE = 64 * 1024, 4 * 1024
+# How much of the buffer is decoded at once: at first, at least and at most. It is halved if decoding takes
+# longer than a time slice, and doubled if it takes less than half of one.
+CHUNK_SIZE, SMALLEST_CHUNK_SIZE, LARGEST_CHUNK_SIZE = 64 * 1024, 4 * 1024, 256 * 1024
 # Seconds that the streams of an event loop may use together before other tasks of the loop run.
 TIME_SLICE = 0.004
 # If two reads are less than BURST_INTERVAL seconds apart, the next read waits BURST_PAUSE seconds, so that it
@@ -215,8 +215,8 @@ class HttpResponse:
                     # More data may be waiting, or decoding takes long.
                     if now - started > TIME_SLICE:
                         size = max(size // 2, SMALLEST_CHUNK_SIZE)
-                    elif size < CHUNK_SIZE:
-                        size *= 2
+                    elif now - started < TIME_SLICE / 2:
+                        size = min(size * 2, LARGEST_CHUNK_SIZE)
                     await share.spend(min(now - last, TIME_SLICE))
                 elif now - last < BURST_INTERVAL:
                     await self._pause_reading()
