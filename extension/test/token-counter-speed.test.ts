@@ -7,13 +7,10 @@ import { test } from "node:test";
 import { Sidecar } from "../src/sidecar.ts";
 import { TokenCounter } from "../src/token-counter.ts";
 
-const COLD_MS = 60;
-const WARM_MS = 10;
 const MAX_REQUESTS = 60;
-// The limits are for a machine on which 2,000 iterations of the event loop take this long. On a slower or busier
-// machine the limits are scaled by the measured factor, up to a maximum.
-const IDLE_MS = 10;
-const MAX_SLOWDOWN = 10;
+// Ten times what an idle machine needs: only a different order of magnitude fails.
+const COLD_MS = 600;
+const WARM_MS = 100;
 
 interface Recording {
   readonly first: number;
@@ -61,8 +58,8 @@ test("the texts of an agent turn are counted quickly, and faster from the cache"
     requests = 0;
     best.cold = Math.min(best.cold, await pass());
     best.requests = requests;
-    best.warm = Math.min(best.warm, await pass());
     requests = 0;
+    best.warm = Math.min(best.warm, await pass());
     counter.invalidate(0); // the same lesson: cached texts stay valid
     best.afterTurn = Math.min(best.afterTurn, await pass());
     assert.equal(requests, 0);
@@ -72,15 +69,6 @@ test("the texts of an agent turn are counted quickly, and faster from the cache"
   }
   t.diagnostic(`${calls.length} counts: ${best.cold.toFixed(1)} ms cold (${best.requests} requests), ${best.warm.toFixed(1)} ms warm, ${best.afterTurn.toFixed(1)} ms after a turn, ${best.afterLesson.toFixed(1)} ms after a lesson`);
   assert.ok(best.requests <= MAX_REQUESTS, `${best.requests} requests`);
-  const slowdown = await measureSlowdown();
-  assert.ok(best.cold <= COLD_MS * slowdown, `cold ${best.cold}, the event loop is ${slowdown} times slower`);
-  for (const warm of [best.warm, best.afterTurn]) assert.ok(warm <= WARM_MS * slowdown, `warm ${warm}, the event loop is ${slowdown} times slower`);
-  assert.ok(best.afterLesson <= COLD_MS * slowdown, `after a lesson ${best.afterLesson}, the event loop is ${slowdown} times slower`);
+  for (const cold of [best.cold, best.afterLesson]) assert.ok(cold <= COLD_MS, `${cold} ms without the cache`);
+  for (const warm of [best.warm, best.afterTurn]) assert.ok(warm <= WARM_MS, `${warm} ms from the cache`);
 });
-
-/** Returns how many times slower the event loop is now than on an idle machine. */
-async function measureSlowdown(): Promise<number> {
-  const started = performance.now();
-  for (let n = 0; n < 2_000; n++) await new Promise((resolve) => setImmediate(resolve));
-  return Math.min(MAX_SLOWDOWN, Math.max(1, (performance.now() - started) / IDLE_MS));
-}

