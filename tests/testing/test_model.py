@@ -170,6 +170,18 @@ async def test_a_scenario_adds_words_to_the_request(client: Client) -> None:
     assert answer.json["output"][0]["content"][0]["type"] == "refusal"
 
 
+async def test_a_scenario_of_an_earlier_message_does_not_count_again(client: Client) -> None:
+    """After a failed answer, VS Code's next request has both questions, which become one message."""
+    questions = [f"<userRequest>\n{text}\n</userRequest>" for text in ("fault:overloaded One", "Two")]
+    for parts in (["\n\n".join(questions)], questions, ["fault:overloaded One", "Two"]):
+        content = [{"type": "input_text", "text": text} for text in parts]
+        answer = await client.ask([{"type": "message", "role": "user", "content": content}])
+        assert answer.json["status"] == "completed"
+    content = [{"type": "input_text", "text": text} for text in ("fault:refusal", "<system-reminder>Be kind.")]
+    answer = await client.ask([{"type": "message", "role": "user", "content": content}])
+    assert answer.json["output"][0]["content"][0]["type"] == "refusal"
+
+
 async def test_long_texts_are_not_searched_for_words(client: Client) -> None:
     pages = "Draw a long, slow picture with a tool and think about its length. " * 20
     answer = await client.ask(pages, tools=[WEATHER])

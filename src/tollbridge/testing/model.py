@@ -70,6 +70,21 @@ def find_last_request(items: Sequence[Item]) -> str:
     return _FAULT.sub("", matches[-1][1] if matches else text).strip()
 
 
+def _find_newest_text(content: Any) -> str:
+    """Return what the user typed last, from the content of a user message.
+
+    Several messages are joined to one after an answer that failed. An earlier one must not count again.
+    """
+    text = read_text(content)
+    if matches := _USER_REQUEST.findall(text):
+        return str(matches[-1][1])
+    if not isinstance(content, list | tuple):
+        return text
+    # Agents add reminders in parts of their own, which begin with a tag.
+    texts = [read_text([part]) for part in content]
+    return next((text for text in reversed(texts) if text and not text.startswith("<")), text)
+
+
 def find_short_request(items: Sequence[Item]) -> str:
     """Return the last request if it is short, else an empty text.
 
@@ -86,8 +101,11 @@ def find_fault_name(value: Any) -> str | None:
         value: The `input` or `prompt` of a request. It can be invalid.
     """
     items = value if isinstance(value, list) else [{"role": "user", "content": value}]
-    match = _FAULT.search(find_last_user_text([item for item in items if isinstance(item, Mapping)]))
-    return match["name"] if match else None
+    for item in reversed(items):
+        if isinstance(item, Mapping) and item.get("role") == "user":
+            match = _FAULT.search(_find_newest_text(item.get("content")))
+            return match["name"] if match else None
+    return None
 
 
 def find_last_results(items: Sequence[Item]) -> list[Item]:
