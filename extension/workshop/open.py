@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from tollbridge.local.process import LocalModel
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import BridgeError
 from workshop import vsix
+from workshop.code_server import entry_point
 from workshop.workbench import Workbench
 
+Result = TypeVar("Result")
+
 PORT = 8777
+SETTINGS = {
+    "tollbridge.interpreter": sys.executable,
+    # The demo model also names conversations and summarises progress.
+    "chat.byokUtilityModelDefault": "mainAgent",
+    # VS Code would offer every port that a program opens, in notifications over the chat.
+    "remote.autoForwardPorts": False,
+}
 WELCOME = """# Tollbridge
 
 1. Press F1 and run **Tollbridge: Set Up** once. It activates VS Code's chat without an account.
@@ -43,20 +60,51 @@ async def serve_models(with_local: bool) -> AsyncIterator[dict[str, str]]:
         yield base_urls
 
 
+class Steps:
+    """Shows the progress of the steps that run at the same time: a table in a terminal, or else lines."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), TimeElapsedColumn())
+        self.progress = Progress(*columns, console=console, disable=not console.is_terminal)
+
+    async def run(self, name: str, step: Awaitable[Result]) -> Result:
+        task = self.progress.add_task(name, total=1)
+        if not self._console.is_terminal:
+            self._console.print(f"{name}…")
+        result = await step
+        self.progress.update(task, completed=1)
+        if not self._console.is_terminal:
+            self._console.print(f"{name}: done ({self._seconds(task):.0f} s)")
+        return result
+
+    def _seconds(self, task: TaskID) -> float:
+        return next(item.elapsed or 0.0 for item in self.progress.tasks if item.id == task)
+
+
 async def open_vscode(port: int, with_local: bool, folder: Path) -> None:
-    print(
-        "Installing VS Code and packing the extension (the first time takes one or two minutes)…", flush=True
-    )
-    package = await asyncio.to_thread(pack)
-    async with serve_models(with_local) as base_urls:
-        workbench = await asyncio.to_thread(prepare, folder, port, base_urls, package)
-        async with workbench:
-            (workbench.workspace / "README.md").write_text(WELCOME.format(workspace=workbench.workspace))
-            print(
-                f"\n  {workbench.address}\n\nOpen this address in a browser. Press Ctrl-C to stop.",
-                flush=True,
+    console = Console()
+    steps = Steps(console)
+    async with AsyncExitStack() as stack:
+        with steps.progress:
+            package, base_urls, _ = await asyncio.gather(
+                steps.run("Packing the extension", asyncio.to_thread(pack)),
+                steps.run("Starting the models", stack.enter_async_context(serve_models(with_local))),
+                steps.run("Installing VS Code", asyncio.to_thread(entry_point)),
             )
-            await asyncio.Event().wait()
+            workbench = Workbench(folder, accounts=base_urls, settings=SETTINGS, vsix=package, port=port)
+            await steps.run("Starting VS Code", stack.enter_async_context(workbench))
+        welcome = workbench.workspace / "README.md"
+        welcome.write_text(WELCOME.format(workspace=workbench.workspace))
+        print(f"\n  {address(workbench, welcome)}\n\nOpen this address in a browser. Press Ctrl-C to stop.")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+def address(workbench: Workbench, file: Path) -> str:
+    """Return the URL that opens the workspace with a file in it."""
+    uri = f"vscode-remote://127.0.0.1:{workbench.port}{file}"
+    return f"{workbench.address}&payload={quote(json.dumps([['openFile', uri]]))}"
 
 
 def pack() -> Path:
@@ -66,9 +114,14 @@ def pack() -> Path:
     return vsix.pack(vsix.REPOSITORY / "build" / "demo.vsix")
 
 
-def prepare(folder: Path, port: int, base_urls: dict[str, str], package: Path) -> Workbench:
-    settings = {"tollbridge.interpreter": sys.executable}
-    return Workbench(folder, accounts=base_urls, settings=settings, vsix=package, port=port)
+async def run_until_signal(port: int, with_local: bool, folder: Path) -> None:
+    """Run the demo until Ctrl-C or SIGTERM, and end everything that was started."""
+    running = asyncio.ensure_future(open_vscode(port, with_local, folder))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    with suppress(asyncio.CancelledError):
+        await running
+    print("\nStopped.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -79,10 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--no-local", action="store_true", help="do not start the local model")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="tollbridge-vscode-", ignore_cleanup_errors=True) as folder:
-        try:
-            asyncio.run(open_vscode(options.port, not options.no_local, Path(folder)))
-        except KeyboardInterrupt:
-            print("\nStopped.")
+        asyncio.run(run_until_signal(options.port, not options.no_local, Path(folder)))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Build the extension package: `python -m workshop.vsix [--python 3.11 …]` writes a .vsix file for VS Code.
 
 It contains the Python package and its dependencies. The names of compiled modules contain the Python version,
-so one folder holds the files for several versions.
+so one folder holds the files for several versions. The vocabularies are most of the package: they are packed
+with LZMA, which halves them, and unpacked by `bundled/start.py` at the first start.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from packaging.tags import platform_tags
@@ -27,10 +30,17 @@ EXTENSION = Path(__file__).resolve().parents[1]
 REPOSITORY = EXTENSION.parent
 LIBS = EXTENSION / "bundled" / "libs"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-# Dependencies and modules that only the command line and tests use, not the sidecar.
-EXCLUDED_DEPENDENCIES = ("click", "rich")
+# Dependencies and modules that only the command line and tests use, not the sidecar; and brotli, because
+# gateways also compress with gzip.
+EXCLUDED_DEPENDENCIES = ("brotli", "click", "rich")
 EXCLUDED_MODULES = ("cli", "testing", "gateway.py", "local", "__pycache__")
 FILES = ("package.json", "README.md", "CHANGELOG.md", "icon.png", "dist/extension.cjs", "bundled/start.py")
+# Contains the vocabularies.
+PACKED_DEPENDENCY = "splintr"
+# The level of LZMA compression of a package to publish, and of one that is only tried.
+Compression = Literal[0, 6]
+BEST: Compression = 6
+FAST: Compression = 0
 TARGETS = {
     ("Linux", "x86_64"): "linux-x64",
     ("Linux", "aarch64"): "linux-arm64",
@@ -89,15 +99,38 @@ def bundle_script(*, minify: bool = False, tests: bool = False) -> None:
     node.run("node", "build.mjs", *options, cwd=EXTENSION)
 
 
-def bundle_python(pythons: Sequence[str]) -> None:
-    """Copy the package and its dependencies for these Python versions to `bundled/libs`."""
+def bundle_python(pythons: Sequence[str], compression: Compression = FAST) -> None:
+    """Copy the package and its dependencies for these Python versions to `bundled/libs`.
+
+    Args:
+        pythons: The Python versions.
+        compression: The level at which the vocabularies are packed; the best takes half a minute.
+    """
     shutil.rmtree(LIBS, ignore_errors=True)
     for version in pythons:
         with tempfile.TemporaryDirectory() as folder:
             _install_dependencies(version, Path(folder))
             shutil.copytree(folder, LIBS, dirs_exist_ok=True, ignore=shutil.ignore_patterns("bin", "*.pyi"))
+    _strip_symbols()
+    with tarfile.open(LIBS / f"{PACKED_DEPENDENCY}.tar.xz", "w:xz", preset=compression) as archive:
+        archive.add(LIBS / PACKED_DEPENDENCY, PACKED_DEPENDENCY, filter=_without_owner)
+    shutil.rmtree(LIBS / PACKED_DEPENDENCY)
     ignored = shutil.ignore_patterns(*EXCLUDED_MODULES)
     shutil.copytree(REPOSITORY / "src/tollbridge", LIBS / "tollbridge", ignore=ignored)
+
+
+def _strip_symbols() -> None:
+    """Remove the debug symbols from compiled modules for Linux: four fifths of their size."""
+    modules = list(LIBS.rglob("*.so"))
+    if platform.system() == "Linux" and modules and shutil.which("strip"):
+        subprocess.run(["strip", "--strip-debug", *map(str, modules)], check=True)
+
+
+def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Make the archive the same on every machine."""
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry
 
 
 def pack(output: Path) -> Path:
@@ -207,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     options = parser.parse_args(arguments)
     bundle_script(minify=True)
-    bundle_python(options.python)
+    bundle_python(options.python, BEST)
     version = json.loads((EXTENSION / "package.json").read_text())["version"]
     output = pack(REPOSITORY / "dist" / f"tollbridge-{target()}-{version}.vsix")
     print(f"{output.relative_to(REPOSITORY)} ({output.stat().st_size / 1e6:.1f} MB)")

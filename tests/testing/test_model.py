@@ -177,7 +177,9 @@ async def test_a_scenario_of_an_earlier_message_does_not_count_again(client: Cli
         content = [{"type": "input_text", "text": text} for text in parts]
         answer = await client.ask([{"type": "message", "role": "user", "content": content}])
         assert answer.json["status"] == "completed"
-    content = [{"type": "input_text", "text": text} for text in ("fault:refusal", "<system-reminder>Be kind.")]
+    content = [
+        {"type": "input_text", "text": text} for text in ("fault:refusal", "<system-reminder>Be kind.")
+    ]
     answer = await client.ask([{"type": "message", "role": "user", "content": content}])
     assert answer.json["output"][0]["content"][0]["type"] == "refusal"
 

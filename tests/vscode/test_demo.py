@@ -17,14 +17,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parents[2]
 
 
-async def test_the_demo_prints_an_address_at_which_the_models_are_available(
+async def test_the_demo_opens_with_its_models_and_leaves_nothing_behind(
     browser: None, tmp_path: Path
 ) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     path = os.pathsep.join((str(ROOT / "src"), str(ROOT / "extension")))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "workshop.open", "--no-local", "--port", "0"),
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "TMPDIR": str(temporary)},
         cwd=tmp_path,
     )
     assert process.stdout is not None
@@ -35,8 +37,11 @@ async def test_the_demo_prints_an_address_at_which_the_models_are_available(
     async with open_page(tmp_path / "browser") as page:
         await page.goto(match[0].decode(), wait_until="domcontentloaded")
         await page.locator('.statusbar-item[id*="tollbridge"]').wait_for(timeout=60_000)
-    process.send_signal(signal.SIGINT)
+        await page.locator(".tab", has_text="README.md").wait_for(timeout=60_000)
+    assert list(temporary.glob("tollbridge-vscode-*"))
+    process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(30):
         await process.stdout.read()
         assert await process.wait() == 0
     await wait_for_end(descendants, timeout=30)
+    assert not list(temporary.glob("tollbridge-vscode-*"))
