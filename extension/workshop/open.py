@@ -31,18 +31,33 @@ SETTINGS = {
     "tollbridge.interpreter": sys.executable,
     # The demo model also names conversations and summarises progress.
     "chat.byokUtilityModelDefault": "mainAgent",
+    # The demo model only runs the examples of the file.
+    "chat.tools.terminal.autoApprove": {"python3": True, "echo": True},
     # VS Code would offer every port that a program opens, in notifications over the chat.
     "remote.autoForwardPorts": False,
 }
 WELCOME = """# Tollbridge
 
 1. Press F1 and run **Tollbridge: Set Up** once. It activates VS Code's chat without an account.
-2. Close the list of models and send to the agent on the right: `use the tool list_dir on {workspace}`
+2. Close the list of models and send to the agent on the right: `Fix the bug in tolls.py`
 
-The answers come from a scripted model. Try also `think`, `draw`, `slow long 500` and `fault:rate-limit`.
+The answers come from a scripted model, but the steps are real: it reads the file, edits it and runs its
+examples. Try also `think`, `draw`, `slow long 500` and `fault:rate-limit`.
 The local model is a small language model. Use it in *Ask* mode: the prompt of an agent fits into its context
 window, but takes it a long time to read.
 """
+
+BUG = '''"""The tolls of a bridge."""
+
+
+def toll(axles: int) -> int:
+    """Return the toll in euros: two for each axle.
+
+    >>> toll(3)
+    6
+    """
+    return 2 + axles  # should be: return 2 * axles
+'''
 
 
 @asynccontextmanager
@@ -95,7 +110,8 @@ async def open_vscode(port: int, with_local: bool, folder: Path) -> None:
             workbench = Workbench(folder, accounts=base_urls, settings=SETTINGS, vsix=package, port=port)
             await steps.run("Starting VS Code", stack.enter_async_context(workbench))
         welcome = workbench.workspace / "README.md"
-        welcome.write_text(WELCOME.format(workspace=workbench.workspace))
+        welcome.write_text(WELCOME)
+        (workbench.workspace / "tolls.py").write_text(BUG)
         print(f"\n  {address(workbench, welcome)}\n\nOpen this address in a browser. Press Ctrl-C to stop.")
         sys.stdout.flush()
         await asyncio.Event().wait()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -189,3 +192,84 @@ async def test_long_texts_are_not_searched_for_words(client: Client) -> None:
     answer = await client.ask(pages, tools=[WEATHER])
     assert [item["type"] for item in answer.json["output"]] == ["message"]
     assert answer.json["status"] == "completed"
+
+
+# --- a task in several steps --------------------------------------------------------------------------------
+
+BUG = """def toll(axles):
+    \"\"\"
+    >>> toll(3)
+    6
+    \"\"\"
+    return 2 + axles  # should be: return 2 * axles
+"""
+
+
+def tool(name: str, **properties: str) -> dict[str, Any]:
+    schema = {"type": "object", "required": list(properties)}
+    types = {key: {"type": kind} for key, kind in properties.items()}
+    return {"type": "function", "name": name, "parameters": {**schema, "properties": types}}
+
+
+async def run_task(client: Client, tools: list[dict[str, Any]], folder: Path, request: str) -> list[Any]:
+    """Run the tools that the model calls, as an agent does. Return the names of the calls, and the answer."""
+    items: list[Any] = [user(request)]
+    steps: list[Any] = []
+    while len(steps) < 10:
+        answer = await client.ask(items, tools=tools)
+        items += answer.json["output"]
+        called = calls(answer.json)
+        if not called:
+            return [*steps, answer.text]
+        for call in called:
+            arguments = json.loads(call["arguments"])
+            steps.append(call["name"])
+            items.append(result(call["call_id"], run_tool(call["name"], arguments, folder)))
+    raise AssertionError(steps)
+
+
+def run_tool(name: str, arguments: dict[str, Any], folder: Path) -> str:
+    match name:
+        case "read_file":
+            lines = (folder / arguments["filePath"]).read_text().splitlines()
+            return "\n".join(lines[arguments["startLine"] - 1 : arguments["endLine"]])
+        case "replace_string_in_file":
+            path = folder / arguments["filePath"]
+            assert path.read_text().count(arguments["oldString"]) == 1
+            path.write_text(path.read_text().replace(arguments["oldString"], arguments["newString"]))
+            return "The file was edited."
+        case _:
+            command = arguments["command"].replace("python3", sys.executable)
+            done = subprocess.run(
+                command, shell=True, cwd=folder, capture_output=True, text=True, check=False
+            )
+            return done.stdout + done.stderr
+
+
+VSCODE_TOOLS = [
+    tool("list_dir", path="string"),
+    tool("read_file", filePath="string", startLine="integer", endLine="integer"),
+    tool("replace_string_in_file", filePath="string", oldString="string", newString="string"),
+    tool("run_in_terminal", command="string", explanation="string"),
+]
+
+
+async def test_a_bug_is_fixed_in_several_steps(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "tolls.py").write_text(BUG)
+    steps = await run_task(client, VSCODE_TOOLS, tmp_path, "Fix the bug in tolls.py")
+    assert steps[:3] == ["read_file", "replace_string_in_file", "run_in_terminal"]
+    assert steps[3].endswith("All its examples pass.")
+    assert (tmp_path / "tolls.py").read_text() == BUG.replace(
+        "2 + axles  # should be: return 2 * axles", "2 * axles"
+    )
+
+
+async def test_the_report_says_when_the_examples_still_fail(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "tolls.py").write_text(BUG.replace("should be: return 2 *", "should be: return 3 *"))
+    steps = await run_task(client, VSCODE_TOOLS, tmp_path, "Fix the bug in tolls.py")
+    assert "Its examples fail" in steps[-1]
+
+
+async def test_without_the_tools_for_the_task_the_model_says_so(client: Client, tmp_path: Path) -> None:
+    steps = await run_task(client, VSCODE_TOOLS[:2], tmp_path, "Fix the bug in tolls.py")
+    assert steps == ["I need tools that read a file, edit a file and run a command."]

@@ -434,11 +434,118 @@ def _limit(schema: Schema, inclusive: str, exclusive: str, step: int) -> int | f
     return limit if isinstance(limit, int | float) else None
 
 
+# --- A task in several steps ---
+
+# The file in the request: "Fix the bug in tolls.py".
+_TASK_FILE = re.compile(r"[\w./-]*[\w-]\.py\b")
+_WORKSPACE = re.compile(r"workspace with the following folders:\s*- (\S+)")
+# The bug: a line that says what should be there instead.
+_BUG = re.compile(r"^(?P<wrong>[^\n#]*# should be: (?P<right>[^\n]+))", re.MULTILINE)
+# Parts of parameter names.
+_OLD = re.compile(r"old", re.IGNORECASE)
+_NEW = re.compile(r"new", re.IGNORECASE)
+_LINES = re.compile(r"line|offset|range", re.IGNORECASE)
+TASK_PASSED = "all examples passed"
+
+
+class BugFix:
+    """Fixes a bug as an agent does: reads the file, edits it, runs its examples and checks their output.
+
+    The bug is a line with a comment `# should be: …`; the examples are those in the file's docstrings. Tools
+    are recognised by their parameters, so that every editor and agent can run it.
+
+    Args:
+        request: A request whose last user message names a Python file.
+    """
+
+    def __init__(self, request: AcceptedRequest) -> None:
+        items = request.items
+        start = max(index for index, item in enumerate(items) if item.get("role") == "user")
+        outputs = {
+            item["call_id"]: read_text(item["output"])
+            for item in items[start:]
+            if item["type"] == "function_call_output"
+        }
+        self._results = [
+            (item["name"], outputs.get(item["call_id"], ""))
+            for item in items[start:]
+            if item["type"] == "function_call"
+        ]
+        self._tools = request.tools
+        match = _TASK_FILE.search(find_short_request(items))
+        self._name = match[0] if match else "tolls.py"
+        folder = _WORKSPACE.search("\n".join(read_text(item.get("content")) for item in items))
+        is_relative = folder is not None and not self._name.startswith("/")
+        self._path = f"{folder[1]}/{self._name}" if folder and is_relative else self._name
+
+    def next_block(self) -> Block:
+        """Return the next call, or the report."""
+        read, edit, run = (self._find(kind) for kind in (_reads, _edits, _runs))
+        if read is None or edit is None or run is None:
+            return Say("I need tools that read a file, edit a file and run a command.")
+        content = self._result(read)
+        if content is None:
+            return self._call(read)
+        bug = _BUG.search(content)
+        if bug is None:
+            return Say(f"I read {self._name} and found no line with a comment “should be”.")
+        # Some tools put a number and a tab or an arrow before each line.
+        wrong, right = bug["wrong"].replace("→", "\t").split("\t")[-1].strip(), bug["right"].strip()
+        if self._result(edit) is None:
+            return self._call(edit, old=wrong, new=right)
+        command = f"python3 -m doctest {self._path} && echo {TASK_PASSED}"
+        output = self._result(run)
+        if output is None:
+            return self._call(run, command=command)
+        verdict = "All its examples pass." if TASK_PASSED in output else f"Its examples fail: {quote(output)}"
+        return Say(f"I read {self._name}, replaced `{wrong}` by `{right}` and ran its examples. {verdict}")
+
+    def _find(self, suits: Callable[[Collection[str]], bool]) -> FunctionTool | None:
+        return next((tool for tool in self._tools if suits(_parameters(tool))), None)
+
+    def _result(self, tool: FunctionTool) -> str | None:
+        """Return the last result of a tool, or None if it was not called yet."""
+        return next((output for name, output in reversed(self._results) if name == tool.name), None)
+
+    def _call(self, tool: FunctionTool, old: str = "", new: str = "", command: str = "") -> Call:
+        def hint(name: str) -> str:
+            if name == "command":
+                return command
+            if _PATH_NAMES.search(name):
+                return self._path
+            return old if _OLD.search(name) else new if _NEW.search(name) else "Fix the bug"
+
+        arguments = make_value(tool.parameters or {"type": "object"}, hint)
+        if isinstance(arguments, dict):
+            for name in arguments:
+                if "end" in name.lower():
+                    arguments[name] = 200  # the last line to read
+        return Call(tool.name, msgspec.json.encode(arguments).decode())
+
+
+def _parameters(tool: FunctionTool) -> Collection[str]:
+    return _mapping(_mapping(tool.parameters).get("properties")).keys()
+
+
+def _reads(names: Collection[str]) -> bool:
+    """Whether these are the parameters of a tool that reads a file: a path and a range of lines."""
+    return any(map(_PATH_NAMES.search, names)) and any(map(_LINES.search, names))
+
+
+def _edits(names: Collection[str]) -> bool:
+    return any(map(_PATH_NAMES.search, names)) and all(any(map(word.search, names)) for word in (_OLD, _NEW))
+
+
+def _runs(names: Collection[str]) -> bool:
+    return "command" in names
+
+
 # --- Answers ---
 
 # Kinds of answers: the pattern of the words that ask for it, and its description. Each is also a scenario.
 WORDS: dict[str, tuple[str, str]] = {
     "reasoning": (r"reason(ing)?|think(ing)?", "reasons before the answer; the effort sets how much"),
+    "task": (r"fix the bug", "fixes a bug in several steps, with the tools that read, edit and run"),
     "tool": (r"tools?|function call", "calls the tool that is named, or else the first tool"),
     "parallel": (r"parallel", "calls two tools at once (one if parallel_tool_calls is false)"),
     "image": (r"draw|image|picture", "returns an image (an image_generation_call with a real PNG)"),
@@ -498,6 +605,8 @@ def _reasoning_blocks(request: AcceptedRequest, words: Collection[str]) -> list[
 def _answer_blocks(request: AcceptedRequest, words: Collection[str]) -> list[Block]:
     if "refusal" in words:
         return [Refuse("I refuse to answer this, because I was asked to refuse.")]
+    if "task" in words and request.tools:
+        return [BugFix(request).next_block()]
     calls = choose_tools(request, words)
     if calls:
         hint = Hints(request.items)
