@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from tollbridge.protocols.errors import describe_body
+from tollbridge.protocols.errors import HEAD_LIMIT, describe_body
 from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
 from tollbridge.types.errors import BridgeError, StreamError
@@ -21,8 +21,6 @@ from tollbridge.types.text import read_json_to_depth
 BOM = b"\xef\xbb\xbf"
 # Raised for JSON that is not a typed delta; RecursionError for a delta with a deeply nested unknown field.
 NOT_DELTA = (msgspec.MsgspecError, ValueError, RecursionError)
-# The first bytes that are kept for the error of a response that is neither a stream nor JSON.
-_HEAD_LIMIT = 4096
 
 
 class ResponseState(Protocol):
@@ -88,8 +86,8 @@ class StreamDecoder(ABC, Generic[State]):
     def feed(self, chunk: bytes) -> list[Event]:
         if self._state.over:
             return []
-        if not self._has_frames and len(self._head) < _HEAD_LIMIT:
-            self._head += chunk[: _HEAD_LIMIT - len(self._head)]
+        if not self._has_frames and len(self._head) < HEAD_LIMIT:
+            self._head += chunk[: HEAD_LIMIT - len(self._head)]
         if self._start is not None:
             chunk = self._detect_json(chunk)
         if self._body is not None:
