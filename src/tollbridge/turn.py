@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -59,6 +61,8 @@ NO_COUNT_ENDPOINT = frozenset({404, 405, 501})
 STOP_TIMEOUT = 0.05
 # How often a request is changed and sent again. A server can reject several features, one after the other.
 REPAIR_LIMIT = 3
+# Forwarded requests that may wait for the learner thread, in memory. Further ones are not learned from.
+WAITING_LIMIT = 8
 
 
 class StreamClient(Protocol):
@@ -104,6 +108,7 @@ class TokenAccounting:
         self._short_lived = short_lived
         self._count_requests: set[asyncio.Task[int | None]] = set()
         self._learner = WorkerThread("token-accounting")
+        self._waiting: deque[Future[None]] = deque()
 
     def estimate(
         self, request: ChatRequest, window: int | None, api_key: str | None = None, *, count: bool = True
@@ -177,6 +182,16 @@ class TokenAccounting:
         """Learn from a "too long" error: the numbers in it are exact for this prompt."""
         if isinstance(error, ContextTooLong):
             await self._submit(lambda: self.estimator.refused(request, error))
+
+    def learn_later(self, learn: Callable[[HybridTokenEstimator], None]) -> None:
+        """Run a function on the learner thread, without waiting for it.
+
+        While requests end faster than they are learned from, only some are.
+        """
+        while self._waiting and self._waiting[0].done():
+            self._waiting.popleft()
+        if len(self._waiting) < WAITING_LIMIT:
+            self._waiting.append(self._learner.submit(lambda: learn(self.estimator)))
 
     async def aclose(self, within: float = WRITE_TIMEOUT) -> None:
         """Cancel count requests and wait until everything learned is stored, at most `within` seconds."""
