@@ -364,7 +364,7 @@ class Engine:
                 client,
                 path,
                 body,
-                RequestAccounting(model, self.usage, payer, prices, sent=False),
+                RequestAccounting(model, self.usage, payer, prices, sent=False, begin=False),
                 api_key=account.api_key,
                 headers=headers,
                 observers=observers,

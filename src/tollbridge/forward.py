@@ -27,6 +27,10 @@ from tollbridge.types.usage import Usage
 
 log = logging.getLogger(__name__)
 
+# Seconds after which the row of a running request is written. The thread that writes competes with the event
+# loop, which should first send the request. Models take longer than this for their first token.
+ROW_DELAY = 0.02
+
 
 class ForwardedResponse:
     """The response to a forwarded request. Its body can be read once.
@@ -100,14 +104,14 @@ async def forward_request(
 ) -> AsyncIterator[ForwardedResponse]:
     """Send a body as it is, and record the usage of the answer however the request ends.
 
-    The row of the request is submitted to the database's thread before the request is sent. It is not
-    awaited, because that would delay the first byte.
+    The row of the request is written if it is still running after `ROW_DELAY`, and when it has ended. Nothing
+    waits for the database: that would delay the first byte of this or of the next request.
 
     Args:
         client: A client for the caller's protocol.
         path: The path of the endpoint, after the base URL.
         body: The body of the request.
-        record: Records the usage.
+        record: Records the usage; its row was not written yet.
         api_key: The key for this request; by default the client's own.
         headers: Headers of the caller that the gateway should receive.
         observers: Called with everything that happens.
@@ -118,10 +122,9 @@ async def forward_request(
     Raises:
         BridgeError: No response was received.
     """
-    client = client.observed_by(AttemptObserver(record))
-    for observer in observers:
-        client = client.observed_by(observer)
+    client = client.observed_by(AttemptObserver(record), *observers)
     failure: BaseException | None = None
+    row = asyncio.get_running_loop().call_later(ROW_DELAY, record.begin)
     learns = tokens is not None and decode is not None
     try:
         async with client.forward(path, body, api_key=api_key, headers=headers) as response:
@@ -138,8 +141,8 @@ async def forward_request(
         failure = error
         raise
     finally:
-        reason = failure if isinstance(failure, BridgeError) else None
-        await wait_for_write(record.close("completed" if failure is None else "failed", reason))
+        row.cancel()
+        record.close("completed" if failure is None else "failed", _as_error(failure))
         for observer in observers:
             await observer.end(_make_result(record) if failure is None else None, failure)
 
@@ -173,6 +176,10 @@ def _learn(
 
 def _context(record: RequestAccounting) -> Usage | None:
     return (record.finished.context or record.finished.usage) if record.finished else None
+
+
+def _as_error(failure: BaseException | None) -> BridgeError | None:
+    return failure if isinstance(failure, BridgeError) else None
 
 
 def _make_result(record: RequestAccounting) -> TurnResult:
