@@ -236,7 +236,14 @@ async def portkey(upstream: str) -> AsyncIterator[Proxy]:
     source, port = Path(__file__).parent / "portkey", free_port()
     program = installed(source) / "node_modules" / "@portkey-ai" / "gateway" / "build" / "start-server.js"
     started = time.monotonic()
-    command = [NODE, "--require", source / "loopback.cjs", program, "--headless", f"--port={port}"]
+    command: list[str | Path] = [
+        NODE,
+        "--require",
+        source / "loopback.cjs",
+        program,
+        "--headless",
+        f"--port={port}",
+    ]
     with process(command, NODE_ENV="production") as server:
         proxy = Proxy(
             name="portkey",
