@@ -142,7 +142,8 @@ async def forward_request(
         raise
     finally:
         row.cancel()
-        record.close("completed" if failure is None else "failed", _as_error(failure))
+        reason = failure if isinstance(failure, BridgeError) else None
+        record.close("completed" if failure is None else "failed", reason)
         for observer in observers:
             await observer.end(_make_result(record) if failure is None else None, failure)
 
@@ -176,10 +177,6 @@ def _learn(
 
 def _context(record: RequestAccounting) -> Usage | None:
     return (record.finished.context or record.finished.usage) if record.finished else None
-
-
-def _as_error(failure: BaseException | None) -> BridgeError | None:
-    return failure if isinstance(failure, BridgeError) else None
 
 
 def _make_result(record: RequestAccounting) -> TurnResult:

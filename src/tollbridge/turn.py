@@ -191,7 +191,8 @@ class TokenAccounting:
     def learn_later(self, learn: Callable[[HybridTokenEstimator], None]) -> None:
         """Run a function, which must not raise, on the learner thread. Skip it if that thread is too busy."""
         while self._waiting and self._waiting[0].done():
-            self._budget -= self._waiting.popleft().result()
+            # The first one loads a vocabulary, and any can wait for the database: neither costs more.
+            self._budget -= min(LEARNING_BUDGET, self._waiting.popleft().result())
         now = time.monotonic()
         self._budget = min(LEARNING_BUDGET, self._budget + LEARNING_SHARE * (now - self._budget_time))
         self._budget_time = now
