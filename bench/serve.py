@@ -2,6 +2,9 @@
 
 All forward streams of Chat Completions from the same upstream (`bench/upstream.py`); direct calls are the
 floor. Measured are the latency that a proxy adds, its throughput, its start and its memory.
+
+Run it with `PYTHONPATH=extension python -m bench.serve`; `--alone` leaves out the other proxies, which are
+installed on the first run.
 """
 
 from __future__ import annotations
@@ -224,6 +227,38 @@ async def litellm(upstream: str, folder: str) -> AsyncIterator[Proxy]:
         yield msgspec.structs.replace(proxy, start_s=start)
 
 
+@asynccontextmanager
+async def portkey(upstream: str) -> AsyncIterator[Proxy]:
+    """Run Portkey's gateway, with the last version of its HTTP server that works with it for streams."""
+    from tests.interop.node import installed
+    from workshop.node import NODE
+
+    source, port = Path(__file__).parent / "portkey", free_port()
+    program = installed(source) / "node_modules" / "@portkey-ai" / "gateway" / "build" / "start-server.js"
+    started = time.monotonic()
+    command: list[str | Path] = [
+        NODE,
+        "--require",
+        source / "loopback.cjs",
+        program,
+        "--headless",
+        f"--port={port}",
+    ]
+    with process(command, NODE_ENV="production") as server:
+        proxy = Proxy(
+            name="portkey",
+            url=f"http://127.0.0.1:{port}/v1/chat/completions",
+            headers={
+                "Authorization": "Bearer none",
+                "x-portkey-provider": "openai",
+                "x-portkey-custom-host": upstream,
+            },
+            pid=server.pid,
+        )
+        start = await first_answer(proxy, started)
+        yield msgspec.structs.replace(proxy, start_s=start)
+
+
 def free_port() -> int:
     import socket
 
@@ -304,6 +339,7 @@ async def run(with_peers: bool) -> list[str]:
             proxies.append(await stack.enter_async_context(tollbridge(url, folder)))
             if with_peers:
                 proxies.append(await stack.enter_async_context(litellm(url, folder)))
+                proxies.append(await stack.enter_async_context(portkey(url)))
             figures = await measure(proxies)
             failures = await count_failures(proxies[1])
     return show(proxies, figures, failures)

@@ -69,6 +69,14 @@ def test_the_profile_that_is_shown_is_one(tmp_path: Path) -> None:
         assert getattr(quirks, name) == table[name]
 
 
+def test_every_shipped_profile_is_named() -> None:
+    page = (DOCS / "doctor.md").read_text(encoding="utf-8").lower()
+    profiles = list((DOCS.parent / "src" / "tollbridge" / "compat" / "data").glob("*.toml"))
+    assert len(profiles) > 5
+    for path in profiles:
+        assert msgspec.toml.decode(path.read_bytes())["name"].lower() in page
+
+
 async def test_the_program_that_counts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     messages = (Message(Role.USER, "Hello there, my friend."),)

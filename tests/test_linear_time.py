@@ -680,6 +680,7 @@ NOT_READERS: dict[str, str] = {
     "protocols/openresponses/wire.py:read_call_signatures": "an item of StreamDecoder",
     "protocols/openresponses/wire.py:read_usage": "an object of StreamDecoder",
     "protocols/sse.py:_LineDecoder": "called by SseDecoder",
+    "protocols/stream.py:StreamDecoder": "the base class of three decoders above",
     "recorder/recording.py:read_recording": "calls read_line",
     "recorder/redaction.py:hide_secret_values": "calls hide_secrets",
     "tokens/prompts.py:read_message": "counts texts with Tokenizer",

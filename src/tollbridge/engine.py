@@ -341,8 +341,8 @@ class Engine:
             path: The path of the endpoint, after the base URL.
             body: The body of the request.
             account: The gateway and the key.
-            decode: Returns the request that the body contains, for its recording. Without it, nothing is
-                recorded.
+            decode: Returns the request that the body contains, for its recording and for the token estimator.
+                Without it, nothing is recorded or learned.
             headers: Headers of the caller that the gateway should receive.
             initiator: The name of the calling program, for the usage records.
             observers: Called with everything that happens.
@@ -364,10 +364,12 @@ class Engine:
                 client,
                 path,
                 body,
-                RequestAccounting(model, self.usage, payer, prices, sent=False),
+                RequestAccounting(model, self.usage, payer, prices, sent=False, begin=False),
                 api_key=account.api_key,
                 headers=headers,
                 observers=observers,
+                tokens=connection.tokens,
+                decode=decode,
             ) as response:
                 yield response
 

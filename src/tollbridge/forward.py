@@ -1,22 +1,35 @@
 """One request that passes unchanged to a gateway that speaks the caller's own protocol.
 
 The body is sent byte for byte, so that the gateway's prompt cache stays valid, and the response is returned
-byte for byte. Both are only observed: the usage of the answer is recorded as in a turn.
+byte for byte. Both are only observed: the usage of the answer is recorded as in a turn, and the token
+estimator learns from it. For that, the request is decoded after its answer, on another thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from tollbridge.clients.base import GatewayClient, Observer, PassedResponse
+from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.history.answer import apply_corrections, parts_from_events
 from tollbridge.protocols.detect import decoder_for
+from tollbridge.protocols.guard import log_defect
 from tollbridge.storage.database import wait_for_write
 from tollbridge.storage.tracker import RequestAccounting
-from tollbridge.turn import STOP_TIMEOUT, AttemptObserver, TurnResult
-from tollbridge.types.errors import BridgeError
+from tollbridge.turn import STOP_TIMEOUT, AttemptObserver, TokenAccounting, TurnResult
+from tollbridge.types.errors import BridgeError, ContextTooLong, RequestError
 from tollbridge.types.events import Event, split_failure
+from tollbridge.types.messages import ChatRequest, is_marker
+from tollbridge.types.usage import Usage
+
+log = logging.getLogger(__name__)
+
+# Seconds after which the row of a running request is written. The thread that writes competes with the event
+# loop, which should first send the request. Models take longer than this for their first token.
+ROW_DELAY = 0.02
 
 
 class ForwardedResponse:
@@ -26,6 +39,7 @@ class ForwardedResponse:
         status: The HTTP status.
         headers: The response headers, in lower case.
         error: The error that the response reports, if the gateway refused the request.
+        events: The events of the body, if they are kept.
     """
 
     def __init__(
@@ -34,7 +48,10 @@ class ForwardedResponse:
         protocol: str,
         record: RequestAccounting,
         observers: Sequence[Observer] = (),
+        *,
+        keep_events: bool = False,
     ) -> None:
+        self.events: list[Event] = []
         self.status = response.status
         self.headers = response.headers
         self.error = response.error
@@ -42,6 +59,7 @@ class ForwardedResponse:
         self._decoder = decoder_for(protocol, response.status, response.headers)
         self._record = record
         self._observers = observers
+        self._keep_events = keep_events
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Yield the body as it arrives, and observe the events in it.
@@ -63,6 +81,8 @@ class ForwardedResponse:
         batch, failure = split_failure(events)
         if batch:
             self._record.add_events(batch)
+            if self._keep_events:
+                self.events += batch
             for observer in self._observers:
                 observer.events(batch)
         if failure is not None and self.error is None:
@@ -79,33 +99,40 @@ async def forward_request(
     api_key: str | None = None,
     headers: Mapping[str, str] | None = None,
     observers: Sequence[Observer] = (),
+    tokens: TokenAccounting | None = None,
+    decode: Callable[[], ChatRequest] | None = None,
 ) -> AsyncIterator[ForwardedResponse]:
     """Send a body as it is, and record the usage of the answer however the request ends.
 
-    The row of the request is submitted to the database's thread before the request is sent. It is not
-    awaited, because that would delay the first byte.
+    The row of the request is written if it is still running after `ROW_DELAY`, and when it has ended. Nothing
+    waits for the database: that would delay the first byte of this or of the next request.
 
     Args:
         client: A client for the caller's protocol.
         path: The path of the endpoint, after the base URL.
         body: The body of the request.
-        record: Records the usage.
+        record: Records the usage; its row was not written yet.
         api_key: The key for this request; by default the client's own.
         headers: Headers of the caller that the gateway should receive.
         observers: Called with everything that happens.
+        tokens: Learns from the usage of the answer.
+        decode: Returns the request that the body contains. It is called on another thread; if it raises a
+            `RequestError`, nothing is learned.
 
     Raises:
         BridgeError: No response was received.
     """
-    client = client.observed_by(AttemptObserver(record))
-    for observer in observers:
-        client = client.observed_by(observer)
+    client = client.observed_by(AttemptObserver(record), *observers)
     failure: BaseException | None = None
+    row = asyncio.get_running_loop().call_later(ROW_DELAY, record.begin)
+    learns = tokens is not None and decode is not None
     try:
         async with client.forward(path, body, api_key=api_key, headers=headers) as response:
-            forwarded = ForwardedResponse(response, client.protocol, record, observers)
+            forwarded = ForwardedResponse(response, client.protocol, record, observers, keep_events=learns)
             yield forwarded
         failure = forwarded.error
+        if tokens is not None and decode is not None:
+            _learn(tokens, decode, forwarded, record)
     except (asyncio.CancelledError, GeneratorExit) as error:
         failure = error
         await wait_for_write(record.close("cancelled"), STOP_TIMEOUT)
@@ -114,17 +141,49 @@ async def forward_request(
         failure = error
         raise
     finally:
+        row.cancel()
         reason = failure if isinstance(failure, BridgeError) else None
-        await wait_for_write(record.close("completed" if failure is None else "failed", reason))
+        record.close("completed" if failure is None else "failed", reason)
         for observer in observers:
             await observer.end(_make_result(record) if failure is None else None, failure)
+
+
+def _learn(
+    tokens: TokenAccounting,
+    decode: Callable[[], ChatRequest],
+    forwarded: ForwardedResponse,
+    record: RequestAccounting,
+) -> None:
+    """Learn from the usage of an answer, or from the error of a prompt that is too long, as a turn does."""
+    error, events, usage = forwarded.error, forwarded.events, _context(record)
+    if not isinstance(error, ContextTooLong) and (error is not None or usage is None):
+        return
+
+    def learn(estimator: HybridTokenEstimator) -> None:
+        try:
+            request = decode()
+            if isinstance(error, ContextTooLong):
+                estimator.refused(request, error)
+            elif usage is not None:
+                parts = parts_from_events(apply_corrections(events))
+                estimator.calibrate_request(request, usage, [part for part in parts if not is_marker(part)])
+        except RequestError:
+            log.debug("A forwarded request could not be decoded; the token estimator does not learn from it.")
+        except Exception as defect:  # noqa: BLE001 - nobody waits for the result; see guard.py
+            log_defect("A forwarded request", defect)
+
+    tokens.learn_later(learn)
+
+
+def _context(record: RequestAccounting) -> Usage | None:
+    return (record.finished.context or record.finished.usage) if record.finished else None
 
 
 def _make_result(record: RequestAccounting) -> TurnResult:
     finished = record.finished
     return TurnResult(
         usage=record.usage,
-        context=(finished.context or finished.usage) if finished else None,
+        context=_context(record),
         finish_reason=finished.reason if finished else None,
         response_id=finished.response_id if finished else None,
         model=finished.model if finished else None,

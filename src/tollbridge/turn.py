@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -59,6 +62,11 @@ NO_COUNT_ENDPOINT = frozenset({404, 405, 501})
 STOP_TIMEOUT = 0.05
 # How often a request is changed and sent again. A server can reject several features, one after the other.
 REPAIR_LIMIT = 3
+# How much of the time the learner thread may spend on forwarded requests, and how many seconds at once. It
+# competes with the event loop: while many requests are forwarded, it learns from some of them.
+LEARNING_SHARE, LEARNING_BUDGET = 0.05, 0.25
+# Forwarded requests that may wait for that thread, in memory.
+WAITING_LIMIT = 8
 
 
 class StreamClient(Protocol):
@@ -104,6 +112,8 @@ class TokenAccounting:
         self._short_lived = short_lived
         self._count_requests: set[asyncio.Task[int | None]] = set()
         self._learner = WorkerThread("token-accounting")
+        self._waiting: deque[Future[float]] = deque()  # with the seconds that each took
+        self._budget, self._budget_time = LEARNING_BUDGET, time.monotonic()
 
     def estimate(
         self, request: ChatRequest, window: int | None, api_key: str | None = None, *, count: bool = True
@@ -178,6 +188,17 @@ class TokenAccounting:
         if isinstance(error, ContextTooLong):
             await self._submit(lambda: self.estimator.refused(request, error))
 
+    def learn_later(self, learn: Callable[[HybridTokenEstimator], None]) -> None:
+        """Run a function, which must not raise, on the learner thread. Skip it if that thread is too busy."""
+        while self._waiting and self._waiting[0].done():
+            # The first one loads a vocabulary, and any can wait for the database: neither costs more.
+            self._budget -= min(LEARNING_BUDGET, self._waiting.popleft().result())
+        now = time.monotonic()
+        self._budget = min(LEARNING_BUDGET, self._budget + LEARNING_SHARE * (now - self._budget_time))
+        self._budget_time = now
+        if self._budget > 0 and len(self._waiting) < WAITING_LIMIT:
+            self._waiting.append(self._learner.submit(lambda: _measure(learn, self.estimator)))
+
     async def aclose(self, within: float = WRITE_TIMEOUT) -> None:
         """Cancel count requests and wait until everything learned is stored, at most `within` seconds."""
         for task in self._count_requests:
@@ -191,6 +212,13 @@ class TokenAccounting:
         learning = self._learner.submit(learn)
         if not self._short_lived:
             await wait_for_write(learning)
+
+
+def _measure(learn: Callable[[HybridTokenEstimator], None], estimator: HybridTokenEstimator) -> float:
+    """Call a function, and return the seconds that it took."""
+    started = time.monotonic()
+    learn(estimator)
+    return time.monotonic() - started
 
 
 def _certainly_fits(request: ChatRequest, window: int) -> bool:

@@ -8,10 +8,12 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import aiohttp
 import pytest
 from tests.cli.cli_process import environment
 
@@ -102,18 +104,31 @@ async def run(command: str, home: Path, env: dict[str, str]) -> tuple[int | None
     return process.returncode, out.decode(), err.decode()
 
 
-async def first_line(command: str, home: Path, env: dict[str, str]) -> str:
-    """Start a server, return the first line of its output, and stop it."""
+@asynccontextmanager
+async def running(command: str, home: Path, env: dict[str, str]) -> AsyncIterator[str]:
+    """Run a server, and yield the first line of its output."""
     process = await asyncio.create_subprocess_exec(
         *("sh", "-c", f"exec {command}"), cwd=home, env=env, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:
         async with asyncio.timeout(60):
-            return (await process.stdout.readline()).decode()
+            yield (await process.stdout.readline()).decode()
     finally:
         process.terminate()
         await process.communicate()
+
+
+async def use_local_server(line: str) -> None:
+    """Ask the server of `tollbridge serve`, whose first line names its URL."""
+    (url,) = re.findall(r"at (http://127\.0\.0\.1:\d+)$", line.strip())
+    async with aiohttp.ClientSession() as http:
+        async with http.get(f"{url}/health") as response:
+            assert await response.json() == {"status": "ok"}
+        body = {"model": DEMO, "messages": [{"role": "user", "content": "Hello."}]}
+        async with http.post(f"{url}/v1/chat/completions", json=body) as response:
+            answer = await response.json()
+    assert "“Hello.”" in answer["choices"][0]["message"]["content"]  # the demo model quotes the question
 
 
 async def test_every_command_works_and_prints_the_output_shown(home: Path) -> None:
@@ -126,15 +141,19 @@ async def test_every_command_works_and_prints_the_output_shown(home: Path) -> No
             if command.startswith("tollbridge count"):  # it sends no request
                 replaced, shown = command, output
             if command.startswith("tollbridge gateway"):
-                replaced = replaced.replace("4010", "0")
-                printed = re.sub(r":\d+/", ":4010/", await first_line(replaced, home, env))
+                async with running(replaced.replace("4010", "0"), home, env) as line:
+                    printed = re.sub(r":\d+/", ":4010/", line)
+            elif command == "tollbridge serve":
+                async with running(f"{replaced} --port 0", home, env) as printed:
+                    await use_local_server(printed)
             else:
+                assert "--write" not in command  # it would change the files of a real agent
                 code, printed, err = await run(replaced, home, env)
                 assert code == 0, (command, err)
             if shown:
                 assert is_as_shown(printed, shown), (command, printed)
             count += 1
-    assert count >= 12
+    assert count >= 14
 
 
 @pytest.mark.parametrize("program", blocks("python"))

@@ -127,11 +127,13 @@ PAGE = b"<!DOCTYPE html><html><body>Please log in</body></html>"
         (OpenResponsesClient, b"Quota used up.\nAsk the admin: a@b.c", "Quota used up. Ask the admin: a@b.c"),
         (ChatCompletionsClient, RESPONSES, "not a Chat Completions stream"),
         (ChatCompletionsClient, RESPONSES + b"data: [DONE]\n\n", "not a Chat Completions stream"),
-        (ChatCompletionsClient, PAGE, "not an event stream"),
+        (ChatCompletionsClient, PAGE, "not an event stream, but an HTML page"),
+        (ChatCompletionsClient, b"Quota used up.", "Quota used up."),
         (AiSdkClient, RESPONSES, "not an AI SDK stream"),
         (AiSdkClient, RESPONSES + b"data: [DONE]\n\n", "not an AI SDK stream"),
         (AiSdkClient, CHAT, "a chunk without a type"),
-        (AiSdkClient, PAGE, "not an AI SDK stream"),
+        (AiSdkClient, PAGE, "not an event stream, but an HTML page"),
+        (AiSdkClient, b"Quota used up.", "Quota used up."),
     ],
 )
 async def test_a_response_in_another_protocol_is_not_retried(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.recorded_streams import openresponses
 
+from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.errors import (
     BY_CODE,
     CODE_LIMIT,
@@ -20,7 +21,6 @@ from tollbridge.protocols.errors import (
     error_from,
     read_error_response,
 )
-from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.types.errors import (
     BridgeError,
     ContentFiltered,
@@ -419,19 +419,31 @@ def test_no_message_about_token_limits_raises(known: tuple[str, int | None, int 
     ("body", "message"),
     [
         (b"Internal\nError ", "The gateway's answer is not an event stream: Internal Error"),
-        (b"data: no JSON\n\n", "The gateway's answer is not an event stream: data: no JSON"),
         (b"x" * 10_000, f"The gateway's answer is not an event stream: {'x' * MESSAGE_LIMIT}…"),
         (b"<html><title>Log in</title>", 'The gateway\'s answer is not an event stream, but "Log in".'),
     ],
 )
-def test_a_successful_response_of_plain_text_shows_the_text(body: bytes, message: str, step: int) -> None:
-    decoder = StreamDecoder()
+@pytest.mark.parametrize(
+    "protocol", ["openresponses", "chat-completions", "anthropic-messages", "ai-sdk-model"]
+)
+def test_a_successful_response_of_plain_text_shows_the_text(
+    body: bytes, message: str, step: int, protocol: str
+) -> None:
+    decoder = decoder_for(protocol)
     events = [
         event for start in range(0, len(body), step) for event in decoder.feed(body[start : start + step])
     ]
     failed = (events + decoder.close())[0]
     assert isinstance(failed, Failed)
     assert failed.error.message == message
+
+
+@pytest.mark.parametrize("protocol", ["openresponses", "chat-completions", "anthropic-messages"])
+def test_a_stream_without_json_shows_the_text(protocol: str) -> None:
+    decoder = decoder_for(protocol)
+    (failed,) = decoder.feed(b"data: no JSON\n\n") + decoder.close()
+    assert isinstance(failed, Failed)
+    assert failed.error.message == "The gateway's answer is not an event stream: data: no JSON"
 
 
 def test_names_and_messages_of_events_have_limits() -> None:

@@ -8,9 +8,9 @@ KEY = "sk-abcdefgh-0123456789"
 
 
 def test_a_key_is_redacted_in_all_texts_of_an_error() -> None:
-    error = GatewayError(f"{KEY} is wrong", code=f"bad_{KEY}", request_id=f"for {KEY}")
+    error = GatewayError(f"{KEY} is wrong", code=f"bad_{KEY}", request_id=f"for {KEY}", param=f"[{KEY}]")
     hide_key(error, KEY)
-    assert KEY not in f"{error.message}{error.args}{error.code}{error.request_id}"
+    assert KEY not in f"{error.message}{error.args}{error.code}{error.request_id}{error.param}"
     assert error.message == "[key] is wrong"
 
 

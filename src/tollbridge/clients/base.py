@@ -189,14 +189,14 @@ class GatewayClient(ABC):
     ) -> None:
         await self.aclose()
 
-    def observed_by(self, observer: Observer) -> Self:
-        """Return a copy of this client with one more observer, for one turn.
+    def observed_by(self, *observers: Observer) -> Self:
+        """Return a copy of this client with more observers, for one turn.
 
         The copy shares the connections of this client and must not be closed.
         """
         self._get_http()
         client = copy(self)
-        client._observers = (*self._observers, observer)
+        client._observers = (*self._observers, *observers)
         return client
 
     async def aclose(self) -> None:

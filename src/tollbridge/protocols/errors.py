@@ -115,6 +115,8 @@ REQUEST_ID_LIMIT = 200
 _DELAY_LIMIT = 100
 # The maximum number of bytes that are read of an error response, and of an HTML page to find its title.
 ERROR_BODY_LIMIT = 1024 * 1024
+# The first bytes of a successful response that are kept for the error if it is neither a stream nor JSON.
+HEAD_LIMIT = 4096
 _PAGE_LIMIT = 64 * 1024
 _TITLE_LIMIT = 200
 # The maximum number of characters of an error inside a message, of entries in a list of errors, and of steps

@@ -264,6 +264,7 @@ class RequestAccounting:
         prices: The prices of the model, if they are known.
         conversation: The conversation of the request, if the caller says which.
         sent: Whether the request is sent without a call of `send`.
+        begin: Whether the row of the first attempt is written now, and not only by a call of `begin`.
     """
 
     def __init__(
@@ -275,6 +276,7 @@ class RequestAccounting:
         *,
         conversation: str | None = None,
         sent: bool = True,
+        begin: bool = True,
     ) -> None:
         self.finished: Finished | None = None
         self.first: float | None = None
@@ -300,7 +302,12 @@ class RequestAccounting:
             incomplete=True,
             prices=prices,
         )
-        self._begin(sent=sent)
+        self._begin(sent=sent, write=begin)
+
+    def begin(self) -> None:
+        """Write the row of the current attempt, unless it was written or the request has ended."""
+        if self.row is None and not self._closed:
+            self.row = self._tracker.begin(self._attempt)
 
     def send(self) -> None:
         """Note that the current attempt is sent now. One that was not sent has used no tokens."""
@@ -336,11 +343,11 @@ class RequestAccounting:
         self.first = None if self._first is None else self._first - self._clock
         return self._record(outcome, error, last=True)
 
-    def _begin(self, *, sent: bool) -> None:
+    def _begin(self, *, sent: bool, write: bool = True) -> None:
         self._sent = sent
         self._began = time.monotonic()
         self._first = None
-        self.row = self._tracker.begin(self._attempt)
+        self.row = self._tracker.begin(self._attempt) if write else None
 
     def _record(self, outcome: Outcome, error: BridgeError | None, *, last: bool) -> Future[None] | None:
         finished = self.finished

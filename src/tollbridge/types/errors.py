@@ -270,6 +270,7 @@ def hide_key(error: BridgeError, key: str | None) -> None:
     error.args = (error.message,)
     error.code = error.code and _redact(error.code, key.lower())  # codes are stored in lower case
     error.request_id = error.request_id and _redact(error.request_id, key)
+    error.param = error.param and _redact(error.param, key)
 
 
 def _redact(text: str, key: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 # The protocols of a gateway.
@@ -37,6 +38,7 @@ def hide_userinfo(text: str) -> str:
     return _USERINFO.sub("://[hidden]@", text) if "@" in text else text
 
 
+@lru_cache(maxsize=64)
 def is_loopback(host: str) -> bool:
     """Return whether a host name or IP address is a loopback address of this machine."""
     if host == "localhost" or host.endswith(".localhost"):
@@ -70,6 +72,7 @@ def find_foreign_request(headers: Mapping[str, str]) -> str | None:
     return None
 
 
+@lru_cache(maxsize=64)
 def _host_name(host: str) -> str:
     from urllib.parse import urlsplit  # not at the top, for the same reason
 

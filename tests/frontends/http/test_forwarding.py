@@ -10,6 +10,7 @@ import pytest
 from tests.canned_server import answering, http
 from tests.frontends.http.servers import local_server
 
+from tollbridge.storage.tables import UsageRow
 from tollbridge.testing.server import Gateway
 from tollbridge.types.usage import Usage
 
@@ -51,6 +52,33 @@ async def test_the_usage_of_a_forwarded_request_is_recorded() -> None:
         assert record.usage is not None
         assert f'"input_tokens":{record.usage.input_tokens},' in text
         assert server.engine.usage.total() == record.usage
+
+
+async def test_the_row_of_a_running_request_is_written_before_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows: list[UsageRow] = []
+    async with Gateway(scenario="stall") as gateway, local_server(gateway.url) as server:
+        monkeypatch.setattr(server.engine.usage, "begin", rows.append)
+        async with server.http.post(f"{server.url}/v1/responses", data=BODY) as response:
+            await response.content.readany()
+            for _ in range(500):
+                if rows:
+                    break
+                await asyncio.sleep(0.01)
+            assert [(row.outcome, row.model) for row in rows] == [("running", "tollbridge/demo")]
+            response.close()
+
+
+async def test_a_short_request_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[UsageRow] = []
+    monkeypatch.setattr("tollbridge.forward.ROW_DELAY", 60.0)
+    async with Gateway() as gateway, local_server(gateway.url) as server:
+        monkeypatch.setattr(server.engine.usage, "begin", rows.append)
+        async with server.http.post(f"{server.url}/v1/responses", data=BODY) as response:
+            await response.read()
+        assert [record.outcome for record in server.engine.usage.records] == ["completed"]
+    assert rows == []
 
 
 async def test_the_key_of_the_caller_is_not_sent_to_the_gateway() -> None:

@@ -77,9 +77,9 @@ async def test_with_ogx_everything_arrives_and_a_turn_with_a_tool_works(
     ogx: Server, upstream: Upstream, tmp_path: Path
 ) -> None:
     examination = await examine(ogx.url, model=ogx.model)
-    # It requires an id on reasoning in the input; what it streams as reasoning has none of its own.
-    assert verdicts(examination) == {"replay": "amiss", "tokens": "amiss"}
-    measured = {"input_tokens": False, "reasoning": False, "without": {"include"}}
+    # It requires an id on reasoning in the input, although it does not sign reasoning.
+    assert verdicts(examination) == {"tokens": "amiss"}
+    measured = {"input_tokens": False, "reasoning_as": "content"}
     assert examination.quirks == apply_findings(Quirks(), measured)
     turn, _ = await tool_round(ogx, examination, tmp_path)
     assert turn.usage is not None

@@ -137,3 +137,13 @@ def test_a_server_that_requires_content_gets_content() -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"}
     parts = through_the_editor(decode(done(reasoning, 0), done(call, 1), completed()))
     assert sent_back(parts, Quirks(reasoning_as="content"))["content"][0]["text"] == "Hm."
+
+
+def test_unsigned_reasoning_is_returned_with_an_id_which_some_servers_require() -> None:
+    reasoning = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    call = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"}
+    parts = through_the_editor(decode(done(reasoning, 0), done(call, 1), completed()))
+    sent = sent_back(parts)
+    assert sent["id"].startswith("rs_")
+    assert sent == sent_back(parts)  # bytes that a prompt cache has seen do not change
+    assert "id" not in sent_back(parts, Quirks(reasoning_ids=False))

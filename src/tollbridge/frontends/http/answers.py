@@ -72,6 +72,12 @@ _CONNECTION_HEADERS = frozenset(
 NewResponse = Callable[..., web.StreamResponse]
 
 
+class StreamedResponse(web.StreamResponse):
+    """A streamed response whose head is sent with the first chunk, in one write."""
+
+    _send_headers_immediately = False  # as in aiohttp's own `Response`; by default the head is sent first
+
+
 class _Model(msgspec.Struct):
     """The fields that are needed of a body that is forwarded."""
 
@@ -124,7 +130,7 @@ class AnswerService:
         request: web.Request,
         protocol: CallerProtocol,
         body: bytes | None = None,
-        new_response: NewResponse = web.StreamResponse,
+        new_response: NewResponse = StreamedResponse,
     ) -> web.StreamResponse:
         """Answer a request of a protocol.
 

@@ -121,30 +121,33 @@ def _encode_named(events: Iterable[Json]) -> bytes:
     )
 
 
-def _status(error: BridgeError) -> int:
-    if error.status is not None and error.status >= 400:
-        return error.status
-    return _STATUSES.get(error.kind, 502)
+class _OpenAiProtocol:
+    """What the two protocols of OpenAI have in common: model lists, and the status of errors."""
 
+    def encode_models(self, models: Sequence[Model]) -> bytes:
+        return encode_json({"object": "list", "data": [self._describe_model(model) for model in models]})
 
-def _list_models(models: Sequence[Model]) -> bytes:
-    """Return a model list in OpenAI's form, which Chat Completions and Responses share."""
-    return encode_json({"object": "list", "data": [_describe_model(model) for model in models]})
+    def encode_model(self, model: Model) -> bytes:
+        return encode_json(self._describe_model(model))
 
+    def _describe_model(self, model: Model) -> Json:
+        return {
+            "id": model.id,
+            "object": "model",
+            "created": model.created or 0,
+            "owned_by": model.owner or model.identity.creator or "unknown",
+        }
 
-def _describe_model(model: Model) -> Json:
-    return {
-        "id": model.id,
-        "object": "model",
-        "created": model.created or 0,
-        "owned_by": model.owner or model.identity.creator or "unknown",
-    }
+    def error_status(self, error: BridgeError) -> int:
+        if error.status is not None and error.status >= 400:
+            return error.status
+        return _STATUSES.get(error.kind, 502)
 
 
 # --- OpenResponses ---
 
 
-class Responses:
+class Responses(_OpenAiProtocol):
     """OpenResponses: `/v1/responses`."""
 
     backend: Backend = "openresponses"
@@ -167,15 +170,6 @@ class Responses:
     def encode_count(self, tokens: int) -> bytes:
         return encode_json({"object": "response.input_tokens", "input_tokens": tokens})
 
-    def encode_models(self, models: Sequence[Model]) -> bytes:
-        return _list_models(models)
-
-    def encode_model(self, model: Model) -> bytes:
-        return encode_json(_describe_model(model))
-
-    def error_status(self, error: BridgeError) -> int:
-        return _status(error)
-
 
 class _ResponsesEncoder:
     def __init__(self, encoder: responses.ResponseEncoder) -> None:
@@ -197,7 +191,7 @@ class _ResponsesEncoder:
 # --- Chat Completions ---
 
 
-class ChatCompletions:
+class ChatCompletions(_OpenAiProtocol):
     """Chat Completions: `/v1/chat/completions`."""
 
     backend: Backend = "chat-completions"
@@ -219,15 +213,6 @@ class ChatCompletions:
 
     def encode_count(self, tokens: int) -> bytes:
         return encode_json({"input_tokens": tokens})
-
-    def encode_models(self, models: Sequence[Model]) -> bytes:
-        return _list_models(models)
-
-    def encode_model(self, model: Model) -> bytes:
-        return encode_json(_describe_model(model))
-
-    def error_status(self, error: BridgeError) -> int:
-        return _status(error)
 
 
 class _CompletionsEncoder:

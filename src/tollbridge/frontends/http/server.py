@@ -160,9 +160,10 @@ def _make_error(status: int, message: str) -> BridgeError:
 
 def check_access(request: web.Request, options: ServerOptions) -> BridgeError | None:
     """Return why a request is refused: a web page must not be able to spend the user's money."""
-    headers = CIMultiDict(request.headers)
+    headers: Mapping[str, str] = request.headers
     if options.token is not None and not is_loopback(options.host):
         # Other computers know this one by names that it does not know. A web page does not know the token.
+        headers = CIMultiDict(headers)
         headers["Host"] = "localhost"
         if headers.get("Origin") == f"http://{request.headers.get('Host', '')}":
             headers["Origin"] = "http://localhost"

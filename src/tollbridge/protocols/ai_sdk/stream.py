@@ -18,6 +18,7 @@ import msgspec
 from tollbridge.protocols.ai_sdk import wire
 from tollbridge.protocols.ai_sdk.chunks import apply_chunk, parse_error
 from tollbridge.protocols.ai_sdk.state import StreamState
+from tollbridge.protocols.errors import HEAD_LIMIT, describe_body
 from tollbridge.protocols.sse import FRAME_LIMIT, SseDecoder, UnknownNames, frame_too_large
 from tollbridge.types.errors import BridgeError, StreamError
 from tollbridge.types.events import Event
@@ -200,10 +201,13 @@ class _ChunkDecoder(_StateDecoder):
         if error is not None:
             self._state.fail(error)
         elif has_other_data and not self._state.recognized:
-            self._state.fail_unrecognized()
+            self._fail_unrecognized()
         self._decode_chunks([text for text in rest if _is_json(text)])
         self._state.end()
         return self._state.drain()
+
+    def _fail_unrecognized(self) -> None:
+        self._state.fail_unrecognized()
 
 
 class UiDecoder(_ChunkDecoder):
@@ -215,10 +219,13 @@ class UiDecoder(_ChunkDecoder):
         # The first bytes, until it is clear whether this is a stream.
         self._start: list[bytes] | None = []
         self._body: JsonBody | None = None
+        self._head = b""  # the first bytes, for the error if this is neither a stream nor JSON
 
     def feed(self, chunk: bytes) -> list[Event]:
         if self._state.over:
             return []
+        if not self._state.recognized and len(self._head) < HEAD_LIMIT:
+            self._head += chunk[: HEAD_LIMIT - len(self._head)]
         if self._start is not None:
             chunk = self._detect_json(chunk)
         if self._body is not None:
@@ -236,6 +243,9 @@ class UiDecoder(_ChunkDecoder):
             return self._end_body(self._body)
         rest = [data for _, data in self._sse.close()]
         return self._end(rest, self._sse.error, has_other_data=self._sse.has_unknown_fields)
+
+    def _fail_unrecognized(self) -> None:
+        self._state.fail(StreamError(describe_body(self._head)))
 
     def _detect_json(self, chunk: bytes) -> bytes:
         """Detect whether this is an event stream or one JSON body, and return the bytes to decode.

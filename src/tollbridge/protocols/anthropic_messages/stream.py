@@ -16,7 +16,9 @@ from tollbridge.protocols.anthropic_messages.wire import BLOCKS, EVENTS, STOP_RE
 from tollbridge.protocols.errors import error_from
 from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses.wire import Fields, is_error
-from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
+from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
+from tollbridge.protocols.stream import NOT_DELTA
+from tollbridge.protocols.stream import StreamDecoder as BaseDecoder
 from tollbridge.types.errors import BridgeError, BrokenCall, Disconnected, StreamError
 from tollbridge.types.events import (
     Event,
@@ -29,7 +31,7 @@ from tollbridge.types.events import (
     TextDelta,
     ToolCall,
 )
-from tollbridge.types.text import read_json, read_json_to_depth
+from tollbridge.types.text import read_json
 
 # What the pieces of a block are, by the type of the delta.
 DeltaKind = Literal["text", "thinking", "input"]
@@ -314,10 +316,9 @@ _KINDS: dict[type, DeltaKind] = {
     wire.ThinkingDelta: "thinking",
     wire.InputDelta: "input",
 }
-_BOM = b"\xef\xbb\xbf"
 
 
-class StreamDecoder:
+class StreamDecoder(BaseDecoder[MessageState]):
     """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises.
 
     Args:
@@ -325,90 +326,16 @@ class StreamDecoder:
     """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
-        self._limit = limit
-        self._state = MessageState()
-        self._sse = SseDecoder(limit)
-        self._start: bytes | None = b""  # the first bytes, until it is clear whether this is a stream
-        self._body: list[bytes] | None = None  # of a response that is not a stream
-        self._size = 0
-        self._has_frames = False  # whether a frame with JSON was received
-        self._is_invalid = False  # whether a frame was not JSON
+        super().__init__(MessageState(), limit)
 
-    @property
-    def over(self) -> bool:
-        """Whether the response has ended. The connection can stay open, but no more events follow."""
-        return self._state.over
+    def _apply_event(self, name: bytes, event: Fields) -> list[Event]:
+        return self._state.apply(event, name.decode("utf-8", "replace"))
 
-    @property
-    def unknown(self) -> UnknownNames:
-        """The number of events, blocks and deltas of unknown types, by type."""
-        return self._state.unknown
-
-    def feed(self, chunk: bytes) -> list[Event]:
-        if self._state.over:
-            return []
-        if self._start is not None:
-            chunk = self._detect_json(chunk)
-        if self._body is not None:
-            self._body.append(chunk)
-            self._size += len(chunk)
-            return self._state.interrupt(frame_too_large(self._limit)) if self._size > self._limit else []
-        block = self._sse.buffer(chunk)
-        events = self._decode_run(block)
-        return self._decode_frames(self._sse.split(block)) if events is None else events
-
-    def feed_parsed(self, event: object) -> list[Event]:
-        """Return the events for a wire event that is already parsed."""
-        return self._state.apply(Fields(event))
-
-    def close(self) -> list[Event]:
-        """Return the last events. Call it once, after the last byte."""
-        if self._state.over:
-            return []
-        if self._body is not None:
-            return self._decode_body(b"".join(self._body))
-        was_invalid = self._is_invalid  # an incomplete last frame was truncated; it is not invalid data
-        events = self._decode_frames(self._sse.close())
-        if self._state.over:
-            return events
-        if not self._has_frames and (self._sse.has_unknown_fields or self._is_invalid):
-            return events + self._state.interrupt(StreamError("The gateway's answer is not an event stream."))
-        if was_invalid:
-            return events + self._state.interrupt(StreamError("The stream contained invalid data."))
-        return events + self._state.close()
-
-    def _detect_json(self, chunk: bytes) -> bytes:
-        """Detect whether this is an event stream or one JSON body, and return the bytes to decode."""
-        start = (self._start or b"") + chunk
-        content = start.lstrip(b" \t\r\n")
-        if _BOM.startswith(content):
-            # White space has no meaning in either format and can be unlimited, so only its last byte is kept.
-            self._start = content or start[-1:]
-            return b""
-        self._start = None
-        if content.removeprefix(_BOM).startswith((b"{", b"[")):
-            self._body = []
-        return start
-
-    def _decode_body(self, body: bytes) -> list[Event]:
-        try:
-            value = read_json_to_depth(body.strip().removeprefix(_BOM))
-        except ValueError:
-            return self._state.interrupt(StreamError("The gateway returned invalid or truncated JSON."))
-        return self._state.apply_body(Fields(value))
-
-    def _decode_run(self, block: bytes) -> list[Event] | None:
-        """Decode a block that contains only deltas of one kind and block, as nearly all of an answer are.
-
-        Returns:
-            The events, or `None` if the block contains something else.
-        """
-        payloads = self._sse.extract_payloads(block) if block else None
-        if not payloads:
-            return None
+    def _decode_run(self, payloads: list[bytes]) -> list[Event] | None:
+        """Decode a block that contains only deltas of one kind and block."""
         try:
             deltas = list(map(wire.read_delta, payloads))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except NOT_DELTA:
             return None
         first = deltas[0]
         kind = type(first.delta)
@@ -425,7 +352,7 @@ class StreamDecoder:
         for name, data in frames:
             try:
                 delta = wire.read_delta(data)
-            except (msgspec.MsgspecError, ValueError, RecursionError):
+            except NOT_DELTA:
                 if place is not None:
                     events += self._state.apply_delta(*place, "".join(run))
                     place = None
@@ -442,22 +369,4 @@ class StreamDecoder:
             run.append(delta.delta.text)
         if place is not None:
             events += self._state.apply_delta(*place, "".join(run))
-        if self._sse.error is not None:
-            events += self._state.interrupt(self._sse.error)
         return events
-
-    def _decode_frame(self, name: bytes, data: bytes) -> list[Event]:
-        """Decode a frame that is not one of the typed deltas."""
-        text = data.strip()
-        if not text:
-            return []
-        if text == b"[DONE]":  # of proxies that add it to every stream
-            self._has_frames = True
-            return self._state.close()
-        try:
-            value = read_json_to_depth(text)
-        except ValueError:
-            self._is_invalid = True
-            return []
-        self._has_frames = True
-        return self._state.apply(Fields(value), name.decode("utf-8", "replace"))

@@ -3,7 +3,6 @@
 wire             typed text chunks, the names of reasoning fields, finish reasons, usage
 requests         messages to request bodies
 stream           response bytes to events
-state            the state of the response while it is streamed; used by `stream`
 server_requests  a caller's request body to a `ChatRequest`
 server_stream    events to chunks or to one JSON body, for a caller
 """

@@ -13,15 +13,15 @@ from hashlib import blake2s
 from operator import attrgetter
 from typing import Any, Literal
 
-import msgspec
-
 from tollbridge.protocols.chat_completions import wire
 from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json, read_usage
 from tollbridge.protocols.errors import error_from
 from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses.items import CallEmitter, Item
 from tollbridge.protocols.openresponses.wire import Fields, encode_arguments, is_error, read_call_signatures
-from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
+from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
+from tollbridge.protocols.stream import NOT_DELTA
+from tollbridge.protocols.stream import StreamDecoder as BaseDecoder
 from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
 from tollbridge.types.events import (
     Event,
@@ -35,20 +35,19 @@ from tollbridge.types.events import (
     TextDelta,
 )
 from tollbridge.types.media import detect_mime
-from tollbridge.types.text import read_json, read_json_to_depth
+from tollbridge.types.text import read_json
 from tollbridge.types.usage import Usage
 
 _get_content = attrgetter("content")
 _get_calls = attrgetter("tool_calls")
 _REASONING = tuple((field, attrgetter(field)) for field in ("reasoning_content", "reasoning"))
-_BOM = b"\xef\xbb\xbf"
 
 
 def _has_reasoning(delta: wire.TextDelta) -> bool:
     return bool(delta.reasoning_content or delta.reasoning)
 
 
-class StreamDecoder:
+class StreamDecoder(BaseDecoder["CompletionState"]):
     """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises.
 
     Args:
@@ -56,100 +55,18 @@ class StreamDecoder:
     """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
-        self._limit = limit
-        self._state = CompletionState()
-        self._sse = SseDecoder(limit)
-        self._start: bytes | None = b""  # the first bytes, until it is clear whether this is a stream
-        self._body: list[bytes] = []  # of a response that is not a stream
-        self._streamed = True
-        self._size = 0
-        self._invalid_frames = 0  # frames that are not JSON
+        super().__init__(CompletionState(), limit)
 
-    @property
-    def over(self) -> bool:
-        """Whether the response has ended. The connection can stay open, but no more events follow."""
-        return self._state.over
+    def _apply_done(self) -> list[Event]:
+        return self._state.end()
 
-    @property
-    def unknown(self) -> UnknownNames:
-        """The number of chunks and parts of unknown types, by type."""
-        return self._state.unknown
-
-    def feed(self, chunk: bytes) -> list[Event]:
-        if self._state.over:
-            return []
-        if self._start is not None:
-            chunk = self._detect_json(chunk)
-        if not self._streamed:
-            return self._collect(chunk)
-        block = self._sse.buffer(chunk)
-        events = self._decode_run(block)
-        if events is None:
-            events = self._decode_frames(self._sse.split(block))
-        return self._add_framing_error(events)
-
-    def feed_parsed(self, chunk: object) -> list[Event]:
-        """Return the events for a chunk that is already parsed."""
-        return self._state.apply(Fields(chunk))
-
-    def close(self) -> list[Event]:
-        """Return the last events. Call it once, after the last byte."""
-        if self._state.over:
-            return []
-        if not self._streamed:
-            return self._decode_body(b"".join(self._body))
-        invalid_frames = self._invalid_frames
-        events = self._add_framing_error(self._decode_frames(self._sse.close()))
-        if self._state.over:
-            return events
-        if not self._state.started and (self._sse.has_unknown_fields or invalid_frames):
-            error: BridgeError = StreamError("The gateway's answer is not an event stream.")
-        elif invalid_frames:  # an incomplete last frame was truncated and does not count
-            error = StreamError("The stream contained invalid data.")
-        else:
-            return events + self._state.close()
-        return events + self._state.interrupt(error)
-
-    def _detect_json(self, chunk: bytes) -> bytes:
-        """Detect whether this is an event stream or one JSON body, and return the bytes to decode.
-
-        The first character decides, because content types are not reliable.
-        """
-        start = (self._start or b"") + chunk
-        content = start.lstrip(b" \t\r\n")
-        if _BOM.startswith(content):
-            # White space has no meaning in either format and can be unlimited, so only its last byte is kept.
-            self._start = content or start[-1:]
-            return b""
-        self._start = None
-        self._streamed = not content.removeprefix(_BOM).startswith((b"{", b"["))
-        return start
-
-    def _collect(self, chunk: bytes) -> list[Event]:
-        self._body.append(chunk)
-        self._size += len(chunk)
-        return self._state.interrupt(frame_too_large(self._limit)) if self._size > self._limit else []
-
-    def _decode_body(self, body: bytes) -> list[Event]:
-        try:
-            value = read_json_to_depth(body.strip().removeprefix(_BOM))
-        except ValueError:
-            return self._state.interrupt(StreamError("The gateway returned invalid or truncated JSON."))
-        return self._state.apply_body(Fields(value))
-
-    def _decode_run(self, block: bytes) -> list[Event] | None:
-        """Decode a block of only text, only reasoning or only arguments, as nearly all blocks are.
-
-        Returns:
-            The events, or `None` if the block contains something else.
-        """
-        payloads = self._sse.extract_payloads(block) if block and self._state.started else None
-        return self._decode_payloads(payloads) if payloads else None
-
-    def _decode_payloads(self, payloads: list[bytes]) -> list[Event] | None:
+    def _decode_run(self, payloads: list[bytes]) -> list[Event] | None:
+        """Decode a block of only text, only reasoning or only arguments."""
+        if not self._state.started:
+            return None
         try:
             deltas = [chunk.choices[0].delta for chunk in map(wire.read_text_chunk, payloads)]
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except NOT_DELTA:
             return None
         text = "".join(filter(None, map(_get_content, deltas)))
         if any(map(_get_calls, deltas)):
@@ -168,30 +85,12 @@ class StreamDecoder:
 
     def _decode_frames(self, frames: list[Frame]) -> list[Event]:
         events: list[Event] = []
-        for _, data in frames:
-            events += self._decode_frame(data.strip())
+        for name, data in frames:
+            run = self._decode_run([data])
+            events += self._decode_frame(name, data) if run is None else run
             if self._state.over:
                 break
         return _join_deltas(events)
-
-    def _decode_frame(self, data: bytes) -> list[Event]:
-        if not data:
-            return []
-        if data == b"[DONE]":
-            return self._state.end()
-        if self._state.started and (events := self._decode_payloads([data])) is not None:
-            return events
-        try:
-            value = read_json_to_depth(data)
-        except ValueError:
-            self._invalid_frames += 1
-            return []
-        return self._state.apply(Fields(value))
-
-    def _add_framing_error(self, events: list[Event]) -> list[Event]:
-        if self._sse.error is not None and not self._state.over:
-            events += self._state.interrupt(self._sse.error)
-        return events
 
 
 def _join_deltas(events: list[Event]) -> list[Event]:

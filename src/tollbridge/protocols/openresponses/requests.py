@@ -21,6 +21,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    part_digest,
     unbind,
 )
 from tollbridge.types.quirks import Quirks
@@ -187,8 +188,9 @@ def _encode_reasoning(part: ThinkingPart, quirks: Quirks) -> list[Json]:
         item["summary"] = [{"type": "summary_text", "text": part.text}]
     elif part.text:
         item["content"] = [{"type": "reasoning_text", "text": part.text}]
-    send_id = quirks.reasoning_ids and isinstance(metadata.get("id"), str)
-    return [{"id": metadata["id"], **item} if send_id else item]
+    # Reasoning without signatures is kept without its id. Some servers require one: any will do.
+    id_ = metadata.get("id") if signatures else f"rs_{part_digest(TextPart(part.text))}"
+    return [{"id": id_, **item} if quirks.reasoning_ids and isinstance(id_, str) else item]
 
 
 def _encode_call(part: ToolCallPart) -> Json:

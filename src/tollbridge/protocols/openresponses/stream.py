@@ -9,9 +9,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Literal, assert_never
 
-import msgspec
-
-from tollbridge.protocols.errors import describe_body, error_from
+from tollbridge.protocols.errors import error_from
 from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses import wire
 from tollbridge.protocols.openresponses.items import (
@@ -26,10 +24,11 @@ from tollbridge.protocols.openresponses.items import (
     TextEvent,
 )
 from tollbridge.protocols.openresponses.wire import Fields
-from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
+from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
+from tollbridge.protocols.stream import NOT_DELTA
+from tollbridge.protocols.stream import StreamDecoder as BaseDecoder
 from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
 from tollbridge.types.events import Data, Event, Failed, Finished, FinishReason
-from tollbridge.types.text import read_json_to_depth
 from tollbridge.types.usage import Usage
 
 # Finish reasons of an incomplete response.
@@ -313,13 +312,9 @@ _KINDS: dict[type[wire.Delta], TextEvent | Literal["arguments"]] = {
     wire.SummaryDelta: "summary",
     wire.ArgumentsDelta: "arguments",
 }
-_BOM = b"\xef\xbb\xbf"
-# Raised for JSON that is not a typed delta; RecursionError for a delta with a deeply nested unknown field.
-_NOT_DELTA = (msgspec.MsgspecError, ValueError, RecursionError)
-_HEAD_LIMIT = 4096
 
 
-class StreamDecoder:
+class StreamDecoder(BaseDecoder[ResponseState]):
     """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises.
 
     Args:
@@ -328,110 +323,19 @@ class StreamDecoder:
     """
 
     def __init__(self, limit: int = FRAME_LIMIT, *, other_endpoints: bool = False) -> None:
-        self._limit = limit
+        super().__init__(ResponseState(), limit)
         self._other_endpoints = other_endpoints
-        self._state = ResponseState()
-        self._sse = SseDecoder(limit)
-        self._start: bytes | None = b""  # the first bytes, until it is clear whether this is a stream
-        self._body: list[bytes] = []  # of a response that is not a stream
-        self._streamed = True
-        self._size = 0
-        self._valid_frames = 0
-        self._invalid_frames = 0  # frames that are not JSON
-        self._head = b""  # the first bytes, for the error if this is neither a stream nor JSON
 
-    @property
-    def over(self) -> bool:
-        """Whether the response has ended. The connection can stay open, but no more events follow."""
-        return self._state.over
-
-    @property
-    def unknown(self) -> UnknownNames:
-        """The number of wire events of unknown types, by type."""
-        return self._state.unknown
-
-    def feed(self, chunk: bytes) -> list[Event]:
-        if self._state.over:
-            return []
-        if not self._valid_frames and len(self._head) < _HEAD_LIMIT:
-            self._head += chunk[: _HEAD_LIMIT - len(self._head)]
-        if self._start is not None:
-            chunk = self._detect_json(chunk)
-        if not self._streamed:
-            return self._collect(chunk)
-        block = self._sse.buffer(chunk)
-        events = self._decode_run(block)
-        if events is None:
-            events = self._decode_frames(self._sse.split(block))
-        return self._add_framing_error(events)
-
-    def feed_parsed(self, event: object) -> list[Event]:
-        """Return the events for a wire event that is already parsed."""
-        return self._state.apply(Fields(event))
-
-    def close(self) -> list[Event]:
-        """Return the last events. Call it once, after the last byte."""
-        if self._state.over:
-            return []
-        if not self._streamed:
-            return self._decode_body(b"".join(self._body))
-        invalid_frames = self._invalid_frames
-        events = self._add_framing_error(self._decode_frames(self._sse.close()))
-        if self._state.over:
-            return events
-        self._invalid_frames = (
-            invalid_frames  # an incomplete last frame was truncated; it is not invalid data
-        )
-        if not self._valid_frames and (self._sse.has_unknown_fields or self._invalid_frames):
-            return [*events, *self._fail(describe_body(self._head))]
-        if self._invalid_frames:
-            return [*events, *self._state.interrupt(StreamError("The stream contained invalid data."))]
-        return events + self._state.close()
-
-    def _detect_json(self, chunk: bytes) -> bytes:
-        """Detect whether this is an event stream or one JSON body, and return the bytes to decode.
-
-        The first character decides, because content types are not reliable.
-        """
-        start = (self._start or b"") + chunk
-        content = start.lstrip(b" \t\r\n")
-        if _BOM.startswith(content):
-            # White space has no meaning in either format and can be unlimited, so only its last byte is kept.
-            self._start = content or start[-1:]
-            return b""
-        self._start = None
-        self._streamed = not content.removeprefix(_BOM).startswith((b"{", b"["))
-        return start
-
-    def _collect(self, chunk: bytes) -> list[Event]:
-        self._body.append(chunk)
-        self._size += len(chunk)
-        if self._size <= self._limit:
-            return []
-        self._state.over = True
-        return [Failed(frame_too_large(self._limit))]
-
-    def _decode_body(self, body: bytes) -> list[Event]:
-        try:
-            value = read_json_to_depth(body.strip().removeprefix(_BOM))
-        except ValueError:
-            return self._fail("The gateway returned invalid or truncated JSON.")
-        events = _decode_other_endpoint(Fields(value)) if self._other_endpoints else []
+    def _apply_body(self, body: Fields) -> list[Event]:
+        events = _decode_other_endpoint(body) if self._other_endpoints else []
         self._state.over = bool(events)
-        return events or self._state.apply_body(Fields(value))
+        return events or super()._apply_body(body)
 
-    def _decode_run(self, block: bytes) -> list[Event] | None:
-        """Decode a block that contains only deltas of one item, as nearly all blocks of a long response do.
-
-        Returns:
-            The events, or `None` if the block contains something else.
-        """
-        payloads = self._sse.extract_payloads(block) if block else None
-        if not payloads:
-            return None
+    def _decode_run(self, payloads: list[bytes]) -> list[Event] | None:
+        """Decode a block that contains only deltas of one item."""
         try:
             deltas = list(map(wire.read_delta, payloads))
-        except _NOT_DELTA:
+        except NOT_DELTA:
             return None
         if any(len(set(map(get, deltas))) != 1 for get in _RUN_ATTRIBUTES):
             return None
@@ -441,12 +345,12 @@ class StreamDecoder:
         """Decode any frames. Consecutive deltas of one part become one event."""
         events: list[Event] = []
         run: list[wire.Delta] = []
-        for _, data in frames:
+        for name, data in frames:
             try:
                 delta = wire.read_delta(data)
-            except _NOT_DELTA:
+            except NOT_DELTA:
                 events += self._emit_run(run)
-                events += self._decode_frame(data)
+                events += self._decode_frame(name, data)
                 if self._state.over:
                     break
                 continue
@@ -459,7 +363,7 @@ class StreamDecoder:
         """Join the deltas of a run, and clear the list."""
         if not run:
             return []
-        self._valid_frames += len(run)
+        self._has_frames = True
         first, text = run[0], "".join(map(_get_text, run))
         run.clear()
         try:
@@ -469,31 +373,6 @@ class StreamDecoder:
         except Exception as error:  # noqa: BLE001 - see guard.py
             self._state.guard.skip("delta", error)
             return []
-
-    def _decode_frame(self, data: bytes) -> list[Event]:
-        """Decode a frame that is not one of the typed deltas."""
-        text = data.strip()
-        if not text:
-            return []
-        if text == b"[DONE]":
-            self._valid_frames += 1
-            return self._state.close()
-        try:
-            value = read_json_to_depth(text)
-        except ValueError:
-            self._invalid_frames += 1
-            return []
-        self._valid_frames += 1
-        return self._state.apply(Fields(value))
-
-    def _add_framing_error(self, events: list[Event]) -> list[Event]:
-        if self._sse.error is not None and not self._state.over:
-            events += self._state.interrupt(self._sse.error)
-        return events
-
-    def _fail(self, message: str) -> list[Event]:
-        self._state.over = True
-        return [Failed(StreamError(message))]
 
 
 def _decode_other_endpoint(body: Fields) -> list[Event]:

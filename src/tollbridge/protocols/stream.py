@@ -1,0 +1,196 @@
+"""The common part of the decoders whose responses are an event stream or one JSON body.
+
+`StreamDecoder` detects which of the two a response is, splits it into frames and reads their JSON. A subclass
+per protocol decodes runs of deltas quickly; a state per protocol converts everything else to events.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from tollbridge.protocols.errors import HEAD_LIMIT, describe_body
+from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
+from tollbridge.types.errors import BridgeError, StreamError
+from tollbridge.types.events import Event
+from tollbridge.types.text import read_json_to_depth
+
+BOM = b"\xef\xbb\xbf"
+# Raised for JSON that is not a typed delta; RecursionError for a delta with a deeply nested unknown field.
+NOT_DELTA = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+class ResponseState(Protocol):
+    """The state of one response: applies wire events and returns events.
+
+    Attributes:
+        over: Whether the response has ended. After that, no more events are returned.
+        unknown: The number of wire events of unknown types, by type.
+    """
+
+    over: bool
+    unknown: UnknownNames
+
+    def apply(self, event: Fields) -> list[Event]:
+        """Apply a wire event of any type. An event that cannot be decoded is skipped."""
+        ...
+
+    def apply_body(self, body: Fields) -> list[Event]:
+        """Apply a complete response that was received as one JSON body."""
+        ...
+
+    def interrupt(self, error: BridgeError) -> list[Event]:
+        """End the response with an error, because the stream ended or is invalid."""
+        ...
+
+    def close(self) -> list[Event]:
+        """Return the last events. A response that did not end is an error."""
+        ...
+
+
+State = TypeVar("State", bound=ResponseState)
+
+
+class StreamDecoder(ABC, Generic[State]):
+    """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises.
+
+    Args:
+        state: The state of the response.
+        limit: The maximum size of a frame or of a JSON body, in bytes.
+    """
+
+    def __init__(self, state: State, limit: int = FRAME_LIMIT) -> None:
+        self._state = state
+        self._limit = limit
+        self._sse = SseDecoder(limit)
+        self._start: bytes | None = b""  # the first bytes, until it is clear whether this is a stream
+        self._body: list[bytes] | None = None  # of a response that is not a stream
+        self._size = 0
+        self._has_frames = False  # whether a valid frame was received
+        self._invalid_frames = 0  # frames that are not JSON
+        self._head = b""  # the first bytes, for the error if this is neither a stream nor JSON
+
+    @property
+    def over(self) -> bool:
+        """Whether the response has ended. The connection can stay open, but no more events follow."""
+        return self._state.over
+
+    @property
+    def unknown(self) -> UnknownNames:
+        """The number of wire events of unknown types, by type."""
+        return self._state.unknown
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        if self._state.over:
+            return []
+        if not self._has_frames and len(self._head) < HEAD_LIMIT:
+            self._head += chunk[: HEAD_LIMIT - len(self._head)]
+        if self._start is not None:
+            chunk = self._detect_json(chunk)
+        if self._body is not None:
+            return self._collect(self._body, chunk)
+        block = self._sse.buffer(chunk)
+        payloads = self._sse.extract_payloads(block) if block else None
+        events = self._decode_run(payloads) if payloads else None
+        if events is None:
+            events = self._decode_frames(self._sse.split(block))
+        return self._add_framing_error(events)
+
+    def feed_parsed(self, event: object) -> list[Event]:
+        """Return the events for a wire event that is already parsed."""
+        return self._state.apply(Fields(event))
+
+    def close(self) -> list[Event]:
+        """Return the last events. Call it once, after the last byte."""
+        if self._state.over:
+            return []
+        if self._body is not None:
+            return self._decode_body(b"".join(self._body))
+        invalid_frames = self._invalid_frames
+        events = self._add_framing_error(self._decode_frames(self._sse.close()))
+        if self._state.over:
+            return events
+        # An incomplete last frame was truncated; it is not invalid data.
+        if not self._has_frames and (self._sse.has_unknown_fields or invalid_frames):
+            return events + self._state.interrupt(StreamError(describe_body(self._head)))
+        if invalid_frames:
+            return events + self._state.interrupt(StreamError("The stream contained invalid data."))
+        return events + self._state.close()
+
+    @abstractmethod
+    def _decode_run(self, payloads: list[bytes]) -> list[Event] | None:
+        """Decode the frames of a block that are all deltas of one kind, as nearly all blocks are.
+
+        Args:
+            payloads: The data of the frames, which all have the same event name, or none.
+
+        Returns:
+            The events, or `None` if the block contains something else.
+        """
+
+    @abstractmethod
+    def _decode_frames(self, frames: list[Frame]) -> list[Event]:
+        """Decode any frames, up to the end of the response. Consecutive deltas become one event."""
+
+    def _decode_frame(self, name: bytes, data: bytes) -> list[Event]:
+        """Decode a frame that is not one of the typed deltas."""
+        text = data.strip()
+        if not text:
+            return []
+        if text == b"[DONE]":
+            self._has_frames = True
+            return self._apply_done()
+        try:
+            value = read_json_to_depth(text)
+        except ValueError:
+            self._invalid_frames += 1
+            return []
+        self._has_frames = True
+        return self._apply_event(name, Fields(value))
+
+    def _apply_done(self) -> list[Event]:
+        """Apply `[DONE]`, which some servers and proxies add to every stream."""
+        return self._state.close()
+
+    def _apply_event(self, name: bytes, event: Fields) -> list[Event]:  # noqa: ARG002
+        """Apply a wire event; `name` is that of its frame."""
+        return self._state.apply(event)
+
+    def _apply_body(self, body: Fields) -> list[Event]:
+        return self._state.apply_body(body)
+
+    def _detect_json(self, chunk: bytes) -> bytes:
+        """Detect whether this is an event stream or one JSON body, and return the bytes to decode.
+
+        The first character decides, because content types are not reliable.
+        """
+        start = (self._start or b"") + chunk
+        content = start.lstrip(b" \t\r\n")
+        if BOM.startswith(content):
+            # White space has no meaning in either format and can be unlimited, so only its last byte is kept.
+            self._start = content or start[-1:]
+            return b""
+        self._start = None
+        if content.removeprefix(BOM).startswith((b"{", b"[")):
+            self._body = []
+        return start
+
+    def _collect(self, body: list[bytes], chunk: bytes) -> list[Event]:
+        body.append(chunk)
+        self._size += len(chunk)
+        return self._state.interrupt(frame_too_large(self._limit)) if self._size > self._limit else []
+
+    def _decode_body(self, body: bytes) -> list[Event]:
+        try:
+            value = read_json_to_depth(body.strip().removeprefix(BOM))
+        except ValueError:
+            return self._state.interrupt(StreamError("The gateway returned invalid or truncated JSON."))
+        return self._apply_body(Fields(value))
+
+    def _add_framing_error(self, events: list[Event]) -> list[Event]:
+        if self._sse.error is not None and not self._state.over:
+            events += self._state.interrupt(self._sse.error)
+        return events
