@@ -9,7 +9,6 @@ import os
 import shlex
 import shutil
 import signal
-import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,8 +27,6 @@ from tollbridge.types.errors import RequestError
 from tollbridge.types.urls import is_loopback
 
 DEFAULT_PORT = 8787
-# How long one thread can run while the event loop is waiting for its turn.
-_SWITCH_SECONDS = 0.0005
 
 
 # --- The settings of agents ---
@@ -359,9 +356,6 @@ async def _serve(options: ServerOptions, where: ConnectionOptions) -> None:
         async def find_account() -> Account:
             return await session.engine.account() if session.lasting else session.account
 
-        # The threads that write usage and learn from it must not delay streams. By default a thread can keep
-        # the interpreter to itself for 5 ms.
-        sys.setswitchinterval(_SWITCH_SECONDS)
         async with run_server(session.engine, options, find_account) as url:
             _print_start(url, session)
             await _wait_for_signal()
