@@ -114,6 +114,7 @@ class TokenAccounting:
         self._learner = WorkerThread("token-accounting")
         self._waiting: deque[Future[float]] = deque()  # with the seconds that each took
         self._budget, self._budget_time = LEARNING_BUDGET, time.monotonic()
+        self._is_asked = False  # for an estimate
 
     def estimate(
         self, request: ChatRequest, window: int | None, api_key: str | None = None, *, count: bool = True
@@ -131,6 +132,7 @@ class TokenAccounting:
         """
         if self._short_lived and (window is None or _certainly_fits(request, window)):
             return None
+        self._is_asked = True
         preflight = self.estimator.preflight(request, window)
         if preflight.warning is not None:
             log.warning("%s", preflight.warning)
@@ -153,6 +155,7 @@ class TokenAccounting:
         Returns:
             The count, or `None` if the gateway does not count or the count request failed.
         """
+        self._is_asked = True
         if self._counter is None:
             return None
         try:
@@ -189,7 +192,12 @@ class TokenAccounting:
             await self._submit(lambda: self.estimator.refused(request, error))
 
     def learn_later(self, learn: Callable[[HybridTokenEstimator], None]) -> None:
-        """Run a function, which must not raise, on the learner thread. Skip it if that thread is too busy."""
+        """Run a function, which must not raise, on the learner thread. Skip it if that thread is too busy.
+
+        Also skip it until somebody has asked for an estimate: learning loads a vocabulary of 33 MB.
+        """
+        if not self._is_asked:
+            return
         while self._waiting and self._waiting[0].done():
             # The first one loads a vocabulary, and any can wait for the database: neither costs more.
             self._budget -= min(LEARNING_BUDGET, self._waiting.popleft().result())
