@@ -22,6 +22,7 @@ export class Chart {
   private readonly options: ChartOptions;
   private readonly details: HTMLDetailsElement;
   private plot: uPlot | undefined;
+  private table: Table<number> | undefined;
   private days: readonly string[] = [];
   private series: readonly Series[] = [];
 
@@ -42,6 +43,11 @@ export class Chart {
     this.frame.setAttribute("aria-label", this.describe());
     if (this.plot && sameSeries) this.plot.setData(this.data());
     else this.draw();
+    if (!this.table || !sameSeries) {
+      this.table?.root.remove();
+      this.table = this.createTable();
+      this.details.append(this.table.root);
+    }
     this.fillTable();
   }
 
@@ -56,15 +62,9 @@ export class Chart {
     return { width: this.frame.clientWidth || 600, height: HEIGHT };
   }
 
-  /** Stacked series are drawn from the highest to the lowest, each in front of the one before it. */
   private data(): uPlot.AlignedData {
-    const times = this.days.map((day) => Date.parse(day) / 1000);
-    if (this.options.kind === "line") return [times, ...this.series.map(({ values }) => [...values])];
-    return [times, ...stack(this.series).reverse()];
-  }
-
-  private drawnSeries(): readonly Series[] {
-    return this.options.kind === "bars" ? this.series.toReversed() : this.series;
+    const values = this.options.kind === "bars" ? stack(this.series) : this.series.map((series) => [...series.values]);
+    return [this.days.map((day) => Date.parse(day) / 1000), ...values];
   }
 
   private plotOptions(): uPlot.Options {
@@ -74,13 +74,13 @@ export class Chart {
     const font = `12px ${getComputedStyle(this.frame).fontFamily}`;
     const axis = { stroke: text, grid, ticks: grid, font };
     const bars = uPlot.paths.bars?.({ size: [0.8, 48] });
-    const series = this.drawnSeries().map(({ name }, drawn): uPlot.Series => {
-      const index = kind === "bars" ? this.series.length - 1 - drawn : drawn;
-      const colour = resolveColour(`--series-${(index % 6) + 1}`, this.frame);
+    const colours = this.series.map((_, index) => resolveColour(`--series-${(index % 6) + 1}`, this.frame));
+    const series = this.series.map(({ name }, index): uPlot.Series => {
+      const colour = colours[index] ?? text;
       return {
         label: name,
         stroke: colour,
-        value: (_plot, _value, __, at) => format(at === null ? this.sum(index) : this.series[index]?.values[at] ?? null),
+        value: (_plot, _value, _index, day) => format(this.figure(index, day)),
         ...(kind === "bars"
           ? { fill: colour, width: 0, points: { show: false }, ...(bars ? { paths: bars } : {}) }
           : { width: 2, points: { show: true, size: 5 } }),
@@ -89,8 +89,7 @@ export class Chart {
     return {
       ...this.size(),
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-      // The legend is a table below the chart, and hiding one of several stacked series would be wrong.
-      legend: { live: true, markers: { width: 0, fill: (_, index) => resolveColour(`--series-${this.seriesNumber(index)}`, this.frame) } },
+      legend: { markers: { width: 0, fill: (_, index) => colours[index - 1] ?? text } },
       cursor: { drag: { x: false, y: false }, y: false, points: { show: kind === "line" } },
       scales: {
         x: { time: true, range: (_, low, high) => [low - 43_200, high + 43_200] },
@@ -104,15 +103,10 @@ export class Chart {
     };
   }
 
-  private seriesNumber(drawn: number): number {
-    const index = this.options.kind === "bars" ? this.series.length - drawn : drawn - 1;
-    return (index % 6) + 1;
-  }
-
-  /** The sum that the legend shows while no day is selected; a sum of shares has no meaning. */
-  private sum(index: number): number | null {
-    if (this.options.kind === "line") return null;
-    return (this.series[index]?.values ?? []).reduce<number>((total, value) => total + (value ?? 0), 0);
+  /** The figure of a series in the legend: of one day, or of all while no day is selected. */
+  private figure(index: number, day: number | null): number | null {
+    const series = this.series[index];
+    return (day === null ? series?.total : series?.values[day]) ?? null;
   }
 
   private describe(): string {
@@ -132,19 +126,20 @@ export class Chart {
     this.frame.setAttribute("aria-label", `${this.days[index] ?? ""}: ${figures.join(", ")}`);
   }
 
-  /** Fills the table when it is open: nobody reads the figures of a closed one. */
-  private fillTable(): void {
-    if (!this.details.open) return;
-    const table = new Table<number>(this.options.title, [
-      { name: "day", cell: (index) => this.days[index] ?? "" },
-      ...this.series.map(({ name, values }) => ({
+  private createTable(): Table<number> {
+    return new Table<number>(this.options.title, [
+      { name: "day", cell: (day) => this.days[day] ?? "" },
+      ...this.series.map(({ name }, index) => ({
         name,
         numeric: true,
-        cell: (index: number) => this.options.format(values[index] ?? null),
+        cell: (day: number) => this.options.format(this.figure(index, day)),
       })),
     ]);
-    table.show(this.days.map((_, index) => this.days.length - 1 - index));
-    this.details.replaceChildren(...[...this.details.children].slice(0, 1), table.root);
+  }
+
+  /** Fills the table when it is open: nobody reads the figures of a closed one. */
+  private fillTable(): void {
+    if (this.details.open) this.table?.show(this.days.map((_, index) => this.days.length - 1 - index));
   }
 }
 

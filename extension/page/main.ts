@@ -16,6 +16,7 @@ import {
   formatShare,
   formatShort,
   hitRate,
+  hitRates,
   listDays,
   partialReasons,
   tokensByKind,
@@ -181,7 +182,7 @@ function formatTime(seconds: number): string {
 // --- The page ---
 
 const charts = {
-  cost: new Chart({ title: "Cost per day", kind: "bars", format: formatCost, formatAxis: (value) => formatCost(value, value < 0.1 ? 3 : 2) }),
+  cost: new Chart({ title: "Cost per day", kind: "bars", format: formatCost, formatAxis: (value) => formatCost(value, value > 0 && value < 0.1 ? 3 : 2) }),
   tokens: new Chart({ title: "Tokens per day", kind: "bars", format: formatCount, formatAxis: formatShort }),
   hits: new Chart({ title: "Cache hit rate", kind: "line", format: formatShare, formatAxis: (value) => `${Math.round(100 * value)} %`, maximum: 1 }),
 };
@@ -192,14 +193,9 @@ const tables: readonly Section[] = [modelsSection(), conversationsSection(), acc
 function show(report: Report): void {
   for (const section of [...sections, ...tables]) section.show(report);
   const days = listDays(report);
-  const byDay = new Map(report.days.map((entry) => [entry.day, entry]));
-  const rates = days.map((day) => {
-    const entry = byDay.get(day);
-    return entry ? hitRate(entry) : null;
-  });
   charts.cost.show(days, costByModel(report, days));
   charts.tokens.show(days, tokensByKind(report, days));
-  charts.hits.show(days, [{ name: "cache hit rate", values: rates }]);
+  charts.hits.show(days, [hitRates(report, days)]);
   performance.mark("drawn");
 }
 

@@ -95,6 +95,11 @@ export function listDays({ since, until }: Report): string[] {
 export interface Series {
   readonly name: string;
   readonly values: readonly (number | null)[];
+  readonly total: number | null; // of all days
+}
+
+function createSeries(name: string, values: readonly number[]): Series {
+  return { name, values, total: values.reduce((total, value) => total + value, 0) };
 }
 
 /** Returns the cost of each day by model: of the most expensive models, and of all others together. */
@@ -109,7 +114,7 @@ export function costByModel(report: Report, days: readonly string[]): Series[] {
     const index = indices.get(day);
     if (values && index !== undefined && cost !== null) values[index] = (values[index] ?? 0) + Number(cost);
   }
-  return [...series].map(([name, values]) => ({ name, values }));
+  return [...series].map(([name, values]) => createSeries(name, values));
 }
 
 /** Returns the tokens of each day: cached input, other input, and output. */
@@ -121,18 +126,27 @@ export function tokensByKind(report: Report, days: readonly string[]): Series[] 
       return usage ? read(usage) : 0;
     });
   return [
-    { name: "cached input", values: select((usage) => usage.cached_tokens ?? 0) },
-    { name: "other input", values: select((usage) => (usage.input_tokens ?? 0) - (usage.cached_tokens ?? 0)) },
-    { name: "output", values: select((usage) => usage.output_tokens ?? 0) },
+    createSeries("output", select((usage) => usage.output_tokens ?? 0)),
+    createSeries("other input", select((usage) => (usage.input_tokens ?? 0) - (usage.cached_tokens ?? 0))),
+    createSeries("cached input", select((usage) => usage.cached_tokens ?? 0)),
   ];
 }
 
-/** Adds each series to those before it, for stacked bars. */
+/** Returns the share of each day's input that was read from the prompt cache. */
+export function hitRates(report: Report, days: readonly string[]): Series {
+  const byDay = new Map(report.days.map((entry) => [entry.day, hitRate(entry)]));
+  return { name: "cache hit rate", values: days.map((day) => byDay.get(day) ?? null), total: hitRate(report.total) };
+}
+
+/**
+ * Returns the upper ends of stacked bars: the first series is at the top. Bars are drawn in this order, each in front
+ * of the one before it.
+ */
 export function stack(series: readonly Series[]): number[][] {
   const stacked: number[][] = [];
-  for (const { values } of series) {
-    const below = stacked.at(-1);
-    stacked.push(values.map((value, index) => (value ?? 0) + (below?.[index] ?? 0)));
+  for (const { values } of series.toReversed()) {
+    const below = stacked[0];
+    stacked.unshift(values.map((value, index) => (value ?? 0) + (below?.[index] ?? 0)));
   }
   return stacked;
 }

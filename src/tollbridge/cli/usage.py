@@ -295,4 +295,5 @@ async def _run_page() -> None:
     async with Engine.open(short_lived=True) as engine, run_server(engine, options) as url:
         click.echo(f"{url}/#token={options.token}")
         click.echo("Open this address in a browser. Press Ctrl-C to stop.", err=True)
+        await engine.usage_report()  # it is ready when the page asks for it
         await asyncio.Event().wait()

@@ -173,7 +173,7 @@ _EXPRESSIONS: dict[Dimension, str] = {
 _OUTCOMES = ("completed", "failed", "cancelled", "interrupted", "running")
 # Rows of the first release do not say whether their usage is complete: see `is_incomplete` in tables.py.
 _INCOMPLETE = (
-    "coalesce(incomplete, NOT (known OR (outcome = 'failed' AND first IS NULL AND error IN ("
+    "coalesce(incomplete, NOT (known OR (outcome = 'failed' AND first IS NULL AND coalesce(error, '') IN ("
     + ", ".join(f"'{kind}'" for kind in sorted(REFUSALS))
     + "))))"
 )
