@@ -48,7 +48,7 @@ class Summary implements Section {
       element(
         "dl",
         {},
-        tile("Cost", `${partial && total.cost !== null ? "≥ " : ""}${formatCost(total.cost)}`, total.cost === null ? "no price is known" : compareBilled(total)),
+        tile("Cost", markPartial(formatCost(total.cost), total.cost !== null && partial !== ""), total.cost === null ? "no price is known" : compareBilled(total)),
         tile("Tokens", formatShort(totalTokens(total)), `${formatCount(input_tokens)} input, ${formatCount(output_tokens)} output`),
         tile("Cache hit rate", formatShare(hitRate(total)), `${formatCount(total.usage.cached_tokens)} input tokens read from the cache`),
         tile("Requests", formatCount(total.requests), failed.map(([name, count]) => `${formatCount(count)} ${name}`).join(", ") || "all completed"),
@@ -106,9 +106,10 @@ class TableSection<Row> implements Section {
   }
 }
 
+const markPartial = (sum: string, partial: boolean) => (partial ? `≥ ${sum}` : sum);
 let highestCost = 0;
 const showCost = (row: Totals) => {
-  const text = `${partialReasons(row) && row.cost !== null ? "≥ " : ""}${formatCost(row.cost)}`;
+  const text = markPartial(formatCost(row.cost), row.cost !== null && partialReasons(row) !== "");
   return bar(highestCost > 0 ? Number(row.cost ?? 0) / highestCost : 0, text);
 };
 const totalsColumns = [
@@ -122,7 +123,7 @@ function modelsSection(): Section {
   const table = new Table<Report["models"][number]>("Usage by model", [
     { name: "model", cell: ({ model }) => model },
     ...totalsColumns,
-    { name: "billed", numeric: true, cell: ({ billed }) => formatCost(billed) },
+    { name: "billed", numeric: true, cell: (row) => markPartial(formatCost(row.billed), row.billed !== null && row.unbilled > 0) },
     { name: "computed", numeric: true, cell: ({ computed }) => formatCost(computed) },
     { name: "cost", numeric: true, cell: showCost },
   ]);
