@@ -479,9 +479,10 @@ class Engine:
             StoreUnusable: The database cannot be read.
         """
         if self._usage_reader is None:
-            # The prices of now, for attempts that were stored without any.
-            prices = CachedPrices(catalog_folder())
-            self._usage_reader = UsageReader(self._database, prices, self.estimator.accuracy)
+            folder = catalog_folder()
+            self._usage_reader = UsageReader(
+                self._database, lambda: CachedPrices(folder), self.estimator.accuracy
+            )
             self._closing.callback(self._usage_reader.close)
         return await asyncio.to_thread(self._usage_reader.read, days)
 

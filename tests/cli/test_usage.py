@@ -236,6 +236,7 @@ async def test_billed_and_computed_costs_stand_side_by_side(tmp_path: Path, env:
         (("--json", "--csv"), "cannot be combined"),
         (("--since", "yesterday"), "yesterday"),
         (("--by", "colour"), "colour"),
+        (("--web", "--by", "model"), "Only --days can be combined with --web"),
     ],
 )
 async def test_invalid_options_are_named(options: tuple[str, ...], message: str, env: dict[str, str]) -> None:

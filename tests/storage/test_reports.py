@@ -282,7 +282,7 @@ def test_days_begin_at_local_midnight_when_the_clocks_change(
 
 @pytest.fixture
 def reader(database: Database) -> Iterator[UsageReader]:
-    reader = UsageReader(database.path, find_prices, list)
+    reader = UsageReader(database.path, lambda: find_prices, list)
     yield reader
     reader.close()
 
@@ -336,9 +336,20 @@ def test_a_report_is_read_again_only_after_somebody_wrote(database: Database, re
     assert (first.total.requests, second.total.requests) == (1, 2)
 
 
+def test_queries_in_a_snapshot_do_not_see_later_writes(database: Database) -> None:
+    other = Database(database.path)
+    put(other, row())
+    with database.snapshot():
+        assert [group.requests for group in sums(database)] == [1]
+        put(other, row())
+        assert [group.requests for group in sums(database)] == [1]
+    assert [group.requests for group in sums(database)] == [2]
+    other.close()
+
+
 def test_a_missing_database_gives_an_empty_report_and_is_not_created(tmp_path: Path) -> None:
     path = tmp_path / "none" / "store.db"
-    reader = UsageReader(path, find_prices, list)
+    reader = UsageReader(path, lambda: find_prices, list)
     empty = reader.read(7)
     assert empty.total == UsageTotals()
     assert not path.parent.exists()
@@ -358,6 +369,6 @@ def test_a_database_that_was_replaced_is_opened_again(tmp_path: Path) -> None:
         put(database, *(row(started=time.time()) for _ in range(count)))
         database.close()
         if count == 1:
-            reader = UsageReader(path, find_prices, list)
+            reader = UsageReader(path, lambda: find_prices, list)
         assert reader.read(7).total.requests == count
     reader.close()

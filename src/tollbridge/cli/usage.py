@@ -33,6 +33,7 @@ from tollbridge.storage.reports import (
 from tollbridge.storage.tables import UsageTable
 
 _BAR_WIDTH = 8
+_DEFAULT_DIMENSIONS: tuple[Dimension, ...] = ("day", "model")
 _DEFAULT_DAYS = 7
 # The default with `--by month`.
 _DEFAULT_MONTH_DAYS = 365
@@ -58,7 +59,7 @@ _DATE = click.DateTime(["%Y-%m-%d"])
     "--by",
     type=click.Choice(DIMENSIONS),
     multiple=True,
-    default=("day", "model"),
+    default=_DEFAULT_DIMENSIONS,
     help="Add up by this. Can be repeated.  [default: day and model]",
 )
 @click.option(
@@ -91,7 +92,9 @@ def usage(
     if as_json + as_csv + web > 1:
         raise click.UsageError("--json, --csv and --web cannot be combined.")
     if web:
-        _serve_page()
+        if since or until or by != _DEFAULT_DIMENSIONS:
+            raise click.UsageError("Only --days can be combined with --web.")
+        _serve_page(days)
         return
     by = tuple(dict.fromkeys(by))
     period = _period(by, days, since, until)
@@ -277,15 +280,15 @@ def _money(amount: Decimal | None, *, partial: bool = False) -> str:
 # --- The page ---
 
 
-def _serve_page() -> None:
+def _serve_page(days: int | None) -> None:
     """Serve the usage page until Ctrl-C. Nobody else can read it: its address has a random token."""
     try:
-        asyncio.run(_run_page())
+        asyncio.run(_run_page(days))
     except KeyboardInterrupt:
         click.echo("Stopped.", err=True)
 
 
-async def _run_page() -> None:
+async def _run_page(days: int | None) -> None:
     import secrets
 
     from tollbridge.engine import Engine
@@ -293,7 +296,7 @@ async def _run_page() -> None:
 
     options = ServerOptions(token=secrets.token_urlsafe(24), usage_only=True)
     async with Engine.open(short_lived=True) as engine, run_server(engine, options) as url:
-        click.echo(f"{url}/#token={options.token}")
+        click.echo(f"{url}/#token={options.token}" + (f"&days={days}" if days else ""))
         click.echo("Open this address in a browser. Press Ctrl-C to stop.", err=True)
-        await engine.usage_report()  # it is ready when the page asks for it
+        await engine.usage_report(days or 30)  # it is ready when the page asks for it
         await asyncio.Event().wait()

@@ -370,6 +370,19 @@ class Database:
                 raise
             self.execute("COMMIT")
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Run all queries of the block on the data of one moment. Other processes can write meanwhile."""
+        with self._lock:
+            if self._connection is not None and self._connection.in_transaction:
+                yield
+                return
+            self.query("BEGIN")
+            try:
+                yield
+            finally:
+                self._roll_back()
+
     def _roll_back(self) -> None:
         with _translate_errors(self.path):
             if self._connection is not None and self._connection.in_transaction:

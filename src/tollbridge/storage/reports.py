@@ -228,24 +228,32 @@ def sum_usage(
     if conversations is not None:
         where = "AND conversation IN (SELECT value FROM json_each(:conversations))"
         values["conversations"] = json.dumps(conversations)
-    try:
-        sums = [f"sum({amount})" for amount in _AMOUNTS]
-        rows = database.query(_select(keys, [*_COUNTS, *sums], where), values)
-        split = False
-    except StoreUnusable as error:
-        if "integer overflow" not in str(error):
-            raise
-        low = (1 << _LOW_BITS) - 1
-        sums = [f"sum(({a}) >> {_LOW_BITS}), sum(({a}) & {low})" for a in _AMOUNTS]
-        rows = database.query(_select(keys, [*_COUNTS, *sums], where), values)
-        split = True
-    groups = [_decode_group(row, len(keys), split) for row in rows if row[len(keys)]]
-    if find_prices is not None and any(group.unpriced for group in groups):
-        groups = _price_now(database, keys, where, values, groups, find_prices)
+    with database.snapshot():
+        groups = _read_groups(database, keys, where, values)
+        if find_prices is not None and any(group.unpriced for group in groups):
+            groups = _price_now(database, keys, where, values, groups, find_prices)
     groups.sort(key=lambda group: (group.cost or 0, group.tokens), reverse=True)
     times = [index for index, dimension in enumerate(by) if dimension in ("day", "month")]
     groups.sort(key=lambda group: [group.key[index] or "" for index in times], reverse=True)
     return groups
+
+
+def _read_groups(
+    database: Database, keys: Sequence[str], where: str, values: Mapping[str, Any]
+) -> list[UsageGroup]:
+    split = False
+    sums = [f"sum({amount})" for amount in _AMOUNTS]
+    try:
+        rows = database.query(_select(keys, [*_COUNTS, *sums], where), values)
+    except StoreUnusable as error:
+        if "integer overflow" not in str(error):
+            raise
+        split = True
+        low = (1 << _LOW_BITS) - 1
+        sums = [f"sum(({amount}) >> {_LOW_BITS}), sum(({amount}) & {low})" for amount in _AMOUNTS]
+        rows = database.query(_select(keys, [*_COUNTS, *sums], where), values)
+    # Without keys there is one row, also if there are no attempts.
+    return [_decode_group(row, len(keys), split) for row in rows if row[len(keys)]]
 
 
 def _select(keys: Sequence[str], sums: Sequence[str], condition: str = "") -> str:
@@ -403,15 +411,18 @@ class UsageReader:
 
     Args:
         path: The database. It is not created; without one, reports are empty.
-        find_prices: Returns prices for attempts that were stored without any.
+        load_prices: Loads the current prices, for attempts that were stored without any.
         find_accuracy: Returns how close token estimates were.
     """
 
     def __init__(
-        self, path: Path | None, find_prices: PriceLookup, find_accuracy: Callable[[], Sequence[Accuracy]]
+        self,
+        path: Path | None,
+        load_prices: Callable[[], PriceLookup],
+        find_accuracy: Callable[[], Sequence[Accuracy]],
     ) -> None:
         self._path = path
-        self._find_prices = find_prices
+        self._load_prices = load_prices
         self._find_accuracy = find_accuracy
         self._name = uuid.uuid4().hex[:8]  # the data version is valid for one connection only
         self._database: Database | None = None
@@ -453,11 +464,11 @@ class UsageReader:
         UsageTable(database).mark_interrupted()
         now = empty.generated
         period = start_of_day(now, days - 1), start_of_day(now, -1)
-        cells = sum_usage(database, ("day", "model"), *period, self._find_prices)
-        names = find_expensive_conversations(database, *period, CONVERSATION_LIMIT)
-        conversations = sum_usage(
-            database, ("conversation",), *period, self._find_prices, conversations=names
-        )
+        prices = self._load_prices()
+        with database.snapshot():
+            cells = sum_usage(database, ("day", "model"), *period, prices)
+            names = find_expensive_conversations(database, *period, CONVERSATION_LIMIT)
+            conversations = sum_usage(database, ("conversation",), *period, prices, conversations=names)
         by_day, by_model = _regroup(cells, 0), _regroup(cells, 1)
         return msgspec.structs.replace(
             empty,

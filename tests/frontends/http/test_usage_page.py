@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
-from playwright.async_api import ConsoleMessage, Error, Page
+from playwright.async_api import ConsoleMessage, Error, Page, Route
 from tests.frontends.http.servers import local_server
 from tests.vscode.browser import CHROMIUM, ROOT, open_page
 
@@ -26,6 +27,7 @@ from tollbridge.engine import Engine
 from tollbridge.frontends.http.server import ServerOptions, run_server
 from tollbridge.frontends.usage_page import read_page
 from tollbridge.storage.database import Database
+from tollbridge.storage.reports import BudgetState, CacheMiss
 from tollbridge.storage.tables import LedgerTables, UsageRow, UsageTable
 from tollbridge.testing import Gateway
 from tollbridge.types.usage import Usage
@@ -287,3 +289,36 @@ async def test_a_page_without_the_token_says_so(page: Page, database: Path) -> N
     async with page_server() as url:
         await page.goto(f"{url}/")
         await page.locator("#status.failed", has_text="#token=").wait_for()
+
+
+@pytest.mark.slow
+@without_browser
+async def test_budgets_and_cache_misses_are_shown_if_the_report_has_them(page: Page, database: Path) -> None:
+    put(database, make_rows(20, 3))
+    budget = BudgetState(
+        name="day", limit=Decimal("5"), spent=Decimal("4"), reserved=Decimal("0.5"), ends="2026-11-17"
+    )
+    miss = CacheMiss(
+        started=time.time(), model="m", reason="The tool “search” was added.", expected=9_000, cached=0
+    )
+    extra = {"budgets": [budget], "misses": [miss]}
+
+    async def add(route: Route) -> None:
+        response = await route.fetch()
+        body = {**await response.json(), **extra}
+        await route.fulfill(response=response, body=msgspec.json.encode(body).decode())
+
+    async with page_server() as url:
+        await show(page, url, 7)
+        assert not await page.get_by_role("heading", name="Budget").is_visible()
+        assert not await page.get_by_role("heading", name="Cache misses").is_visible()
+        await page.route("**/usage.json*", add)
+        await show(page, url, 7)
+        text = await page.locator("main").inner_text()
+        assert "$4.0000 of $5.0000 (90.0 %), $0.5000 reserved by running requests; until 2026-11-17" in text
+        assert await page.get_by_role("meter", name="day").count() == 1
+        row = page.get_by_role("region", name="Cache misses").get_by_role("row").nth(1)
+        assert "The tool “search” was added." in await row.inner_text()
+        assert "9,000" in await row.inner_text()
+        await take_screenshot(page, "budgets")
+        await page.unroute_all(behavior="ignoreErrors")
