@@ -12,7 +12,7 @@ export interface ChartOptions {
   readonly title: string;
   readonly kind: "bars" | "line";
   readonly format: (value: number | null) => string;
-  readonly formatAxis: (value: number) => string;
+  readonly formatAxis: (value: number, step: number) => string;
   readonly maximum?: number;
 }
 
@@ -97,7 +97,7 @@ export class Chart {
       },
       axes: [
         { ...axis, values: (_, times) => times.map(formatDay), space: 64, incrs: [1, 2, 7, 14, 28, 56].map((days) => days * 86_400) },
-        { ...axis, size: AXIS_WIDTH, values: (_, values) => values.map(formatAxis) },
+        { ...axis, size: AXIS_WIDTH, values: (_, values) => values.map((value) => formatAxis(value, (values[1] ?? 1) - (values[0] ?? 0))) },
       ],
       series: [{ label: "Day", value: (_, time) => (time === null ? "All days" : new Date(time * 1000).toISOString().slice(0, 10)) }, ...series],
     };

@@ -183,7 +183,7 @@ function formatTime(seconds: number): string {
 // --- The page ---
 
 const charts = {
-  cost: new Chart({ title: "Cost per day", kind: "bars", format: formatCost, formatAxis: (value) => formatCost(value, value > 0 && value < 0.1 ? 3 : 2) }),
+  cost: new Chart({ title: "Cost per day", kind: "bars", format: formatCost, formatAxis: (value, step) => formatCost(value, Math.max(2, -Math.floor(Math.log10(step)))) }),
   tokens: new Chart({ title: "Tokens per day", kind: "bars", format: formatCount, formatAxis: formatShort }),
   hits: new Chart({ title: "Cache hit rate", kind: "line", format: formatShare, formatAxis: (value) => `${Math.round(100 * value)} %`, maximum: 1 }),
 };

@@ -18,7 +18,12 @@ from tollbridge.types.usage import Usage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-BACKGROUND = "() => getComputedStyle(document.body).backgroundColor"
+# The background of the page, and that of the editor.
+COLOURS = """(body) => {
+    const own = getComputedStyle(body).backgroundColor;
+    body.style.setProperty("outline-color", "var(--vscode-editor-background)");
+    return [own, getComputedStyle(body).outlineColor];
+}"""
 
 
 def put(folder: Path, count: int) -> None:
@@ -50,25 +55,27 @@ async def test_the_page_has_the_colours_of_the_editor_and_shows_new_requests(
         tmp_path / "vscode",
         tree="strict",
         vsix=package,
-        settings={"tollbridge.interpreter": sys.executable, "workbench.colorTheme": "Default Light Modern"},
+        settings={"tollbridge.interpreter": sys.executable, "window.autoDetectColorScheme": True},
         environment={"TOLLBRIDGE_DATA_DIR": str(data)},
     )
     async with workbench, open_browser(workbench) as page:
         vscode = VSCodePage(page, workbench)
+        await page.emulate_media(color_scheme="light")
         await vscode.open()
         await vscode.run_command("Tollbridge: Show Usage")
         shown = page.frame_locator("iframe.webview").frame_locator("#active-frame")
         try:
             await shown.locator("dl strong", has_text="50").wait_for()
             assert await shown.locator("canvas").count() == 3
-            assert await shown.locator("body").evaluate(BACKGROUND) == "rgb(255, 255, 255)"
+            light = await shown.locator("body").evaluate(COLOURS)
+            assert light[0] == light[1]
             await take_screenshot(page, "usage-light")
             put(data, 1)
             await shown.locator("dl strong", has_text="51").wait_for()
-            settings = workbench.folder / "data" / "User" / "settings.json"
-            settings.write_text(settings.read_text().replace("Default Light Modern", "Default Dark Modern"))
+            await page.emulate_media(color_scheme="dark")
             await shown.locator("body.vscode-dark").wait_for()
-            assert await shown.locator("body").evaluate(BACKGROUND) == "rgb(31, 31, 31)"
+            dark = await shown.locator("body").evaluate(COLOURS)
+            assert dark[0] == dark[1] != light[0]
             await take_screenshot(page, "usage-dark")
         except BaseException:
             await take_screenshot(page, "failed-usage-page")
