@@ -99,6 +99,16 @@ def test_the_attempts_of_a_turn_are_one_request_with_the_usage_of_all(database: 
     assert entry.seconds == 2.5  # the second attempt began a second later and took two; the other took two
 
 
+def test_a_request_counts_for_the_provider_that_answered_last(database: Database) -> None:
+    put(
+        database,
+        row(key="t", turn="t", outcome="failed", provider="p1"),
+        row(usage=Usage(10, 7, 17), key="t-2", turn="t", attempt=2, provider="p2"),
+    )
+    groups = {group.key[0]: (group.requests, group.attempts) for group in sums(database, "provider")}
+    assert groups == {"p1": (0, 1), "p2": (1, 1)}
+
+
 def test_a_retry_after_midnight_belongs_to_the_day_on_which_the_request_began(database: Database) -> None:
     midnight = start_of_day(NOON)
     put(

@@ -57,8 +57,8 @@ class UsageTotals(msgspec.Struct, frozen=True, kw_only=True):
     """The sums of some attempts. Two of them can be added.
 
     Attributes:
-        requests: The number of requests.
-        attempts: How often they were sent, with retries.
+        requests: The number of requests. A request counts where its last attempt does.
+        attempts: How often requests were sent, with retries.
         outcomes: How the requests ended, with their numbers.
         usage: The reported tokens of all attempts.
         cacheable: The input tokens of the attempts that reported how many of them were cached.
@@ -180,7 +180,7 @@ _INCOMPLETE = (
 _UNPRICED = "known AND computed_cost IS NULL AND billed_cost IS NULL"
 _COUNTS = (
     "count(*)",
-    "sum(coalesce(attempt, 1) = 1)",
+    "sum(is_last)",
     *(f"sum(is_last AND outcome = '{outcome}')" for outcome in _OUTCOMES),
     f"sum({_INCOMPLETE})",
     "sum(billed_cost IS NULL AND computed_cost IS NOT NULL)",
