@@ -27,5 +27,5 @@ export function createUsagePage(sidecar: Sidecar): UsagePage {
     await panel?.webview.postMessage(message);
   };
 
-  return { show, dispose: () => panel?.dispose() };
+  return { show, dispose: () => void panel?.dispose() };
 }

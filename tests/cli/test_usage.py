@@ -186,10 +186,9 @@ async def test_since_and_until_include_both_days(tmp_path: Path, env: dict[str, 
     period = ("--since", "2026-10-01", "--until", "2026-10-31")
     lines = (await tollbridge("usage", *period, "--by", "day", "--json", env=env)).out.splitlines()
     assert [json.loads(line)["day"] for line in lines] == ["2026-10-31", "2026-10-01"]
-    lines = (
-        await tollbridge("usage", "--days", "2", "--until", "2026-11-01", "--by", "day", "--json", env=env)
-    ).out
-    assert [json.loads(line)["day"] for line in lines.splitlines()] == ["2026-11-01", "2026-10-31"]
+    period = ("--days", "2", "--until", "2026-11-01")
+    lines = (await tollbridge("usage", *period, "--by", "day", "--json", env=env)).out.splitlines()
+    assert [json.loads(line)["day"] for line in lines] == ["2026-11-01", "2026-10-31"]
     nothing = await tollbridge("usage", "--since", "2025-01-01", "--until", "2025-01-02", env=env)
     assert nothing.err == "No usage from 2025-01-01 to 2025-01-02.\n"
 

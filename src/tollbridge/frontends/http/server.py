@@ -128,7 +128,7 @@ def create_app(
 
     async def usage(request: web.Request) -> web.StreamResponse:
         days = request.query.get("days", "30")
-        if not days.isdecimal() or not 1 <= int(days[:9]) <= MAX_DAYS:
+        if not days.isdecimal() or len(days) > 4 or not 1 <= int(days) <= MAX_DAYS:
             raise RequestError(f"days must be a number from 1 to {MAX_DAYS:,}.", status=400, param="days")
         report = await engine.usage_report(int(days))
         body = encode_report(report, request.query.get("revision"))
