@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from itertools import product
@@ -331,6 +331,30 @@ def test_all_sums_of_a_report_agree(database: Database, reader: UsageReader) -> 
     assert encoded["total"]["cost"] == "1004950.000000000000"
     assert "budgets" not in encoded
     assert "misses" not in encoded
+
+
+@pytest.mark.timed
+def test_a_report_takes_less_time_than_reading_its_rows(database: Database, reader: UsageReader) -> None:
+    now = time.time()
+    usage = Usage(1_000, 100, 1_100, 500)
+    for start in range(0, 20_000, 5_000):
+        rows = [
+            row(f"m{n % 5}", usage, started=now - 400 * n, conversation=f"c{n % 500}", cost=Decimal("0.01"))
+            for n in range(start, start + 5_000)
+        ]
+        put(database, *rows)
+
+    def measure(function: Callable[[], object]) -> float:
+        start = time.thread_time()
+        function()
+        return time.thread_time() - start
+
+    table = UsageTable(database)
+    plain = min(measure(lambda: table.since(now - 100 * DAY)) for _ in range(3))
+    # Other numbers of days, so that no report is returned again.
+    report = min(measure(lambda days=days: reader.read(days)) for days in (97, 98, 99))  # type: ignore[misc]
+    assert reader.read(99).total.requests == 20_000
+    assert report < plain
 
 
 def test_a_report_is_read_again_only_after_somebody_wrote(database: Database, reader: UsageReader) -> None:
