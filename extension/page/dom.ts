@@ -22,7 +22,7 @@ function setAttributes(target: Element, attributes: Attributes): void {
 
 export interface Column<Row> {
   readonly name: string;
-  readonly cell: (row: Row) => Child;
+  readonly cell: (row: Row, rows: readonly Row[]) => Child;
   readonly numeric?: boolean;
 }
 
@@ -44,7 +44,7 @@ export class Table<Row> {
     this.body.replaceChildren(
       ...rows.map((row) =>
         element("tr", {}, ...this.columns.map(({ cell, numeric }, index) =>
-          element(index === 0 ? "th" : "td", { class: numeric ? "number" : "", scope: index === 0 ? "row" : undefined }, cell(row)),
+          element(index === 0 ? "th" : "td", { class: numeric ? "number" : "", scope: index === 0 ? "row" : undefined }, cell(row, rows)),
         )),
       ),
     );

@@ -107,10 +107,10 @@ class TableSection<Row> implements Section {
 }
 
 const markPartial = (sum: string, partial: boolean) => (partial ? `≥ ${sum}` : sum);
-let highestCost = 0;
-const showCost = (row: Totals) => {
+const showCost = (row: Totals, rows: readonly Totals[]) => {
+  const highest = Math.max(...rows.map(({ cost }) => Number(cost ?? 0)));
   const text = markPartial(formatCost(row.cost), row.cost !== null && partialReasons(row) !== "");
-  return bar(highestCost > 0 ? Number(row.cost ?? 0) / highestCost : 0, text);
+  return bar(highest > 0 ? Number(row.cost ?? 0) / highest : 0, text);
 };
 const totalsColumns = [
   { name: "requests", numeric: true, cell: (row: Totals) => formatCount(row.requests) },
@@ -127,10 +127,7 @@ function modelsSection(): Section {
     { name: "computed", numeric: true, cell: ({ computed }) => formatCost(computed) },
     { name: "cost", numeric: true, cell: showCost },
   ]);
-  return new TableSection("Models", "No requests in this period.", table, ({ models }) => {
-    highestCost = Math.max(0, ...models.map(({ cost }) => Number(cost ?? 0)));
-    return models;
-  });
+  return new TableSection("Models", "No requests in this period.", table, ({ models }) => models);
 }
 
 function conversationsSection(): Section {
@@ -140,10 +137,7 @@ function conversationsSection(): Section {
     ...totalsColumns,
     { name: "cost", numeric: true, cell: showCost },
   ]);
-  return new TableSection("Most expensive conversations", "No request says which conversation it belongs to.", table, ({ conversations }) => {
-    highestCost = Math.max(0, ...conversations.map(({ cost }) => Number(cost ?? 0)));
-    return conversations;
-  });
+  return new TableSection("Most expensive conversations", "No request says which conversation it belongs to.", table, ({ conversations }) => conversations);
 }
 
 function accuracySection(): Section {

@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 import json
+import re
 import shutil
 import signal
 import time
@@ -75,10 +76,18 @@ async def test_usage_is_shown_with_its_cost(tmp_path: Path) -> None:
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
         await tollbridge("models", *where[:2], env=env)
-        await tollbridge("ask", "hello", *where, env=env)
+        asked = await tollbridge("ask", "hello", *where, env=env)
         await tollbridge("ask", "fault:failed", *where, env=env)
         chatted = await tollbridge("chat", *where, env=env, stdin=b"hello\nhello again\n")
     assert chatted.code == 0
+    # The prices are a dollar and four dollars per million tokens.
+    tokens_and_cost = re.match(
+        r"(\d+) in \(0 cached\) · (\d+) out \(0 reasoning\) · \$([0-9.]+) · ", asked.err
+    )
+    assert tokens_and_cost is not None, asked.err
+    input_tokens, output_tokens, cost = tokens_and_cost.groups()
+    exact = int(input_tokens) * Decimal("0.000001") + int(output_tokens) * Decimal("0.000004")
+    assert abs(Decimal(cost) - exact) < Decimal("0.000001")
     table = (await tollbridge("usage", env=env)).out
     header, line, total = table.splitlines()
     assert header.split() == [
@@ -108,8 +117,8 @@ async def test_usage_is_shown_with_its_cost(tmp_path: Path) -> None:
     assert found["outcomes"] == {"completed": 3, "failed": 1}
     tokens = found["usage"]
     fresh = tokens["input_tokens"] - tokens["cached_tokens"]
-    cost = fresh * Decimal("0.000001") + tokens["cached_tokens"] * Decimal("0.0000001")
-    assert Decimal(found["cost"]) == cost + tokens["output_tokens"] * Decimal("0.000004")
+    expected = fresh * Decimal("0.000001") + tokens["cached_tokens"] * Decimal("0.0000001")
+    assert Decimal(found["cost"]) == expected + tokens["output_tokens"] * Decimal("0.000004")
 
 
 async def test_days_limits_the_days_shown(tmp_path: Path) -> None:
