@@ -14,7 +14,7 @@ PIN := $(COMPILE) --python-version 3.11
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help browser neovim run quick check test fix bench fuzz soak vsix vscode pin clean static lint types layers extension-lint
+.PHONY: help browser neovim run quick check test fix bench fuzz soak vsix vscode page pin clean static lint types layers extension-lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ vsix: $(VENV)/dev.stamp ## Build the VS Code extension (.vsix) in dist/
 
 vscode: $(VENV)/dev.stamp ## Open VS Code with the extension and two demo models in the browser
 	@PYTHONPATH=extension $(BIN)/python -m workshop.open
+
+page: extension/node_modules/.package-lock.json ## Build the usage page from extension/page
+	@$(NPM) run page
 
 pin: $(VENV)/dev.stamp ## Update the pinned dependencies
 	$(PIP) install uv

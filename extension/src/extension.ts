@@ -10,7 +10,7 @@ import { Sidecar } from "./sidecar.ts";
 import { UsageStatusBar } from "./status-bar.ts";
 import { collectToolTexts, TokenCounter } from "./token-counter.ts";
 import { openModelManager } from "./undocumented.ts";
-import { formatUsagePage } from "./usage.ts";
+import { createUsagePage } from "./usage-page.ts";
 
 const VENDOR = "tollbridge";
 // Settings that select the engine; a change restarts it.
@@ -44,7 +44,7 @@ export function activate(context: vscode.ExtensionContext): void {
     () => collectToolTexts(vscode.lm.tools),
   );
   const statusBar = new UsageStatusBar("tollbridge.showUsage", fetchUsage);
-  const page = new UsagePage();
+  const page = createUsagePage(sidecar);
   const shared = { sidecar, models, counter, identify: createAccountIds(context.secrets) };
   const provider = new Provider({ ...shared, observer: statusBar, modelsChanged: modelsChanged.event });
 
@@ -52,7 +52,7 @@ export function activate(context: vscode.ExtensionContext): void {
     setUp: openModelManager,
     refreshModels: () => models.refresh(),
     showLog: () => log.show(),
-    showUsage: async () => page.show(await fetchUsage()),
+    showUsage: () => page.show(),
     recordTurns: () => toggleRecording(context),
     restart: () => {
       counter.clear();
@@ -60,9 +60,8 @@ export function activate(context: vscode.ExtensionContext): void {
     },
   };
   context.subscriptions.push(
-    ...[log, modelsChanged, models, statusBar],
+    ...[log, modelsChanged, models, statusBar, page],
     vscode.lm.registerLanguageModelChatProvider(VENDOR, provider),
-    vscode.workspace.registerTextDocumentContentProvider("tollbridge", page),
     vscode.workspace.onDidChangeConfiguration((event) => applySettings(event, sidecar)),
     ...Object.entries(commands).map(([name, run]) =>
       vscode.commands.registerCommand(`tollbridge.${name}`, () => runCommand(log, run)),
@@ -148,23 +147,5 @@ async function pythonExtensionInterpreter(): Promise<string | undefined> {
     return environment?.executable.uri?.fsPath;
   } catch {
     return undefined; // a failure of the Python extension must not stop the search
-  }
-}
-
-/** A read-only document, so that VS Code does not ask to save it. */
-class UsagePage implements vscode.TextDocumentContentProvider {
-  static readonly uri = vscode.Uri.parse("tollbridge:Usage.md");
-  private readonly changed = new vscode.EventEmitter<vscode.Uri>();
-  readonly onDidChange = this.changed.event;
-  private text = "";
-
-  provideTextDocumentContent(): string {
-    return this.text;
-  }
-
-  async show(usage: Usage): Promise<void> {
-    this.text = formatUsagePage(usage);
-    this.changed.fire(UsagePage.uri);
-    await vscode.commands.executeCommand("markdown.showPreview", UsagePage.uri);
   }
 }

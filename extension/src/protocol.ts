@@ -49,10 +49,14 @@ type Count = "inputTokens" | "outputTokens" | "totalTokens" | "cachedTokens" | "
 /** Unknown counts are omitted; 0 means zero. */
 export type Tokens = { readonly [name in Count]?: number };
 
+/** US dollars as decimal strings; unknown values are omitted. `charge` is what was billed, or else computed. */
+export type TurnCost = { readonly [name in "charge" | "computed" | "billed" | "source" | "difference"]?: string };
+
 export interface ChatResult {
   readonly finishReason?: string;
   readonly usage?: Tokens; // what was billed for the turn
   readonly context?: Tokens; // what the context window now contains
+  readonly cost?: TurnCost;
   readonly firstSeconds?: number;
   readonly seconds?: number;
   readonly warning?: string;
@@ -73,8 +77,4 @@ type Requests = { readonly requests: number; readonly failures: number };
 /** `incomplete` is the number of attempts that may have used tokens which are not in `usage`. */
 export type ModelTotals = Requests & { readonly model: string; readonly usage: Tokens; readonly incomplete?: number };
 
-type Figure = "requests" | "exact" | "median" | "p95" | "worstUnder" | "plainMedian" | "plainP95";
-/** Errors as fractions of the reported counts; the plain ones are those without calibration. */
-export type Accuracy = { readonly model: string } & { readonly [name in Figure]: number };
-
-export type Usage = { readonly models: ModelTotals[]; readonly accuracy: Accuracy[] };
+export type Usage = { readonly models: ModelTotals[] };

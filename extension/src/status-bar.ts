@@ -9,7 +9,7 @@ export class UsageStatusBar implements vscode.Disposable {
   private readonly fetchUsage: () => Promise<Usage>;
   private activeRequests = 0;
   private lastAnswer: LastAnswer | undefined;
-  private session: Usage = { models: [], accuracy: [] };
+  private session: Usage = { models: [] };
 
   /** `command` runs when the item is clicked. */
   constructor(command: string, fetchUsage: () => Promise<Usage>) {

@@ -1,6 +1,6 @@
-// Formats token usage for the status bar, its tooltip and the usage page. Pure functions that return text.
+// Formats token usage for the status bar and its tooltip. Pure functions that return text.
 
-import type { Accuracy, ChatResult, ModelInfo, ModelTotals, Tokens, Usage } from "./protocol.ts";
+import type { ChatResult, ModelInfo, ModelTotals, Tokens, Usage } from "./protocol.ts";
 
 const BAR_CELLS = 8;
 
@@ -17,6 +17,7 @@ export function formatStatus(lastAnswer: LastAnswer | undefined, activeRequests:
   const used = contextTokens(lastAnswer.result.context ?? usage);
   const counts = [`↑${formatShort(usage.inputTokens)}`, `↓${formatShort(usage.outputTokens)}`];
   if (usage.cachedTokens) counts.push(`⟲${formatShort(usage.cachedTokens)}`);
+  if (lastAnswer.result.cost?.charge !== undefined) counts.push(formatCost(lastAnswer.result.cost.charge));
   const context = `${formatShort(used)}/${formatShort(contextWindow)} ${formatBar(used / contextWindow)}`;
   return { text: `${icon} ${name} ${context} ${counts.join(" ")}`, tooltip, warning };
 }
@@ -45,9 +46,7 @@ function formatTooltip(lastAnswer: LastAnswer | undefined, session: Usage): stri
   if (lastAnswer) lines.push(...formatLastAnswer(lastAnswer));
   else lines.push("No answer yet in this window.");
   if (session.models.length > 0) lines.push("**This session**", formatTotals(session.models));
-  const accuracy = session.accuracy.find(({ model }) => model === lastAnswer?.model.model);
-  if (accuracy) lines.push(formatAccuracy(accuracy));
-  lines.push("Click to show the usage of this session.");
+  lines.push("Click to show the usage page.");
   return lines.join("\n\n");
 }
 
@@ -64,6 +63,7 @@ function formatLastAnswer({ model, result }: LastAnswer): string[] {
     `| output | ${formatNumber(usage.outputTokens)} |`,
     `| reasoning | ${formatNumber(usage.reasoningTokens)} |`,
   ];
+  if (result.cost?.charge !== undefined) rows.push(`| cost | ${formatCost(result.cost.charge)} |`);
   if (result.firstSeconds !== undefined && result.seconds !== undefined) {
     rows.push(`| time | first token ${result.firstSeconds.toFixed(2)} s, total ${result.seconds.toFixed(2)} s |`);
   }
@@ -81,22 +81,11 @@ export function formatTotals(totals: readonly ModelTotals[]): string {
   return [head, "|:--|--:|--:|--:|--:|--:|", ...rows].join("\n");
 }
 
-/** Compares the estimates made before requests with the counts that the gateway reported. */
-export function formatAccuracy(accuracy: Accuracy): string {
-  const { requests, exact, median, p95, worstUnder, plainMedian, plainP95 } = accuracy;
-  const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
-  const undercount = worstUnder < 0 ? `worst undercount ${percent(-worstUnder)}` : "no undercount";
-  const calibrated = `${exact} exact, median error ${percent(median)}, p95 error ${percent(p95)}, ${undercount}`;
-  const uncalibrated = `median error ${percent(plainMedian)}, p95 error ${percent(plainP95)}`;
-  return `Estimates of ${requests} prompts: ${calibrated}. Without calibration: ${uncalibrated}.`;
-}
-
-export function formatUsagePage({ models, accuracy }: Usage): string {
-  if (models.length === 0) return "# Usage since the engine started\n\nNo requests yet.\n";
-  const lines = ["# Usage since the engine started", formatTotals(models)];
-  const estimates = accuracy.map((entry) => `- ${entry.model}: ${formatAccuracy(entry)}`);
-  if (estimates.length > 0) lines.push("# Accuracy of token estimates", estimates.join("\n"));
-  return `${lines.join("\n\n")}\n`;
+/** Formats US dollars with two significant digits, but no less than cents. */
+export function formatCost(cost: string): string {
+  const amount = Number(cost);
+  const digits = amount > 0 && amount < 0.1 ? Math.min(8, 1 - Math.floor(Math.log10(amount))) : 2;
+  return `$${amount.toFixed(digits)}`;
 }
 
 function formatNumber(count: number | undefined): string {

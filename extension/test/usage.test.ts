@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ChatResult, ModelInfo } from "../src/protocol.ts";
-import { formatBar, formatShort, formatStatus, formatTotals, formatUsagePage } from "../src/usage.ts";
+import { formatBar, formatCost, formatShort, formatStatus, formatTotals } from "../src/usage.ts";
 
 const model = { id: "m", name: "Demo", contextWindow: 128_000, maxInputTokens: 64_000 } as ModelInfo;
-const NONE = { models: [], accuracy: [] };
+const NONE = { models: [] };
 const result = (inputTokens: number, outputTokens: number, cachedTokens?: number): ChatResult => ({
   usage: { inputTokens, outputTokens, ...(cachedTokens === undefined ? {} : { cachedTokens }) },
   firstSeconds: 0.412,
@@ -65,15 +65,13 @@ test("before the first answer, and without usage, no numbers are shown", () => {
 test("the totals of the session are a table", () => {
   const totals = [{ model: "a/b", requests: 3, failures: 1, usage: { inputTokens: 12_345, outputTokens: 6 } }];
   assert.match(formatTotals(totals), /\| a\/b \| 3 \(1 failed\) \| 12,345 \| – \| 6 \| – \|/);
-  assert.match(formatStatus(undefined, 0, { models: totals, accuracy: [] }).tooltip, /This session/);
+  assert.match(formatStatus(undefined, 0, { models: totals }).tooltip, /This session/);
 });
 
-test("the accuracy of the estimates is shown", () => {
-  const accuracy = { model: "x/demo", requests: 20, exact: 5, median: 0.004, p95: 0.021, worstUnder: -0.013, plainMedian: 0.08, plainP95: 0.2 };
-  const usage = { models: [{ model: "x/demo", requests: 20, failures: 0, usage: {} }], accuracy: [accuracy] };
-  const line = /Estimates of 20 prompts: 5 exact, median error 0\.4 %, p95 error 2\.1 %, worst undercount 1\.3 %\. Without calibration: median error 8\.0 %, p95 error 20\.0 %\./;
-  assert.match(formatUsagePage(usage), line);
-  const lastAnswer = { model: { ...model, model: "x/demo" }, result: result(10, 1) };
-  assert.match(formatStatus(lastAnswer, 0, usage).tooltip, line);
-  assert.match(formatUsagePage(NONE), /No requests yet/);
+test("the cost of the last answer is shown with at least two significant digits", () => {
+  assert.deepEqual(["0", "0.1", "12.345", "0.0123", "0.000098765", "0.0000000001"].map(formatCost), ["$0.00", "$0.10", "$12.35", "$0.012", "$0.000099", "$0.00000000"]);
+  const status = formatStatus({ model, result: { ...result(10, 1), cost: { charge: "0.0123" } } }, 0, NONE);
+  assert.match(status.text, /↓1 \$0\.012$/);
+  assert.match(status.tooltip, /\| cost \| \$0\.012 \|/);
+  assert.doesNotMatch(formatStatus({ model, result: result(10, 1) }, 0, NONE).text, /\$\d/);
 });

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
+from tollbridge.catalog.cache import CachedPrices
 from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, filter_models
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
@@ -33,6 +34,7 @@ from tollbridge.forward import ForwardedResponse, forward_request
 from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT, wait_for_write
+from tollbridge.storage.reports import UsageReader, UsageReport
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker, open_tracker
 from tollbridge.transport.retry import Timeouts
 from tollbridge.turn import CountClient, TokenAccounting, Turn, TurnResult
@@ -101,6 +103,7 @@ class Engine:
         self.compat = compat or CompatMemory(self._find_quirks, LessonStore(database) if database else None)
         self._estimator = estimator
         self._usage = usage
+        self._usage_reader: UsageReader | None = None
         self._short_lived = short_lived
         self._closing = AsyncExitStack()
         if compat is None:
@@ -467,6 +470,23 @@ class Engine:
             self._usage = UsageTracker() if self._database is None else open_tracker(self._database)
             self._closing.callback(self._usage.close)
         return self._usage
+
+    async def usage_report(self, days: int = 30) -> UsageReport:
+        """Return the recorded usage of all programs, as sums by day, model and conversation.
+
+        Args:
+            days: The number of days, counting today.
+
+        Raises:
+            StoreUnusable: The database cannot be read.
+        """
+        if self._usage_reader is None:
+            folder = catalog_folder()
+            self._usage_reader = UsageReader(
+                self._database, lambda: CachedPrices(folder), self.estimator.accuracy
+            )
+            self._closing.callback(self._usage_reader.close)
+        return await asyncio.to_thread(self._usage_reader.read, days)
 
     # --- Clients ---
 

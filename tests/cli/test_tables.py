@@ -56,14 +56,14 @@ async def test_usage_fits_the_terminal_without_split_words(columns: int, tmp_pat
     assert max(map(len, [header, *lines[:-1]])) <= columns
     assert {"day", "model", "in", "out"} <= set(header.split())
     assert set(header.split()) <= set(
-        "day model requests not completed in cached out first token tokens".split()
+        "day model requests not completed in cached cache hits out first token by tokens cost".split()
     )
     table = "\n".join(lines)
     assert table.count("12,345,678") == 2
     if columns >= 80:
         assert "anthropic/claude-sonnet-4.5" in table
     assert lines[-1].startswith("Total: 3 requests (1 failed), 24,938,268 tokens")
-    assert ("█" in table) == (columns >= 120)
+    assert ("█" in table) == (columns >= 100)
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])

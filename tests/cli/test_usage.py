@@ -1,114 +1,44 @@
 from __future__ import annotations
 
+import asyncio
+import csv
+import io
 import json
+import re
 import shutil
+import signal
 import time
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
-from zoneinfo import ZoneInfo
+from typing import Any
 
-import msgspec
+import aiohttp
 import pytest
-from tests.cli.cli_process import tollbridge
+from tests.cli.cli_process import PROGRAM, environment, tollbridge
 from tests.frontends.stdio.stdio_client import Editor, Refusal
 
-from tollbridge.cli.usage import group_usage, start_of_day
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing.server import Gateway
-from tollbridge.types.models import Prices
 from tollbridge.types.usage import Usage
 
-NOW = time.mktime((2026, 11, 16, 12, 0, 0, 0, 0, -1))
-NOTHING = Usage()
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path), "COLUMNS": "200"}
 
 
-def row(model: str = "m", usage: Usage = NOTHING, days_ago: int = 0, outcome: str = "completed") -> UsageRow:
-    return UsageRow(
-        started=NOW - days_ago * 86_400,
-        model=model,
-        base_url="u",
-        outcome=outcome,  # type: ignore[arg-type]
-        usage=usage,
-        incomplete=not usage.known,
-        duration=2.0,
-    )
+def put(tmp_path: Path, *rows: UsageRow) -> None:
+    table = UsageTable(Database(tmp_path / "tollbridge.db"))
+    table.put(rows)
+    table.close()
 
 
-def prices(row: UsageRow) -> Prices | None:
-    known = Prices(Decimal("0.000001"), Decimal("0.000004"), Decimal("0.0000001"))
-    return known if (row.base_url, row.model) == ("u", "m") else None
-
-
-def test_requests_are_added_up_by_day_and_model() -> None:
-    entries = group_usage(
-        [
-            row(usage=Usage(10, 5, 15, 4, 1)),
-            row(usage=Usage(20, 5, 25)),
-            row(outcome="failed"),
-            row("big", Usage(1000, 1, 1001)),
-            row(usage=Usage(1, 1, 2), days_ago=1),
-        ],
-        prices,
-    )
-    assert [(entry.day, entry.model, entry.requests) for entry in entries] == [
-        ("2026-11-16", "big", 1),
-        ("2026-11-16", "m", 3),
-        ("2026-11-15", "m", 1),
-    ]
-    assert entries[1].usage == Usage(30, 10, 40, 4, 1)
-    assert entries[1].outcomes == {"completed": 2, "failed": 1}
-    assert entries[0].cost is None
-    assert [(entry.incomplete, entry.unpriced) for entry in entries] == [(0, 1), (1, 0), (0, 0)]
-    # 6 fresh, 4 cached and 5 out; then 20 and 5.
-    assert entries[1].cost == Decimal("0.0000264") + Decimal("0.00004")
-
-
-def test_the_attempts_of_a_turn_are_one_request_with_the_usage_of_all() -> None:
-    def attempt(number: int, outcome: str, usage: Usage) -> UsageRow:
-        plain = row(usage=usage, outcome=outcome)
-        return msgspec.structs.replace(plain, turn="t", attempt=number, started=NOW + number)
-
-    rows = [attempt(1, "failed", Usage(10, 5, 15)), attempt(2, "completed", Usage(10, 7, 17))]
-    (entry,) = group_usage(rows, prices)
-    assert (entry.requests, entry.attempts, entry.outcomes) == (1, 2, {"completed": 1})
-    assert entry.usage == Usage(20, 12, 32)
-    assert entry.seconds == 3.0  # the second attempt began a second later and took two
-
-
-def test_the_price_at_the_time_counts() -> None:
-    paid = msgspec.structs.replace(row(usage=Usage(10, 5, 15)), cost=Decimal("0.5"))
-    (entry,) = group_usage([paid], prices)
-    assert entry.cost == Decimal("0.5")
-
-
-@pytest.mark.parametrize(
-    ("now", "days_ago", "midnight"),
-    [
-        ("2026-11-01 12:00:00", 0, "2026-11-01 00:00:00"),  # the day has 25 hours
-        ("2026-11-02 00:30:00", 1, "2026-11-01 00:00:00"),
-        ("2026-11-07 23:59:59", 7, "2026-10-31 00:00:00"),
-        ("2026-03-08 12:00:00", 0, "2026-03-08 00:00:00"),  # the day has 23 hours
-        ("2026-03-09 00:30:00", 1, "2026-03-08 00:00:00"),
-        ("2026-03-14 00:00:00", 13, "2026-03-01 00:00:00"),
-    ],
-)
-@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone cannot be set")
-def test_days_begin_at_local_midnight_when_the_clocks_change(
-    now: str, days_ago: int, midnight: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TZ", "America/New_York")
-    time.tzset()
-    try:
-        zone = ZoneInfo("America/New_York")
-        expected = datetime.fromisoformat(midnight).replace(tzinfo=zone).timestamp()
-        given = datetime.fromisoformat(now).replace(tzinfo=zone).timestamp()
-        assert start_of_day(given, days_ago) == expected
-    finally:
-        monkeypatch.undo()
-        time.tzset()
+def at(day: str, model: str = "m", usage: Usage = Usage(100, 10, 110, 50), **fields: Any) -> UsageRow:  # noqa: B008
+    moment = time.mktime(time.strptime(f"{day} 12:00", "%Y-%m-%d %H:%M"))
+    return UsageRow(started=moment, model=model, outcome="completed", usage=usage, **fields)
 
 
 async def test_the_editors_requests_are_priced(tmp_path: Path) -> None:
@@ -146,10 +76,18 @@ async def test_usage_is_shown_with_its_cost(tmp_path: Path) -> None:
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
         await tollbridge("models", *where[:2], env=env)
-        await tollbridge("ask", "hello", *where, env=env)
+        asked = await tollbridge("ask", "hello", *where, env=env)
         await tollbridge("ask", "fault:failed", *where, env=env)
         chatted = await tollbridge("chat", *where, env=env, stdin=b"hello\nhello again\n")
     assert chatted.code == 0
+    # The prices are a dollar and four dollars per million tokens.
+    tokens_and_cost = re.match(
+        r"(\d+) in \(0 cached\) · (\d+) out \(0 reasoning\) · \$([0-9.]+) · ", asked.err
+    )
+    assert tokens_and_cost is not None, asked.err
+    input_tokens, output_tokens, cost = tokens_and_cost.groups()
+    exact = int(input_tokens) * Decimal("0.000001") + int(output_tokens) * Decimal("0.000004")
+    assert abs(Decimal(cost) - exact) < Decimal("0.000001")
     table = (await tollbridge("usage", env=env)).out
     header, line, total = table.splitlines()
     assert header.split() == [
@@ -160,12 +98,15 @@ async def test_usage_is_shown_with_its_cost(tmp_path: Path) -> None:
         "completed",
         "in",
         "cached",
+        "cache",
+        "hits",
         "out",
         "first",
         "token",
         "cost",
         "$",
-        "tokens",
+        "by",
+        "cost",
     ]
     assert line.split()[:5] == [time.strftime("%Y-%m-%d"), "tollbridge/demo", "4", "1", "failed"]
     assert line.rstrip().endswith("█")
@@ -176,8 +117,8 @@ async def test_usage_is_shown_with_its_cost(tmp_path: Path) -> None:
     assert found["outcomes"] == {"completed": 3, "failed": 1}
     tokens = found["usage"]
     fresh = tokens["input_tokens"] - tokens["cached_tokens"]
-    cost = fresh * Decimal("0.000001") + tokens["cached_tokens"] * Decimal("0.0000001")
-    assert Decimal(found["cost"]) == cost + tokens["output_tokens"] * Decimal("0.000004")
+    expected = fresh * Decimal("0.000001") + tokens["cached_tokens"] * Decimal("0.0000001")
+    assert Decimal(found["cost"]) == expected + tokens["output_tokens"] * Decimal("0.000004")
 
 
 async def test_days_limits_the_days_shown(tmp_path: Path) -> None:
@@ -205,3 +146,168 @@ async def test_an_unusable_database_is_not_reported_as_a_gateway_error(tmp_path:
     assert str(tmp_path / "tollbridge.db") in result.err
     assert "TOLLBRIDGE_DATA_DIR" in result.err
     assert "--base-url" not in result.err
+
+
+# --- Dimensions and periods ---
+
+ROWS = (
+    at(
+        "2026-09-30",
+        "a",
+        cost=Decimal("0.5"),
+        conversation="c1",
+        account="work",
+        provider="p1",
+        initiator="codex",
+    ),
+    at("2026-10-01", "a", cost=Decimal("0.25"), conversation="c1", account="work", provider="p2"),
+    at("2026-10-31", "b", cost=Decimal("2"), billed=Decimal("3"), conversation="c2", account="home"),
+    at("2026-11-01", "b", Usage(1, 1, 2)),
+)
+ALL = ("--since", "2026-09-01", "--until", "2026-11-30")
+
+
+@pytest.mark.parametrize(
+    ("dimension", "groups"),
+    [
+        ("day", {"2026-11-01": None, "2026-10-31": "3", "2026-10-01": "0.25", "2026-09-30": "0.5"}),
+        ("month", {"2026-11": None, "2026-10": "3.25", "2026-09": "0.5"}),
+        ("model", {"b": "3", "a": "0.75"}),
+        ("conversation", {"c2": "3", "c1": "0.75", None: None}),
+        ("account", {"home": "3", "work": "0.75", "": None}),
+        ("provider", {None: "3", "p1": "0.5", "p2": "0.25"}),
+        ("caller", {None: "3.25", "codex": "0.5"}),
+    ],
+)
+async def test_usage_is_added_up_by_each_dimension(
+    dimension: str, groups: dict[str | None, str | None], tmp_path: Path, env: dict[str, str]
+) -> None:
+    put(tmp_path, *ROWS)
+    result = await tollbridge("usage", *ALL, "--by", dimension, "--json", env=env)
+    found = [json.loads(line) for line in result.out.splitlines()]
+    costs = {entry[dimension]: entry["cost"] and Decimal(entry["cost"]) for entry in found}
+    expected = {name: None if cost is None else Decimal(cost) for name, cost in groups.items()}
+    assert list(costs.items()) == list(expected.items())
+
+
+async def test_since_and_until_include_both_days(tmp_path: Path, env: dict[str, str]) -> None:
+    put(tmp_path, *ROWS)
+    period = ("--since", "2026-10-01", "--until", "2026-10-31")
+    lines = (await tollbridge("usage", *period, "--by", "day", "--json", env=env)).out.splitlines()
+    assert [json.loads(line)["day"] for line in lines] == ["2026-10-31", "2026-10-01"]
+    period = ("--days", "2", "--until", "2026-11-01")
+    lines = (await tollbridge("usage", *period, "--by", "day", "--json", env=env)).out.splitlines()
+    assert [json.loads(line)["day"] for line in lines] == ["2026-11-01", "2026-10-31"]
+    nothing = await tollbridge("usage", "--since", "2025-01-01", "--until", "2025-01-02", env=env)
+    assert nothing.err == "No usage from 2025-01-01 to 2025-01-02.\n"
+
+
+async def test_csv_has_the_same_figures_as_json(tmp_path: Path, env: dict[str, str]) -> None:
+    put(tmp_path, *ROWS, at("2026-11-02", '=HYPERLINK("http://evil.example")'))
+    by = ("--by", "month", "--by", "model")
+    text = (await tollbridge("usage", *ALL, *by, "--csv", env=env)).out
+    rows = list(csv.DictReader(io.StringIO(text)))
+    objects = [
+        json.loads(line)
+        for line in (await tollbridge("usage", *ALL, *by, "--json", env=env)).out.splitlines()
+    ]
+    assert len(rows) == len(objects) == 5
+    for row, fields in zip(rows, objects, strict=True):
+        assert row["month"] == fields["month"]
+        assert row["cost"] == (fields["cost"] or "")
+        assert row["billed"] == (fields["billed"] or "")
+        assert int(row["input_tokens"]) == fields["usage"]["input_tokens"]
+        assert int(row["completed"]) == fields["outcomes"]["completed"]
+    assert {row["model"] for row in rows} == {
+        "a",
+        "b",
+        '\'=HYPERLINK("http://evil.example")',
+    }  # not a formula
+
+
+async def test_billed_and_computed_costs_stand_side_by_side(tmp_path: Path, env: dict[str, str]) -> None:
+    put(tmp_path, *ROWS)
+    table = (await tollbridge("usage", *ALL, "--by", "account", env=env)).out.splitlines()
+    assert "billed $" in table[0]
+    assert "computed $" in table[0]
+    assert table[1].split()[:2] == ["home", "1"]
+    assert table[1].split()[-4:] == ["3.0000", "2.0000", "3.0000", "████████"]
+    assert "Gateways billed $1.0000 (50.0%) more than computed." in table[-1]
+    assert "The sum is partial: 1 attempt without a known price." in table[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--days", "3", "--since", "2026-01-01"), "--days and --since cannot be combined"),
+        (("--since", "2026-02-01", "--until", "2026-01-31"), "--since must not be later than --until"),
+        (("--json", "--csv"), "cannot be combined"),
+        (("--since", "yesterday"), "yesterday"),
+        (("--by", "colour"), "colour"),
+        (("--web", "--by", "model"), "Only --days can be combined with --web"),
+    ],
+)
+async def test_invalid_options_are_named(options: tuple[str, ...], message: str, env: dict[str, str]) -> None:
+    result = await tollbridge("usage", *options, env=env)
+    assert result.code == 2
+    assert message in result.err
+
+
+# --- The page ---
+
+
+@asynccontextmanager
+async def usage_page(env: Mapping[str, str]) -> AsyncIterator[tuple[str, str, asyncio.subprocess.Process]]:
+    """Run `tollbridge usage --web`; yield the URL without its fragment, the token and the process."""
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM,
+        "usage",
+        "--web",
+        env=environment(env),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            line = (await process.stdout.readline()).decode().strip()
+        url, _, token = line.partition("#token=")
+        yield url, token, process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_the_page_is_served_until_ctrl_c_and_only_with_its_token(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    put(tmp_path, at(time.strftime("%Y-%m-%d"), cost=Decimal("0.5")))
+    async with usage_page(env) as (url, token, process), aiohttp.ClientSession() as http:
+        assert url.startswith("http://127.0.0.1:")
+        assert len(token) >= 32
+        async with http.get(url) as response:
+            assert response.content_type == "text/html"
+            assert token not in await response.text()
+        headers = {"Authorization": f"Bearer {token}"}
+        async with http.get(f"{url}usage.json", headers=headers) as response:
+            report = await response.json()
+        assert report["total"]["cost"] == "0.500000000000"
+        assert [entry["model"] for entry in report["models"]] == ["m"]
+        for wrong, status in (
+            ({}, 401),
+            ({"Authorization": "Bearer wrong"}, 401),
+            ({**headers, "Host": "evil.example"}, 403),
+            ({**headers, "Origin": "http://evil.example"}, 403),
+        ):
+            async with http.get(f"{url}usage.json", headers=wrong) as response:
+                assert response.status == status
+        async with http.post(
+            f"{url}v1/responses", headers=headers, json={"model": "m", "input": "x"}
+        ) as response:
+            assert response.status == 404  # this server answers no requests
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(30):
+            _, err = await process.communicate()
+        assert process.returncode == 0
+        assert err.decode().splitlines()[-1] == "Stopped."

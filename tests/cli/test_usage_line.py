@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 from tollbridge.cli.screen import Timing, usage_line
@@ -37,3 +39,18 @@ QUICK = Timing(first_token=0.25, total=1.25)
 )
 def test_unknown_values_are_omitted(usage: Usage | None, timing: Timing, line: str) -> None:
     assert usage_line(usage, timing) == line
+
+
+@pytest.mark.parametrize(
+    ("cost", "text"),
+    [
+        ("0", "$0.00"),
+        ("0.0123456", "$0.012"),
+        ("0.00009876", "$0.000099"),
+        ("0.25", "$0.25"),
+        ("12.345", "$12.34"),
+    ],
+)
+def test_a_known_cost_is_shown_with_at_least_two_significant_digits(cost: str, text: str) -> None:
+    line = usage_line(Usage(31, 11), QUICK, Decimal(cost))
+    assert line == f"31 in · 11 out · {text} · first token 250 ms · 10 tokens/s"

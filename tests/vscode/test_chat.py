@@ -116,7 +116,8 @@ async def _read_the_usage(vscode: VSCodePage, gateway: Gateway) -> None:
     await take_screenshot(vscode.page, "7-context-meter")
     assert f"{total / 1000:.1f}K / 128K tokens" in " ".join(meter)
     await vscode.status("/128K").click()
-    await asyncio.sleep(4)  # the preview is a separate page whose content is not accessible here
+    usage_page = vscode.page.frame_locator("iframe.webview").frame_locator("#active-frame")
+    await usage_page.locator("canvas").first.wait_for()
     await take_screenshot(vscode.page, "8-usage")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from workshop import node, vsix
@@ -30,7 +31,16 @@ async def _run(*command: str, **environment: str) -> str:
 
 async def test_the_types_are_correct() -> None:
     vsix.install_packages()
-    await _run(*node.command("node", "node_modules/typescript/bin/tsc", "--noEmit"))
+    for project in (".", "page"):
+        await _run(*node.command("node", "node_modules/typescript/bin/tsc", "--noEmit", "-p", project))
+
+
+async def test_the_usage_page_in_the_package_is_built_from_the_current_sources(tmp_path: Path) -> None:
+    vsix.install_packages()
+    built = tmp_path / "usage.html"
+    await _run(*node.command("node", "build.mjs", "--page", str(built)))
+    packaged = SRC / "tollbridge/frontends/usage_page/usage.html"
+    assert built.read_bytes() == packaged.read_bytes(), "run `make page`"
 
 
 async def test_the_typescript_unit_tests_pass() -> None:

@@ -30,7 +30,8 @@ def test_the_package_contains_the_extension_and_the_engine_and_no_unneeded_modul
     archive: zipfile.ZipFile,
 ) -> None:
     names = set(archive.namelist())
-    for name in (*vsix.FILES, "LICENSE.txt", "bundled/libs/tollbridge/frontends/stdio/server.py"):
+    engine = ("frontends/stdio/server.py", "frontends/usage_page/usage.html")
+    for name in (*vsix.FILES, "LICENSE.txt", *(f"bundled/libs/tollbridge/{file}" for file in engine)):
         assert f"extension/{name}" in names
     libs = [name.removeprefix("extension/bundled/libs/") for name in names]
     unneeded = ("tollbridge/cli/", "tollbridge/testing/", "tollbridge/local/", "tollbridge/gateway", "rich/")

@@ -14,7 +14,7 @@ import msgspec
 
 from tollbridge.protocols.model_list import Endpoints
 from tollbridge.transport.files import make_folder, make_private, replace_file
-from tollbridge.types.models import Model
+from tollbridge.types.models import Model, Prices
 
 log = logging.getLogger(__name__)
 
@@ -167,3 +167,21 @@ def _is_valid(model: Model) -> bool:
     except (ValueError, TypeError, OverflowError):
         return False
     return True
+
+
+class CachedPrices:
+    """Looks up current prices in the cached model lists."""
+
+    def __init__(self, folder: Path) -> None:
+        self._cache = CatalogCache(folder)
+        self._prices: dict[tuple[str, str], dict[str, Prices]] = {}
+
+    def __call__(self, base_url: str, account: str, model: str) -> Prices | None:
+        """Return the prices of a model; `None` if they are unknown."""
+        key = base_url, account
+        if key not in self._prices:
+            # The account's own list counts. Lists of other accounts of the gateway are better than nothing.
+            lists = [*self._cache.all(base_url), self._cache.get(*key)]
+            models = [listed for entry in lists if entry for listed in entry.models]
+            self._prices[key] = {listed.id: listed.prices for listed in models if listed.prices}
+        return self._prices[key].get(model)

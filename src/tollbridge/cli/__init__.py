@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("tollbridge.cli.replay", "Replay recordings with the current version."),
     "serve": ("tollbridge.cli.serve", "Run a local server for editors and agents (HTTP)."),
     "sidecar": ("tollbridge.cli.sidecar", "Run the JSON-RPC server for editors (stdio)."),
-    "usage": ("tollbridge.cli.usage", "Show token usage and cost by day and model."),
+    "usage": ("tollbridge.cli.usage", "Show token usage and cost, in the terminal or as a page."),
 }
 
 

@@ -64,7 +64,7 @@ async def _ask(question: Message, wishes: PromptOptions, where: ConnectionOption
         elif runner.error is None:
             screen = Screen(sys.stdout, sys.stderr)
             show_changes(runner.changes, screen, "; use --json to see all")
-            screen.note(usage_line(runner.usage, runner.timing))
+            screen.note(usage_line(runner.usage, runner.timing, runner.cost))
         if runner.error is not None:
             print_error(runner.error, session.kind)
     return int(runner.error is not None)

@@ -143,7 +143,7 @@ class _Chat:
             shown = self._shown_changes - SENSITIVE_NOTES
             show_changes([change for change in turn.changes if change not in shown], screen)
             self._shown_changes.update(turn.changes)
-            screen.note(usage_line(turn.usage, turn.timing))
+            screen.note(usage_line(turn.usage, turn.timing, turn.cost))
         else:
             self._failed = True
             print_error(turn.error, self._session.kind)

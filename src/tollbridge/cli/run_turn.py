@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from typing import assert_never
 
 from tollbridge.cli.connection import Session
@@ -125,6 +126,16 @@ class TurnRunner:
     @property
     def usage(self) -> Usage | None:
         return next((event.usage for event in self.events if isinstance(event, Finished)), None)
+
+    @property
+    def cost(self) -> Decimal | None:
+        """What the turn cost with all its attempts, in US dollars; `None` if that is not known."""
+        records = self._session.engine.usage.records
+        if self._result is None or not records:
+            return None
+        charges = [row.charge for row in records if row.turn == records[-1].turn]
+        known = [charge for charge in charges if charge is not None]
+        return sum(known, Decimal()) if known else None
 
     def _add(self, event: Event) -> None:
         self.events.append(event)

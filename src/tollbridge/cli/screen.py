@@ -10,12 +10,14 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, TextIO
 
 import msgspec
 
 from tollbridge.cli.terminal import (
     Styles,
+    format_cost,
     format_seconds,
     one_line,
     replace_controls,
@@ -120,11 +122,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         return None if seconds < _MIN_STREAM_SECONDS else (usage.output_tokens - 1) / seconds
 
 
-def usage_line(usage: Usage | None, timing: Timing) -> str:
+def usage_line(usage: Usage | None, timing: Timing, cost: Decimal | None = None) -> str:
     """Return the line after an answer. Unknown values are omitted, not shown as 0.
 
-    Examples: `31 in (12 cached) · 14 out (3 reasoning) · first token 210 ms · 86 tokens/s`, and with the
-    total time if the speed is unknown: `31 in · 1 out · first token 210 ms · total 2.5 s`.
+    Examples: `31 in (12 cached) · 14 out (3 reasoning) · $0.012 · first token 210 ms · 86 tokens/s`, and with
+    the total time if the speed is unknown: `31 in · 1 out · first token 210 ms · total 2.5 s`.
     """
     parts: list[str] = []
     if usage is not None and usage.known:
@@ -132,6 +134,8 @@ def usage_line(usage: Usage | None, timing: Timing) -> str:
         parts += _tokens(usage.output_tokens, "out", usage.reasoning_tokens, "reasoning")
         if not parts and usage.total_tokens is not None:
             parts.append(f"{usage.total_tokens:,} tokens")
+    if cost is not None:
+        parts.append(format_cost(cost))
     if timing.first_token is not None:
         parts.append(f"first token {format_seconds(timing.first_token)}")
     speed = timing.tokens_per_second(usage)

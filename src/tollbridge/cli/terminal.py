@@ -10,6 +10,7 @@ import io
 import os
 import sys
 import textwrap
+from decimal import Decimal
 from typing import NoReturn, TextIO
 
 import click
@@ -55,6 +56,12 @@ def format_count(number: int, noun: str) -> str:
 def format_seconds(seconds: float) -> str:
     """Return a duration: `210 ms`, `2.5 s`."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def format_cost(dollars: Decimal) -> str:
+    """Return a cost with two significant digits, but no less than cents: `$0.0012`, `$0.25`, `$12.35`."""
+    digits = min(8, 1 - dollars.adjusted()) if 0 < dollars < Decimal("0.1") else 2
+    return f"${dollars:.{digits}f}"
 
 
 def terminal_width(stream: TextIO) -> int:

@@ -1,263 +1,267 @@
-"""`tollbridge usage`: token usage and cost by day and model."""
+"""`tollbridge usage`: token usage and cost, by day and model or by other dimensions."""
 
 from __future__ import annotations
 
+import asyncio
+import csv
+import io
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import click
 import msgspec
 
-from tollbridge.catalog.cache import CatalogCache
+from tollbridge.catalog.cache import CachedPrices
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
 from tollbridge.cli.terminal import format_count, format_seconds, wrap_line
 from tollbridge.config.paths import catalog_folder, database_file
 from tollbridge.storage.database import Database
-from tollbridge.storage.tables import UsageRow, UsageTable
-from tollbridge.types.models import Prices
-from tollbridge.types.usage import Usage
+from tollbridge.storage.reports import (
+    DIMENSIONS,
+    Dimension,
+    UsageGroup,
+    UsageTotals,
+    add_up,
+    start_of_day,
+    sum_usage,
+)
+from tollbridge.storage.tables import UsageTable
 
 _BAR_WIDTH = 8
+_DEFAULT_DIMENSIONS: tuple[Dimension, ...] = ("day", "model")
+_DEFAULT_DAYS = 7
+# The default with `--by month`.
+_DEFAULT_MONTH_DAYS = 365
+# Columns between those of the dimensions and the bars.
 COLUMNS = (
-    Column("day"),
-    Column("model", min_width=28),
     Column("requests", right=True, drop_order=2),
-    Column("not completed", drop_order=3),
+    Column("not completed", drop_order=5),
     Column("in", right=True),
-    Column("cached", right=True, drop_order=4),
-    Column("cache writes", right=True, drop_order=5),
+    Column("cached", right=True, drop_order=6),
+    Column("cache hits", right=True, drop_order=3),
+    Column("cache writes", right=True, drop_order=7),
     Column("out", right=True),
-    Column("first token", right=True, drop_order=6),
+    Column("first token", right=True, drop_order=10),
+    Column("billed $", right=True, drop_order=8),
+    Column("computed $", right=True, drop_order=9),
     Column("cost $", right=True, drop_order=1),
-    Column("tokens", drop_order=7),
 )
-PriceLookup = Callable[[UsageRow], Prices | None]
-
-
-class DailyUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests to one model on one day. The fields are those of `usage --json`.
-
-    Attributes:
-        requests: The number of requests.
-        attempts: How often they were sent, with retries.
-        outcomes: How the requests ended, with their numbers.
-        usage: The reported tokens of all attempts.
-        incomplete: How many attempts may have used tokens that were not reported.
-        seconds: The mean duration of a request.
-        first_seconds: The mean time to the first token.
-        cost: The cost of the attempts whose cost is known, in US dollars.
-        unpriced: How many attempts have reported tokens and no known price.
-    """
-
-    day: str
-    model: str
-    requests: int
-    attempts: int
-    outcomes: dict[str, int]
-    usage: Usage
-    incomplete: int
-    seconds: float | None
-    first_seconds: float | None
-    cost: Decimal | None
-    unpriced: int
+_DATE = click.DateTime(["%Y-%m-%d"])
 
 
 @click.command()
 @click.option(
+    "--by",
+    type=click.Choice(DIMENSIONS),
+    multiple=True,
+    default=_DEFAULT_DIMENSIONS,
+    help="Add up by this. Can be repeated.  [default: day and model]",
+)
+@click.option(
     "--days",
     type=click.IntRange(1, 3650),
     metavar="N",
-    default=7,
-    show_default=True,
-    help="Number of days to include, counting today.",
+    help=f"Number of days to include, counting today.  [default: {_DEFAULT_DAYS}; with --by month "
+    f"{_DEFAULT_MONTH_DAYS}]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per day and model.")
-def usage(days: int, as_json: bool) -> None:
-    """Show requests, tokens and cost by day and model.
+@click.option("--since", type=_DATE, metavar="DATE", help="First day to include: 2026-11-01.")
+@click.option("--until", type=_DATE, metavar="DATE", help="Last day to include; by default today.")
+@click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per row.")
+@click.option("--csv", "as_csv", is_flag=True, help="Output comma-separated values with a header.")
+@click.option("--web", is_flag=True, help="Serve a page with charts on this computer, until Ctrl-C.")
+def usage(
+    by: tuple[Dimension, ...],
+    days: int | None,
+    since: datetime | None,
+    until: datetime | None,
+    as_json: bool,
+    as_csv: bool,
+    web: bool,
+) -> None:
+    """Show requests, tokens and cost.
 
-    The prices are those at the time of each request, or the current ones if they were not known then. Figures
-    with ≥ are partial: the gateway may have counted tokens that it did not report, or a price is not known.
+    The cost of an attempt is what the gateway billed, or else it is computed from the prices at the time of
+    the request, or from the current ones if they were not known then. Figures with ≥ are partial: the gateway
+    may have counted tokens that it did not report, or a price is not known.
     """
-    entries = group_usage(_read_rows(days), CachedPrices())
+    if as_json + as_csv + web > 1:
+        raise click.UsageError("--json, --csv and --web cannot be combined.")
+    if web:
+        if since or until or by != _DEFAULT_DIMENSIONS:
+            raise click.UsageError("Only --days can be combined with --web.")
+        _serve_page(days)
+        return
+    by = tuple(dict.fromkeys(by))
+    period = _period(by, days, since, until)
+    groups = _read_groups(by, *period)
     if as_json:
-        for entry in entries:
-            click.echo(to_json({**msgspec.to_builtins(entry), "cost": _text(entry.cost)}))
-    elif entries:
-        _show(entries)
+        for group in groups:
+            click.echo(to_json(_describe(by, group)))
+    elif as_csv:
+        click.echo(_format_csv(by, groups), nl=False)
+    elif groups:
+        _show(by, groups)
     else:
-        click.echo(f"No usage in the last {format_count(days, 'day')}.", err=True)
+        click.echo(f"No usage {_describe_period(*period)}.", err=True)
 
 
-def _read_rows(days: int) -> list[UsageRow]:
+# --- Reading ---
+
+
+def _period(
+    by: Sequence[Dimension], days: int | None, since: datetime | None, until: datetime | None
+) -> tuple[float, float]:
+    """Return when the period begins and ends. Days begin at local midnight."""
+    if days is not None and since is not None:
+        raise click.UsageError("--days and --since cannot be combined.")
+    now = time.time()
+    end = start_of_day(now, -1) if until is None else (until + timedelta(days=1)).timestamp()
+    if since is None:
+        count = days or (_DEFAULT_MONTH_DAYS if "month" in by else _DEFAULT_DAYS)
+        return start_of_day(end - 1, count - 1), end
+    start = since.timestamp()
+    if start >= end:
+        raise click.UsageError("--since must not be later than --until.")
+    return start, end
+
+
+def _describe_period(since: float, until: float) -> str:
+    first, last = (time.strftime("%Y-%m-%d", time.localtime(moment)) for moment in (since, until - 1))
+    if until > time.time():
+        days = round((until - since) / 86_400)
+        return f"in the last {format_count(days, 'day')}"
+    return f"from {first} to {last}"
+
+
+def _read_groups(by: Sequence[Dimension], since: float, until: float) -> list[UsageGroup]:
     path = database_file()
     if not path.exists():
         return []
-    table = UsageTable(Database(path))
+    table = UsageTable(database := Database(path))
     try:
         table.mark_interrupted()
-        return table.since(start_of_day(time.time(), days - 1))
+        return sum_usage(database, by, since, until, CachedPrices(catalog_folder()))
     finally:
         table.close()
 
 
-def start_of_day(now: float, days_ago: int = 0) -> float:
-    """Return the local midnight with which a day began. Days can have 23 or 25 hours."""
-    year, month, day = time.localtime(now)[:3]
-    return time.mktime((year, month, day - days_ago, 0, 0, 0, 0, 0, -1))
+# --- JSON and CSV ---
 
 
-class CachedPrices:
-    """Look up current prices in the cached model lists."""
-
-    def __init__(self) -> None:
-        self._cache = CatalogCache(catalog_folder())
-        self._prices: dict[tuple[str, str], dict[str, Prices]] = {}
-
-    def __call__(self, row: UsageRow) -> Prices | None:
-        """Return the prices of the row's model; `None` if they are unknown."""
-        key = row.base_url, row.account
-        if key not in self._prices:
-            # The account's own list counts. Lists of other accounts of the gateway are better than nothing.
-            lists = [*self._cache.all(row.base_url), self._cache.get(*key)]
-            models = [model for entry in lists if entry for model in entry.models]
-            self._prices[key] = {model.id: model.prices for model in models if model.prices}
-        return self._prices[key].get(row.model)
+def _describe(by: Sequence[Dimension], group: UsageGroup) -> dict[str, Any]:
+    """Return the fields of `usage --json`."""
+    fields = msgspec.to_builtins(group)
+    del fields["key"], fields["last"]
+    for name in ("cost", "billed", "computed", "difference"):
+        amount = getattr(group, name)
+        fields[name] = None if amount is None else f"{amount:f}"
+    return {**dict(zip(by, group.key, strict=True)), **fields}
 
 
-def group_usage(rows: Iterable[UsageRow], find_prices: PriceLookup) -> list[DailyUsage]:
-    """Add up the rows by day, the latest first, and by model, the most used first.
-
-    Args:
-        rows: The attempts, in order of their start.
-        find_prices: Returns the prices for a row that was stored without them.
-    """
-    groups: dict[tuple[str, str], list[UsageRow]] = {}
-    days: dict[str, str] = {}  # of each turn
-    for row in rows:
-        day = time.strftime("%Y-%m-%d", time.localtime(row.started))
-        if row.turn is not None:
-            day = days.setdefault(row.turn, day)
-        groups.setdefault((day, row.model), []).append(row)
-    entries = [_add_up(day, model, group, find_prices) for (day, model), group in groups.items()]
-    entries.sort(key=lambda entry: -_total_tokens(entry.usage))
-    return sorted(entries, key=lambda entry: entry.day, reverse=True)
+def _format_csv(by: Sequence[Dimension], groups: Sequence[UsageGroup]) -> str:
+    """Return one line per group. Unknown values are empty; outcomes have a column each."""
+    output = io.StringIO()
+    outcomes = sorted({name for group in groups for name in group.outcomes})
+    writer: csv.DictWriter[str] | None = None
+    for group in groups:
+        fields = _describe(by, group)
+        tokens, ended = fields.pop("usage"), fields.pop("outcomes")
+        fields |= {"cache_hit_rate": group.cache_hit_rate, **tokens}
+        fields |= {name: ended.get(name, 0) for name in outcomes}
+        if writer is None:
+            writer = csv.DictWriter(output, list(fields), lineterminator="\n")
+            writer.writeheader()
+        writer.writerow({name: _protect(value) for name, value in fields.items()})
+    return output.getvalue()
 
 
-def _add_up(day: str, model: str, rows: list[UsageRow], find_prices: PriceLookup) -> DailyUsage:
-    total = Usage()
-    costs: list[Decimal] = []
-    unpriced = 0
-    requests: dict[object, list[UsageRow]] = {}
-    for number, row in enumerate(rows):
-        total += row.usage
-        requests.setdefault(row.turn or number, []).append(row)
-        if row.usage.known:
-            cost = _cost(row, find_prices)
-            costs += [] if cost is None else [cost]
-            unpriced += cost is None
-    outcomes: dict[str, int] = {}
-    for attempts in requests.values():
-        outcome = attempts[-1].outcome
-        outcomes[outcome] = outcomes.get(outcome, 0) + 1
-    return DailyUsage(
-        day=day,
-        model=model,
-        requests=len(requests),
-        attempts=len(rows),
-        outcomes=outcomes,
-        usage=total,
-        incomplete=sum(row.incomplete for row in rows),
-        seconds=_mean(_duration(attempts) for attempts in requests.values()),
-        first_seconds=_mean(attempts[-1].first for attempts in requests.values()),
-        cost=sum(costs, Decimal()) if costs else None,
-        unpriced=unpriced,
-    )
+def _protect(value: object) -> object:
+    """Keep spreadsheets from reading a name as a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
 
 
-def _cost(row: UsageRow, find_prices: PriceLookup) -> Decimal | None:
-    if row.cost is not None or row.prices is not None:
-        return row.cost
-    prices = find_prices(row)
-    return prices.cost(row.usage) if prices else None
+# --- The table ---
 
 
-def _duration(attempts: list[UsageRow]) -> float | None:
-    """Return the seconds from the start of the first attempt to the end of the last one."""
-    last = attempts[-1]
-    return None if last.duration is None else last.started + last.duration - attempts[0].started
-
-
-def _total_tokens(usage: Usage) -> int:
-    return usage.total_tokens or (usage.input_tokens or 0) + (usage.output_tokens or 0)
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) / len(numbers) if numbers else None
-
-
-def _show(entries: list[DailyUsage]) -> None:
-    highest = max(_total_tokens(entry.usage) for entry in entries)
+def _show(by: Sequence[Dimension], groups: Sequence[UsageGroup]) -> None:
+    # Bars compare costs, or tokens if no cost is known.
+    by_cost = any(group.cost for group in groups)
+    amounts = [group.cost or Decimal() if by_cost else Decimal(group.tokens) for group in groups]
+    bars = Column("by cost" if by_cost else "by tokens", drop_order=4, style="cyan")
+    columns = [Column(name, min_width=None if name in ("day", "month") else 28) for name in by]
     rows: list[Row] = []
-    day = ""
-    for entry in entries:
-        tokens = entry.usage
-        counts = (tokens.input_tokens, tokens.cached_tokens, tokens.cache_write_tokens, tokens.output_tokens)
-        cells = (
-            entry.day if entry.day != day else "",
-            entry.model,
-            f"{entry.requests:,}",
-            _not_completed([entry]),
-            *(_count(count, partial=entry.incomplete > 0) for count in counts),
-            "" if entry.first_seconds is None else format_seconds(entry.first_seconds),
-            "" if entry.cost is None else f"{'≥ ' if _is_partial(entry) else ''}{entry.cost:.4f}",
-            _bar(_total_tokens(tokens), highest),
-        )
-        rows.append(Row(cells))
-        day = entry.day
-    show_table(COLUMNS, rows)
-    click.echo(wrap_line(_total_line(entries), sys.stdout))
+    previous: str | None = None
+    for group, amount in zip(groups, amounts, strict=True):
+        names = [name or "–" for name in group.key]
+        if by[0] in ("day", "month"):
+            names[0], previous = "" if names[0] == previous else names[0], names[0]
+        rows.append(Row((*names, *_figures(group), _bar(amount, max(amounts)))))
+    show_table((*columns, *COLUMNS, bars), rows)
+    click.echo(wrap_line(_total_line(add_up(groups)), sys.stdout))
 
 
-def _not_completed(entries: list[DailyUsage]) -> str:
+def _figures(group: UsageGroup) -> Iterator[str]:
+    tokens, unreported = group.usage, group.incomplete > 0
+    yield f"{group.requests:,}"
+    yield _not_completed(group)
+    yield _count(tokens.input_tokens, partial=unreported)
+    yield _count(tokens.cached_tokens, partial=unreported)
+    yield "" if group.cache_hit_rate is None else f"{group.cache_hit_rate:.1%}"
+    yield _count(tokens.cache_write_tokens, partial=unreported)
+    yield _count(tokens.output_tokens, partial=unreported)
+    yield "" if group.first_seconds is None else format_seconds(group.first_seconds)
+    # Beside a billed amount, the computed one shows whether the gateway charges what it lists.
+    billed_in_part = unreported or group.unbilled > 0 or group.unpriced > 0
+    yield _money(group.billed, partial=billed_in_part)
+    yield "" if group.billed is None else _money(group.computed, partial=_is_partial(group))
+    yield _money(group.cost, partial=_is_partial(group))
+
+
+def _not_completed(totals: UsageTotals) -> str:
     """Return the outcomes other than `completed` with their counts: `1 cancelled, 2 failed`."""
-    counts: dict[str, int] = {}
-    for entry in entries:
-        for name, count in entry.outcomes.items():
-            counts[name] = counts.get(name, 0) + count
-    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()) if name != "completed")
+    counts = sorted(totals.outcomes.items())
+    return ", ".join(f"{count:,} {name}" for name, count in counts if name != "completed")
 
 
-def _is_partial(entry: DailyUsage) -> bool:
-    return entry.incomplete > 0 or entry.unpriced > 0
+def _is_partial(totals: UsageTotals) -> bool:
+    return totals.incomplete > 0 or totals.unpriced > 0
 
 
-def _total_line(entries: list[DailyUsage]) -> str:
-    requests = format_count(sum(entry.requests for entry in entries), "request")
-    outcomes = f" ({names})" if (names := _not_completed(entries)) else ""
-    tokens = format_count(sum(_total_tokens(entry.usage) for entry in entries), "token")
-    costs = [entry.cost for entry in entries if entry.cost is not None]
-    cost = f", ${sum(costs, Decimal()):.4f}" if costs else ""
-    return f"Total: {requests}{outcomes}, {tokens}{cost}.{_partial_sentence(entries)}"
+def _total_line(total: UsageTotals) -> str:
+    outcomes = f" ({names})" if (names := _not_completed(total)) else ""
+    parts = [f"{format_count(total.requests, 'request')}{outcomes}", format_count(total.tokens, "token")]
+    if total.cache_hit_rate is not None:
+        parts.append(f"{total.cache_hit_rate:.1%} of the input cached")
+    if total.cost is not None:
+        parts.append(f"${total.cost:.4f}")
+    return f"Total: {', '.join(parts)}.{_billed_sentence(total)}{_partial_sentence(total)}"
 
 
-def _partial_sentence(entries: list[DailyUsage]) -> str:
+def _billed_sentence(total: UsageTotals) -> str:
+    """Return how the billed amount compares with the computed one; nothing if it is as computed."""
+    if total.billed is None or not total.difference:
+        return ""
+    share = abs(total.difference) / ((total.billed - total.difference) or Decimal(1))
+    relation = "more" if total.difference > 0 else "less"
+    return f" Gateways billed ${abs(total.difference):.4f} ({share:.1%}) {relation} than computed."
+
+
+def _partial_sentence(total: UsageTotals) -> str:
     """Return what the sums do not include; nothing if they are complete."""
-    incomplete = sum(entry.incomplete for entry in entries)
-    unpriced = sum(entry.unpriced for entry in entries)
     reasons = []
-    if incomplete:
-        reasons.append(f"{format_count(incomplete, 'attempt')} without reported usage")
-    if unpriced:
-        reasons.append(f"{format_count(unpriced, 'attempt')} without a known price")
+    if total.incomplete:
+        reasons.append(f"{format_count(total.incomplete, 'attempt')} without reported usage")
+    if total.unpriced:
+        reasons.append(f"{format_count(total.unpriced, 'attempt')} without a known price")
     return f" The sum is partial: {', '.join(reasons)}." if reasons else ""
 
 
-def _bar(amount: int, highest: int) -> str:
+def _bar(amount: Decimal, highest: Decimal) -> str:
     """Return a bar in eighths of a block, so that small amounts can be compared."""
     eighths = round(amount / highest * _BAR_WIDTH * 8) if highest else 0
     if amount and not eighths:
@@ -269,5 +273,30 @@ def _count(number: int | None, *, partial: bool = False) -> str:
     return "" if number is None else f"{'≥ ' if partial else ''}{number:,}"
 
 
-def _text(cost: Decimal | None) -> Any:
-    return None if cost is None else f"{cost:f}"
+def _money(amount: Decimal | None, *, partial: bool = False) -> str:
+    return "" if amount is None else f"{'≥ ' if partial else ''}{amount:.4f}"
+
+
+# --- The page ---
+
+
+def _serve_page(days: int | None) -> None:
+    """Serve the usage page until Ctrl-C. Nobody else can read it: its address has a random token."""
+    try:
+        asyncio.run(_run_page(days))
+    except KeyboardInterrupt:
+        click.echo("Stopped.", err=True)
+
+
+async def _run_page(days: int | None) -> None:
+    import secrets
+
+    from tollbridge.engine import Engine
+    from tollbridge.frontends.http.server import ServerOptions, run_server
+
+    options = ServerOptions(token=secrets.token_urlsafe(24), usage_only=True)
+    async with Engine.open(short_lived=True) as engine, run_server(engine, options) as url:
+        click.echo(f"{url}/#token={options.token}" + (f"&days={days}" if days else ""))
+        click.echo("Open this address in a browser. Press Ctrl-C to stop.", err=True)
+        await engine.usage_report(days or 30)  # it is ready when the page asks for it
+        await asyncio.Event().wait()

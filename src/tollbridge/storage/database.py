@@ -14,7 +14,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -316,7 +316,7 @@ class Database:
         with suppress(StoreBusy), _translate_errors(path):
             self._connect(OPEN_TIMEOUT)
 
-    def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+    def query(self, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         """Return all rows of a statement."""
         return self._call(lambda connection: connection.execute(statement, values).fetchall())
 
@@ -369,6 +369,19 @@ class Database:
                 self._roll_back()
                 raise
             self.execute("COMMIT")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Run all queries of the block on the data of one moment. Other processes can write meanwhile."""
+        with self._lock:
+            if self._connection is not None and self._connection.in_transaction:
+                yield
+                return
+            self.query("BEGIN")
+            try:
+                yield
+            finally:
+                self._roll_back()
 
     def _roll_back(self) -> None:
         with _translate_errors(self.path):

@@ -112,7 +112,7 @@ _COST_LIMIT = 9_000_000
 # Characters of a model's name, an account's name, a URL or an id.
 _TEXT_LIMIT = 500
 # Errors by which a gateway refuses a request before it answers. Refused requests are not counted.
-_REFUSALS = frozenset(
+REFUSALS = frozenset(
     {
         "authentication",
         "permission",
@@ -286,7 +286,7 @@ def is_incomplete(usage: Usage | None, outcome: Outcome, error: str | None, firs
     """
     if usage is not None and usage.known:
         return False
-    return not (outcome == "failed" and error in _REFUSALS and first is None)
+    return not (outcome == "failed" and error in REFUSALS and first is None)
 
 
 def _encode_row(row: UsageRow) -> tuple[Any, ...]:

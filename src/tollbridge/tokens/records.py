@@ -151,6 +151,13 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
 
+def median(values: Sequence[float]) -> float:
+    """Return the middle value, or the mean of the two middle ones."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
 def summarise(outcomes: Iterable[Outcome], recent: int = 60) -> list[Accuracy]:
     """Summarise the errors by model, the most used model first.
 
@@ -174,10 +181,10 @@ def _summarise_model(model: str, rows: Sequence[Outcome], recent: int) -> Accura
         requests=len(rows),
         exact=sum(estimate == actual for _, _, _, estimate, actual in rows),
         hits=sum(size <= HIT for size in sizes),
-        median=percentile(sizes, 0.5),
+        median=median(sizes),
         p95=percentile(sizes, 0.95),
         worst_under=min(0.0, *errors),
-        plain_median=percentile(plain, 0.5),
+        plain_median=median(plain),
         plain_p95=percentile(plain, 0.95),
         recent=tuple(errors[-recent:]),
     )

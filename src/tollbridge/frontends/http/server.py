@@ -22,6 +22,7 @@ from tollbridge.config.accounts import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.answers import EVENT_STREAM, AnswerService, error_response
 from tollbridge.frontends.http.callers import MESSAGES, PROTOCOLS, RESPONSES, CallerProtocol, encode_json
+from tollbridge.frontends.usage_page import MAX_DAYS, encode_report, read_page
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.types.errors import (
     BridgeError,
@@ -51,11 +52,13 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
         host: The address to listen on.
         port: The port; 0 is any free port.
         token: The token that callers must send; required if `host` is not an address of this computer only.
+        usage_only: Whether only the usage page is served, and no request is answered.
     """
 
     host: str = "127.0.0.1"
     port: int = 0
     token: str | None = None
+    usage_only: bool = False
 
 
 @asynccontextmanager
@@ -123,6 +126,14 @@ def create_app(
     async def health(_: web.Request) -> web.StreamResponse:
         return web.json_response({"status": "ok"})
 
+    async def usage(request: web.Request) -> web.StreamResponse:
+        days = request.query.get("days", "30")
+        if not days.isdecimal() or len(days) > 4 or not 1 <= int(days) <= MAX_DAYS:
+            raise RequestError(f"days must be a number from 1 to {MAX_DAYS:,}.", status=400, param="days")
+        report = await engine.usage_report(int(days))
+        body = encode_report(report, request.query.get("revision"))
+        return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+
     async def models(request: web.Request) -> web.StreamResponse:
         return await service.models(_protocol_of(request))
 
@@ -137,7 +148,10 @@ def create_app(
 
     app = web.Application(middlewares=[middleware], client_max_size=BODY_LIMIT)
     app.router.add_get("/health", health)
-    app.router.add_get("/", health)  # aiohttp also answers HEAD, which Claude Code sends first
+    app.router.add_get("/", _show_usage_page)  # aiohttp also answers HEAD, which Claude Code sends first
+    app.router.add_get("/usage.json", usage)
+    if options.usage_only:
+        return app
     for prefix in ("/v1", ""):  # some callers append /v1 to the URL, others do not
         app.router.add_get(f"{prefix}/models", models)
         app.router.add_get(f"{prefix}/models/{{name:.+}}", model)
@@ -197,6 +211,16 @@ def _protocol_of(request: web.Request) -> CallerProtocol:
         if path.startswith(protocol.path):
             return protocol
     return MESSAGES if "anthropic-version" in request.headers else RESPONSES
+
+
+async def _show_usage_page(_: web.Request) -> web.StreamResponse:
+    # The page has a policy of its own; these are the parts that a page cannot set for itself.
+    headers = {
+        "Content-Security-Policy": "frame-ancestors 'none'",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return web.Response(text=read_page(), content_type="text/html", headers=headers)
 
 
 def _answer_handler(service: AnswerService, protocol: CallerProtocol) -> Handler:

@@ -13,6 +13,7 @@ from tollbridge.config.loading import validate_settings
 from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.frontends.stdio import wire
+from tollbridge.frontends.usage_page import encode_report, read_page
 from tollbridge.frontends.vscode import wire as vscode
 from tollbridge.frontends.vscode.decode import decode_chat
 from tollbridge.frontends.vscode.encode import encode_models, encode_parts, encode_usage
@@ -123,6 +124,14 @@ class Handlers:
             ],
             [wire.AccuracyInfo.of(accuracy) for accuracy in self._engine.estimator.accuracy()],
         )
+
+    async def usage_page(self) -> wire.UsagePageResult:
+        """Return the usage page, which the editor shows in a webview."""
+        return wire.UsagePageResult(read_page())
+
+    async def usage_report(self, params: wire.UsageReportParams) -> msgspec.Raw:
+        """Return the document that the usage page shows."""
+        return msgspec.Raw(encode_report(await self._engine.usage_report(params.days), params.revision))
 
     def _warm(self, models: list[str]) -> None:
         """Load the vocabularies of the models used most: those of all models would fill the memory."""

@@ -135,6 +135,8 @@ class Server:
             "models": self._models,
             "chat": self._chat,
             "usage": self._usage,
+            "usagePage": self._usage_page,
+            "usageReport": self._usage_report,
         }
 
     def serve(self) -> int:
@@ -362,6 +364,13 @@ class Server:
 
     def _usage(self, _: Id, __: msgspec.Raw) -> Work:
         return lambda handlers: handlers.usage()
+
+    def _usage_page(self, _: Id, __: msgspec.Raw) -> Work:
+        return lambda handlers: handlers.usage_page()
+
+    def _usage_report(self, _: Id, raw: msgspec.Raw) -> Work:
+        params = read_parameters(raw, wire.UsageReportParams)
+        return lambda handlers: handlers.usage_report(params)
 
     def _make_handlers(self) -> Handlers:
         """Load the engine. Runs in the event loop's thread, before the first request needs it."""

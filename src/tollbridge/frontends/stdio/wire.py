@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from tollbridge.frontends.vscode import wire as vscode
 from tollbridge.frontends.vscode.wire import WireStruct
@@ -187,6 +189,17 @@ class AccuracyInfo(WireStruct, frozen=True, kw_only=True):
 class UsageResult(WireStruct, frozen=True):
     models: list[ModelTotals]
     accuracy: list[AccuracyInfo]
+
+
+class UsagePageResult(WireStruct, frozen=True):
+    html: str
+
+
+class UsageReportParams(WireStruct, frozen=True):
+    """`revision` is that of the report which the page shows: if nothing changed, only it is returned."""
+
+    days: Annotated[int, msgspec.Meta(ge=1, le=3650)] = 30
+    revision: str | None = None
 
 
 class StatusResult(WireStruct, frozen=True, kw_only=True):
