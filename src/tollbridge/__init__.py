@@ -83,6 +83,8 @@ if TYPE_CHECKING:
     from tollbridge.types.models import Capabilities as Capabilities
     from tollbridge.types.models import Model as Model
     from tollbridge.types.models import Prices as Prices
+    from tollbridge.types.usage import Billing as Billing
+    from tollbridge.types.usage import Cost as Cost
     from tollbridge.types.usage import Usage as Usage
 
 # The public names, by the module that defines them.
@@ -183,7 +185,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "Model",
         "Prices",
     ),
-    "tollbridge.types.usage": ("Usage",),
+    "tollbridge.types.usage": ("Billing", "Cost", "Usage"),
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, fi
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient, Observer
+from tollbridge.clients.billing import BillLookup
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.lessons import CompatMemory, LessonStore
@@ -31,8 +33,10 @@ from tollbridge.config.schema import Settings, apply_settings, http_timeouts
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.forward import ForwardedResponse, forward_request
 from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
+from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT, wait_for_write
+from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker, open_tracker
 from tollbridge.transport.retry import Timeouts
 from tollbridge.turn import CountClient, TokenAccounting, Turn, TurnResult
@@ -111,6 +115,7 @@ class Engine:
         self._account_names: dict[str, str] = {}  # by base URL
         self._reported: set[str] = set()
         self._token_refresher = TokenRefresher()
+        self._bills: BillLookup | None = None
         self._closed = False
 
     @classmethod
@@ -176,6 +181,8 @@ class Engine:
         """Close all connections and store everything that was learned."""
         self._closed = True
         try:
+            if self._bills is not None:
+                await self._bills.aclose()
             await self.catalog.aclose()
             self._retired += self._connections.values()
             self._connections = {}
@@ -318,6 +325,7 @@ class Engine:
                 learned=learned,
                 count=self._may_count(client.base_url, request.model),
                 observers=observers,
+                on_unbilled=partial(self._look_up_bill, account),
             ) as turn:
                 yield turn
 
@@ -364,7 +372,11 @@ class Engine:
                 client,
                 path,
                 body,
-                RequestAccounting(model, self.usage, payer, prices, sent=False),
+                RequestAccounting(
+                    *(model, self.usage, payer, prices),
+                    sent=False,
+                    on_unbilled=partial(self._look_up_bill, account),
+                ),
                 api_key=account.api_key,
                 headers=headers,
                 observers=observers,
@@ -465,6 +477,30 @@ class Engine:
             self._usage = UsageTracker() if self._database is None else open_tracker(self._database)
             self._closing.callback(self._usage.close)
         return self._usage
+
+    async def credits(self, account: Account | str | None = None) -> Credits:
+        """Return the balance of an account at a gateway that sells credits.
+
+        Raises:
+            NotFound: The gateway does not report a balance.
+            BridgeError: The request failed.
+        """
+        account = await self._resolve(account)
+        async with self._connect(account) as connection:
+            return await connection.client.credits(api_key=account.api_key)
+
+    def _look_up_bill(self, account: Account, row: UsageRow) -> None:
+        """Ask the gateway in the background for the cost of an attempt."""
+        if self._closed:
+            return
+
+        async def fetch(generation_id: str) -> Generation:
+            async with self._connect(account) as connection:
+                return await connection.client.generation(generation_id, api_key=account.api_key)
+
+        if self._bills is None:
+            self._bills = BillLookup(self.usage)
+        self._bills.submit(row, fetch)
 
     # --- Clients ---
 

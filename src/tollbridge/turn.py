@@ -21,7 +21,9 @@ from tollbridge.compat.repairs import find_repair
 from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
 from tollbridge.history.answer import AnswerEvents, PartsBuilder, apply_corrections, join_parts
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
+from tollbridge.protocols.billing import read_billing_headers
 from tollbridge.storage.database import WRITE_TIMEOUT, WorkerThread, wait_for_write
+from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
 from tollbridge.types.errors import BridgeError, ContextTooLong
 from tollbridge.types.events import (
@@ -49,7 +51,7 @@ from tollbridge.types.messages import (
 from tollbridge.types.models import Capabilities, Prices
 from tollbridge.types.quirks import Hypothesis, LearnedQuirks, Lesson
 from tollbridge.types.text import write_json
-from tollbridge.types.usage import Usage
+from tollbridge.types.usage import Billing, Cost, Usage
 
 log = logging.getLogger(__name__)
 
@@ -340,6 +342,7 @@ class TurnResult(msgspec.Struct, frozen=True):
         changes: One sentence for each thing that was changed in the request or the answer.
         counts: How often each kind of thing was changed.
         preflight: The estimate made before sending, if one was made.
+        cost: What the turn costs, failed attempts included.
         warning: A sentence if the answer was cut short, the prompt is close to the context window, or a field
             that concerns privacy or the meaning of the answer was not sent.
         message: The answer as a message that can be appended to the history.
@@ -357,6 +360,7 @@ class TurnResult(msgspec.Struct, frozen=True):
     preflight: Preflight | None = None
     warning: str | None = None
     message: Message = Message(Role.ASSISTANT, ())
+    cost: Cost = Cost()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -410,6 +414,7 @@ class Turn:
         learned: What `compat` says about this model, if it was looked up already.
         count: Whether the gateway may be asked to count the tokens of the prompt.
         observers: Called with everything that happens in the turn.
+        on_unbilled: Called with each attempt whose cost the gateway can be asked for.
     """
 
     def __init__(
@@ -428,6 +433,7 @@ class Turn:
         learned: LearnedQuirks | None = None,
         count: bool = True,
         observers: Sequence[Observer] = (),
+        on_unbilled: Callable[[UsageRow], object] | None = None,
     ) -> None:
         self.request = request
         self.result: TurnResult | None = None
@@ -447,6 +453,7 @@ class Turn:
         self._learned = learned
         self._may_count = count
         self._observers = observers
+        self._on_unbilled = on_unbilled
         self._caller_failed = False
         self._batches = self._run()
 
@@ -514,6 +521,7 @@ class Turn:
             self._prices,
             conversation=self.request.conversation,
             sent=not is_observed,
+            on_unbilled=self._on_unbilled,
         )
         if isinstance(client, GatewayClient):
             client = client.observed_by(AttemptObserver(record))
@@ -603,6 +611,7 @@ class Turn:
             preflight=preflight,
             warning=" ".join(filter(None, warnings)) or None,
             message=Message(Role.ASSISTANT, join_parts(parts)),
+            cost=record.cost,
         )
 
 
@@ -614,6 +623,13 @@ class AttemptObserver(Observer):
 
     def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:  # noqa: ARG002
         self._record.send()
+
+    def response(self, status: int, headers: Mapping[str, str]) -> None:  # noqa: ARG002
+        if (billing := read_billing_headers(headers)) is not None:
+            self._record.add_billing(billing)
+
+    def billing(self, billing: Billing) -> None:
+        self._record.add_billing(billing)
 
     def retry(self, error: BridgeError, seconds: float) -> None:  # noqa: ARG002
         self._record.retry(error)

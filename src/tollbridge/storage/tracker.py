@@ -21,9 +21,9 @@ import msgspec
 from tollbridge.storage.database import Database, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import Outcome, UsageRow, UsageTable, is_incomplete
 from tollbridge.types.errors import BridgeError
-from tollbridge.types.events import Event, Finished
-from tollbridge.types.models import Prices
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Event, File, Finished
+from tollbridge.types.models import Prices, explain_difference
+from tollbridge.types.usage import Billing, Cost, Usage
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +85,23 @@ class UsageTracker:
         totals.failures += last and row.outcome == "failed"
         totals.incomplete += row.incomplete
         totals.usage += row.usage
+        return None
+
+    def amend(self, row: UsageRow) -> Future[None] | None:
+        """Replace an attempt that has ended, because the gateway has reported its cost later.
+
+        Returns:
+            A future that is done when the row has been written; `None` if the tracker does not write.
+        """
+        for index in range(len(self.records) - 1, -1, -1):
+            earlier = self.records[index]
+            if earlier.key == row.key:
+                self.records[index] = row
+                totals = self._totals.setdefault(row.model, ModelTotals())
+                totals.incomplete -= earlier.incomplete and not row.incomplete
+                if not earlier.usage.known:
+                    totals.usage += row.usage
+                break
         return None
 
     def total(self, model: str | None = None) -> Usage:
@@ -163,6 +180,10 @@ class StoredTracker(UsageTracker):
 
     def record(self, row: UsageRow, *, last: bool = True) -> Future[None] | None:
         super().record(row, last=last)
+        return self._writer.submit(lambda: self._write(row))
+
+    def amend(self, row: UsageRow) -> Future[None] | None:
+        super().amend(row)
         return self._writer.submit(lambda: self._write(row))
 
     def close(self) -> None:
@@ -255,6 +276,7 @@ class RequestAccounting:
         first: Seconds from the start of the request to the first event.
         duration: Seconds from the start of the request to `close`.
         usage: What the gateway reported for all attempts; `None` if it reported nothing.
+        cost: The cost of all attempts that have ended.
         row: A future that is done when the row of the current attempt has been written, or `None`.
 
     Args:
@@ -264,6 +286,8 @@ class RequestAccounting:
         prices: The prices of the model, if they are known.
         conversation: The conversation of the request, if the caller says which.
         sent: Whether the request is sent without a call of `send`.
+        on_unbilled: Called with each attempt whose cost the gateway can be asked for, because the stream was
+            cut or did not contain it.
     """
 
     def __init__(
@@ -275,12 +299,16 @@ class RequestAccounting:
         *,
         conversation: str | None = None,
         sent: bool = True,
+        on_unbilled: Callable[[UsageRow], object] | None = None,
     ) -> None:
         self.finished: Finished | None = None
         self.first: float | None = None
         self.duration = 0.0
         self.usage: Usage | None = None
+        self.cost = Cost()
         self.row: Future[None] | None = None
+        self._on_unbilled = on_unbilled
+        self._billing = Billing()
         self._tracker = tracker
         self._prices = prices
         self._closed = False
@@ -311,8 +339,17 @@ class RequestAccounting:
         for event in batch:
             if isinstance(event, Finished):
                 self.finished = event
-            elif self._first is None:
+                if event.billing is not None:
+                    self.add_billing(event.billing)
+                continue
+            if self._first is None:
                 self._first = time.monotonic()
+            if isinstance(event, File) and event.mime.startswith("image/"):
+                self._images += 1
+
+    def add_billing(self, billing: Billing) -> None:
+        """Note what the gateway says about the bill of the current attempt."""
+        self._billing |= billing
 
     def retry(self, error: BridgeError) -> None:
         """Record that the current attempt has failed, and begin the next one."""
@@ -340,14 +377,23 @@ class RequestAccounting:
         self._sent = sent
         self._began = time.monotonic()
         self._first = None
+        self._images = 0
+        self._billing = Billing()
         self.row = self._tracker.begin(self._attempt)
 
     def _record(self, outcome: Outcome, error: BridgeError | None, *, last: bool) -> Future[None] | None:
         finished = self.finished
         usage = finished.usage if finished else error.usage if error else None
+        if usage is not None and self._images and usage.images is None:
+            usage = msgspec.structs.replace(usage, images=self._images)
         if usage is not None:
             self.usage = usage if self.usage is None else self.usage + usage
         kind = error.kind if error else None
+        prices, billing = self._prices, self._billing
+        if prices is not None and usage is not None and usage.input_tokens is not None:
+            prices = prices.for_prompt(usage.input_tokens)
+        cost = prices.cost(usage) if prices is not None and usage is not None else None
+        source = billing.source if prices is None or cost is None else billing.source or prices.source
         row = msgspec.structs.replace(
             self._attempt,
             outcome=outcome,
@@ -358,8 +404,17 @@ class RequestAccounting:
             finish_reason=finished.reason if finished else None,
             error=kind,
             response_id=finished.response_id if finished else None,
-            cost=self._prices.cost(usage) if self._prices is not None and usage is not None else None,
+            provider=billing.provider,
+            generation_id=billing.generation_id,
+            prices=prices,
+            cost=cost,
+            billed=billing.cost,
+            cost_source=source,
         )
+        difference = explain_difference(billing.cost, self._prices, usage, billing.provider)
+        self.cost += Cost(cost, billing.cost, row.charge, source, difference)
+        if self._on_unbilled is not None and row.billed is None and row.generation_id is not None:
+            self._on_unbilled(row)
         return self._tracker.record(row, last=last)
 
 

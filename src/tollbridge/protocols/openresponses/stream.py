@@ -11,6 +11,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
+from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.errors import describe_body, error_from
 from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses import wire
@@ -30,7 +31,7 @@ from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownName
 from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
 from tollbridge.types.events import Data, Event, Failed, Finished, FinishReason
 from tollbridge.types.text import read_json_to_depth
-from tollbridge.types.usage import Usage
+from tollbridge.types.usage import Billing, Usage
 
 # Finish reasons of an incomplete response.
 INCOMPLETE: dict[str, FinishReason] = {
@@ -59,12 +60,14 @@ class ResponseState:
         over: Whether the response has ended. After that, no more events are returned.
         unknown: The number of wire events of unknown types, by type.
         guard: Skips events and items that cannot be decoded.
+        billing: What the gateway has said about the bill so far.
     """
 
     def __init__(self) -> None:
         self.over = False
         self.unknown = UnknownNames()
         self.guard = EventGuard(self.unknown)
+        self.billing: Billing | None = None
         self._known = False  # whether an event of a known type was received
         self._items = Items()
         self._texts = TextEmitter()
@@ -146,6 +149,8 @@ class ResponseState:
             case "error":
                 return self._fail(error_from(event.raw), wait=not wire.has_error_message(event))
             case "ignored":
+                if "response" in event:
+                    self._read_billing(event.inner("response"))
                 return []
             case None:
                 self.unknown.record(event.text("type") or "no type")
@@ -234,7 +239,8 @@ class ResponseState:
         status = response.text("status")
         if event_status == "failed" or status not in STATUSES:
             status = event_status if event_status in STATUSES else "completed"
-        usage = wire.read_usage(response.inner("usage"))
+        usage = wire.read_usage(response.inner("usage"), response.inner("tool_usage"))
+        self._read_billing(response)
         if status == "failed" or (response.raw.get("error") and status != "cancelled"):
             payload = response.raw.get("error")
             error = error_from(payload) if payload else None
@@ -256,9 +262,18 @@ class ResponseState:
                 usage,
                 response_id=response.text("id"),
                 model=response.text("model"),
+                billing=self.billing,
             )
         )
         return events + [Failed(error) for error in self._item_errors]
+
+    def _read_billing(self, response: Fields) -> None:
+        fields = response.raw
+        metadata, id_ = fields.get("provider_metadata"), fields.get("id")
+        self.billing = (
+            read_billing(metadata, fields.get("usage"), provider=fields.get("provider"), response_id=id_)
+            or self.billing
+        )
 
     def _apply_output(self, response: Fields, ending: str) -> list[Event]:
         """Return events for the content of the final response that was not emitted before."""
@@ -344,6 +359,11 @@ class StreamDecoder:
     def over(self) -> bool:
         """Whether the response has ended. The connection can stay open, but no more events follow."""
         return self._state.over
+
+    @property
+    def billing(self) -> Billing | None:
+        """What the gateway has said about the bill so far."""
+        return self._state.billing
 
     @property
     def unknown(self) -> UnknownNames:
