@@ -15,6 +15,7 @@ export interface Settings {
   readonly allowHttp: boolean;
   readonly timeouts: { readonly connect?: number; readonly idle?: number; readonly total?: number };
   readonly countAtGateway?: boolean;
+  readonly promptCaching?: boolean;
   readonly record?: string | undefined;
   readonly recordRedact?: boolean;
 }
@@ -49,10 +50,14 @@ type Count = "inputTokens" | "outputTokens" | "totalTokens" | "cachedTokens" | "
 /** Unknown counts are omitted; 0 means zero. */
 export type Tokens = { readonly [name in Count]?: number };
 
+/** US dollars as decimal strings; unknown values are omitted. `charge` is what was billed, or else computed. */
+export type TurnCost = { readonly [name in "charge" | "computed" | "billed" | "source" | "difference"]?: string };
+
 export interface ChatResult {
   readonly finishReason?: string;
   readonly usage?: Tokens; // what was billed for the turn
   readonly context?: Tokens; // what the context window now contains
+  readonly cost?: TurnCost;
   readonly firstSeconds?: number;
   readonly seconds?: number;
   readonly warning?: string;

@@ -340,6 +340,7 @@ class Engine:
         decode: Callable[[], ChatRequest] | None = None,
         headers: Mapping[str, str] | None = None,
         initiator: str | None = None,
+        conversation: str | None = None,
         observers: Sequence[Observer] = (),
     ) -> AsyncIterator[ForwardedResponse]:
         """Send a body unchanged to a gateway that speaks the caller's own protocol.
@@ -353,6 +354,7 @@ class Engine:
                 recorded.
             headers: Headers of the caller that the gateway should receive.
             initiator: The name of the calling program, for the usage records.
+            conversation: The conversation of the request, for the usage records.
             observers: Called with everything that happens.
         """
         async with self._connect(account) as connection:
@@ -374,6 +376,7 @@ class Engine:
                 body,
                 RequestAccounting(
                     *(model, self.usage, payer, prices),
+                    conversation=conversation,
                     sent=False,
                     on_unbilled=partial(self._look_up_bill, account),
                 ),
@@ -387,8 +390,10 @@ class Engine:
         """Return whether nothing is known that must be changed in requests for a model."""
         base_url = self._connection(account).client.base_url
         learned = self.compat.recall(base_url, model)
-        # These concern the token count and what doctor could not prove, not the form of a request.
-        neutral = msgspec.structs.replace(learned.quirks, input_tokens=True, unproven=frozenset())
+        # These concern token counts, optional fields, and what doctor could not prove: not the form.
+        neutral = msgspec.structs.replace(
+            learned.quirks, input_tokens=True, cache_fields=frozenset(), unproven=frozenset()
+        )
         return msgspec.structs.replace(learned, quirks=neutral) == LearnedQuirks()
 
     async def create(

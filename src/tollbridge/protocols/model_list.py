@@ -64,8 +64,8 @@ PRICES: dict[str, tuple[str, ...]] = {
     "reasoning": ("internal_reasoning",),  # OpenRouter
     "web_search": ("web_search",),
 }
-# The prices for long prompts at Vercel AI Gateway: a list of `{cost, min, max}` for each price. OpenRouter has
-# `overrides`, a list of price objects.
+# The prices for long prompts at Vercel AI Gateway: a list of `{cost, min, max}` for each price. OpenRouter
+# has `overrides`, a list of price objects.
 TIERS = {
     "input": "input_tiers",
     "output": "output_tiers",

@@ -120,9 +120,10 @@ def test_a_model_is_encoded_with_all_fields() -> None:
         "capabilities": {"toolCalling": True, "imageInput": True},
         "tooltip": "A model.",
         "detail": "anthropic",
-        "inputCost": 3,
-        "outputCost": 15,
-        "cacheCost": 0.3,
+        "inputCost": 300,
+        "outputCost": 1500,
+        "cacheCost": 30,
+        "pricing": "$3.00 in, $15.00 out per 1M tokens",
         "priceCategory": "medium",
         "configurationSchema": {
             "properties": {

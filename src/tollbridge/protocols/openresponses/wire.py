@@ -254,7 +254,7 @@ def read_usage(usage: Fields, tool_usage: Fields | None = None) -> Usage | None:
 
 
 def read_long_writes(fields: Fields) -> int | None:
-    """Return the cache writes with the longer lifetime; `None` if they are not told apart."""
+    """Return the cache writes with the longer lifetime; `None` if only their sum is reported."""
     details = fields.inner("cache_write_tokens_details") or fields.inner("cache_creation")
     return _first(details, "ttl_12h_tokens", "ephemeral_1h_input_tokens")  # OpenAI, Anthropic
 
