@@ -16,6 +16,7 @@ from typing import Any, Self
 import msgspec
 
 from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, filter_models
+from tollbridge.catalog.prices import PriceLookup
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient, Observer
@@ -116,6 +117,7 @@ class Engine:
         self._reported: set[str] = set()
         self._token_refresher = TokenRefresher()
         self._bills: BillLookup | None = None
+        self._prices = PriceLookup()
         self._closed = False
 
     @classmethod
@@ -256,13 +258,17 @@ class Engine:
         """
         account = await self._resolve(account)
         async with self._connect(account) as connection:
-            return await self.catalog.models(
+            listing = await self.catalog.models(
                 connection.client,
                 api_key=account.api_key,
                 account=account.list_name,
                 refresh=refresh,
                 timeout=wait,
             )
+            if any(model.prices is not None for model in listing.models):
+                return listing
+            priced = partial(self._prices.add_prices, listing.models, connection.client.base_url)
+            return msgspec.structs.replace(listing, models=await asyncio.to_thread(priced))
 
     def find_model(self, model_id: str, account: Account) -> Model | None:
         """Return a model of the last list, with the corrections of the settings; `None` if unknown."""
@@ -319,6 +325,7 @@ class Engine:
                 tokens=connection.tokens,
                 account=BillingAccount(account.name, client.base_url, initiator),
                 prices=prices,
+                find_prices=partial(self._prices.find, request.model, client.base_url),
                 api_key=account.api_key,
                 window=window,
                 capabilities=capabilities,
@@ -376,6 +383,7 @@ class Engine:
                 body,
                 RequestAccounting(
                     *(model, self.usage, payer, prices),
+                    find_prices=partial(self._prices.find, model, client.base_url),
                     conversation=conversation,
                     sent=False,
                     on_unbilled=partial(self._look_up_bill, account),
@@ -616,7 +624,8 @@ class Engine:
         else:
             assumed = {**_UNKNOWN_MODEL, **model.overrides}
             capabilities = Capabilities(**assumed) if assumed != _UNKNOWN_MODEL else None
-        return model.limits.input if model.context_window else None, capabilities, listed.prices
+        prices = listed.prices or self._prices.find(model_id, client.base_url)
+        return model.limits.input if model.context_window else None, capabilities, prices
 
     def _add_output_limit(self, request: ChatRequest, client: GatewayClient, account: Account) -> ChatRequest:
         """Set the output limit that the Messages API requires, if the model accepts less than the default."""

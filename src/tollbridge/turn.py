@@ -408,6 +408,7 @@ class Turn:
         tokens: Estimates the prompt and learns from the usage; by default, neither happens.
         account: The account that the usage is recorded for.
         prices: The prices of the model, if known: the cost is recorded with the usage.
+        find_prices: Returns the prices if they become known during the turn.
         api_key: The key for this request; by default the client's own.
         window: The most input tokens the model accepts, if known: a prompt close to it causes a warning.
         capabilities: What the model can do, if known: content it cannot accept is replaced by a note.
@@ -427,6 +428,7 @@ class Turn:
         tokens: TokenAccounting | None = None,
         account: BillingAccount | None = None,
         prices: Prices | None = None,
+        find_prices: Callable[[], Prices | None] | None = None,
         api_key: str | None = None,
         window: int | None = None,
         capabilities: Capabilities | None = None,
@@ -447,6 +449,7 @@ class Turn:
         self._tokens = tokens
         self._account = account or BillingAccount()
         self._prices = prices
+        self._find_prices = find_prices
         self._api_key = api_key
         self._window = window
         self._capabilities = capabilities
@@ -519,6 +522,7 @@ class Turn:
             self._usage,
             self._account,
             self._prices,
+            find_prices=self._find_prices,
             conversation=self.request.conversation,
             sent=not is_observed,
             on_unbilled=self._on_unbilled,

@@ -284,6 +284,7 @@ class RequestAccounting:
         tracker: Where attempts are recorded.
         payer: The account that pays.
         prices: The prices of the model, if they are known.
+        find_prices: Returns the prices if they become known while the request runs.
         conversation: The conversation of the request, if the caller says which.
         sent: Whether the request is sent without a call of `send`.
         on_unbilled: Called with each attempt whose cost the gateway can be asked for, because the stream was
@@ -297,6 +298,7 @@ class RequestAccounting:
         payer: BillingAccount,
         prices: Prices | None = None,
         *,
+        find_prices: Callable[[], Prices | None] | None = None,
         conversation: str | None = None,
         sent: bool = True,
         on_unbilled: Callable[[UsageRow], object] | None = None,
@@ -311,6 +313,7 @@ class RequestAccounting:
         self._billing = Billing()
         self._tracker = tracker
         self._prices = prices
+        self._find_prices = find_prices
         self._closed = False
         self._first: float | None = None  # when the first event of the current attempt arrived
         self._clock = time.monotonic()
@@ -389,6 +392,8 @@ class RequestAccounting:
         if usage is not None:
             self.usage = usage if self.usage is None else self.usage + usage
         kind = error.kind if error else None
+        if self._prices is None and self._find_prices is not None:
+            self._prices = self._find_prices()
         prices, billing = self._prices, self._billing
         if prices is not None and usage is not None and usage.input_tokens is not None:
             prices = prices.for_prompt(usage.input_tokens)

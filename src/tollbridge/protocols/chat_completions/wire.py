@@ -113,6 +113,7 @@ def read_usage(usage: Fields) -> Usage | None:
         (usage, "prompt_cache_hit_tokens"),  # DeepSeek
         (usage, "cache_read_input_tokens"),  # Anthropic's name, forwarded by proxies
         (usage, "cached_tokens"),  # Moonshot
+        (usage, "num_cached_tokens"),  # Mistral
     )
     written = _first(
         (details, "cache_write_tokens"),  # OpenRouter
