@@ -136,9 +136,11 @@ def read_generation(body: bytes) -> Generation:
     else:
         billing = Billing(total, None if total is None else "generation")
     names = Billing(provider=_text(data.get("provider_name")), generation_id=_text(data.get("id")))
+    prompt, completion = (token_count(data.get(f"native_tokens_{kind}")) for kind in ("prompt", "completion"))
     usage = Usage(
-        token_count(data.get("native_tokens_prompt")),
-        token_count(data.get("native_tokens_completion")),
+        prompt,
+        completion,
+        None if prompt is None or completion is None else prompt + completion,
         cached_tokens=token_count(data.get("native_tokens_cached")),
         reasoning_tokens=token_count(data.get("native_tokens_reasoning")),
         cache_write_tokens=token_count(data.get("native_tokens_cache_creation")),
