@@ -53,7 +53,7 @@ class PriceLookup:
         self._prices: dict[tuple[str, str], Prices | None] = {}
 
     def load(self) -> Thread | None:
-        """Load the package in the background. Return the thread that does it; `None` if it is not installed."""
+        """Load the package in the background. Return its thread; `None` if it is not installed."""
         if not self._is_tried:
             self._is_tried = True
             if find_spec(_PACKAGE) is not None:
