@@ -220,7 +220,10 @@ def test_openrouter_lists_other_prices_for_long_prompts_as_overrides() -> None:
 
 def test_the_price_of_an_hour_grows_with_the_tier() -> None:
     prices = Prices(
-        *map(Decimal, ("0.000003", "0.000015", "0.0000003", "0.00000375", "0.000006")),
+        input=Decimal("0.000003"),
+        output=Decimal("0.000015"),
+        cache_write=Decimal("0.00000375"),
+        cache_write_long=Decimal("0.000006"),
         tiers=(PriceTier(200_000, cache_write=Decimal("0.0000075")),),
     )
     assert prices.for_prompt(200_000).cache_write_long == Decimal("0.000012")
@@ -232,6 +235,11 @@ def test_images_and_searches_are_added() -> None:
     )
     # 1000 x 0.000001 + 10 x 0.000002 + 2 x 0.04 + 3 x 0.01 = 0.001 + 0.00002 + 0.08 + 0.03
     assert prices.cost(Usage(1_000, 10, images=2, web_searches=3)) == Decimal("0.11102")
+
+
+def test_the_price_of_generated_images_is_read_and_that_of_sent_images_is_not() -> None:
+    assert prices_of("a/b", {"input": "0", "output": "0", "image": "0.039"}).image == Decimal("0.039")
+    assert prices_of("a/b", {"prompt": "0", "completion": "0", "image": "0.001"}).image is None
 
 
 def test_the_price_of_a_thousand_searches_is_recognized() -> None:

@@ -15,12 +15,10 @@ from typing import Any, Self
 
 import msgspec
 
-from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, filter_models
-from tollbridge.catalog.prices import PriceLookup
+from tollbridge.catalog.models import Catalog, Listing, PriceLookup, apply_model_settings, filter_models
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient, Observer
-from tollbridge.clients.billing import BillLookup
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.lessons import CompatMemory, LessonStore
@@ -38,7 +36,13 @@ from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT, wait_for_write
 from tollbridge.storage.tables import UsageRow
-from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker, open_tracker
+from tollbridge.storage.tracker import (
+    BillingAccount,
+    BillLookup,
+    RequestAccounting,
+    UsageTracker,
+    open_tracker,
+)
 from tollbridge.transport.retry import Timeouts
 from tollbridge.turn import CountClient, TokenAccounting, Turn, TurnResult
 from tollbridge.types.errors import RequestError

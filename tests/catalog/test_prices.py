@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from tollbridge.catalog import prices
-from tollbridge.catalog.prices import PriceLookup
+from tollbridge.catalog import models
+from tollbridge.catalog.models import PriceLookup
 from tollbridge.types.models import PriceTier
 from tollbridge.types.usage import Usage
 
@@ -74,7 +74,7 @@ def test_nothing_waits_for_the_package() -> None:
 
 
 def test_without_the_package_prices_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prices, "_PACKAGE", "no_such_package_of_prices")
+    monkeypatch.setattr(models, "_PACKAGE", "no_such_package_of_prices")
     lookup = PriceLookup()
     assert lookup.find("claude-sonnet-4-5", ANTHROPIC) is None
     assert lookup.load() is None

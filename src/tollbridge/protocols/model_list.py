@@ -62,6 +62,7 @@ PRICES: dict[str, tuple[str, ...]] = {
     "cache_write": ("input_cache_write",),
     "cache_write_long": ("input_cache_write_1h",),  # OpenRouter
     "reasoning": ("internal_reasoning",),  # OpenRouter
+    "image": ("image",),
     "web_search": ("web_search",),
 }
 # The prices for long prompts at Vercel AI Gateway: a list of `{cost, min, max}` for each price. OpenRouter
@@ -205,6 +206,8 @@ def _read_prices(pricing: object, model_id: str) -> Prices | None:
         return None
     if prices["web_search"] is not None and prices["web_search"] >= 1:
         prices["web_search"] /= _SEARCHES
+    if "prompt" in pricing:  # OpenRouter: the price is that of an image in the input
+        prices["image"] = None
     if not prices["reasoning"]:  # OpenRouter's 0 means that there is no extra price
         prices["reasoning"] = None
     if prices["cache_write_long"] is None and prices["input"] is not None and is_claude(model_id):

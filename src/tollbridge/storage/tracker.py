@@ -2,22 +2,25 @@
 
 `UsageTracker` keeps records and totals in memory. `StoredTracker` also writes them to the database, on a
 background thread, and keeps them in memory while the database cannot be written. `RequestAccounting` measures
-the attempts of one request and records each when it ends.
+the attempts of one request and records each when it ends. `BillLookup` completes the rows of attempts whose
+cost the gateway reports only later.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
 
+from tollbridge.protocols.billing import Generation
 from tollbridge.storage.database import Database, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import Outcome, UsageRow, UsageTable, is_incomplete
 from tollbridge.types.errors import BridgeError
@@ -421,6 +424,81 @@ class RequestAccounting:
         if self._on_unbilled is not None and row.billed is None and row.generation_id is not None:
             self._on_unbilled(row)
         return self._tracker.record(row, last=last)
+
+
+# --- Costs that are asked for later ---
+
+# Seconds before each question: the gateway's record of a request follows shortly after its answer.
+DELAYS = (0.5, 1.5, 3.0)
+# Requests that are asked about at the same time. The cost of further ones stays unknown.
+PENDING_LIMIT = 32
+
+
+class BillLookup:
+    """Asks for the cost of single attempts and completes their rows. No turn waits for it.
+
+    Args:
+        tracker: Where the attempts are recorded.
+        delays: Seconds before each question.
+    """
+
+    def __init__(self, tracker: UsageTracker, delays: tuple[float, ...] = DELAYS) -> None:
+        self._tracker = tracker
+        self._delays = delays
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, row: UsageRow, fetch: Callable[[str], Awaitable[Generation]]) -> None:
+        """Start to ask for the cost of an attempt.
+
+        Args:
+            row: The attempt.
+            fetch: Returns the gateway's record for a generation id.
+        """
+        if len(self._tasks) >= PENDING_LIMIT:
+            log.info("Too many costs are asked for; one stays unknown.")
+            return
+        task = asyncio.create_task(self._look_up(row, fetch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait(self) -> None:
+        """Wait until nothing is asked for any more."""
+        await asyncio.gather(*self._tasks)
+
+    async def aclose(self) -> None:
+        """Stop asking. The rows keep their generation ids."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _look_up(self, row: UsageRow, fetch: Callable[[str], Awaitable[Generation]]) -> None:
+        for delay in self._delays:
+            await asyncio.sleep(delay)
+            try:
+                generation = await fetch(row.generation_id or "")
+            except BridgeError as error:
+                if error.kind == "not_found" or error.transient:
+                    continue
+                log.info("The gateway does not report the cost of a request: %s", error.message)
+                return
+            if generation.billing.cost is not None:
+                self._tracker.amend(_complete(row, generation))
+                return
+        log.info("The gateway did not report the cost of a request in time.")
+
+
+def _complete(row: UsageRow, generation: Generation) -> UsageRow:
+    """Return the row with the cost, and with the usage if the stream did not contain it."""
+    usage = generation.usage if generation.usage is not None and not row.usage.known else row.usage
+    return msgspec.structs.replace(
+        row,
+        billed=generation.billing.cost,
+        cost_source=generation.billing.source,
+        provider=row.provider or generation.billing.provider,
+        usage=usage,
+        incomplete=row.incomplete and not usage.known,
+        cost=row.prices.cost(usage) if row.prices is not None else None,
+    )
 
 
 def open_tracker(path: Path) -> UsageTracker:

@@ -99,7 +99,9 @@ def test_unknown_usage_is_not_encoded(usage: Usage | None) -> None:
 
 def test_the_prices_of_long_prompts_have_a_column_of_their_own() -> None:
     prices = Prices(
-        *map(Decimal, ("0.00000125", "0.00001", "0.000000125")),
+        input=Decimal("0.00000125"),
+        output=Decimal("0.00001"),
+        cache_read=Decimal("0.000000125"),
         tiers=(PriceTier(200_000, Decimal("0.0000025"), Decimal("0.000015")),),
     )
     info = as_json(encode_model(Model(id="google/gemini-2.5-pro", prices=prices)))
