@@ -286,11 +286,10 @@ def provider_options(request: ChatRequest, settings: Settings, base_url: str) ->
         and _supports_context_editing(request.model, base_url)
         and _may_reach(request, CLEAR_TRIGGER)
     ):
-        cached = settings.prompt_caching
-        thinking = [] if request.reasoning_effort in (None, "none") else [CLEAR_THINKING]
-        edits = [*thinking, CLEAR_TOOL_USES]
-        if cached:
-            edits = [*([KEEP_THINKING] if thinking else []), CLEAR_MANY_TOOL_USES]
+        thinking, tool_uses = CLEAR_THINKING, CLEAR_TOOL_USES
+        if settings.prompt_caching:
+            thinking, tool_uses = KEEP_THINKING, CLEAR_MANY_TOOL_USES
+        edits = [tool_uses] if request.reasoning_effort in (None, "none") else [thinking, tool_uses]
         options = {"anthropic": {"contextManagement": {"edits": edits}}}
     for model in matching(settings.models, request.model):
         options = merge_options(options, model.provider_options)

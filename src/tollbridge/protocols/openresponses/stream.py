@@ -269,11 +269,11 @@ class ResponseState:
 
     def _read_billing(self, response: Fields) -> None:
         fields = response.raw
-        metadata, id_ = fields.get("provider_metadata"), fields.get("id")
-        self.billing = (
-            read_billing(metadata, fields.get("usage"), provider=fields.get("provider"), response_id=id_)
-            or self.billing
-        )
+        metadata, usage = fields.get("provider_metadata"), fields.get("usage")
+        provider, response_id = fields.get("provider"), fields.get("id")
+        billing = read_billing(metadata, usage, provider=provider, response_id=response_id)
+        if billing is not None:
+            self.billing = billing if self.billing is None else self.billing | billing
 
     def _apply_output(self, response: Fields, ending: str) -> list[Event]:
         """Return events for the content of the final response that was not emitted before."""
