@@ -48,7 +48,6 @@ OPTIONS: dict[str, tuple[str, type | tuple[type, ...]]] = {
 # The options in which VS Code says what a request belongs to. They are not sent.
 CONVERSATION, TURN, TRACE = "_conversationId", "_telemetryTurn", "_otelTraceContext"
 _ID_LIMIT = 200  # characters
-_TRACE_ID, _SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 # Fields of the request body that an extension cannot set.
@@ -200,11 +199,9 @@ def _read_id(value: object) -> str | None:
     return value[:_ID_LIMIT] or None if isinstance(value, str) else None
 
 
-def _make_traceparent(trace: Mapping[str, Any]) -> str | None:
-    """Return VS Code's trace context in the W3C's format, as sampled."""
+def _make_traceparent(trace: Mapping[str, Any]) -> str:
+    """Return VS Code's trace context in the W3C's format, as sampled. It can be invalid."""
     trace_id, span_id = (str(trace.get(name, "")).lower() for name in ("traceId", "spanId"))
-    if not _TRACE_ID.fullmatch(trace_id) or not _SPAN_ID.fullmatch(span_id):
-        return None
     return f"00-{trace_id}-{span_id}-01"
 
 
