@@ -32,6 +32,7 @@ from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.ai_sdk.requests import encode_call
 from tollbridge.protocols.anthropic_messages.requests import encode_request as encode_message
 from tollbridge.protocols.anthropic_messages.server_requests import decode_request as decode_messages
+from tollbridge.protocols.billing import read_credits, read_generation
 from tollbridge.protocols.chat_completions.requests import encode_request as encode_completion
 from tollbridge.protocols.chat_completions.server_requests import decode_request as decode_completions
 from tollbridge.protocols.detect import decoder_for
@@ -141,6 +142,12 @@ def _read_models(data: bytes, rng: Random) -> None:
         read_endpoints(data)
     except StreamError:
         pass
+
+
+def _read_bill(data: bytes, rng: Random) -> None:
+    for read in (read_generation, read_credits):
+        with suppress(StreamError):
+            read(data)
 
 
 def _read_sse(data: bytes, rng: Random) -> None:
@@ -324,6 +331,7 @@ def make_targets() -> dict[str, Target]:
         "auto": Target([*streams, *bodies, *ui, *full, *data], _decode_stream("auto")),
         "error response": Target(bodies, _decode_stream("auto", status=400)),
         "error body": Target(bodies, _read_error),
+        "bill": Target(read("usage", "*.json"), _read_bill),
         "model list": Target(read("models", "*.json"), _read_models),
         "sse": Target([*streams, *ui], _read_sse),
         "editor messages": Target([_call("chat", _CHAT), _call("count", _COUNT)], _read_frames),

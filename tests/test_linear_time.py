@@ -35,6 +35,7 @@ from tollbridge.protocols.ai_sdk.stream import LineDecoder
 from tollbridge.protocols.ai_sdk.wire import repair_text
 from tollbridge.protocols.anthropic_messages.server_requests import decode_request as decode_messages
 from tollbridge.protocols.anthropic_messages.wire import read_model_page
+from tollbridge.protocols.billing import parse_cost, read_credits, read_generation
 from tollbridge.protocols.chat_completions.server_requests import decode_request as decode_completions
 from tollbridge.protocols.detect import DECODERS, DetectingDecoder
 from tollbridge.protocols.errors import MESSAGE_LIMIT, ErrorResponseDecoder, error_from, read_error_response
@@ -131,6 +132,7 @@ PATTERNS: dict[str, Use] = {
     "config/loading.py:_UNKNOWN_FIELD": Use("match", SETTING),
     "config/loading.py:quote_name": FULLMATCH,
     "config/schema.py:_TYPE_MISMATCH": Use("sub", SETTING),
+    "frontends/vscode/decode.py:_TRACEPARENT": FULLMATCH,
     "history/content.py:_MIME": MATCH,
     "history/tool_calls.py:VALID_NAME": MATCH,
     "history/tool_calls.py:_INVALID_CHARACTERS": SUB,
@@ -607,6 +609,9 @@ READERS: dict[str, tuple[Case, ...]] = {
     "protocols/anthropic_messages/wire.py:read_model_page": (
         Case(ignoring(read_model_page), MODELS + BYTES),
     ),
+    "protocols/billing.py:read_credits": (Case(ignoring(read_credits), BYTES),),
+    "protocols/billing.py:read_generation": (Case(ignoring(read_generation), BYTES),),
+    "protocols/billing.py:parse_cost": (Case(parse_cost, TEXTS),),
     "protocols/chat_completions/server_requests.py:decode_request": (
         Case(ignoring(lambda body: decode_completions(read_json(body))), CALLER_MESSAGES),
     ),
@@ -668,6 +673,8 @@ NOT_READERS: dict[str, str] = {
     "protocols/ai_sdk/chunks.py:read_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_file": "a chunk of the decoders above",
     "protocols/anthropic_messages/wire.py:read_token_count": "reads one number",
+    "protocols/billing.py:read_billing": "objects of the decoders above",
+    "protocols/billing.py:read_billing_headers": "calls parse_cost",
     "protocols/chat_completions/wire.py:read_usage": "an object of StreamDecoder",
     "protocols/detect.py:Decoder": "a protocol class",
     "protocols/detect.py:GuardedDecoder": "passes everything to the decoders above",
@@ -678,6 +685,8 @@ NOT_READERS: dict[str, str] = {
     "protocols/guard.py:decode_body": "calls a function of this list",
     "protocols/model_list.py:read_model": "called by read_models",
     "protocols/openresponses/wire.py:read_call_signatures": "an item of StreamDecoder",
+    "protocols/openresponses/wire.py:read_long_writes": "an object of StreamDecoder",
+    "protocols/openresponses/wire.py:read_searches": "an object of StreamDecoder",
     "protocols/openresponses/wire.py:read_usage": "an object of StreamDecoder",
     "protocols/sse.py:_LineDecoder": "called by SseDecoder",
     "protocols/stream.py:StreamDecoder": "the base class of three decoders above",

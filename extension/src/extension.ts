@@ -103,6 +103,7 @@ function readSettings(): Settings {
   return {
     allowHttp: configuration.get<boolean>("allowHttp", false),
     countAtGateway: configuration.get<boolean>("countAtGateway", true),
+    promptCaching: configuration.get<boolean>("promptCaching", true),
     timeouts: configuration.get<Settings["timeouts"]>("timeouts", {}),
     proxy: proxy || undefined,
     record: configuration.get<string>("record") || undefined,

@@ -15,6 +15,7 @@ export interface Settings {
   readonly allowHttp: boolean;
   readonly timeouts: { readonly connect?: number; readonly idle?: number; readonly total?: number };
   readonly countAtGateway?: boolean;
+  readonly promptCaching?: boolean;
   readonly record?: string | undefined;
   readonly recordRedact?: boolean;
 }

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tollbridge.frontends.vscode.provider import ChatModelProvider as ChatModelProvider
     from tollbridge.protocols.ai_sdk.requests import ModelMessages as ModelMessages
     from tollbridge.protocols.ai_sdk.requests import convert_messages as convert_messages
+    from tollbridge.protocols.billing import Credits as Credits
     from tollbridge.protocols.openresponses.requests import translate_messages as translate_messages
     from tollbridge.storage.tracker import UsageTracker as UsageTracker
     from tollbridge.sync import SyncEngine as SyncEngine
@@ -83,6 +84,9 @@ if TYPE_CHECKING:
     from tollbridge.types.models import Capabilities as Capabilities
     from tollbridge.types.models import Model as Model
     from tollbridge.types.models import Prices as Prices
+    from tollbridge.types.models import PriceTier as PriceTier
+    from tollbridge.types.usage import Billing as Billing
+    from tollbridge.types.usage import Cost as Cost
     from tollbridge.types.usage import Usage as Usage
 
 # The public names, by the module that defines them.
@@ -119,6 +123,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "ModelMessages",
         "convert_messages",
     ),
+    "tollbridge.protocols.billing": ("Credits",),
     "tollbridge.protocols.openresponses.requests": ("translate_messages",),
     "tollbridge.storage.tracker": ("UsageTracker",),
     "tollbridge.sync": ("SyncEngine",),
@@ -181,9 +186,10 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tollbridge.types.models": (
         "Capabilities",
         "Model",
+        "PriceTier",
         "Prices",
     ),
-    "tollbridge.types.usage": ("Usage",),
+    "tollbridge.types.usage": ("Billing", "Cost", "Usage"),
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
 

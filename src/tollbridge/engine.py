@@ -9,13 +9,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
 from tollbridge.catalog.cache import CachedPrices
-from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, filter_models
+from tollbridge.catalog.models import Catalog, Listing, PriceLookup, apply_model_settings, filter_models
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient, Observer
@@ -32,10 +33,18 @@ from tollbridge.config.schema import Settings, apply_settings, http_timeouts
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.forward import ForwardedResponse, forward_request
 from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
+from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT, wait_for_write
 from tollbridge.storage.reports import UsageReader, UsageReport
-from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker, open_tracker
+from tollbridge.storage.tables import UsageRow
+from tollbridge.storage.tracker import (
+    BillingAccount,
+    BillLookup,
+    RequestAccounting,
+    UsageTracker,
+    open_tracker,
+)
 from tollbridge.transport.retry import Timeouts
 from tollbridge.turn import CountClient, TokenAccounting, Turn, TurnResult
 from tollbridge.types.errors import RequestError
@@ -114,6 +123,8 @@ class Engine:
         self._account_names: dict[str, str] = {}  # by base URL
         self._reported: set[str] = set()
         self._token_refresher = TokenRefresher()
+        self._bills: BillLookup | None = None
+        self._prices = PriceLookup()
         self._closed = False
 
     @classmethod
@@ -179,6 +190,8 @@ class Engine:
         """Close all connections and store everything that was learned."""
         self._closed = True
         try:
+            if self._bills is not None:
+                await self._bills.aclose()
             await self.catalog.aclose()
             self._retired += self._connections.values()
             self._connections = {}
@@ -252,13 +265,17 @@ class Engine:
         """
         account = await self._resolve(account)
         async with self._connect(account) as connection:
-            return await self.catalog.models(
+            listing = await self.catalog.models(
                 connection.client,
                 api_key=account.api_key,
                 account=account.list_name,
                 refresh=refresh,
                 timeout=wait,
             )
+            if any(model.prices is not None for model in listing.models):
+                return listing
+            priced = partial(self._prices.add_prices, listing.models, connection.client.base_url)
+            return msgspec.structs.replace(listing, models=await asyncio.to_thread(priced))
 
     def find_model(self, model_id: str, account: Account) -> Model | None:
         """Return a model of the last list, with the corrections of the settings; `None` if unknown."""
@@ -315,12 +332,14 @@ class Engine:
                 tokens=connection.tokens,
                 account=BillingAccount(account.name, client.base_url, initiator),
                 prices=prices,
+                find_prices=partial(self._prices.find, request.model, client.base_url),
                 api_key=account.api_key,
                 window=window,
                 capabilities=capabilities,
                 learned=learned,
                 count=self._may_count(client.base_url, request.model),
                 observers=observers,
+                on_unbilled=partial(self._look_up_bill, account),
             ) as turn:
                 yield turn
 
@@ -335,6 +354,7 @@ class Engine:
         decode: Callable[[], ChatRequest] | None = None,
         headers: Mapping[str, str] | None = None,
         initiator: str | None = None,
+        conversation: str | None = None,
         observers: Sequence[Observer] = (),
     ) -> AsyncIterator[ForwardedResponse]:
         """Send a body unchanged to a gateway that speaks the caller's own protocol.
@@ -348,6 +368,7 @@ class Engine:
                 Without it, nothing is recorded or learned.
             headers: Headers of the caller that the gateway should receive.
             initiator: The name of the calling program, for the usage records.
+            conversation: The conversation of the request, for the usage records.
             observers: Called with everything that happens.
         """
         async with self._connect(account) as connection:
@@ -367,7 +388,14 @@ class Engine:
                 client,
                 path,
                 body,
-                RequestAccounting(model, self.usage, payer, prices, sent=False, begin=False),
+                RequestAccounting(
+                    *(model, self.usage, payer, prices),
+                    find_prices=partial(self._prices.find, model, client.base_url),
+                    conversation=conversation,
+                    sent=False,
+                    begin=False,
+                    on_unbilled=partial(self._look_up_bill, account),
+                ),
                 api_key=account.api_key,
                 headers=headers,
                 observers=observers,
@@ -380,8 +408,10 @@ class Engine:
         """Return whether nothing is known that must be changed in requests for a model."""
         base_url = self._connection(account).client.base_url
         learned = self.compat.recall(base_url, model)
-        # These concern the token count and what doctor could not prove, not the form of a request.
-        neutral = msgspec.structs.replace(learned.quirks, input_tokens=True, unproven=frozenset())
+        # These concern token counts, optional fields, and what doctor could not prove: not the form.
+        neutral = msgspec.structs.replace(
+            learned.quirks, input_tokens=True, cache_fields=frozenset(), unproven=frozenset()
+        )
         return msgspec.structs.replace(learned, quirks=neutral) == LearnedQuirks()
 
     async def create(
@@ -487,6 +517,30 @@ class Engine:
             )
             self._closing.callback(self._usage_reader.close)
         return await asyncio.to_thread(self._usage_reader.read, days)
+
+    async def credits(self, account: Account | str | None = None) -> Credits:
+        """Return the balance of an account at a gateway that sells credits.
+
+        Raises:
+            NotFound: The gateway does not report a balance.
+            BridgeError: The request failed.
+        """
+        account = await self._resolve(account)
+        async with self._connect(account) as connection:
+            return await connection.client.credits(api_key=account.api_key)
+
+    def _look_up_bill(self, account: Account, row: UsageRow) -> None:
+        """Ask the gateway in the background for the cost of an attempt."""
+        if self._closed:
+            return
+
+        async def fetch(generation_id: str) -> Generation:
+            async with self._connect(account) as connection:
+                return await connection.client.generation(generation_id, api_key=account.api_key)
+
+        if self._bills is None:
+            self._bills = BillLookup(self.usage)
+        self._bills.submit(row, fetch)
 
     # --- Clients ---
 
@@ -597,7 +651,8 @@ class Engine:
         else:
             assumed = {**_UNKNOWN_MODEL, **model.overrides}
             capabilities = Capabilities(**assumed) if assumed != _UNKNOWN_MODEL else None
-        return model.limits.input if model.context_window else None, capabilities, listed.prices
+        prices = listed.prices or self._prices.find(model_id, client.base_url)
+        return model.limits.input if model.context_window else None, capabilities, prices
 
     def _add_output_limit(self, request: ChatRequest, client: GatewayClient, account: Account) -> ChatRequest:
         """Set the output limit that the Messages API requires, if the model accepts less than the default."""

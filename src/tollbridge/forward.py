@@ -75,6 +75,9 @@ class ForwardedResponse:
         except BridgeError as error:
             self.error = error
             raise
+        finally:
+            if (billing := self._decoder.billing) is not None:
+                self._record.add_billing(billing)
         self._observe(self._decoder.close())
 
     def _observe(self, events: list[Event]) -> None:
@@ -189,4 +192,5 @@ def _make_result(record: RequestAccounting) -> TurnResult:
         model=finished.model if finished else None,
         first=record.first,
         duration=record.duration,
+        cost=record.cost,
     )

@@ -24,7 +24,9 @@ from tollbridge.compat.repairs import find_repair
 from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
 from tollbridge.history.answer import AnswerEvents, PartsBuilder, apply_corrections, join_parts
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
+from tollbridge.protocols.billing import read_billing_headers
 from tollbridge.storage.database import WRITE_TIMEOUT, WorkerThread, wait_for_write
+from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
 from tollbridge.types.errors import BridgeError, ContextTooLong
 from tollbridge.types.events import (
@@ -52,7 +54,7 @@ from tollbridge.types.messages import (
 from tollbridge.types.models import Capabilities, Prices
 from tollbridge.types.quirks import Hypothesis, LearnedQuirks, Lesson
 from tollbridge.types.text import write_json
-from tollbridge.types.usage import Usage
+from tollbridge.types.usage import Billing, Cost, Usage
 
 log = logging.getLogger(__name__)
 
@@ -376,6 +378,7 @@ class TurnResult(msgspec.Struct, frozen=True):
         changes: One sentence for each thing that was changed in the request or the answer.
         counts: How often each kind of thing was changed.
         preflight: The estimate made before sending, if one was made.
+        cost: What the turn costs, failed attempts included.
         warning: A sentence if the answer was cut short, the prompt is close to the context window, or a field
             that concerns privacy or the meaning of the answer was not sent.
         message: The answer as a message that can be appended to the history.
@@ -393,6 +396,7 @@ class TurnResult(msgspec.Struct, frozen=True):
     preflight: Preflight | None = None
     warning: str | None = None
     message: Message = Message(Role.ASSISTANT, ())
+    cost: Cost = Cost()
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -440,12 +444,14 @@ class Turn:
         tokens: Estimates the prompt and learns from the usage; by default, neither happens.
         account: The account that the usage is recorded for.
         prices: The prices of the model, if known: the cost is recorded with the usage.
+        find_prices: Returns the prices if they become known during the turn.
         api_key: The key for this request; by default the client's own.
         window: The most input tokens the model accepts, if known: a prompt close to it causes a warning.
         capabilities: What the model can do, if known: content it cannot accept is replaced by a note.
         learned: What `compat` says about this model, if it was looked up already.
         count: Whether the gateway may be asked to count the tokens of the prompt.
         observers: Called with everything that happens in the turn.
+        on_unbilled: Called with each attempt whose cost the gateway can be asked for.
     """
 
     def __init__(
@@ -458,12 +464,14 @@ class Turn:
         tokens: TokenAccounting | None = None,
         account: BillingAccount | None = None,
         prices: Prices | None = None,
+        find_prices: Callable[[], Prices | None] | None = None,
         api_key: str | None = None,
         window: int | None = None,
         capabilities: Capabilities | None = None,
         learned: LearnedQuirks | None = None,
         count: bool = True,
         observers: Sequence[Observer] = (),
+        on_unbilled: Callable[[UsageRow], object] | None = None,
     ) -> None:
         self.request = request
         self.result: TurnResult | None = None
@@ -477,12 +485,14 @@ class Turn:
         self._tokens = tokens
         self._account = account or BillingAccount()
         self._prices = prices
+        self._find_prices = find_prices
         self._api_key = api_key
         self._window = window
         self._capabilities = capabilities
         self._learned = learned
         self._may_count = count
         self._observers = observers
+        self._on_unbilled = on_unbilled
         self._caller_failed = False
         self._batches = self._run()
 
@@ -548,8 +558,10 @@ class Turn:
             self._usage,
             self._account,
             self._prices,
+            find_prices=self._find_prices,
             conversation=self.request.conversation,
             sent=not is_observed,
+            on_unbilled=self._on_unbilled,
         )
         if isinstance(client, GatewayClient):
             client = client.observed_by(AttemptObserver(record))
@@ -639,6 +651,7 @@ class Turn:
             preflight=preflight,
             warning=" ".join(filter(None, warnings)) or None,
             message=Message(Role.ASSISTANT, join_parts(parts)),
+            cost=record.cost,
         )
 
 
@@ -650,6 +663,13 @@ class AttemptObserver(Observer):
 
     def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:  # noqa: ARG002
         self._record.send()
+
+    def response(self, status: int, headers: Mapping[str, str]) -> None:  # noqa: ARG002
+        if (billing := read_billing_headers(headers)) is not None:
+            self._record.add_billing(billing)
+
+    def billing(self, billing: Billing) -> None:
+        self._record.add_billing(billing)
 
     def retry(self, error: BridgeError, seconds: float) -> None:  # noqa: ARG002
         self._record.retry(error)

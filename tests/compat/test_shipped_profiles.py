@@ -5,7 +5,17 @@ from importlib.resources import files
 
 from tollbridge.compat.profiles import known_quirks, load_known_servers, recognize_server
 
-NAMES = {"Vercel AI Gateway", "OpenAI", "llama.cpp", "vLLM", "LM Studio", "litellm", "Ollama", "Anthropic"}
+NAMES = {
+    "Vercel AI Gateway",
+    "OpenAI",
+    "llama.cpp",
+    "vLLM",
+    "LM Studio",
+    "litellm",
+    "Ollama",
+    "Anthropic",
+    "OpenRouter",
+}
 
 
 def test_every_known_server_has_a_profile() -> None:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 import pytest
 
-from tollbridge.config.schema import Settings, apply_settings, matches
+from tollbridge.config.schema import CLEAR_AT_LEAST, CLEAR_TRIGGER, Settings, apply_settings, matches
 from tollbridge.protocols.ai_sdk.requests import encode_call
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.types.errors import RequestError
@@ -28,20 +29,59 @@ def options(chat_request: ChatRequest, user_settings: Settings, base_url: str = 
     return (apply_settings(chat_request, user_settings, base_url).extra or {}).get("providerOptions")
 
 
-def test_old_tool_results_are_cleared_by_default_for_claude_on_vercel() -> None:
-    edits = [{"type": "clear_tool_uses_20250919"}]
-    assert options(request(), Settings()) == {"anthropic": {"contextManagement": {"edits": edits}}}
+def long_request(**fields: Any) -> ChatRequest:
+    """Return a request that can have as many tokens as the trigger: one per byte."""
+    return ChatRequest(model=CLAUDE, messages=(Message(Role.USER, "x" * CLEAR_TRIGGER),), **fields)
 
 
-def test_old_thinking_is_cleared_first_and_only_if_thinking_is_on() -> None:
+def edits(chat_request: ChatRequest, user_settings: Settings) -> Any:
+    return options(chat_request, user_settings)["anthropic"]["contextManagement"]["edits"]
+
+
+def test_old_tool_results_are_cleared_for_claude_on_vercel_if_that_pays_for_the_cache() -> None:
+    assert edits(long_request(), Settings()) == [
+        {
+            "type": "clear_tool_uses_20250919",
+            "trigger": {"type": "input_tokens", "value": 100_000},
+            "clearAtLeast": {"type": "input_tokens", "value": 40_000},
+        }
+    ]
+
+
+def test_the_saving_of_a_clearing_pays_for_the_lost_cache_before_the_next_one() -> None:
+    """The inequality of docs/cost.md, with Anthropic's multiples of the input price.
+
+    At the trigger, `kept` tokens are written to the cache again instead of being read from it. Each request
+    until the context has grown to the trigger again does not read the cleared tokens.
+    """
+    write, read, growth = Decimal("1.25"), Decimal("0.1"), 2_000
+    kept = CLEAR_TRIGGER - CLEAR_AT_LEAST
+    lost = kept * (write - read)
+    requests = CLEAR_AT_LEAST // growth
+    assert requests * CLEAR_AT_LEAST * read >= lost
+    # With a tenth less, it would not pay.
+    less = CLEAR_AT_LEAST * 9 // 10
+    assert less // growth * less * read < (CLEAR_TRIGGER - less) * (write - read)
+
+
+def test_a_conversation_that_is_too_short_is_not_edited() -> None:
+    assert options(request(), Settings()) is None
+    almost = ChatRequest(model=CLAUDE, messages=(Message(Role.USER, "x" * (CLEAR_TRIGGER - 1_000)),))
+    assert options(almost, Settings()) is None
+
+
+def test_without_prompt_caching_a_clearing_always_pays() -> None:
+    uncached = Settings(prompt_caching=False)
+    [edit] = edits(long_request(), uncached)
+    assert "clearAtLeast" not in edit
+    assert edits(long_request(reasoning_effort="high"), uncached)[0] == {"type": "clear_thinking_20251015"}
+
+
+def test_cached_thinking_is_kept_and_named_first_and_only_if_thinking_is_on() -> None:
     """Anthropic rejects the edit with a 400 if thinking is off."""
-    edits = [{"type": "clear_thinking_20251015"}, {"type": "clear_tool_uses_20250919"}]
-    thinking = request(reasoning_effort="high")
-    assert options(thinking, Settings()) == {"anthropic": {"contextManagement": {"edits": edits}}}
-    assert (
-        len(options(request(reasoning_effort="none"), Settings())["anthropic"]["contextManagement"]["edits"])
-        == 1
-    )
+    first, _ = edits(long_request(reasoning_effort="high"), Settings())
+    assert first == {"type": "clear_thinking_20251015", "keep": "all"}
+    assert len(edits(long_request(reasoning_effort="none"), Settings())) == 1
 
 
 @pytest.mark.parametrize(
@@ -52,7 +92,9 @@ def test_context_editing_is_not_sent_to_other_models_or_gateways_or_if_disabled(
     model: str, base_url: str, on: bool
 ) -> None:
     user_settings = Settings(context_management=on)
-    assert apply_settings(request(model), user_settings, base_url) == request(model)
+    chat_request = msgspec.structs.replace(long_request(), model=model)
+    assert options(chat_request, user_settings, base_url) is None
+    assert apply_settings(chat_request, user_settings, base_url).extra is None
 
 
 def test_the_most_specific_pattern_wins_and_objects_are_merged() -> None:

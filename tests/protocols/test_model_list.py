@@ -63,6 +63,7 @@ def test_all_documented_fields_are_read() -> None:
                 output=Decimal("0.000015"),
                 cache_read=Decimal("0.0000003"),
                 cache_write=Decimal("0.00000375"),
+                cache_write_long=Decimal("0.000006"),
             ),
         )
     ]

@@ -39,6 +39,9 @@ def test_usage_converts_to_a_dict_with_all_counts() -> None:
         "cached_tokens": 1,
         "reasoning_tokens": None,
         "cache_write_tokens": None,
+        "long_cache_write_tokens": None,
+        "images": None,
+        "web_searches": None,
     }
 
 

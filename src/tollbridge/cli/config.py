@@ -16,7 +16,7 @@ from tollbridge.cli.terminal import Styles
 from tollbridge.config.accounts import all_accounts
 from tollbridge.config.keys import describe_key
 from tollbridge.config.loading import LoadedSettings, iter_values, load_settings, quote_name
-from tollbridge.config.schema import CLEAR_THINKING, CLEAR_TOOL_USES
+from tollbridge.config.schema import CLEAR_TOOL_USES, CLEAR_TRIGGER
 from tollbridge.recorder.redaction import hide_secret_values
 from tollbridge.types.errors import RequestError
 
@@ -56,8 +56,9 @@ def settings_rows(loaded: LoadedSettings) -> list[SettingRow]:
         if not name.startswith(("accounts.", "models.")) or name in shown_tables
     ]
     if loaded.settings.context_management:
-        edits = [CLEAR_THINKING["type"], CLEAR_TOOL_USES["type"]]
-        origin = f"{loaded.origin('context_management')}, for Claude on Vercel's gateway"
+        edits = [CLEAR_TOOL_USES["type"]]
+        place = f"for Claude on Vercel's gateway, from {CLEAR_TRIGGER:,} tokens"
+        origin = f"{loaded.origin('context_management')}, {place}"
         rows.append(SettingRow("context edits", edits, origin))
     return [
         row

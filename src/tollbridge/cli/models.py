@@ -19,7 +19,9 @@ from tollbridge.config.schema import Settings
 from tollbridge.types.models import Model, Prices
 
 _MILLION = 1_000_000
-_PRICES = Prices.__struct_fields__
+_PRICES = ("input", "output", "cache_read", "cache_write")
+# Few lists have these. They are left out if they are unknown.
+_OTHER_PRICES = ("cache_write_long", "reasoning", "image", "web_search")
 # The gateways' names for capabilities.
 _TAGS = {"tools": "tool-use", "images": "vision", "files": "file-input", "reasoning": "reasoning"}
 COLUMNS = (
@@ -152,12 +154,23 @@ def _as_json(model: Model, settings: Settings) -> dict[str, Any]:
         "max_output_tokens": model.max_output_tokens,
         "tags": sorted(model.tags),
         "supported_parameters": sorted(model.parameters),
-        "prices": None if prices is None else {name: _text(getattr(prices, name)) for name in _PRICES},
+        "prices": None if prices is None else _encode_prices(prices),
         "price_category": None if prices is None else prices.category,
         "identity": msgspec.to_builtins(model.identity),
         "capabilities": msgspec.to_builtins(model.capabilities),
         "favourite": is_favourite(model.id, settings),
     }
+
+
+def _encode_prices(prices: Prices) -> dict[str, Any]:
+    fields: dict[str, Any] = {name: _text(getattr(prices, name)) for name in _PRICES}
+    fields |= {name: _text(price) for name in _OTHER_PRICES if (price := getattr(prices, name)) is not None}
+    if prices.tiers:
+        fields["tiers"] = [
+            {"min_input": tier.min_input, **{name: _text(getattr(tier, name)) for name in _PRICES}}
+            for tier in prices.tiers
+        ]
+    return fields
 
 
 def _text(price: Decimal | None) -> str | None:

@@ -40,6 +40,7 @@ class AiSdkClient(GatewayClient):
 
     protocol = "ai-sdk-model"
     home = f"https://{VERCEL_HOST}{PATHS[4]}"
+    _accounting_path = "/../../v1"  # next to the path of the protocol; the dots are resolved before sending
 
     def __init__(
         self,

@@ -12,11 +12,12 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from tollbridge.protocols.detect import Decoder, decoder_for
+from tollbridge.protocols.billing import Credits, Generation, read_credits, read_generation
+from tollbridge.protocols.detect import Decoder, GuardedDecoder, decoder_for
 from tollbridge.protocols.errors import ERROR_BODY_LIMIT, read_error_response
 from tollbridge.protocols.guard import decode_body
 from tollbridge.protocols.model_list import Endpoints
@@ -27,6 +28,7 @@ from tollbridge.types.messages import ChatRequest
 from tollbridge.types.models import Model
 from tollbridge.types.text import is_valid_key, write_valid_json
 from tollbridge.types.urls import USERINFO_ERROR, has_userinfo
+from tollbridge.types.usage import Billing
 
 if TYPE_CHECKING:
     from tollbridge.transport.http import HttpClient, HttpResponse
@@ -54,6 +56,9 @@ class Observer:
 
     def data(self, chunk: bytes) -> None:
         """Called with each chunk of the response body, decompressed, one per network read."""
+
+    def billing(self, billing: Billing) -> None:
+        """Called at the end of an attempt, however it ends, if the gateway said something about the bill."""
 
     def retry(self, error: BridgeError, seconds: float) -> None:
         """Called when an attempt has failed and the next one starts after this many seconds."""
@@ -135,6 +140,8 @@ class GatewayClient(ABC):
     protocol: ClassVar[str]
     # The default base URL.
     home: ClassVar[str]
+    # The path from the base URL to the endpoints `generation` and `credits`.
+    _accounting_path: ClassVar[str] = ""
     # Characters that the base URL must not contain, because paths are appended to it.
     forbidden: ClassVar[str] = "?#"
 
@@ -345,6 +352,25 @@ class GatewayClient(ABC):
         """Return the gateway's data about the providers of a model; `None` if the protocol has none."""
         return None
 
+    async def generation(self, generation_id: str, *, api_key: str | None = None) -> Generation:
+        """Return the gateway's record of one request: its bill and its usage.
+
+        Raises:
+            NotFound: The gateway has no such record, or not yet: it follows shortly after the answer.
+            BridgeError: The request failed.
+        """
+        path = f"{self._accounting_path}/generation?id={quote(generation_id, safe='', errors='replace')}"
+        return await self._call("GET", path, None, api_key, read_generation)
+
+    async def credits(self, *, api_key: str | None = None) -> Credits:
+        """Return the balance of the key's account at a gateway that sells credits.
+
+        Raises:
+            NotFound: The gateway has no such endpoint.
+            BridgeError: The request failed.
+        """
+        return await self._call("GET", f"{self._accounting_path}/credits", None, api_key, read_credits)
+
     @abstractmethod
     def _encode(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
         """Encode a request in the format of this client's protocol."""
@@ -360,7 +386,8 @@ class GatewayClient(ABC):
         ) as response:
             for observer in self._observers:
                 observer.response(response.status, response.headers)
-            with _log_unknown(decoder_for(self.protocol, response.status, response.headers)) as decoder:
+            decoder = decoder_for(self.protocol, response.status, response.headers)
+            with _log_unknown(decoder), self._report_billing(decoder):
                 async with aclosing(response.chunks()) as chunks:
                     async for chunk in chunks:
                         for observer in self._observers:
@@ -377,6 +404,16 @@ class GatewayClient(ABC):
                 yield batch
             if failure is not None:
                 raise _complete_error(failure, response)
+
+    @contextmanager
+    def _report_billing(self, decoder: GuardedDecoder) -> Iterator[None]:
+        """Tell the observers what the gateway has said about the bill, also if the stream is cut or left."""
+        try:
+            yield
+        finally:
+            if (billing := decoder.billing) is not None:
+                for observer in self._observers:
+                    observer.billing(billing)
 
     def _retry_delay(self, error: BridgeError, failed_attempts: int, deadline: float | None) -> float | None:
         """Return the delay before the next attempt, and log it; `None` if there is no other attempt."""

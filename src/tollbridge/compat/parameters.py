@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.messages import ChatRequest
@@ -23,6 +23,18 @@ _REJECTION = re.compile(
     r"|extra (?:inputs|fields|parameters)|additional propert|invalid (?:value|parameter|argument)",
     re.IGNORECASE,
 )
+
+# The fields that request prompt caching. The answer is the same without them.
+_CACHE_FIELDS = ("cache_control", "caching", "prompt_cache_key")
+
+
+def _requests_caching(field: str, request: ChatRequest) -> bool:
+    if _has_extra(request, field):
+        return True
+    if field == "cache_control" and request.cache_points:
+        return True
+    return request.cache_prompt and request.quirks is not None and field in request.quirks.cache_fields
+
 
 # The optional fields of a request body, each with a test whether a request has it. The model, the messages,
 # the tools and the output format are not optional.
@@ -42,6 +54,7 @@ OPTIONAL_FIELDS: Mapping[str, Callable[[ChatRequest], bool]] = {
     "tool_choice": lambda request: request.tool_choice is not None,
     "store": lambda _request: True,
     "stream_options": lambda _request: True,  # of Chat Completions
+    **{name: partial(_requests_caching, name) for name in _CACHE_FIELDS},
 }
 # Other names of these fields, in errors that a gateway forwards from a provider.
 FIELD_ALIASES: Mapping[str, str] = {
@@ -160,9 +173,11 @@ def names_a_parameter(error: BridgeError) -> bool:
 def omitted_fields(request: ChatRequest, quirks: Quirks) -> list[str]:
     """Return the fields of a request that are not sent because of the quirks.
 
-    `stream_options` only asks for the usage of a stream, so its omission is of no interest to users.
+    `stream_options` only asks for the usage of a stream, so its omission is of no interest to users. Nor is
+    that of caching which the caller did not ask for.
     """
-    omitted = quirks.without - {"stream_options"}
+    own = {field for field in _CACHE_FIELDS if not _has_extra(request, field)}
+    omitted = quirks.without - {"stream_options"} - own
     return sorted(field for field in omitted if has_field(request, field))
 
 

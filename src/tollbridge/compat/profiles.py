@@ -58,7 +58,7 @@ def find_quirks(
 
 
 # Quirks of the server. All other quirks belong to a model, and may differ for the server's other models.
-SERVER_QUIRKS = frozenset({"calls", "system", "text_as", "tools_as", "input_tokens"})
+SERVER_QUIRKS = frozenset({"calls", "system", "text_as", "tools_as", "input_tokens", "cache_fields"})
 # Request fields that a server rejects for every model.
 SERVER_OMISSIONS = frozenset({"store"})
 

@@ -233,6 +233,7 @@ VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "TOLLBRIDGE_ALLOW_HTTP": ("allow_http", _parse_boolean),
     "TOLLBRIDGE_CONTEXT_MANAGEMENT": ("context_management", _parse_boolean),
     "TOLLBRIDGE_COUNT_AT_GATEWAY": ("count_at_gateway", _parse_boolean),
+    "TOLLBRIDGE_PROMPT_CACHING": ("prompt_caching", _parse_boolean),
     "TOLLBRIDGE_RECORD": ("record", str),
     "TOLLBRIDGE_RECORD_REDACT": ("record_redact", _parse_boolean),
     "TOLLBRIDGE_TIMEOUT_CONNECT": ("timeouts.connect", _parse_seconds),

@@ -14,7 +14,8 @@ import msgspec
 from tollbridge.transport.retry import Timeouts
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import ChatRequest
-from tollbridge.types.models import identify
+from tollbridge.types.models import is_claude
+from tollbridge.types.text import write_json
 from tollbridge.types.urls import VERCEL_HOST, VERCEL_URL, Auth, Backend
 
 _Value = TypeVar("_Value")
@@ -97,9 +98,11 @@ class Settings(SettingsTable, frozen=True, kw_only=True):
     Attributes:
         base_url: A gateway to use without an account; `backend` is its protocol, `headers` are its headers.
         aliases: Model names that callers of the local server use, with the gateway's names for them.
-        context_management: Use Anthropic's context editing for Claude models on Vercel AI Gateway.
+        context_management: Use Anthropic's context editing for long conversations with Claude models on
+            Vercel AI Gateway.
         count_at_gateway: Use the gateway's token-count endpoint, if any, for each new conversation, in the
             background.
+        prompt_caching: Ask gateways and providers that need it to cache prompts.
         record: The folder for recordings; nothing is recorded if it is unset or empty.
         record_redact: Remove message content from recordings.
         models: Settings by model name or pattern.
@@ -118,6 +121,7 @@ class Settings(SettingsTable, frozen=True, kw_only=True):
     allow_http: bool = False
     context_management: bool = True
     count_at_gateway: bool = True
+    prompt_caching: bool = True
     record: str | None = None
     record_redact: bool = False
     timeouts: TimeoutSettings = TimeoutSettings()
@@ -238,9 +242,19 @@ def _type_names(union: str) -> str:
 Json = dict[str, Any]
 PROVIDER_OPTIONS = "providerOptions"
 # Anthropic's context editing. Anthropic requires `clear_thinking` to be the first edit, and answers 400 if it
-# is sent while thinking is off.
+# is sent while thinking is off. To clear something makes the cached prompt behind it invalid. docs/cost.md
+# derives how much must be cleared at once so that this pays, and why cached thinking is kept.
+CLEAR_TRIGGER, CLEAR_AT_LEAST = 100_000, 40_000  # tokens
 CLEAR_THINKING: Json = {"type": "clear_thinking_20251015"}
-CLEAR_TOOL_USES: Json = {"type": "clear_tool_uses_20250919"}
+KEEP_THINKING: Json = {**CLEAR_THINKING, "keep": "all"}
+CLEAR_TOOL_USES: Json = {
+    "type": "clear_tool_uses_20250919",
+    "trigger": {"type": "input_tokens", "value": CLEAR_TRIGGER},
+}
+CLEAR_MANY_TOOL_USES: Json = {
+    **CLEAR_TOOL_USES,
+    "clearAtLeast": {"type": "input_tokens", "value": CLEAR_AT_LEAST},
+}
 
 
 def apply_settings(request: ChatRequest, settings: Settings, base_url: str) -> ChatRequest:
@@ -258,7 +272,7 @@ def apply_settings(request: ChatRequest, settings: Settings, base_url: str) -> C
     options = merge_options(provider_options(request, settings, base_url), editor_options)
     if options:
         extra[PROVIDER_OPTIONS] = options
-    return msgspec.structs.replace(request, extra=extra or None)
+    return msgspec.structs.replace(request, extra=extra or None, cache_prompt=settings.prompt_caching)
 
 
 def provider_options(request: ChatRequest, settings: Settings, base_url: str) -> Json:
@@ -267,9 +281,15 @@ def provider_options(request: ChatRequest, settings: Settings, base_url: str) ->
     These are the defaults, overridden by each matching pattern of the settings, the most specific last.
     """
     options: Json = {}
-    if settings.context_management and _supports_context_editing(request.model, base_url):
-        thinking = request.reasoning_effort not in (None, "none")
-        edits = [*([CLEAR_THINKING] if thinking else []), CLEAR_TOOL_USES]
+    if (
+        settings.context_management
+        and _supports_context_editing(request.model, base_url)
+        and _may_reach(request, CLEAR_TRIGGER)
+    ):
+        thinking, tool_uses = CLEAR_THINKING, CLEAR_TOOL_USES
+        if settings.prompt_caching:
+            thinking, tool_uses = KEEP_THINKING, CLEAR_MANY_TOOL_USES
+        edits = [tool_uses] if request.reasoning_effort in (None, "none") else [thinking, tool_uses]
         options = {"anthropic": {"contextManagement": {"edits": edits}}}
     for model in matching(settings.models, request.model):
         options = merge_options(options, model.provider_options)
@@ -290,9 +310,17 @@ def merge_options(base: Mapping[str, Any], override: Mapping[str, Any]) -> Json:
 
 def _supports_context_editing(model: str, base_url: str) -> bool:
     """Only Vercel AI Gateway is known to pass the option on, and only Claude models accept it."""
-    identity = identify(model)
-    is_claude = identity.creator == "anthropic" or identity.family.startswith("claude")
-    return is_claude and urlsplit(base_url).hostname == VERCEL_HOST
+    return is_claude(model) and urlsplit(base_url).hostname == VERCEL_HOST
+
+
+def _may_reach(request: ChatRequest, tokens: int) -> bool:
+    """Return whether a prompt can have this many tokens: a token has at least one byte."""
+    size = 0
+    for message in request.messages:
+        size += len(write_json(message).encode("utf-8", "surrogatepass"))
+        if size >= tokens:
+            return True
+    return size + len(write_json(request.tools).encode("utf-8", "surrogatepass")) >= tokens
 
 
 def _model_parameters(settings: Settings, model: str) -> tuple[Json, Json]:

@@ -24,6 +24,7 @@ from tollbridge.protocols.sse import Frame, SseDecoder
 from tollbridge.types.errors import BridgeError, RequestError, StreamError
 from tollbridge.types.events import Event, Failed
 from tollbridge.types.text import read_json
+from tollbridge.types.usage import Billing
 
 # A stream whose protocol is still unknown after this many bytes is decoded as OpenResponses.
 START_LIMIT = 64 * 1024
@@ -206,6 +207,11 @@ class GuardedDecoder:
     def unknown(self) -> Mapping[str, int]:
         return self.decoder.unknown
 
+    @property
+    def billing(self) -> Billing | None:
+        """What the gateway has said about the bill so far. Decoders of errors do not know."""
+        return getattr(self.decoder, "billing", None)
+
     def feed(self, chunk: bytes) -> list[Event]:
         if self._failed:
             return []
@@ -267,7 +273,7 @@ _AUTO_DECODERS: dict[str, Callable[[], Decoder]] = {
 
 def decoder_for(
     protocol: str = "auto", status: int | None = None, headers: Mapping[str, str] | None = None
-) -> Decoder:
+) -> GuardedDecoder:
     """Return a decoder for one response, with a guard.
 
     Args:
@@ -300,6 +306,10 @@ class DetectingDecoder:
     @property
     def over(self) -> bool:
         return self._decoder is not None and self._decoder.over
+
+    @property
+    def billing(self) -> Billing | None:
+        return getattr(self._decoder, "billing", None)
 
     @property
     def unknown(self) -> Mapping[str, int]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tollbridge.types.errors import StreamError
-from tollbridge.types.models import ID_LIMIT, TOKEN_LIMIT, Model, Prices
+from tollbridge.types.models import ID_LIMIT, TOKEN_LIMIT, Model, Prices, PriceTier, is_claude
 from tollbridge.types.text import join_escaped_surrogates, read_json, replace_surrogates
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,24 @@ PRICES: dict[str, tuple[str, ...]] = {
     "output": ("output", "completion"),
     "cache_read": ("input_cache_read",),
     "cache_write": ("input_cache_write",),
+    "cache_write_long": ("input_cache_write_1h",),  # OpenRouter
+    "reasoning": ("internal_reasoning",),  # OpenRouter
+    "image": ("image",),
+    "web_search": ("web_search",),
 }
+# The prices for long prompts at Vercel AI Gateway: a list of `{cost, min, max}` for each price. OpenRouter
+# has `overrides`, a list of price objects.
+TIERS = {
+    "input": "input_tiers",
+    "output": "output_tiers",
+    "cache_read": "input_cache_read_tiers",
+    "cache_write": "input_cache_write_tiers",
+}
+_TIER_LIMIT = 10
+# A web search costs about a cent. Gateways that list a price of a dollar or more mean a thousand searches.
+_SEARCHES = 1_000
+# Anthropic's price of a cache write that lasts an hour, in input prices. Few lists have it.
+_LONG_WRITE = 2
 MODALITIES: tuple[Path, ...] = (
     ("modalities", "input"),
     ("architecture", "input_modalities"),
@@ -151,7 +168,7 @@ def read_model(entry: object) -> Model | None:
         tags=_read_tags(entry),
         parameters=frozenset(_texts(entry.get("supported_parameters"))),
         reasoning_efforts=_read_efforts(entry),
-        prices=_read_prices(entry.get("pricing")),
+        prices=_read_prices(entry.get("pricing"), identifier),
     )
 
 
@@ -173,14 +190,52 @@ def _read_efforts(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-def _read_prices(pricing: object) -> Prices | None:
+def _read_prices(pricing: object, model_id: str) -> Prices | None:
     if not isinstance(pricing, dict):
         return None
-    prices = {
+    prices: dict[str, Any] = {
         field: next((price for name in names if (price := _parse_price(pricing.get(name))) is not None), None)
         for field, names in PRICES.items()
     }
-    return Prices(**prices) if any(price is not None for price in prices.values()) else None
+    tiers = _read_tiers(pricing)
+    for tier in tiers:
+        if tier.min_input == 0:  # some models have their prices only here
+            for field in TIERS:
+                prices[field] = getattr(tier, field) if prices[field] is None else prices[field]
+    if all(price is None for price in prices.values()):
+        return None
+    if prices["web_search"] is not None and prices["web_search"] >= 1:
+        prices["web_search"] /= _SEARCHES
+    if "prompt" in pricing:  # OpenRouter: the price is that of an image in the input
+        prices["image"] = None
+    if not prices["reasoning"]:  # OpenRouter's 0 means that there is no extra price
+        prices["reasoning"] = None
+    if prices["cache_write_long"] is None and prices["input"] is not None and is_claude(model_id):
+        prices["cache_write_long"] = _LONG_WRITE * prices["input"]
+    return Prices(**prices, tiers=tuple(tier for tier in tiers if tier.min_input))
+
+
+def _read_tiers(pricing: Mapping[str, Any]) -> list[PriceTier]:
+    tiers: dict[int, dict[str, Decimal]] = {}
+    for field, name in TIERS.items():
+        for entry in _entries(pricing.get(name)):
+            price, start = _parse_price(entry.get("cost")), _parse_count(entry.get("min")) or 0
+            if price is not None:
+                tiers.setdefault(start, {})[field] = price
+    for entry in _entries(pricing.get("overrides")):
+        start = _parse_count(entry.get("min_prompt_tokens")) or 0
+        if not start or any(name.startswith("utc") for name in entry):  # prices by the time of day
+            continue
+        for field in TIERS:
+            for name in PRICES[field]:
+                if (price := _parse_price(entry.get(name))) is not None:
+                    tiers.setdefault(start, {})[field] = price
+    return [PriceTier(start, **prices) for start, prices in sorted(tiers.items())]
+
+
+def _entries(value: object) -> list[Mapping[str, Any]]:
+    entries = value[:_TIER_LIMIT] if isinstance(value, list) else []
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def _parse_price(value: object) -> Decimal | None:
@@ -309,8 +364,17 @@ def has_gaps(model: Model) -> bool:
 def _max_prices(prices: list[Prices]) -> Prices | None:
     if not prices:
         return None
-    fields = Prices.__struct_fields__
-    return Prices(**{name: _max_known(getattr(price, name) for price in prices) for name in fields})
+    highest: dict[str, Any] = {
+        name: _max_known(getattr(price, name) for price in prices)
+        for name in Prices.__struct_fields__
+        if name not in ("tiers", "source")
+    }
+    tiers = max((price.tiers for price in prices), key=lambda tiers: max(map(_tier_price, tiers), default=0))
+    return Prices(**highest, tiers=tiers)
+
+
+def _tier_price(tier: PriceTier) -> Decimal:
+    return (tier.input or Decimal(0)) + (tier.output or Decimal(0))
 
 
 def _min_known(numbers: Iterable[_Number | None]) -> _Number | None:

@@ -17,6 +17,7 @@ from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownName
 from tollbridge.types.errors import BridgeError, StreamError
 from tollbridge.types.events import Event
 from tollbridge.types.text import read_json_to_depth
+from tollbridge.types.usage import Billing
 
 BOM = b"\xef\xbb\xbf"
 # Raised for JSON that is not a typed delta; RecursionError for a delta with a deeply nested unknown field.
@@ -29,10 +30,14 @@ class ResponseState(Protocol):
     Attributes:
         over: Whether the response has ended. After that, no more events are returned.
         unknown: The number of wire events of unknown types, by type.
+        billing: What the gateway has said about the bill so far.
     """
 
     over: bool
     unknown: UnknownNames
+
+    @property
+    def billing(self) -> Billing | None: ...
 
     def apply(self, event: Fields) -> list[Event]:
         """Apply a wire event of any type. An event that cannot be decoded is skipped."""
@@ -82,6 +87,11 @@ class StreamDecoder(ABC, Generic[State]):
     def unknown(self) -> UnknownNames:
         """The number of wire events of unknown types, by type."""
         return self._state.unknown
+
+    @property
+    def billing(self) -> Billing | None:
+        """What the gateway has said about the bill so far."""
+        return self._state.billing
 
     def feed(self, chunk: bytes) -> list[Event]:
         if self._state.over:

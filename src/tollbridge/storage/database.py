@@ -259,6 +259,13 @@ MIGRATIONS: tuple[str, ...] = (
         UNIQUE (base_url, model, conversation, feature, subject)
     );
     """,
+    # What else the cost of an attempt depends on. `other_prices` is JSON.
+    """
+    ALTER TABLE usage ADD COLUMN long_cache_write INTEGER;
+    ALTER TABLE usage ADD COLUMN images INTEGER;
+    ALTER TABLE usage ADD COLUMN web_searches INTEGER;
+    ALTER TABLE usage ADD COLUMN other_prices TEXT;
+    """,
 )
 
 

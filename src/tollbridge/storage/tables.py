@@ -22,7 +22,7 @@ from tollbridge.storage.database import Database, StoreBusy, StoreUnusable, lock
 from tollbridge.transport.files import make_private
 from tollbridge.types.models import Prices
 from tollbridge.types.quirks import Evidence, Lesson
-from tollbridge.types.usage import Usage
+from tollbridge.types.usage import CostSource, Usage
 
 # A lock file younger than this (seconds) is not removed: its process may be about to lock it.
 LOCK_GRACE_SECONDS = 60.0
@@ -147,7 +147,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
         prices: The prices at the time of the attempt, if they were known.
         cost: The cost at these prices, in US dollars; `None` if it is not known.
         billed: What the gateway says it charged, in US dollars; `None` if it does not say.
-        cost_source: Where `billed` or, without it, the prices come from.
+        cost_source: Where `billed` or, without it, `cost` comes from.
     """
 
     key: str | None = None
@@ -172,7 +172,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
     cost: Decimal | None = None
     billed: Decimal | None = None
-    cost_source: str | None = None
+    cost_source: CostSource | None = None
 
     @property
     def charge(self) -> Decimal | None:
@@ -188,13 +188,16 @@ _COLUMNS = (
     *("conversation", "provider", "generation_id"),
     *("input_price", "output_price", "cache_read_price", "cache_write_price"),
     *("computed_cost", "billed_cost", "cost_source"),
+    *("long_cache_write", "images", "web_searches", "other_prices"),
 )
 _NAMES = ", ".join(_COLUMNS)
-# A row that has ended stays as it is: a row is written again if it is not certain that it was written.
+# A row that has ended stays as it is: a row is written again if it is not certain that it was written. Only
+# the billed cost can follow later.
 _UPSERT = (
     f"INSERT INTO usage (session, {_NAMES}) VALUES (?, {', '.join('?' * len(_COLUMNS))}) "  # noqa: S608
     f"ON CONFLICT (key) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS)} "
-    "WHERE usage.outcome IN ('running', 'interrupted')"
+    "WHERE usage.outcome IN ('running', 'interrupted') "
+    "OR (usage.billed_cost IS NULL AND excluded.billed_cost IS NOT NULL)"
 )
 
 
@@ -304,6 +307,8 @@ def _encode_row(row: UsageRow) -> tuple[Any, ...]:
         *map(_encode_price, (prices.input, prices.output, prices.cache_read, prices.cache_write)),
         *map(_encode_cost, (row.cost, row.billed)),
         row.cost_source,
+        *(usage.long_cache_write_tokens, usage.images, usage.web_searches),
+        _encode_other_prices(prices),
     )
 
 
@@ -338,10 +343,16 @@ def _decode_row(
     cache_write_price: str | None,
     computed_cost: int | None,
     billed_cost: int | None,
-    cost_source: str | None,
+    cost_source: CostSource | None,
+    long_cache_write: int | None,
+    images: int | None,
+    web_searches: int | None,
+    other_prices: str | None,
 ) -> UsageRow:
-    usage = Usage(input, output, total, cached, reasoning, cache_write)
-    prices = [
+    usage = Usage(
+        *(input, output, total, cached, reasoning, cache_write, long_cache_write, images, web_searches)
+    )
+    prices: list[Any] = [
         None if price is None else Decimal(price)
         for price in (input_price, output_price, cache_read_price, cache_write_price)
     ]
@@ -365,7 +376,9 @@ def _decode_row(
         conversation=conversation,
         provider=provider,
         generation_id=generation_id,
-        prices=Prices(*prices) if any(price is not None for price in prices) else None,
+        prices=Prices(*prices, **_decode_other_prices(other_prices))
+        if any(price is not None for price in prices)
+        else None,
         cost=_decode_cost(computed_cost),
         billed=_decode_cost(billed_cost),
         cost_source=cost_source,
@@ -382,6 +395,28 @@ def _decode_cost(units: int | None) -> Decimal | None:
 
 def _encode_price(price: Decimal | None) -> str | None:
     return None if price is None else str(price)
+
+
+# The prices without a column of their own. Tiers are not stored: a row has the prices of its prompt.
+_OTHER_PRICES = ("cache_write_long", "reasoning", "image", "web_search")
+
+
+def _encode_other_prices(prices: Prices) -> str | None:
+    fields: dict[str, str] = {
+        name: str(price) for name in _OTHER_PRICES if (price := getattr(prices, name)) is not None
+    }
+    if prices.source != Prices().source:
+        fields["source"] = prices.source
+    return msgspec.json.encode(fields).decode() if fields else None
+
+
+def _decode_other_prices(text: str | None) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.json.decode(text) if text else {}
+    return {
+        name: value if name == "source" else Decimal(value)
+        for name, value in fields.items()
+        if name in (*_OTHER_PRICES, "source")
+    }
 
 
 def _encode_text(text: str | None) -> str | None:

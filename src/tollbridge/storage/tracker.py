@@ -2,28 +2,31 @@
 
 `UsageTracker` keeps records and totals in memory. `StoredTracker` also writes them to the database, on a
 background thread, and keeps them in memory while the database cannot be written. `RequestAccounting` measures
-the attempts of one request and records each when it ends.
+the attempts of one request and records each when it ends. `BillLookup` completes the rows of attempts whose
+cost the gateway reports only later.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
 
+from tollbridge.protocols.billing import Generation
 from tollbridge.storage.database import Database, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import Outcome, UsageRow, UsageTable, is_incomplete
 from tollbridge.types.errors import BridgeError
-from tollbridge.types.events import Event, Finished
-from tollbridge.types.models import Prices
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Event, File, Finished
+from tollbridge.types.models import Prices, explain_difference
+from tollbridge.types.usage import Billing, Cost, Usage
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +88,23 @@ class UsageTracker:
         totals.failures += last and row.outcome == "failed"
         totals.incomplete += row.incomplete
         totals.usage += row.usage
+        return None
+
+    def amend(self, row: UsageRow) -> Future[None] | None:
+        """Replace an attempt that has ended, because the gateway has reported its cost later.
+
+        Returns:
+            A future that is done when the row has been written; `None` if the tracker does not write.
+        """
+        for index in range(len(self.records) - 1, -1, -1):
+            earlier = self.records[index]
+            if earlier.key == row.key:
+                self.records[index] = row
+                totals = self._totals.setdefault(row.model, ModelTotals())
+                totals.incomplete -= earlier.incomplete and not row.incomplete
+                if not earlier.usage.known:
+                    totals.usage += row.usage
+                break
         return None
 
     def total(self, model: str | None = None) -> Usage:
@@ -163,6 +183,10 @@ class StoredTracker(UsageTracker):
 
     def record(self, row: UsageRow, *, last: bool = True) -> Future[None] | None:
         super().record(row, last=last)
+        return self._writer.submit(lambda: self._write(row))
+
+    def amend(self, row: UsageRow) -> Future[None] | None:
+        super().amend(row)
         return self._writer.submit(lambda: self._write(row))
 
     def close(self) -> None:
@@ -255,6 +279,7 @@ class RequestAccounting:
         first: Seconds from the start of the request to the first event.
         duration: Seconds from the start of the request to `close`.
         usage: What the gateway reported for all attempts; `None` if it reported nothing.
+        cost: The cost of all attempts that have ended.
         row: A future that is done when the row of the current attempt has been written, or `None`.
 
     Args:
@@ -262,9 +287,12 @@ class RequestAccounting:
         tracker: Where attempts are recorded.
         payer: The account that pays.
         prices: The prices of the model, if they are known.
+        find_prices: Returns the prices if they become known while the request runs.
         conversation: The conversation of the request, if the caller says which.
         sent: Whether the request is sent without a call of `send`.
         begin: Whether the row of the first attempt is written now, and not only by a call of `begin`.
+        on_unbilled: Called with each attempt whose cost the gateway can be asked for, because the stream was
+            cut or did not contain it.
     """
 
     def __init__(
@@ -274,17 +302,23 @@ class RequestAccounting:
         payer: BillingAccount,
         prices: Prices | None = None,
         *,
+        find_prices: Callable[[], Prices | None] | None = None,
         conversation: str | None = None,
         sent: bool = True,
         begin: bool = True,
+        on_unbilled: Callable[[UsageRow], object] | None = None,
     ) -> None:
         self.finished: Finished | None = None
         self.first: float | None = None
         self.duration = 0.0
         self.usage: Usage | None = None
+        self.cost = Cost()
         self.row: Future[None] | None = None
+        self._on_unbilled = on_unbilled
+        self._billing = Billing()
         self._tracker = tracker
         self._prices = prices
+        self._find_prices = find_prices
         self._closed = False
         self._first: float | None = None  # when the first event of the current attempt arrived
         self._clock = time.monotonic()
@@ -318,8 +352,17 @@ class RequestAccounting:
         for event in batch:
             if isinstance(event, Finished):
                 self.finished = event
-            elif self._first is None:
+                if event.billing is not None:
+                    self.add_billing(event.billing)
+                continue
+            if self._first is None:
                 self._first = time.monotonic()
+            if isinstance(event, File) and event.mime.startswith("image/"):
+                self._images += 1
+
+    def add_billing(self, billing: Billing) -> None:
+        """Note what the gateway says about the bill of the current attempt."""
+        self._billing |= billing
 
     def retry(self, error: BridgeError) -> None:
         """Record that the current attempt has failed, and begin the next one."""
@@ -347,14 +390,25 @@ class RequestAccounting:
         self._sent = sent
         self._began = time.monotonic()
         self._first = None
+        self._images = 0
+        self._billing = Billing()
         self.row = self._tracker.begin(self._attempt) if write else None
 
     def _record(self, outcome: Outcome, error: BridgeError | None, *, last: bool) -> Future[None] | None:
         finished = self.finished
         usage = finished.usage if finished else error.usage if error else None
+        if usage is not None and self._images and usage.images is None:
+            usage = msgspec.structs.replace(usage, images=self._images)
         if usage is not None:
             self.usage = usage if self.usage is None else self.usage + usage
         kind = error.kind if error else None
+        if self._prices is None and self._find_prices is not None:
+            self._prices = self._find_prices()
+        prices, billing = self._prices, self._billing
+        if prices is not None and usage is not None and usage.input_tokens is not None:
+            prices = prices.for_prompt(usage.input_tokens)
+        cost = prices.cost(usage) if prices is not None and usage is not None else None
+        source = billing.source if prices is None or cost is None else billing.source or prices.source
         row = msgspec.structs.replace(
             self._attempt,
             outcome=outcome,
@@ -365,9 +419,93 @@ class RequestAccounting:
             finish_reason=finished.reason if finished else None,
             error=kind,
             response_id=finished.response_id if finished else None,
-            cost=self._prices.cost(usage) if self._prices is not None and usage is not None else None,
+            provider=billing.provider,
+            generation_id=billing.generation_id,
+            prices=prices,
+            cost=cost,
+            billed=billing.cost,
+            cost_source=source,
         )
+        difference = explain_difference(billing.cost, self._prices, usage, billing.provider)
+        self.cost += Cost(cost, billing.cost, row.charge, source, difference)
+        if self._on_unbilled is not None and row.billed is None and row.generation_id is not None:
+            self._on_unbilled(row)
         return self._tracker.record(row, last=last)
+
+
+# --- Costs that are asked for later ---
+
+# Seconds before each question: the gateway's record of a request follows shortly after its answer.
+DELAYS = (0.5, 1.5, 3.0)
+# Requests that are asked about at the same time. The cost of further ones stays unknown.
+PENDING_LIMIT = 32
+
+
+class BillLookup:
+    """Asks for the cost of single attempts and completes their rows. No turn waits for it.
+
+    Args:
+        tracker: Where the attempts are recorded.
+        delays: Seconds before each question.
+    """
+
+    def __init__(self, tracker: UsageTracker, delays: tuple[float, ...] = DELAYS) -> None:
+        self._tracker = tracker
+        self._delays = delays
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, row: UsageRow, fetch: Callable[[str], Awaitable[Generation]]) -> None:
+        """Start to ask for the cost of an attempt.
+
+        Args:
+            row: The attempt.
+            fetch: Returns the gateway's record for a generation id.
+        """
+        if len(self._tasks) >= PENDING_LIMIT:
+            log.info("Too many costs are asked for; one stays unknown.")
+            return
+        task = asyncio.create_task(self._look_up(row, fetch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait(self) -> None:
+        """Wait until nothing is asked for any more."""
+        await asyncio.gather(*self._tasks)
+
+    async def aclose(self) -> None:
+        """Stop asking. The rows keep their generation ids."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _look_up(self, row: UsageRow, fetch: Callable[[str], Awaitable[Generation]]) -> None:
+        for delay in self._delays:
+            await asyncio.sleep(delay)
+            try:
+                generation = await fetch(row.generation_id or "")
+            except BridgeError as error:
+                if error.kind == "not_found" or error.transient:
+                    continue
+                log.info("The gateway does not report the cost of a request: %s", error.message)
+                return
+            if generation.billing.cost is not None:
+                self._tracker.amend(_complete(row, generation))
+                return
+        log.info("The gateway did not report the cost of a request in time.")
+
+
+def _complete(row: UsageRow, generation: Generation) -> UsageRow:
+    """Return the row with the cost, and with the usage if the stream did not contain it."""
+    usage = generation.usage if generation.usage is not None and not row.usage.known else row.usage
+    return msgspec.structs.replace(
+        row,
+        billed=generation.billing.cost,
+        cost_source=generation.billing.source,
+        provider=row.provider or generation.billing.provider,
+        usage=usage,
+        incomplete=row.incomplete and not usage.known,
+        cost=row.prices.cost(usage) if row.prices is not None else None,
+    )
 
 
 def open_tracker(path: Path) -> UsageTracker:

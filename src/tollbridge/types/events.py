@@ -13,7 +13,7 @@ import msgspec
 
 from tollbridge.types.errors import BridgeError, ContentFiltered, InvalidRequest, ServerFailed, most_severe
 from tollbridge.types.quirks import ReasoningShape
-from tollbridge.types.usage import Usage
+from tollbridge.types.usage import Billing, Usage
 
 FinishReason = Literal[
     "stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other", "unknown"
@@ -124,6 +124,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
         usage: The tokens billed for all steps of the turn.
         context: The usage of the last step, if it differs: the tokens now in the context window.
         invalid: The ids of calls that the backend rejected as invalid and that have no result.
+        billing: What the gateway says about the bill, if anything.
     """
 
     reason: FinishReason | None
@@ -133,6 +134,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     response_id: str | None = None
     model: str | None = None
     invalid: tuple[str, ...] = ()
+    billing: Billing | None = None
 
     def __post_init__(self) -> None:
         _truncate(self, "response_id", ID_LIMIT)

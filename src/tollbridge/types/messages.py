@@ -6,7 +6,7 @@ from base64 import b64decode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from hashlib import blake2s
+from hashlib import blake2s, sha256
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -174,8 +174,12 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
             are.
         cache_points: Where the caller wants the prompt to be cached: the options of each breakpoint, by
             `part_digest` of the part that ends there. Protocols without breakpoints ignore it.
+        cache_prompt: Whether to ask the server to cache the prompt, in the way that `quirks` allows.
         conversation: Identifies the conversation that the request belongs to, if the caller says which. It is
             never sent as it is.
+        caller_turn: The caller's id of the turn: the same in all requests until the user speaks again. It is
+            never sent.
+        traceparent: The caller's trace context, in the W3C's format. It is never sent to the gateway.
         reasons: Whether the model is known to reason. If so, the request asks for the signatures of its
             reasoning.
         quirks: The protocol features that the server does not support. The request is encoded without them.
@@ -198,7 +202,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, str] | None = None
     extra: Mapping[str, Any] | None = None
     cache_points: Mapping[str, Mapping[str, Any]] | None = None
+    cache_prompt: bool = False
     conversation: str | None = None
+    caller_turn: str | None = None
+    traceparent: str | None = None
     reasons: bool = False
     quirks: Quirks | None = None
 
@@ -221,10 +228,25 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
             metadata: Mapping[str, str] | None = None,
             extra: Mapping[str, Any] | None = None,
             cache_points: Mapping[str, Mapping[str, Any]] | None = None,
+            cache_prompt: bool = False,
             conversation: str | None = None,
+            caller_turn: str | None = None,
+            traceparent: str | None = None,
             reasons: bool = False,
             quirks: Quirks | None = None,
         ) -> None: ...
+
+    def asks_for(self, field: str) -> bool:
+        """Return whether prompt caching is requested by this field."""
+        quirks = self.quirks
+        return self.cache_prompt and quirks is not None and field in quirks.cache_fields - quirks.without
+
+    @property
+    def cache_key(self) -> str | None:
+        """The key by which a provider recognizes the conversation: a hash, at most 64 characters long."""
+        if self.conversation is None:
+            return None
+        return sha256(self.conversation.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str):
@@ -419,6 +441,45 @@ def digest(proof: Mapping[str, Any]) -> str:
 def part_digest(part: Part) -> str:
     """Return a short digest that identifies the content of a part."""
     return blake2s(write_json(part).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+# The options of a cache breakpoint with the provider's default lifetime.
+_BREAKPOINT: Mapping[str, Any] = {"type": "ephemeral"}
+
+
+def default_cache_points(messages: Sequence[Message]) -> dict[str, Mapping[str, Any]]:
+    """Return breakpoints for the prompt cache of Anthropic's API, as `ChatRequest.cache_points`.
+
+    They are at the end of the system prompt, which the tools precede, and at the end of the last two user
+    messages: the request before this one ended at the first of these, so its whole prompt is read from the
+    cache. The API allows four breakpoints.
+    """
+    system = [message for message in messages if message.role is Role.SYSTEM]
+    users = [message for message in messages if message.role is Role.USER]
+    points: dict[str, Mapping[str, Any]] = {}
+    for message in (*system[-1:], *users[-2:]):
+        parts = [part for part in message.parts if part != TextPart("") and not is_marker(part)]
+        # Tool results come first in a message of that API, whatever their order here.
+        last = [part for part in parts if not isinstance(part, ToolResultPart)] or parts
+        if last:
+            points[part_digest(last[-1])] = _BREAKPOINT
+    return points
+
+
+def extra_with_caching(request: ChatRequest) -> dict[str, Any]:
+    """Return the extra fields of a request, with the caching option of Vercel AI Gateway if it is wanted.
+
+    Its Responses endpoint has a field for it; the other protocols spell it as a provider option. An option of
+    the caller has precedence.
+    """
+    extra = dict(request.extra or {})
+    if request.asks_for("caching"):
+        options = extra.get("providerOptions")
+        options = options if isinstance(options, Mapping) else {}
+        gateway = options.get("gateway")
+        gateway = gateway if isinstance(gateway, Mapping) else {}
+        extra["providerOptions"] = {**options, "gateway": {"caching": "auto", **gateway}}
+    return extra
 
 
 def is_marker(part: object) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from tollbridge.types.usage import Usage
+from tollbridge.types.usage import CostSource, Usage
 
 # Creators that can precede a colon in a model id. A colon also separates a variant, as in `llama3.2:3b`.
 CREATORS = frozenset(
@@ -74,6 +74,12 @@ def identify(model_id: str) -> Identity:
     return Identity(name=name, family=family, creator=creator, version=number, date=date)
 
 
+def is_claude(model_id: str) -> bool:
+    """Return whether a model is one of Anthropic's."""
+    identity = identify(model_id)
+    return identity.creator == "anthropic" or identity.family.startswith("claude")
+
+
 def _split_creator(model_id: str) -> tuple[str | None, str]:
     creator, slash, name = model_id.rpartition("/")
     if slash and name:
@@ -105,32 +111,85 @@ PRICE_CATEGORIES: tuple[tuple[Decimal, PriceCategory], ...] = (
     (Decimal("Infinity"), "high"),
 )
 _MILLION = 1_000_000
+_TIER_PRICES = ("input", "output", "cache_read", "cache_write")
 
 
-class Prices(msgspec.Struct, frozen=True):
-    """Prices in US dollars per token. `Decimal`, because gateways report decimal strings."""
+class PriceTier(msgspec.Struct, frozen=True):
+    """The token prices of prompts of at least `min_input` tokens. They hold for all tokens of the request.
 
+    A price that is `None` is the same as for shorter prompts.
+    """
+
+    min_input: int
     input: Decimal | None = None
     output: Decimal | None = None
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
 
+
+class Prices(msgspec.Struct, frozen=True):
+    """Prices in US dollars per token. `Decimal`, because gateways report decimal strings.
+
+    Attributes:
+        cache_write: For the shorter lifetime, if the provider has two.
+        cache_write_long: For the longer lifetime.
+        reasoning: For reasoning tokens, if they do not cost as much as other output tokens.
+        image: For one generated image, in addition to its tokens.
+        web_search: For one web search.
+        tiers: Other token prices for long prompts, the shortest first.
+        source: Where the prices come from.
+    """
+
+    input: Decimal | None = None
+    output: Decimal | None = None
+    cache_read: Decimal | None = None
+    cache_write: Decimal | None = None
+    cache_write_long: Decimal | None = None
+    reasoning: Decimal | None = None
+    image: Decimal | None = None
+    web_search: Decimal | None = None
+    tiers: tuple[PriceTier, ...] = ()
+    source: CostSource = "list"
+
     def cost(self, usage: Usage) -> Decimal | None:
         """Return the cost in US dollars, or `None` if a price or a token count is missing.
 
         Cached tokens and cache writes cost as much as other input tokens if the gateway reports no price for
-        them.
+        them, and writes of the longer lifetime as much as the others. Images and web searches without a
+        price are not included.
         """
-        if self.input is None or self.output is None:
-            return None
         if usage.input_tokens is None or usage.output_tokens is None:
+            return None
+        prices = self.for_prompt(usage.input_tokens)
+        if prices.input is None or prices.output is None:
             return None
         cached = min(usage.cached_tokens or 0, usage.input_tokens)
         written = min(usage.cache_write_tokens or 0, usage.input_tokens - cached)
-        read = self.input if self.cache_read is None else self.cache_read
-        write = self.input if self.cache_write is None else self.cache_write
-        uncached = usage.input_tokens - cached - written
-        return uncached * self.input + cached * read + written * write + usage.output_tokens * self.output
+        long = min(usage.long_cache_write_tokens or 0, written)
+        reasoning = min(usage.reasoning_tokens or 0, usage.output_tokens) if prices.reasoning else 0
+        read = prices.input if prices.cache_read is None else prices.cache_read
+        write = prices.input if prices.cache_write is None else prices.cache_write
+        cost = (usage.input_tokens - cached - written) * prices.input + cached * read
+        cost += (written - long) * write
+        cost += long * (write if prices.cache_write_long is None else prices.cache_write_long)
+        cost += (usage.output_tokens - reasoning) * prices.output + reasoning * (prices.reasoning or 0)
+        cost += (usage.images or 0) * (prices.image or 0)
+        return cost + (usage.web_searches or 0) * (prices.web_search or 0)
+
+    def for_prompt(self, tokens: int) -> Prices:
+        """Return the prices for a prompt of this length, without tiers."""
+        if not self.tiers:
+            return self
+        fields: dict[str, Decimal | None] = {}
+        for tier in self.tiers:
+            if tokens >= tier.min_input:
+                for name in _TIER_PRICES:
+                    if (price := getattr(tier, name)) is not None:
+                        fields[name] = price
+        if self.cache_write_long is not None and self.cache_write and (write := fields.get("cache_write")):
+            # Price lists have no tiers for the longer lifetime; its ratio to the shorter one is constant.
+            fields["cache_write_long"] = self.cache_write_long * write / self.cache_write
+        return msgspec.structs.replace(self, tiers=(), **fields)
 
     @property
     def category(self) -> PriceCategory | None:
@@ -139,6 +198,58 @@ class Prices(msgspec.Struct, frozen=True):
             return None
         blend = (3 * self.input + self.output) / 4 * _MILLION
         return next(name for upper_bound, name in PRICE_CATEGORIES if blend <= upper_bound)
+
+
+# A smaller difference between billed and computed cost is not explained.
+DIFFERENCE = Decimal("0.01")
+# How close another calculation must be to the billed cost to be its explanation.
+_MATCH = Decimal("0.005")
+
+
+def explain_difference(
+    billed: Decimal | None, prices: Prices | None, usage: Usage | None, provider: str | None = None
+) -> str | None:
+    """Return a sentence about a billed cost that differs from the computed one by more than 1 %.
+
+    It names the other calculation that gives the billed cost, if there is one.
+
+    Returns:
+        The sentence, or `None` if there is no such difference or one of the costs is unknown.
+    """
+    if billed is None or prices is None or usage is None:
+        return None
+    computed = prices.cost(usage)
+    if computed is None or abs(billed - computed) <= DIFFERENCE * max(billed, computed):
+        return None
+    for sentence, cost in _other_costs(prices, usage, computed).items():
+        if cost is not None and cost != computed and abs(billed - cost) <= _MATCH * max(billed, cost):
+            return sentence
+    if provider is not None:
+        return f"The provider {provider} may charge other prices than the model list says."
+    return "The reason for the difference is not known."
+
+
+def _other_costs(prices: Prices, usage: Usage, computed: Decimal) -> dict[str, Decimal | None]:
+    """Return the cost of other ways to charge for the same usage."""
+    applied = prices.for_prompt(usage.input_tokens or 0)
+
+    def with_prices(**changes: Decimal | None) -> Decimal | None:
+        return msgspec.structs.replace(applied, **changes).cost(usage)
+
+    free = Decimal(0)
+    reasoning = (usage.reasoning_tokens or 0) * (applied.reasoning or applied.output or free)
+    return {
+        "The request was not charged.": free,
+        "Cache writes were not charged.": with_prices(cache_write=free, cache_write_long=free),
+        "Cache writes were charged as other input.": with_prices(
+            cache_write=applied.input, cache_write_long=applied.input
+        ),
+        "Cache writes were charged as those of the shorter lifetime.": with_prices(cache_write_long=None),
+        "Cached input was charged as other input.": with_prices(cache_read=applied.input),
+        "The prices for long prompts were not applied.": prices.for_prompt(0).cost(usage),
+        "Reasoning was charged in addition to the output.": computed + reasoning,
+        "Web searches and images were not charged.": with_prices(web_search=None, image=None),
+    }
 
 
 class Limits(msgspec.Struct, frozen=True):

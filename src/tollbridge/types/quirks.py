@@ -27,6 +27,9 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         text_as: Whether a message of only text is a string or an array of content parts.
         tools_as: Whether tools are declared as in OpenResponses (flat) or as in Chat Completions (nested).
         input_tokens: Whether the server counts tokens (`POST /responses/input_tokens`).
+        cache_fields: The fields by which prompt caching can be requested: `prompt_cache_key` (OpenAI),
+            `caching` (Vercel AI Gateway), `cache_control` (Anthropic's breakpoints). None by default, because
+            servers reject fields that they do not know.
         unproven: The fields above whose feature is accepted, but was not seen to reach the model: `images`,
             `calls`… They are sent all the same.
     """
@@ -43,6 +46,7 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     text_as: Literal["string", "array"] = "string"
     tools_as: Literal["flat", "nested"] = "flat"
     input_tokens: bool = True
+    cache_fields: frozenset[str] = frozenset()
     unproven: frozenset[str] = frozenset()
 
 

@@ -81,6 +81,29 @@ async def test_a_short_request_is_written_once(monkeypatch: pytest.MonkeyPatch) 
     assert rows == []
 
 
+@pytest.mark.parametrize(
+    ("fields", "headers", "conversation"),
+    [
+        (b'"prompt_cache_key": "codex-1"', {"session_id": "other"}, "codex-1"),
+        (b'"x": 1', {"session_id": "codex-2"}, "codex-2"),
+        (b'"metadata": {"user_id": "user_1_account__session_0a1b"}', {}, "0a1b"),
+        (b'"metadata": {"user_id": "{\\"session_id\\":\\"claude-3\\"}"}', {}, "claude-3"),
+        (b'"metadata": {"user_id": "{"}, "prompt_cache_key": 7', {}, None),
+        (b'"metadata": []', {"x-session-affinity": "opencode-4"}, "opencode-4"),
+        (b'"x": 1', {}, None),
+    ],
+)
+async def test_the_conversation_is_what_the_caller_says(
+    fields: bytes, headers: dict[str, str], conversation: str | None
+) -> None:
+    body = b"{%b, %b" % (fields, BODY.removeprefix(b"{"))
+    async with Gateway() as gateway, local_server(gateway.url) as server:
+        async with server.http.post(f"{server.url}/v1/responses", data=body, headers=headers) as response:
+            await response.read()
+        assert gateway.requests[0].raw == body
+        assert server.engine.usage.records[-1].conversation == conversation
+
+
 async def test_the_key_of_the_caller_is_not_sent_to_the_gateway() -> None:
     headers = {"authorization": "Bearer caller-key", "x-api-key": "caller-key", "openai-beta": "responses=v1"}
     async with Gateway() as gateway, local_server(gateway.url) as server:

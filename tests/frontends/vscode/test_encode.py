@@ -29,7 +29,7 @@ from tollbridge.types.errors import (
     StreamError,
 )
 from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
-from tollbridge.types.models import Model, Prices
+from tollbridge.types.models import Model, Prices, PriceTier
 from tollbridge.types.usage import Usage
 
 
@@ -97,6 +97,34 @@ def test_unknown_usage_is_not_encoded(usage: Usage | None) -> None:
     assert encode_usage(usage) is None
 
 
+def test_the_prices_of_long_prompts_have_a_column_of_their_own() -> None:
+    prices = Prices(
+        input=Decimal("0.00000125"),
+        output=Decimal("0.00001"),
+        cache_read=Decimal("0.000000125"),
+        tiers=(PriceTier(200_000, Decimal("0.0000025"), Decimal("0.000015")),),
+    )
+    info = as_json(encode_model(Model(id="google/gemini-2.5-pro", prices=prices)))
+    costs = {name: value for name, value in info.items() if name.endswith("Cost")}
+    # Credits per million tokens: a credit is a cent, so $1.25 is 125.
+    assert costs == {
+        "inputCost": 125,
+        "outputCost": 1000,
+        "cacheCost": 12.5,
+        "longContextInputCost": 250,
+        "longContextOutputCost": 1500,
+        "longContextCacheCost": 12.5,
+    }
+    assert info["pricing"] == "$1.25 in, $10.00 out per 1M tokens"
+
+
+def test_a_model_without_prices_has_no_costs() -> None:
+    info = as_json(encode_model(Model(id="m")))
+    assert not [name for name in info if name.endswith("Cost") or name.startswith("pric")]
+    cheap = Prices(Decimal("0.000000075"), Decimal("0.0000003"))
+    assert as_json(encode_model(Model(id="m", prices=cheap)))["pricing"].startswith("$0.075 in, $0.30 out")
+
+
 def test_a_model_is_encoded_with_all_fields() -> None:
     model = Model(
         id="anthropic/claude-sonnet-4.5",
@@ -120,9 +148,10 @@ def test_a_model_is_encoded_with_all_fields() -> None:
         "capabilities": {"toolCalling": True, "imageInput": True},
         "tooltip": "A model.",
         "detail": "anthropic",
-        "inputCost": 3,
-        "outputCost": 15,
-        "cacheCost": 0.3,
+        "inputCost": 300,
+        "outputCost": 1500,
+        "cacheCost": 30,
+        "pricing": "$3.00 in, $15.00 out per 1M tokens",
         "priceCategory": "medium",
         "configurationSchema": {
             "properties": {

@@ -267,14 +267,14 @@ def test_usage_is_cumulative_and_the_input_includes_the_cache() -> None:
         "output_tokens": 1,
     }
     end = finished(decode(start, text(0, "Hi"), ended(), STOP))
-    assert end.usage == Usage(1203, 9, 1212, 1000, None, 200)
+    assert end.usage == Usage(1203, 9, 1212, 1000, None, 200, 50)
     # A server tool can make the input grow: the last report counts.
     end = finished(decode(start, text(0, "Hi"), ended(input_tokens=500), STOP))
-    assert end.usage == Usage(1700, 9, 1709, 1000, None, 200)
+    assert end.usage == Usage(1700, 9, 1709, 1000, None, 200, 50)
     # Some gateways count only by lifetime.
     del start["message"]["usage"]["cache_creation_input_tokens"]
     assert finished(decode(start, text(0, "Hi"), ended(), STOP)).usage == Usage(
-        1203, 9, 1212, 1000, None, 200
+        1203, 9, 1212, 1000, None, 200, 50
     )
 
 

@@ -22,7 +22,7 @@ from aiohttp import web
 from tollbridge.compat.repairs import find_repair
 from tollbridge.config.accounts import Account
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.callers import RESPONSES, AnswerEncoder, CallerProtocol
+from tollbridge.frontends.http.callers import RESPONSES, AnswerEncoder, CallerProtocol, find_conversation
 from tollbridge.history.answer import join_parts, parts_from_events
 from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.turn import Turn
@@ -78,10 +78,12 @@ class StreamedResponse(web.StreamResponse):
     _send_headers_immediately = False  # as in aiohttp's own `Response`; by default the head is sent first
 
 
-class _Model(msgspec.Struct):
+class _Head(msgspec.Struct):
     """The fields that are needed of a body that is forwarded."""
 
     model: str
+    prompt_cache_key: Any = None
+    metadata: Any = None
 
 
 class _Refusal(msgspec.Struct, frozen=True):
@@ -145,13 +147,15 @@ class AnswerService:
         """
         if body is None:
             body = await request.read()
-        model = _read_model(body)
+        head = _read_head(body)
+        model = head.model
         if (name := self._engine.settings.aliases.get(model)) is not None:
             model, body = name, _replace_model(body, name)
         account = await self._find_account()
         if not self._may_forward(model, account, protocol):
             return await self._translate(request, protocol, body, account, new_response)
-        response = await self._forward(request, protocol, body, model, account, new_response)
+        conversation = find_conversation(msgspec.structs.asdict(head), request.headers)
+        response = await self._forward(request, protocol, body, model, account, new_response, conversation)
         if not isinstance(response, _Refusal):
             return response
         try:
@@ -166,7 +170,7 @@ class AnswerService:
             NotFound: The gateway speaks another protocol.
         """
         body = await request.read()
-        model, account = _read_model(body), await self._find_account()
+        model, account = _read_head(body).model, await self._find_account()
         if account.backend != RESPONSES.backend:
             message = "The gateway's protocol has no compaction of conversations."
             raise NotFound(message, status=404, code="not_found")
@@ -223,6 +227,7 @@ class AnswerService:
         model: str,
         account: Account,
         new_response: NewResponse,
+        conversation: str | None,
     ) -> web.StreamResponse | _Refusal:
         """Forward a request. A refusal for a reason that a turn may repair is not sent to the caller."""
         headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
@@ -234,6 +239,7 @@ class AnswerService:
             decode=lambda: protocol.decode(_read_object(body), request.headers).request,
             headers=headers,
             initiator=_program_name(request.headers),
+            conversation=conversation,
         ) as forwarded:
             headers = _passed_headers(forwarded.headers)
             if forwarded.error is not None and self._may_repair(forwarded.error, request, protocol, body):
@@ -281,7 +287,11 @@ class AnswerService:
         if all(message.role is Role.SYSTEM for message in caller.request.messages):
             raise RequestError("The request contains no message. Send at least one.")
         self._report(caller.omissions)
-        chat = msgspec.structs.replace(caller.request, messages=self._memory.restore(caller.request.messages))
+        chat = msgspec.structs.replace(
+            caller.request,
+            messages=self._memory.restore(caller.request.messages),
+            conversation=find_conversation(body, request.headers),
+        )
         encoder = caller.encoder
         initiator = _program_name(request.headers)
         async with self._engine.turn(chat, account, source=body, initiator=initiator) as turn:
@@ -362,9 +372,9 @@ def _program_name(headers: Mapping[str, str]) -> str | None:
     return headers.get("user-agent", "").partition("/")[0].strip()[:_NAME_LIMIT] or None
 
 
-def _read_model(body: bytes) -> str:
+def _read_head(body: bytes) -> _Head:
     try:
-        return msgspec.json.decode(body, type=_Model).model
+        return msgspec.json.decode(body, type=_Head)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         pass
     if isinstance(_read_object(body).get("model"), str):

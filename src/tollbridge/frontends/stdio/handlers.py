@@ -32,7 +32,7 @@ WARM_MODELS = 3
 # Settings with the same name in the editor and in the settings file.
 _SAME_NAME = (
     *("proxy", "allow_http", "allow", "deny", "favourites", "models"),
-    *("context_management", "count_at_gateway", "record", "record_redact"),
+    *("context_management", "count_at_gateway", "prompt_caching", "record", "record_redact"),
 )
 
 
@@ -98,6 +98,7 @@ class Handlers:
             finish_reason=result.finish_reason,
             usage=wire.TokenUsage.of(result.usage),
             context=wire.TokenUsage.of(result.context),
+            cost=wire.TurnCost.of(result.cost),
             response_id=result.response_id,
             dropped=decoded.dropped,
             changes=result.changes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from tollbridge.frontends.vscode import wire as vscode
 from tollbridge.frontends.vscode.wire import WireStruct
 from tollbridge.types.urls import Backend
-from tollbridge.types.usage import Usage
+from tollbridge.types.usage import Cost, Usage
 
 if TYPE_CHECKING:
     from tollbridge.tokens.records import Accuracy as Measured
@@ -41,6 +42,7 @@ class EditorSettings(WireStruct, frozen=True):
     record: str | None = None
     record_redact: bool | None = None
     count_at_gateway: bool | None = None
+    prompt_caching: bool | None = None
 
 
 class ClientInfo(WireStruct, frozen=True):
@@ -124,12 +126,29 @@ class TokenUsage(WireStruct, frozen=True):
         )
 
 
+class TurnCost(WireStruct, frozen=True):
+    """The cost of a turn in US dollars, as decimal strings. Unknown values are omitted."""
+
+    charge: Decimal
+    source: str
+    computed: Decimal | None = None
+    billed: Decimal | None = None
+    difference: str | None = None
+
+    @classmethod
+    def of(cls, cost: Cost) -> TurnCost | None:
+        if cost.charge is None or cost.source is None:
+            return None
+        return cls(cost.charge, cost.source, cost.computed, cost.billed, cost.difference)
+
+
 class ChatResult(WireStruct, frozen=True, kw_only=True):
     """`usage` is that of the whole turn; `context` fills the window now: less after several steps."""
 
     finish_reason: str | None = None
     usage: TokenUsage | None = None
     context: TokenUsage | None = None
+    cost: TurnCost | None = None
     response_id: str | None = None
     dropped: Mapping[str, int] = {}
     changes: tuple[str, ...] = ()

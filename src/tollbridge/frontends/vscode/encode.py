@@ -27,6 +27,8 @@ from tollbridge.types.usage import Usage
 log = logging.getLogger(__name__)
 
 MILLION = 1_000_000
+# The unit of prices in VS Code: a credit is a cent.
+CREDITS = 100
 
 # What the user can do, by the kind of the error. It is appended to the message of the gateway.
 ADVICE: dict[Kind, str] = {
@@ -114,6 +116,8 @@ def encode_model(model: Model) -> wire.ModelInfo:
     """
     identity, limits, capabilities = model.identity, model.limits, model.capabilities
     prices = model.prices or Prices()
+    # VS Code has one column for long prompts, so it shows the highest prices.
+    long = prices.for_prompt(prices.tiers[-1].min_input) if prices.tiers else Prices()
     return wire.ModelInfo(
         id=encode_model_id(model.id),
         model=model.id,
@@ -126,10 +130,15 @@ def encode_model(model: Model) -> wire.ModelInfo:
         capabilities=wire.ModelCapabilities(tool_calling=capabilities.tools, image_input=capabilities.images),
         tooltip=model.description or model.id,
         detail=identity.creator or model.owner,
-        input_cost=_to_price_per_million(prices.input),
-        output_cost=_to_price_per_million(prices.output),
-        cache_cost=_to_price_per_million(prices.cache_read),
-        cache_write_cost=_to_price_per_million(prices.cache_write),
+        input_cost=_to_credits(prices.input),
+        output_cost=_to_credits(prices.output),
+        cache_cost=_to_credits(prices.cache_read),
+        cache_write_cost=_to_credits(prices.cache_write),
+        long_context_input_cost=_to_credits(long.input),
+        long_context_output_cost=_to_credits(long.output),
+        long_context_cache_cost=_to_credits(long.cache_read),
+        long_context_cache_write_cost=_to_credits(long.cache_write),
+        pricing=_describe_prices(prices),
         price_category=prices.category,
         configuration_schema=_encode_efforts(model.efforts),
     )
@@ -182,8 +191,22 @@ def _encode_arguments(name: str, arguments: Any) -> dict[str, Any]:
     raise StreamError(f"The model called the tool {name} with arguments that are not a JSON object.")
 
 
-def _to_price_per_million(price: Decimal | None) -> float | None:
-    return None if price is None else float(price * MILLION)
+def _to_credits(price: Decimal | None) -> float | None:
+    """Return a price per token as VS Code shows it: in credits per million tokens."""
+    return None if price is None else float(price * MILLION * CREDITS)
+
+
+def _describe_prices(prices: Prices) -> str | None:
+    """Return the prices in US dollars, as a text for users."""
+    if prices.input is None or prices.output is None:
+        return None
+    input_price, output_price = (_format_dollars(price) for price in (prices.input, prices.output))
+    return f"{input_price} in, {output_price} out per 1M tokens"
+
+
+def _format_dollars(price: Decimal) -> str:
+    dollars = (price * MILLION).normalize()
+    return f"${dollars:.2f}" if dollars == round(dollars, 2) else f"${dollars:f}"
 
 
 def _encode_efforts(efforts: tuple[str, ...]) -> wire.Configuration | None:

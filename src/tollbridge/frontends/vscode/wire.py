@@ -93,7 +93,10 @@ class Tool(WireStruct, frozen=True):
 
 
 class Chat(WireStruct, frozen=True):
-    """The arguments of `provideLanguageModelChatResponse`."""
+    """The arguments of `provideLanguageModelChatResponse`.
+
+    The last three say what the request belongs to. VS Code passes them in `model_options` instead.
+    """
 
     model: str
     messages: list[Message]
@@ -101,6 +104,9 @@ class Chat(WireStruct, frozen=True):
     tool_mode: int = AUTO
     model_options: Mapping[str, Any] = {}
     model_configuration: Mapping[str, Any] = {}
+    conversation: str | None = None
+    turn: str | None = None
+    traceparent: str | None = None
 
 
 class ModelCapabilities(WireStruct, frozen=True):
@@ -132,7 +138,7 @@ class Configuration(WireStruct, frozen=True):
 class ModelInfo(WireStruct, frozen=True, kw_only=True):
     """A LanguageModelChatInformation, and `model`, the id of the model at the gateway.
 
-    The costs are in US dollars per million tokens.
+    The costs are in VS Code's credits per million tokens; `pricing` has the dollars, as a text.
     """
 
     id: str
@@ -150,6 +156,11 @@ class ModelInfo(WireStruct, frozen=True, kw_only=True):
     output_cost: float | None = None
     cache_cost: float | None = None
     cache_write_cost: float | None = None
+    long_context_input_cost: float | None = None
+    long_context_output_cost: float | None = None
+    long_context_cache_cost: float | None = None
+    long_context_cache_write_cost: float | None = None
+    pricing: str | None = None
     price_category: str | None = None
     configuration_schema: Configuration | None = None
 

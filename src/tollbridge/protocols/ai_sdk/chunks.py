@@ -247,6 +247,10 @@ def _add_reasoning(state: StreamState, chunk: wire.Chunk) -> None:
         state.deltas.add_reasoning(text, block)
 
 
+def _start_text(state: StreamState, chunk: wire.Chunk) -> None:
+    state.read_billing(chunk)  # the gateway's id of the generation
+
+
 def _start_reasoning(state: StreamState, chunk: wire.Chunk) -> None:
     state.add_metadata(wire.first_text(chunk, "id"), wire.metadata(chunk) or {})
 
@@ -379,6 +383,7 @@ def _finish_step(state: StreamState, chunk: wire.Chunk) -> None:
     state.deltas.flush()
     state.calls.end_step()
     state.usage.add_step(wire.usage(chunk))
+    state.read_billing(chunk, step=True)
     _set_response(state, wire.mapping(chunk.get("response")))
 
 
@@ -392,6 +397,7 @@ def _finish(state: StreamState, chunk: wire.Chunk) -> None:
     state.finished = True
     state.reason = wire.finish_reason(chunk) or state.reason
     state.usage.add_total(wire.usage(chunk))
+    state.read_billing(chunk)
     _set_response(state, wire.mapping(chunk.get("response")))
 
 
@@ -456,7 +462,7 @@ _HANDLERS: dict[str, Callable[[StreamState, wire.Chunk], None]] = {
     "text": _add_text,  # previews of version 5.0.0
     "text-delta": _add_text,
     "text-end": _ignore,
-    "text-start": _ignore,
+    "text-start": _start_text,
     "tool-approval-request": _request_approval,
     "tool-approval-response": _apply_approval,
     "tool-call": _add_call,

@@ -32,6 +32,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    extra_with_caching,
     is_marker,
     match_results,
     unbind,
@@ -409,7 +410,10 @@ def encode_call(request: ChatRequest, spec: Spec = 4) -> Json:
             "toolChoice": _encode_tool_choice(request),
         }
     without = {NAMES.get(field, field) for field in (request.quirks or Quirks()).without}
-    fields = {**{name: value for name, value in body.items() if value is not None}, **(request.extra or {})}
+    fields = {
+        **{name: value for name, value in body.items() if value is not None},
+        **extra_with_caching(request),
+    }
     return {name: value for name, value in fields.items() if name not in without}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tollbridge.protocols.ai_sdk import wire
+from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.sse import UnknownNames
 from tollbridge.types.errors import BridgeError, BrokenCall, Disconnected, StreamError
@@ -28,7 +29,7 @@ from tollbridge.types.events import (
     ToolCall,
 )
 from tollbridge.types.text import exceeds_depth, read_json
-from tollbridge.types.usage import Usage
+from tollbridge.types.usage import Billing, Usage
 
 # With these finish reasons the output was not truncated, so valid arguments are a complete call.
 _COMPLETE_REASONS: frozenset[FinishReason | None] = frozenset(
@@ -410,8 +411,19 @@ class StreamState:
         self.reason: FinishReason | None = None
         self.response_id: str | None = None
         self.model: str | None = None
+        self.billing: Billing | None = None  # what the gateway has said about the bill so far
         self._blocks: dict[str | None, dict[str, Any]] = {}  # metadata of the open reasoning blocks
         self._errors: list[BridgeError] = []
+
+    def read_billing(self, chunk: wire.Chunk, *, step: bool = False) -> None:
+        """Read what the metadata of a chunk says about the bill. The costs of steps are added."""
+        billing = read_billing(chunk.get("providerMetadata"))
+        if billing is None:
+            return
+        earlier = self.billing or Billing()
+        if step and billing.cost is not None and earlier.cost is not None:
+            billing = msgspec.structs.replace(billing, cost=billing.cost + earlier.cost)
+        self.billing = earlier | billing
 
     def drain(self) -> list[Event]:
         """Return the events that are ready, and remove them."""
@@ -480,6 +492,7 @@ class StreamState:
                     response_id=self.response_id,
                     model=self.model,
                     invalid=() if self.aborted else self.calls.invalid,
+                    billing=self.billing,
                 )
             )
         elif not self._errors:

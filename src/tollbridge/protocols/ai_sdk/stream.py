@@ -23,6 +23,7 @@ from tollbridge.protocols.sse import FRAME_LIMIT, SseDecoder, UnknownNames, fram
 from tollbridge.types.errors import BridgeError, StreamError
 from tollbridge.types.events import Event
 from tollbridge.types.text import exceeds_depth, read_json_to_depth
+from tollbridge.types.usage import Billing
 
 _BOM = b"\xef\xbb\xbf"
 # Bytes that can precede the first significant byte: white space, and a byte order mark.
@@ -120,6 +121,11 @@ class _StateDecoder:
     def over(self) -> bool:
         """Whether the response has ended. The connection can stay open, but no more events follow."""
         return self._state.over
+
+    @property
+    def billing(self) -> Billing | None:
+        """What the gateway has said about the bill so far."""
+        return self._state.billing
 
     @property
     def unknown(self) -> UnknownNames:

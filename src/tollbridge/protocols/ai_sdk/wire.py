@@ -144,6 +144,8 @@ def usage(chunk: Chunk) -> Usage | None:
     total = token_count(fields.get("totalTokens"))
     if total is None and input_tokens is not None and output_tokens is not None:
         total = input_tokens + output_tokens
+    anthropic = mapping(mapping(chunk.get("providerMetadata")).get("anthropic"))
+    lifetimes = mapping(mapping(anthropic.get("usage")).get("cache_creation"))
     result = Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
@@ -163,8 +165,9 @@ def usage(chunk: Chunk) -> Usage | None:
             input_parts.get("cacheWrite"),
             input_details.get("cacheWriteTokens"),
             # Versions 4 and 5 pass on Anthropic's own count.
-            mapping(mapping(chunk.get("providerMetadata")).get("anthropic")).get("cacheCreationInputTokens"),
+            anthropic.get("cacheCreationInputTokens"),
         ),
+        long_cache_write_tokens=_first(lifetimes.get("ephemeral_1h_input_tokens")),
     )
     return result if result.known else None
 

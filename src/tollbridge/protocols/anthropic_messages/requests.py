@@ -29,6 +29,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
+    default_cache_points,
     part_digest,
     unbind,
 )
@@ -72,7 +73,10 @@ def encode_request(request: ChatRequest) -> Json:
     not part of the body: the client sends it as a header.
     """
     extra = {name: value for name, value in (request.extra or {}).items() if name != "betas"}
-    marks = _CacheMarks(request.cache_points)
+    points = request.cache_points
+    if not points and request.asks_for("cache_control") and "cache_control" not in extra:
+        points = default_cache_points(request.messages)
+    marks = _CacheMarks(points)
     messages = _encode_messages(request.messages, marks)
     system = [
         marks.apply(part, {"type": "text", "text": text})
@@ -89,12 +93,12 @@ def encode_request(request: ChatRequest) -> Json:
     }
     marks.place()
     if system:
-        body["system"] = _shorten(system)
+        body["system"] = _shorten(system, marks)
     for message in messages:
         for block in message["content"]:
             if block.get("type") == "tool_result" and "content" in block:
-                block["content"] = _shorten(block["content"])
-        message["content"] = _shorten(message["content"])
+                block["content"] = _shorten(block["content"], marks)
+        message["content"] = _shorten(message["content"], marks)
     tools = _merge_tools([_encode_tool(tool) for tool in request.tools], extra.pop("tools", None))
     choice = _encode_choice(request.tool_choice, request.parallel_tool_calls) if tools else None
     user = (request.metadata or {}).get("user_id")
@@ -123,17 +127,17 @@ class _CacheMarks:
     """
 
     def __init__(self, points: Mapping[str, Mapping[str, Any]] | None) -> None:
-        self._points = points or {}
+        self.points = points or {}
         self._blocks: dict[str, Json] = {}
 
     def apply(self, part: Part, block: Json) -> Json:
-        if self._points and (digest := part_digest(part)) in self._points:
+        if self.points and (digest := part_digest(part)) in self.points:
             self._blocks[digest] = block
         return block
 
     def place(self) -> None:
         for digest, block in self._blocks.items():
-            block["cache_control"] = dict(self._points[digest])
+            block["cache_control"] = dict(self.points[digest])
 
 
 def _encode_messages(messages: Iterable[Message], marks: _CacheMarks) -> list[Json]:
@@ -154,9 +158,12 @@ def _encode_messages(messages: Iterable[Message], marks: _CacheMarks) -> list[Js
     return encoded
 
 
-def _shorten(blocks: list[Json]) -> str | list[Json]:
-    """Return a single text as a string, which every server accepts."""
-    if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
+def _shorten(blocks: list[Json], marks: _CacheMarks) -> str | list[Json]:
+    """Return a single text as a string, which every server accepts.
+
+    With breakpoints it stays a list of blocks: a message must not change when the breakpoint moves on.
+    """
+    if not marks.points and len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
         return str(blocks[0]["text"])
     return blocks
 

@@ -13,6 +13,7 @@ import msgspec
 
 from tollbridge.protocols.anthropic_messages import wire
 from tollbridge.protocols.anthropic_messages.wire import BLOCKS, EVENTS, STOP_REASONS, BlockKind
+from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.errors import error_from
 from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses.wire import Fields, is_error
@@ -32,6 +33,7 @@ from tollbridge.types.events import (
     ToolCall,
 )
 from tollbridge.types.text import read_json
+from tollbridge.types.usage import Billing
 
 # What the pieces of a block are, by the type of the delta.
 DeltaKind = Literal["text", "thinking", "input"]
@@ -68,12 +70,14 @@ class MessageState:
         over: Whether the message has ended. After that, no more events are returned.
         unknown: The number of events, blocks and deltas of unknown types, by type.
         guard: Skips events that cannot be decoded.
+        billing: What the gateway has said about the bill so far.
     """
 
     def __init__(self) -> None:
         self.over = False
         self.unknown = UnknownNames()
         self.guard = EventGuard(self.unknown)
+        self.billing: Billing | None = None
         self._known = False  # whether an event of a known type was received
         self._blocks: dict[int, Block] = {}  # the open blocks
         self._usage = wire.UsageCounts()
@@ -123,6 +127,7 @@ class MessageState:
             case "start":
                 self._message = event.inner("message")
                 self._usage.add(self._message.inner("usage"))
+                self._read_billing(self._message)
                 return []
             case "block start":
                 return self._open_block(event.number("index") or 0, event.inner("content_block"))
@@ -132,6 +137,7 @@ class MessageState:
                 return self._close_block(event.number("index") or 0)
             case "message delta":
                 self._usage.add(event.inner("usage"))
+                self._read_billing(event)
                 self._stop_reason = event.inner("delta").text("stop_reason") or self._stop_reason
                 return []
             case "stop":
@@ -156,6 +162,7 @@ class MessageState:
             return self.interrupt(StreamError("The gateway answered with JSON that is not a message."))
         self._message = body
         self._usage.add(body.inner("usage"))
+        self._read_billing(body)
         self._stop_reason = body.text("stop_reason")
         events: list[Event] = []
         for index, block in enumerate(body.list("content")):
@@ -181,6 +188,14 @@ class MessageState:
                 events.append(msgspec.structs.replace(self._make_call(block), offered=False))
         error.usage = self._usage.total()
         return [*events, Failed(error)]
+
+    def _read_billing(self, place: Fields) -> None:
+        """Read what the start or the end of a message says about the bill."""
+        metadata = place.raw.get("provider_metadata") or place.inner("delta").raw.get("provider_metadata")
+        usage, response_id = place.raw.get("usage"), self._message.text("id")
+        billing = read_billing(metadata, usage, provider=place.raw.get("provider"), response_id=response_id)
+        if billing is not None:
+            self.billing = billing if self.billing is None else self.billing | billing
 
     # --- Blocks ---
 
@@ -304,6 +319,7 @@ class MessageState:
                 self._usage.total(),
                 response_id=self._message.text("id"),
                 model=self._message.text("model"),
+                billing=self.billing,
             )
         )
         return events + [Failed(error) for error in self._broken.values()]

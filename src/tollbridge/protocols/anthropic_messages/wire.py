@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from tollbridge.protocols.model_list import read_model
-from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.protocols.openresponses.wire import Fields, read_long_writes, read_searches
 from tollbridge.types.errors import StreamError
 from tollbridge.types.events import FinishReason
 from tollbridge.types.messages import seal_metadata, unseal_metadata
@@ -130,9 +130,11 @@ class UsageCounts:
         writes = [token_count(lifetimes.number(name)) for name in lifetimes.raw]
         if prompt["cache_creation_input_tokens"] is None and writes:
             prompt["cache_creation_input_tokens"] = sum(filter(None, writes))
+        prompt["long_writes"] = read_long_writes(usage)
         reported: dict[str, int | None] = prompt if any(prompt.values()) or not self._counts else {}
         details = usage.inner("output_tokens_details")
         reported["output_tokens"] = token_count(usage.number("output_tokens"))
+        reported["web_searches"] = read_searches(usage)
         reported["thinking_tokens"] = token_count(details.number("thinking_tokens"))
         self._counts |= {name: count for name, count in reported.items() if count is not None}
 
@@ -154,6 +156,8 @@ class UsageCounts:
             read,
             counts.get("thinking_tokens"),
             written,
+            counts.get("long_writes"),
+            web_searches=counts.get("web_searches"),
         )
         return usage if usage.known else None
 
@@ -167,6 +171,14 @@ def encode_usage(usage: Usage) -> Json:
     }
     if written is not None:
         encoded["cache_creation_input_tokens"] = written
+    if usage.long_cache_write_tokens is not None:
+        long = usage.long_cache_write_tokens
+        encoded["cache_creation"] = {
+            "ephemeral_5m_input_tokens": max(0, (written or 0) - long),
+            "ephemeral_1h_input_tokens": long,
+        }
+    if usage.web_searches is not None:
+        encoded["server_tool_use"] = {"web_search_requests": usage.web_searches}
     if read is not None:
         encoded["cache_read_input_tokens"] = read
     if usage.reasoning_tokens is not None:

@@ -35,6 +35,8 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
+    default_cache_points,
+    extra_with_caching,
     part_digest,
     unbind,
 )
@@ -75,13 +77,17 @@ def encode_request(request: ChatRequest) -> Json:
         "reasoning_effort": request.reasoning_effort,
         "response_format": _encode_format(request.output_format),
         "metadata": dict(request.metadata) if request.metadata else None,
+        # Vercel AI Gateway documents this field for its Responses endpoint only.
+        "prompt_cache_key": request.cache_key
+        if request.asks_for("prompt_cache_key") and not request.asks_for("caching")
+        else None,
     }
     if request.tools:
         options["tools"] = [_encode_tool(tool) for tool in request.tools]
         options["tool_choice"] = _encode_tool_choice(request)
         options["parallel_tool_calls"] = request.parallel_tool_calls
     body |= {name: value for name, value in options.items() if value is not None}
-    extra = dict(request.extra or {})
+    extra = extra_with_caching(request)
     if isinstance(extra.get("tools"), list):  # tools of other types
         extra["tools"] = [*body.get("tools", ()), *extra["tools"]]
     body |= extra
@@ -132,7 +138,11 @@ _Marks = Mapping[int, Json]
 
 
 def _cache_points(request: ChatRequest) -> Mapping[str, Mapping[str, Any]] | None:
-    return request.cache_points if _CACHE_CONTROL.search(request.model) else None
+    if not _CACHE_CONTROL.search(request.model):
+        return None
+    if request.cache_points or not request.asks_for("cache_control") or request.asks_for("caching"):
+        return request.cache_points
+    return default_cache_points(request.messages)
 
 
 def _find_marks(messages: list[Message], points: Mapping[str, Mapping[str, Any]]) -> dict[int, _Marks]:

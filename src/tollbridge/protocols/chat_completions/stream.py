@@ -13,6 +13,7 @@ from hashlib import blake2s
 from operator import attrgetter
 from typing import Any, Literal
 
+from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.chat_completions import wire
 from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json, read_usage
 from tollbridge.protocols.errors import error_from
@@ -36,7 +37,7 @@ from tollbridge.types.events import (
 )
 from tollbridge.types.media import detect_mime
 from tollbridge.types.text import read_json
-from tollbridge.types.usage import Usage
+from tollbridge.types.usage import Billing, Usage
 
 _get_content = attrgetter("content")
 _get_calls = attrgetter("tool_calls")
@@ -130,6 +131,7 @@ class CompletionState:
         over: Whether the response has ended. After that, no more events are returned.
         unknown: The number of chunks and parts of unknown types, by type.
         guard: Skips chunks that cannot be decoded.
+        billing: What the gateway has said about the bill so far.
     """
 
     def __init__(self) -> None:
@@ -137,6 +139,7 @@ class CompletionState:
         self.started = False  # whether a chunk of the protocol was received
         self.unknown = UnknownNames()
         self.guard = EventGuard(self.unknown)
+        self.billing: Billing | None = None
         self._has_content = False
         self._reasoning = ReasoningState()
         self._errors: list[BridgeError] = []  # invalid calls and images, emitted after everything else
@@ -181,6 +184,7 @@ class CompletionState:
         self._id, self._model = self._id or chunk.text("id"), self._model or chunk.text("model")
         for place in (chunk, chunk.inner("x_groq")):  # Groq also reports it in a field of its own
             self._read_usage(place)
+        self._read_billing(chunk)
         return [event for choice in chunk.list("choices") for event in self._apply_choice(choice)]
 
     def apply_body(self, body: Fields) -> list[Event]:
@@ -214,6 +218,16 @@ class CompletionState:
     def _read_usage(self, place: Fields) -> None:
         if place.raw.get("usage"):  # the counts are cumulative
             self._usage = read_usage(place.inner("usage")) or self._usage
+
+    def _read_billing(self, chunk: Fields) -> None:
+        """Read what a chunk says about the bill. Vercel AI Gateway says it in the delta or the message."""
+        choices = chunk.list("choices")
+        places = [chunk, *(choice.inner(name) for choice in choices for name in ("delta", "message"))]
+        metadata = next((found for place in places if (found := place.raw.get("provider_metadata"))), None)
+        usage, provider = chunk.raw.get("usage"), chunk.raw.get("provider")
+        billing = read_billing(metadata, usage, provider=provider, response_id=self._id)
+        if billing is not None:
+            self.billing = billing if self.billing is None else self.billing | billing
 
     def _apply_choice(self, choice: Fields) -> list[Event]:
         if self.over:
@@ -302,7 +316,16 @@ class CompletionState:
             reason = "stop"
         self.over = True
         ended: Literal["incomplete", "finish"] = "incomplete" if is_cut else "finish"
-        events.append(Finished(reason, ended, self._usage, response_id=self._id, model=self._model))
+        events.append(
+            Finished(
+                reason,
+                ended,
+                self._usage,
+                response_id=self._id,
+                model=self._model,
+                billing=self.billing,
+            )
+        )
         return events + [Failed(error) for error in self._errors]
 
     def _fail(self, error: BridgeError) -> list[Event]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.protocols.openresponses.wire import Fields, read_long_writes, read_searches
 from tollbridge.types.events import FinishReason
 from tollbridge.types.usage import Usage, token_count
 
@@ -113,6 +113,7 @@ def read_usage(usage: Fields) -> Usage | None:
         (usage, "prompt_cache_hit_tokens"),  # DeepSeek
         (usage, "cache_read_input_tokens"),  # Anthropic's name, forwarded by proxies
         (usage, "cached_tokens"),  # Moonshot
+        (usage, "num_cached_tokens"),  # Mistral
     )
     written = _first(
         (details, "cache_write_tokens"),  # OpenRouter
@@ -124,7 +125,11 @@ def read_usage(usage: Fields) -> Usage | None:
         if reasoning and total == input_tokens + output_tokens + reasoning:
             output_tokens += reasoning
         total = input_tokens + output_tokens if total is None else total
-    result = Usage(input_tokens, output_tokens, total, cached, reasoning, written)
+    result = Usage(
+        *(input_tokens, output_tokens, total, cached, reasoning, written),
+        long_cache_write_tokens=read_long_writes(details) or read_long_writes(usage),
+        web_searches=read_searches(usage),
+    )
     return result if result.known else None
 
 

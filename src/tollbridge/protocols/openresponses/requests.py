@@ -61,6 +61,8 @@ def encode_request(request: ChatRequest) -> Json:
         metadata=dict(request.metadata) if request.metadata else None,
         text=_encode_format(request),
         instructions=_encode_instructions(request),
+        prompt_cache_key=request.cache_key if request.asks_for("prompt_cache_key") else None,
+        caching="auto" if request.asks_for("caching") else None,
     )
     if request.tools:
         body["tools"] = [_encode_tool(tool) for tool in request.tools]

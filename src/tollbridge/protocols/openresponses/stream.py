@@ -9,6 +9,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Literal, assert_never
 
+from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.errors import error_from
 from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses import wire
@@ -29,7 +30,7 @@ from tollbridge.protocols.stream import NOT_DELTA
 from tollbridge.protocols.stream import StreamDecoder as BaseDecoder
 from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
 from tollbridge.types.events import Data, Event, Failed, Finished, FinishReason
-from tollbridge.types.usage import Usage
+from tollbridge.types.usage import Billing, Usage
 
 # Finish reasons of an incomplete response.
 INCOMPLETE: dict[str, FinishReason] = {
@@ -58,12 +59,14 @@ class ResponseState:
         over: Whether the response has ended. After that, no more events are returned.
         unknown: The number of wire events of unknown types, by type.
         guard: Skips events and items that cannot be decoded.
+        billing: What the gateway has said about the bill so far.
     """
 
     def __init__(self) -> None:
         self.over = False
         self.unknown = UnknownNames()
         self.guard = EventGuard(self.unknown)
+        self.billing: Billing | None = None
         self._known = False  # whether an event of a known type was received
         self._items = Items()
         self._texts = TextEmitter()
@@ -145,6 +148,8 @@ class ResponseState:
             case "error":
                 return self._fail(error_from(event.raw), wait=not wire.has_error_message(event))
             case "ignored":
+                if "response" in event:
+                    self._read_billing(event.inner("response"))
                 return []
             case None:
                 self.unknown.record(event.text("type") or "no type")
@@ -233,7 +238,8 @@ class ResponseState:
         status = response.text("status")
         if event_status == "failed" or status not in STATUSES:
             status = event_status if event_status in STATUSES else "completed"
-        usage = wire.read_usage(response.inner("usage"))
+        usage = wire.read_usage(response.inner("usage"), response.inner("tool_usage"))
+        self._read_billing(response)
         if status == "failed" or (response.raw.get("error") and status != "cancelled"):
             payload = response.raw.get("error")
             error = error_from(payload) if payload else None
@@ -255,9 +261,18 @@ class ResponseState:
                 usage,
                 response_id=response.text("id"),
                 model=response.text("model"),
+                billing=self.billing,
             )
         )
         return events + [Failed(error) for error in self._item_errors]
+
+    def _read_billing(self, response: Fields) -> None:
+        fields = response.raw
+        metadata, usage = fields.get("provider_metadata"), fields.get("usage")
+        provider, response_id = fields.get("provider"), fields.get("id")
+        billing = read_billing(metadata, usage, provider=provider, response_id=response_id)
+        if billing is not None:
+            self.billing = billing if self.billing is None else self.billing | billing
 
     def _apply_output(self, response: Fields, ending: str) -> list[Event]:
         """Return events for the content of the final response that was not emitted before."""

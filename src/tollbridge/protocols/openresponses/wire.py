@@ -226,8 +226,13 @@ def join_texts(parts: Iterable[Fields]) -> str:
 _CACHE_WRITES = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
 
 
-def read_usage(usage: Fields) -> Usage | None:
-    """Return the reported usage, or `None` if there is none or all counts are zero (not counted)."""
+def read_usage(usage: Fields, tool_usage: Fields | None = None) -> Usage | None:
+    """Return the reported usage, or `None` if there is none or all counts are zero (not counted).
+
+    Args:
+        usage: The usage of a response.
+        tool_usage: The usage of the tools that the provider ran, if reported.
+    """
     input_tokens = _first(usage, "input_tokens", "prompt_tokens")
     output_tokens = _first(usage, "output_tokens", "completion_tokens")
     total = token_count(usage.number("total_tokens"))
@@ -242,8 +247,24 @@ def read_usage(usage: Fields) -> Usage | None:
         token_count(input_details.number("cached_tokens")),
         token_count(output_details.number("reasoning_tokens")),
         _first(Fields({**usage.raw, **input_details.raw}), *_CACHE_WRITES),
+        read_long_writes(input_details) or read_long_writes(usage),
+        web_searches=read_searches(usage, tool_usage),
     )
     return result if result.known else None
+
+
+def read_long_writes(fields: Fields) -> int | None:
+    """Return the cache writes with the longer lifetime; `None` if only their sum is reported."""
+    details = fields.inner("cache_write_tokens_details") or fields.inner("cache_creation")
+    return _first(details, "ttl_12h_tokens", "ephemeral_1h_input_tokens")  # OpenAI, Anthropic
+
+
+def read_searches(usage: Fields, tool_usage: Fields | None = None) -> int | None:
+    """Return the number of web searches: Anthropic's, OpenRouter's and OpenAI's field."""
+    searches = _first(usage.inner("server_tool_use"), "web_search_requests")
+    if searches is None and tool_usage is not None:
+        searches = _first(tool_usage.inner("web_search"), "num_requests")
+    return searches
 
 
 def _first(fields: Fields, *names: str) -> int | None:
