@@ -32,6 +32,7 @@ from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.forward import ForwardedResponse, forward_request
 from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
 from tollbridge.recorder.recorder import Recorder
+from tollbridge.storage.cache_tracker import CacheTracker
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT, wait_for_write
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker, open_tracker
 from tollbridge.transport.retry import Timeouts
@@ -101,6 +102,7 @@ class Engine:
         self.compat = compat or CompatMemory(self._find_quirks, LessonStore(database) if database else None)
         self._estimator = estimator
         self._usage = usage
+        self._cache_tracker: CacheTracker | None = None
         self._short_lived = short_lived
         self._closing = AsyncExitStack()
         if compat is None:
@@ -310,6 +312,7 @@ class Engine:
                 compat=self.compat,
                 usage=self.usage,
                 tokens=connection.tokens,
+                cache=self.cache_tracker,
                 account=BillingAccount(account.name, client.base_url, initiator),
                 prices=prices,
                 api_key=account.api_key,
@@ -341,8 +344,8 @@ class Engine:
             path: The path of the endpoint, after the base URL.
             body: The body of the request.
             account: The gateway and the key.
-            decode: Returns the request that the body contains, for its recording. Without it, nothing is
-                recorded.
+            decode: Returns the request that the body contains, for its recording and for the explanation of
+                cache misses. Without it, there is neither.
             headers: Headers of the caller that the gateway should receive.
             initiator: The name of the calling program, for the usage records.
             observers: Called with everything that happens.
@@ -368,15 +371,22 @@ class Engine:
                 api_key=account.api_key,
                 headers=headers,
                 observers=observers,
+                explain=None if decode is None else lambda record: self._explain_forwarded(decode, record),
             ) as response:
                 yield response
+
+    def _explain_forwarded(self, decode: Callable[[], ChatRequest], record: RequestAccounting) -> None:
+        self.cache_tracker.add(decode, record.last_row, record.finished)
 
     def is_plain(self, model: str, account: Account) -> bool:
         """Return whether nothing is known that must be changed in requests for a model."""
         base_url = self._connection(account).client.base_url
         learned = self.compat.recall(base_url, model)
-        # These concern the token count and what doctor could not prove, not the form of a request.
-        neutral = msgspec.structs.replace(learned.quirks, input_tokens=True, unproven=frozenset())
+        # These concern other questions to the server and what doctor could not prove, not the form of a
+        # request.
+        neutral = msgspec.structs.replace(
+            learned.quirks, input_tokens=True, cache_diagnostics=False, unproven=frozenset()
+        )
         return msgspec.structs.replace(learned, quirks=neutral) == LearnedQuirks()
 
     async def create(
@@ -465,6 +475,14 @@ class Engine:
             self._usage = UsageTracker() if self._database is None else open_tracker(self._database)
             self._closing.callback(self._usage.close)
         return self._usage
+
+    @property
+    def cache_tracker(self) -> CacheTracker:
+        """Explains what prompt caches did for the requests of this engine. Opened on first use."""
+        if self._cache_tracker is None:
+            self._cache_tracker = CacheTracker(self._database)
+            self._closing.callback(self._cache_tracker.close)
+        return self._cache_tracker
 
     # --- Clients ---
 

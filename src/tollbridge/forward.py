@@ -7,7 +7,7 @@ byte for byte. Both are only observed: the usage of the answer is recorded as in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from tollbridge.clients.base import GatewayClient, Observer, PassedResponse
@@ -79,6 +79,7 @@ async def forward_request(
     api_key: str | None = None,
     headers: Mapping[str, str] | None = None,
     observers: Sequence[Observer] = (),
+    explain: Callable[[RequestAccounting], object] | None = None,
 ) -> AsyncIterator[ForwardedResponse]:
     """Send a body as it is, and record the usage of the answer however the request ends.
 
@@ -93,6 +94,7 @@ async def forward_request(
         api_key: The key for this request; by default the client's own.
         headers: Headers of the caller that the gateway should receive.
         observers: Called with everything that happens.
+        explain: Called after a complete response, to explain the use of the prompt cache. It does not block.
 
     Raises:
         BridgeError: No response was received.
@@ -116,6 +118,8 @@ async def forward_request(
     finally:
         reason = failure if isinstance(failure, BridgeError) else None
         await wait_for_write(record.close("completed" if failure is None else "failed", reason))
+        if explain is not None and failure is None:
+            explain(record)
         for observer in observers:
             await observer.end(_make_result(record) if failure is None else None, failure)
 

@@ -21,8 +21,10 @@ from tollbridge.compat.repairs import find_repair
 from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
 from tollbridge.history.answer import AnswerEvents, PartsBuilder, apply_corrections, join_parts
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
+from tollbridge.storage.cache_tracker import CacheTracker, request_diagnosis
 from tollbridge.storage.database import WRITE_TIMEOUT, WorkerThread, wait_for_write
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
+from tollbridge.tokens.cache_report import CacheReport
 from tollbridge.types.errors import BridgeError, ContextTooLong
 from tollbridge.types.events import (
     Data,
@@ -343,6 +345,7 @@ class TurnResult(msgspec.Struct, frozen=True):
         warning: A sentence if the answer was cut short, the prompt is close to the context window, or a field
             that concerns privacy or the meaning of the answer was not sent.
         message: The answer as a message that can be appended to the history.
+        cache: What the provider's prompt cache did for this turn, and why not more; `None` if unknown.
     """
 
     usage: Usage | None
@@ -357,6 +360,7 @@ class TurnResult(msgspec.Struct, frozen=True):
     preflight: Preflight | None = None
     warning: str | None = None
     message: Message = Message(Role.ASSISTANT, ())
+    cache: CacheReport | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -402,6 +406,7 @@ class Turn:
         compat: What is known about servers; by default, no quirks are known.
         usage: Where the usage is recorded.
         tokens: Estimates the prompt and learns from the usage; by default, neither happens.
+        cache: Explains what the prompt cache did for the turn; by default, nothing does.
         account: The account that the usage is recorded for.
         prices: The prices of the model, if known: the cost is recorded with the usage.
         api_key: The key for this request; by default the client's own.
@@ -420,6 +425,7 @@ class Turn:
         compat: CompatStore | None = None,
         usage: UsageTracker | None = None,
         tokens: TokenAccounting | None = None,
+        cache: CacheTracker | None = None,
         account: BillingAccount | None = None,
         prices: Prices | None = None,
         api_key: str | None = None,
@@ -439,6 +445,7 @@ class Turn:
         self._compat = compat or CompatMemory()
         self._usage = usage or UsageTracker()
         self._tokens = tokens
+        self._cache = cache
         self._account = account or BillingAccount()
         self._prices = prices
         self._api_key = api_key
@@ -537,8 +544,13 @@ class Turn:
             await wait_for_write(record.close("completed"))
         finally:
             await wait_for_write(record.close("failed"))  # any other exception; the first call counts
+        explanation = None
+        if self._cache is not None:
+            explanation = self._cache.add(lambda: prepared.request, record.last_row, record.finished)
         parts = PartsBuilder(self.origin).take(apply_corrections(answer))
-        self.result = self._make_result(record, prepared, preflight, parts)
+        await wait_for_write(explanation)
+        report = explanation.result() if explanation is not None and explanation.done() else None
+        self.result = self._make_result(record, prepared, preflight, parts, report)
         if self._tokens is not None:
             parts = [part for part in parts if not is_marker(part)]
             await self._tokens.learn(prepared.request, self.result.context, parts, preflight)
@@ -552,7 +564,8 @@ class Turn:
             has_output = False
             failure: BridgeError | None = None
             try:
-                async with aclosing(client.batches(prepared.request, api_key=self._api_key)) as batches:
+                request = self._request_diagnosis(prepared.request)
+                async with aclosing(client.batches(request, api_key=self._api_key)) as batches:
                     async for batch in batches:
                         record.add_events(batch)
                         if not prepared.started:
@@ -577,12 +590,23 @@ class Turn:
                 raise failure
             return
 
+    def _request_diagnosis(self, request: ChatRequest) -> ChatRequest:
+        """Ask a server that can explain cache misses to compare the prompt with the previous one.
+
+        The field is added only here: it changes with each request, and is not part of the prompt.
+        """
+        if self._cache is None or not isinstance(self._client, GatewayClient):
+            return request
+        scope = self._client.base_url, self._account.account, request.conversation
+        return request_diagnosis(request, self._client.protocol, self._cache.previous_response(*scope))
+
     def _make_result(
         self,
         record: RequestAccounting,
         prepared: PreparedRequest,
         preflight: Preflight | None,
         parts: list[Part],
+        cache: CacheReport | None,
     ) -> TurnResult:
         finished = record.finished
         context = (finished.context or finished.usage) if finished else None
@@ -603,6 +627,7 @@ class Turn:
             preflight=preflight,
             warning=" ".join(filter(None, warnings)) or None,
             message=Message(Role.ASSISTANT, join_parts(parts)),
+            cache=cache,
         )
 
 

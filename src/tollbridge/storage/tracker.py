@@ -256,6 +256,7 @@ class RequestAccounting:
         duration: Seconds from the start of the request to `close`.
         usage: What the gateway reported for all attempts; `None` if it reported nothing.
         row: A future that is done when the row of the current attempt has been written, or `None`.
+        last_row: The record of the last attempt that has ended.
 
     Args:
         model: The model.
@@ -281,6 +282,7 @@ class RequestAccounting:
         self.duration = 0.0
         self.usage: Usage | None = None
         self.row: Future[None] | None = None
+        self.last_row: UsageRow | None = None
         self._tracker = tracker
         self._prices = prices
         self._closed = False
@@ -360,6 +362,7 @@ class RequestAccounting:
             response_id=finished.response_id if finished else None,
             cost=self._prices.cost(usage) if self._prices is not None and usage is not None else None,
         )
+        self.last_row = row
         return self._tracker.record(row, last=last)
 
 

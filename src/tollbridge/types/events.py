@@ -115,6 +115,13 @@ class Data(msgspec.Struct, frozen=True, tag="data"):
     id: str | None = None
 
 
+class CacheDiagnosis(msgspec.Struct, frozen=True):
+    """A provider's own reason why a prompt was not read from its cache, as it names it: `tools_changed`…"""
+
+    reason: str
+    missed_tokens: int | None = None
+
+
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The gateway's end of the answer.
 
@@ -124,6 +131,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
         usage: The tokens billed for all steps of the turn.
         context: The usage of the last step, if it differs: the tokens now in the context window.
         invalid: The ids of calls that the backend rejected as invalid and that have no result.
+        cache: Why the prompt was not read from the cache, if the provider says so.
     """
 
     reason: FinishReason | None
@@ -133,6 +141,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     response_id: str | None = None
     model: str | None = None
     invalid: tuple[str, ...] = ()
+    cache: CacheDiagnosis | None = None
 
     def __post_init__(self) -> None:
         _truncate(self, "response_id", ID_LIMIT)

@@ -27,6 +27,7 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         text_as: Whether a message of only text is a string or an array of content parts.
         tools_as: Whether tools are declared as in OpenResponses (flat) or as in Chat Completions (nested).
         input_tokens: Whether the server counts tokens (`POST /responses/input_tokens`).
+        cache_diagnostics: Whether the server explains on request why a prompt was not read from its cache.
         unproven: The fields above whose feature is accepted, but was not seen to reach the model: `images`,
             `calls`… They are sent all the same.
     """
@@ -43,6 +44,7 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     text_as: Literal["string", "array"] = "string"
     tools_as: Literal["flat", "nested"] = "flat"
     input_tokens: bool = True
+    cache_diagnostics: bool = False
     unproven: frozenset[str] = frozenset()
 
 

@@ -302,6 +302,7 @@ class MessageState:
                 self._usage.total(),
                 response_id=self._message.text("id"),
                 model=self._message.text("model"),
+                cache=wire.read_cache_diagnosis(self._message),
             )
         )
         return events + [Failed(error) for error in self._broken.values()]

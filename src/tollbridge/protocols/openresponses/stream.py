@@ -256,6 +256,7 @@ class ResponseState:
                 usage,
                 response_id=response.text("id"),
                 model=response.text("model"),
+                cache=wire.read_cache_diagnosis(response),
             )
         )
         return events + [Failed(error) for error in self._item_errors]
