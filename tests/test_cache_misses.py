@@ -28,10 +28,21 @@ from tollbridge import (
     ToolResultPart,
     TurnResult,
 )
+from tollbridge.compat.profiles import profile_file
 from tollbridge.config.paths import database_file
 from tollbridge.storage.cache_tracker import CacheTable
 from tollbridge.storage.database import Database
-from tollbridge.testing import PROVIDER_CACHE, AcceptedRequest, Call, Gateway, Say, ScriptedAnswer, Think
+from tollbridge.testing import (
+    PROVIDER_CACHE,
+    AcceptedRequest,
+    Call,
+    CannedReply,
+    Gateway,
+    Say,
+    ScriptedAnswer,
+    Think,
+)
+from tollbridge.testing.refusals import RequestRejected
 
 DEMO = "tollbridge/demo"
 # About 2,000 tokens, with a date in the middle.
@@ -218,8 +229,9 @@ def assert_miss(result: TurnResult, kind: str) -> CacheReport:
     assert (report.missed, report.kind) == (True, kind), report.reason
     assert report.expected is not None
     assert result.usage is not None
+    assert report.actual is not None
     assert report.actual == result.usage.cached_tokens
-    # The missed tokens were written again at $1.25 per million, or not cached at $1.00, and not read at $0.10.
+    # They were written again at $1.25 per million tokens, or read uncached at $1.00, and not at $0.10.
     missed = report.expected - report.actual
     written = min(missed, result.usage.cache_write_tokens or 0)
     assert written > 0.9 * missed
@@ -377,6 +389,88 @@ async def test_reports_can_be_found_by_the_start_of_the_turn(account: Account) -
     assert last == miss == table.find_report(miss.turn[:8])
     assert table.find_report("%") is None
     table.close()
+
+
+# --- The provider's own diagnosis ---
+
+
+def enable_diagnostics(url: str) -> None:
+    path = profile_file(url)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("cache_diagnostics = true\n")
+
+
+def make_response(**fields: Any) -> CannedReply:
+    usage = {"input_tokens": 9_000, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 0}}
+    item = {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": "Hello", "annotations": []}],
+    }
+    response = {"id": "resp_7", "status": "completed", "output": [item], "usage": usage, **fields}
+    event = {"type": "response.completed", "response": response}
+    body = b"data: " + msgspec.json.encode(event) + b"\n\n"
+    return CannedReply(status=200, body=body, content_type="text/event-stream")
+
+
+async def test_openai_is_asked_for_its_diagnosis_of_the_previous_response() -> None:
+    # The shape is that of `PromptCacheDiagnosticsCacheMiss` in OpenAI's Python client 3.49.
+    diagnosis = {"type": "cache_miss", "reason": "verbosity_changed", "cache_missed_tokens": 8_900}
+    async with Gateway(reply=make_response(prompt_cache_diagnostics=diagnosis)) as gateway:
+        enable_diagnostics(gateway.url)
+        account = Account("test", gateway.url, "openresponses", "none")
+        async with Engine.open(Settings()) as engine:
+            fields: dict[str, Any] = {"messages": [Message(Role.USER, "Hi")], "conversation": "one"}
+            models = ("openai/gpt-5.6", "openai/gpt-5.6", "openai/gpt-5.4")
+            results = [await engine.create(ChatRequest(model=model, **fields), account) for model in models]
+            await engine.create(ChatRequest(model="openai/gpt-5.6", messages=fields["messages"]), account)
+        bodies = [request.body for request in gateway.requests if request.path == "/v1/responses"]
+    asked = [body.get("prompt_cache_options") for body in bodies]
+    # The first request has nothing to compare with, older models do not accept the field, and without a
+    # conversation it is not known which response came before.
+    assert asked == [None, {"comparison_response_id": "resp_7"}, None, None]
+    report = results[1].cache
+    assert report is not None
+    assert (report.kind, report.source) == ("option", "gateway")
+    assert report.reason == "The verbosity changed."
+
+
+async def test_anthropic_is_asked_for_its_diagnosis_from_the_first_request_on(gateway: Gateway) -> None:
+    enable_diagnostics(gateway.url)
+    account = Account("test", gateway.url, "anthropic-messages", "none")
+    async with Engine.open(Settings()) as engine:
+        conversation = Conversation(engine, account)
+        results = await conversation.send_many(2)
+    bodies = [request.body for request in gateway.requests if request.path == "/v1/messages"]
+    assert [body["diagnostics"]["previous_message_id"] for body in bodies] == [None, results[0].response_id]
+    assert results[1].cache is not None
+    assert results[1].cache.kind == "hit"
+
+
+async def test_no_diagnosis_is_asked_of_other_servers(conversation: Conversation, gateway: Gateway) -> None:
+    await conversation.send_many(2)
+    bodies = [request.body for request in gateway.requests if request.path == "/v1/responses"]
+    assert not any({"prompt_cache_options", "diagnostics"} & body.keys() for body in bodies)
+
+
+async def test_a_server_that_rejects_the_question_is_not_asked_again(gateway: Gateway) -> None:
+    def reject(body: Any) -> RequestRejected | None:
+        if isinstance(body, dict) and "diagnostics" in body:
+            message = "diagnostics: Extra inputs are not permitted"
+            return RequestRejected(400, "invalid_request_error", message, param="diagnostics")
+        return None
+
+    async with Gateway(cache=PROVIDER_CACHE, model=answer_as_agent, reject=reject) as strict:
+        enable_diagnostics(strict.url)
+        account = Account("test", strict.url, "anthropic-messages", "none")
+        async with Engine.open(Settings()) as engine:
+            await Conversation(engine, account).send_many(3)
+        asked = [
+            "diagnostics" in request.body for request in strict.requests if request.path == "/v1/messages"
+        ]
+    assert asked == [True, False, False, False]
 
 
 # --- Forwarded requests ---

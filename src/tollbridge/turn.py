@@ -275,15 +275,19 @@ class PreparedRequest:
                 self._changes[change] = None
                 log.info("%s", change)
 
-    def repair(self, error: BridgeError) -> bool:
+    def repair(self, error: BridgeError, sent: ChatRequest | None = None) -> bool:
         """Change the request after a rejection, at most `REPAIR_LIMIT` times, and never in the same way.
+
+        Args:
+            error: The rejection.
+            sent: What was rejected, if fields were added to the request.
 
         Returns:
             Whether to send the request again.
         """
         if self.started or self._repairs == REPAIR_LIMIT:
             return False
-        repair = find_repair(error, self.request, self._learned)
+        repair = find_repair(error, sent or self.request, self._learned)
         if repair is None:
             return False
         self._repairs += 1
@@ -563,8 +567,8 @@ class Turn:
             answer = prepared.answer_events()
             has_output = False
             failure: BridgeError | None = None
+            request = self._request_diagnosis(prepared.request)
             try:
-                request = self._request_diagnosis(prepared.request)
                 async with aclosing(client.batches(request, api_key=self._api_key)) as batches:
                     async for batch in batches:
                         record.add_events(batch)
@@ -574,7 +578,7 @@ class Turn:
                         has_output = has_output or any(map(_is_output, events))
                         yield events
             except BridgeError as error:
-                if prepared.repair(error):
+                if prepared.repair(error, request):
                     record.retry(error)
                     await wait_for_write(record.row)
                     continue

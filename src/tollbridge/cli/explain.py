@@ -81,7 +81,8 @@ def _read_reports(turn: str | None, *, as_list: bool, limit: int) -> list[Stored
 def to_fields(report: StoredReport) -> dict[str, Any]:
     """Return a report as one JSON object."""
     fields: dict[str, Any] = msgspec.to_builtins(report)
-    return {**fields, **fields.pop("report")}
+    outcome: dict[str, Any] = fields.pop("report")
+    return {**fields, **outcome}
 
 
 def _show(report: StoredReport) -> None:

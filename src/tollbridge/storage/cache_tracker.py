@@ -24,7 +24,7 @@ from tollbridge.types.messages import ChatRequest
 
 log = logging.getLogger(__name__)
 
-# Rows of each table; the oldest are deleted. A long prompt takes about 10 kB, a report 300 bytes.
+# Rows of each table; the oldest are deleted. A prompt of 250,000 tokens takes 23 kB, a report 400 bytes.
 PROMPT_LIMIT, REPORT_LIMIT = 500, 5_000
 # Prompts kept in memory, and how many of a table's newest prompts are compared with a new one.
 _RECENT_LIMIT, _CANDIDATE_LIMIT = 64, 16
@@ -278,9 +278,11 @@ def request_diagnosis(request: ChatRequest, protocol: str, previous: str | None)
         previous: The id of the previous response of the conversation. Anthropic must also be asked before
             there is one, so that it stores what it compares.
     """
-    if request.quirks is None or not request.quirks.cache_diagnostics or request.conversation is None:
+    quirks, extra = request.quirks, dict(request.extra or {})
+    if quirks is None or not quirks.cache_diagnostics or request.conversation is None:
         return request
-    extra = dict(request.extra or {})
+    if quirks.without & {"diagnostics", "prompt_cache_options"}:
+        return request  # the server has rejected the question
     if protocol == "anthropic-messages":
         extra.setdefault("diagnostics", {"previous_message_id": previous})
     elif protocol == "openresponses" and previous is not None and _OPENAI_MODELS.search(request.model):

@@ -180,7 +180,8 @@ class CacheRules(msgspec.Struct, frozen=True):
     explicit: bool = False
 
 
-# The first pattern found in the model id decides. The default is OpenAI's: 5 to 10 minutes.
+# The first pattern found in the model id decides. The default is that of OpenAI's older models, which keep
+# prompts for 5 to 10 minutes.
 RULES: tuple[tuple[str, CacheRules], ...] = (
     (r"claude.{0,40}(opus-4[.-][5-9]|haiku-4[.-]5)", CacheRules(4096, 300.0, explicit=True)),
     (r"claude.{0,40}(sonnet-4[.-]6|haiku)", CacheRules(2048, 300.0, explicit=True)),
@@ -189,6 +190,7 @@ RULES: tuple[tuple[str, CacheRules], ...] = (
     (r"gemini-2", CacheRules(2048, 300.0)),
     (r"gemini", CacheRules(4096, 300.0)),
     (r"deepseek", CacheRules(64, 7200.0)),  # "a few hours to a few days"
+    (r"gpt-(5\.([6-9]|\d\d)|[6-9])", CacheRules(1024, 1800.0)),
 )
 _COMPILED = tuple((re.compile(pattern), rules) for pattern, rules in RULES)
 _DEFAULT_RULES = CacheRules()
