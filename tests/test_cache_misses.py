@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,7 @@ from tollbridge import (
     ToolResultPart,
     TurnResult,
 )
-from tollbridge.compat.profiles import profile_file
+from tollbridge.compat.profiles import find_quirks, profile_file, save_profile
 from tollbridge.config.paths import database_file
 from tollbridge.storage.cache_tracker import CacheTable
 from tollbridge.storage.database import Database
@@ -43,6 +44,8 @@ from tollbridge.testing import (
     Think,
 )
 from tollbridge.testing.refusals import RequestRejected
+from tollbridge.types.quirks import Quirks
+from tollbridge.types.urls import Backend
 
 DEMO = "tollbridge/demo"
 # About 2,000 tokens, with a date in the middle.
@@ -283,7 +286,7 @@ async def test_a_lost_cache_cannot_be_explained(conversation: Conversation, gate
     await conversation.send_many(3)
     gateway.cache.advance(25 * 60)  # the provider removes the prompt, although little time has passed
     report = assert_miss(await conversation.send(), "unknown")
-    assert report.reason.startswith("The reason cannot be told: the prompt begins with the previous one")
+    assert report.reason.startswith("The reason is not known: the prompt begins with the previous one")
 
 
 async def test_a_switch_of_the_provider_is_named(conversation: Conversation, gateway: Gateway) -> None:
@@ -453,6 +456,24 @@ async def test_no_diagnosis_is_asked_of_other_servers(conversation: Conversation
     await conversation.send_many(2)
     bodies = [request.body for request in gateway.requests if request.path == "/v1/responses"]
     assert not any({"prompt_cache_options", "diagnostics"} & body.keys() for body in bodies)
+
+
+@pytest.mark.parametrize(
+    ("url", "backend"),
+    [("https://api.openai.com/v1", "openresponses"), ("https://api.anthropic.com/v1", "anthropic-messages")],
+)
+async def test_the_shipped_profiles_ask_and_still_allow_forwarding(url: str, backend: Backend) -> None:
+    async with Engine.open(Settings(), persistent=False) as engine:
+        assert engine.is_plain("m", Account("test", url, backend, "none"))
+        assert engine.compat.recall(url, "m").quirks.cache_diagnostics
+
+
+async def test_a_profile_of_doctor_does_not_turn_the_question_off(tmp_path: Path) -> None:
+    url = "https://api.openai.com/v1"
+    save_profile(url, "m", Quirks(images=False), folder=tmp_path)
+    quirks = find_quirks(url, "m", tmp_path)
+    assert quirks is not None
+    assert (quirks.images, quirks.cache_diagnostics) == (False, True)
 
 
 async def test_a_server_that_rejects_the_question_is_not_asked_again(gateway: Gateway) -> None:

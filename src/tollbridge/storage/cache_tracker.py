@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 # Rows of each table; the oldest are deleted. A prompt of 250,000 tokens takes 23 kB, a report 400 bytes.
 PROMPT_LIMIT, REPORT_LIMIT = 500, 5_000
 # Prompts kept in memory, and how many of a table's newest prompts are compared with a new one.
-_RECENT_LIMIT, _CANDIDATE_LIMIT = 64, 16
+_RECENT_LIMIT, _CANDIDATE_LIMIT = 32, 16
 _RESPONSE_LIMIT = 1_000
 # Seconds that writing waits for another process, and that closing takes at most.
 _BUSY_TIMEOUT, _CLOSING_TIMEOUT = 1.0, 1.0

@@ -223,7 +223,7 @@ def _compare(
     if is_longer and (current.usage.input_tokens or 0) < (1 - _MISSED_SHARE) * before:
         return "cleared", "The gateway removed earlier content of the conversation (context management)."
     return "unknown", (
-        "The reason cannot be told: the prompt begins with the previous one, which was sent "
+        "The reason is not known: the prompt begins with the previous one, which was sent "
         f"{_duration(gap)} ago. The provider may have removed it early, or another of its servers answered."
     )
 
