@@ -31,7 +31,7 @@ from tollbridge import (
 )
 from tollbridge.compat.profiles import find_quirks, profile_file, save_profile
 from tollbridge.config.paths import database_file
-from tollbridge.storage.cache_tracker import CacheTable
+from tollbridge.storage.cache_tracker import CacheTable, Scope
 from tollbridge.storage.database import Database
 from tollbridge.testing import (
     PROVIDER_CACHE,
@@ -378,6 +378,34 @@ async def test_only_the_last_prompt_of_a_conversation_is_kept(account: Account) 
     assert database.query("SELECT count(*) FROM sent_prompt") == [(1,)]
     assert database.query("SELECT count(*) FROM cache_report") == [(5,)]
     database.close()
+
+
+async def test_a_repeated_shorter_prompt_does_not_replace_the_longer_one(
+    conversation: Conversation,
+) -> None:
+    first = conversation.request
+    await conversation.send_many(4)
+    longest = conversation.request
+    conversation.request = first
+    again = (await conversation.send()).cache
+    conversation.request = longest
+    report = (await conversation.send()).cache
+    assert again is not None
+    assert report is not None
+    assert (again.kind, report.kind) == ("hit", "hit")
+    assert (report.expected or 0) > (again.expected or 0) + 500
+
+
+async def test_reports_of_another_version_are_skipped(account: Account) -> None:
+    async with Engine.open(Settings()) as engine:
+        await Conversation(engine, account).send_many(1)
+    database = Database(database_file())
+    database.execute("UPDATE cache_report SET report = '{}', missed = 1")
+    database.execute("UPDATE sent_prompt SET prompt = x'00'")
+    table = CacheTable(database)
+    assert (table.find_report(), table.misses()) == (None, [])
+    assert table.find_prompts(Scope(account.base_url, account.name, "conversation-1")) == []
+    table.close()
 
 
 async def test_reports_can_be_found_by_the_start_of_the_turn(account: Account) -> None:

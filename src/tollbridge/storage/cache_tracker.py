@@ -9,15 +9,16 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from tollbridge.storage.database import Database, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import UsageRow
-from tollbridge.tokens.cache_chain import find_difference, make_chain
+from tollbridge.tokens.cache_chain import is_continuation, make_chain
 from tollbridge.tokens.cache_report import CacheReport, SentPrompt, choose_previous, explain
 from tollbridge.types.events import CacheDiagnosis, Finished
 from tollbridge.types.messages import ChatRequest
@@ -74,10 +75,8 @@ class CacheTable:
         )
         prompts = []
         for (data,) in rows:
-            try:
+            with suppress(msgspec.MsgspecError):  # written by another version
                 prompts.append(_decode_prompt(data))
-            except msgspec.MsgspecError:
-                continue  # written by another version
         return prompts
 
     def put(self, scope: Scope, prompt: SentPrompt, report: StoredReport, replaced: str | None) -> None:
@@ -117,7 +116,7 @@ class CacheTable:
             "SELECT report FROM cache_report WHERE turn LIKE ? ESCAPE '\\' ORDER BY started DESC LIMIT 1",
             (f"{escaped}%",),
         )
-        return msgspec.json.decode(rows[0][0], type=StoredReport) if rows else None
+        return next(_decode_reports(rows), None)
 
     def misses(self, since: float = 0.0, limit: int = REPORT_LIMIT) -> list[StoredReport]:
         """Return the newest misses, the newest first."""
@@ -125,10 +124,16 @@ class CacheTable:
             "SELECT report FROM cache_report WHERE missed AND started >= ? ORDER BY started DESC LIMIT ?",
             (since, limit),
         )
-        return [msgspec.json.decode(row[0], type=StoredReport) for row in rows]
+        return list(_decode_reports(rows))
 
     def close(self) -> None:
         self._database.close()
+
+
+def _decode_reports(rows: Iterable[tuple[str]]) -> Iterator[StoredReport]:
+    for (data,) in rows:
+        with suppress(msgspec.MsgspecError):  # written by another version
+            yield msgspec.json.decode(data, type=StoredReport)
 
 
 class CacheTracker:
@@ -212,7 +217,7 @@ class CacheTracker:
         if report.missed:
             log.info("Prompt cache: %s", report.sentence)
         replaced = None
-        if previous is not None and find_difference(previous.chain, prompt.chain) is None:
+        if previous is not None and is_continuation(previous.chain, prompt.chain):
             replaced = previous.turn
         self._recent = deque((entry for entry in self._recent if entry[1].turn != replaced), _RECENT_LIMIT)
         self._recent.append((scope, prompt))

@@ -251,6 +251,12 @@ def find_difference(previous: PromptChain, current: PromptChain) -> Difference |
     return Difference("messages", _describe_messages(previous.messages, current.messages, index), kept)
 
 
+def is_continuation(previous: PromptChain, current: PromptChain) -> bool:
+    """Return whether a prompt begins with all of the previous one."""
+    is_shorter = len(current.messages) < len(previous.messages)
+    return not is_shorter and find_difference(previous, current) is None
+
+
 def _count_common(previous: Sequence[Link], current: Sequence[Link]) -> int:
     """Return how many links are the same at the start."""
     pairs = enumerate(zip(previous, current, strict=False))
