@@ -254,6 +254,13 @@ def test_our_chain_completes_the_reason_of_the_provider() -> None:
     assert (report.reason, report.source) == ('The tool "a" was added.', "gateway")
 
 
+def test_the_input_of_openai_contains_the_system_text() -> None:
+    changed = make_request("Hi", "Hello", system=SENTENCE * 39 + "Today is Monday.")
+    report = compare({"request": changed}, {}, CacheDiagnosis("input_changed", 9_000))
+    assert (report.kind, report.source) == ("system", "gateway")
+    assert report.reason.startswith("The system text changed within characters ")
+
+
 def test_an_unknown_reason_of_the_provider_is_not_used() -> None:
     assert compare({}, {}, CacheDiagnosis("unavailable")).source == "tollbridge"
 

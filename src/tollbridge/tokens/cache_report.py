@@ -189,8 +189,10 @@ def _find_reason(
     difference = find_difference(previous.chain, current.chain)
     if diagnosis is not None and (named := _DIAGNOSES.get(diagnosis.reason)) is not None:
         kind, reason = named
-        if difference is not None and difference.kind == kind:
-            reason = difference.sentence
+        # OpenAI's input contains the system text.
+        same_kinds = {kind, "system"} if diagnosis.reason == "input_changed" else {kind}
+        if difference is not None and difference.kind in same_kinds:
+            kind, reason = difference.kind, difference.sentence
         return kind, reason, "gateway"
     kind, reason = _compare(previous, current, rules, difference)
     return kind, reason, "tollbridge"
