@@ -52,6 +52,7 @@ from tollbridge.recorder.redaction import (
     hide_keys,
     hide_secrets,
 )
+from tollbridge.tokens.cache_chain import make_chain
 from tollbridge.tokens.prompts import count_pages, price_of
 from tollbridge.tokens.tokenizers import Tokenizer, family_of, tokenizer
 from tollbridge.types.errors import BridgeError
@@ -199,6 +200,10 @@ PATTERNS: dict[str, Use] = {
     "testing/strict.py:_VALID_CALL_ID": MATCH,
     "testing/validation.py:_CONVERSION_ERROR": Use("match", IN_PROMPT),
     "testing/validation.py:_MISSING_FIELD": Use(),
+    "storage/cache_tracker.py:_OPENAI_MODELS": Use(),
+    "tokens/cache_chain.py:_CHUNK": FINDALL,
+    "tokens/cache_chain.py:_COMPILED": IN_MODEL_ID,
+    "tokens/cache_chain.py:_LIFETIME": FULLMATCH,
     "tokens/features.py:_RUNS": FINDALL,
     "tokens/prompts.py:_COMPILED": IN_MODEL_ID,
     "tokens/prompts.py:_PDF_ENTRIES": FINDALL,
@@ -524,6 +529,10 @@ def requests(size: int) -> bytes:
     return encode_notification("m", {"a": "x"}) * max(1, size // 60)
 
 
+def make_system_chain(text: str) -> None:
+    make_chain(ChatRequest(model="m", messages=[Message(Role.SYSTEM, text)]))
+
+
 def count_tokens(text: str) -> int:
     loaded = tokenizer()
     assert isinstance(loaded, Tokenizer)
@@ -642,6 +651,7 @@ READERS: dict[str, tuple[Case, ...]] = {
     "recorder/redaction.py:hide_content": (Case(hide_content, BYTES),),
     "recorder/redaction.py:hide_keys": (Case(lambda data: hide_keys(data, ["x" * 20]), BYTES),),
     "recorder/redaction.py:hide_secrets": (Case(hide_secrets, BYTES),),
+    "tokens/cache_chain.py:make_chain": (Case(make_system_chain, TEXTS),),
     "tokens/prompts.py:count_pages": (Case(count_pages, PDF + BYTES),),
     "tokens/prompts.py:price_of": (Case(price_of.__wrapped__, TEXTS),),
     "tokens/tokenizers.py:Tokenizer.count": (Case(count_tokens, TEXTS),),
@@ -672,6 +682,7 @@ NOT_READERS: dict[str, str] = {
     "protocols/ai_sdk/chunks.py:parse_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_file": "a chunk of the decoders above",
+    "protocols/anthropic_messages/wire.py:read_cache_diagnosis": "an object of StreamDecoder",
     "protocols/anthropic_messages/wire.py:read_token_count": "reads one number",
     "protocols/billing.py:read_billing": "objects of the decoders above",
     "protocols/billing.py:read_billing_headers": "calls parse_cost",
@@ -684,6 +695,7 @@ NOT_READERS: dict[str, str] = {
     "protocols/errors.py:read_token_counts": "is given a truncated message",
     "protocols/guard.py:decode_body": "calls a function of this list",
     "protocols/model_list.py:read_model": "called by read_models",
+    "protocols/openresponses/wire.py:read_cache_diagnosis": "an object of StreamDecoder",
     "protocols/openresponses/wire.py:read_call_signatures": "an item of StreamDecoder",
     "protocols/openresponses/wire.py:read_long_writes": "an object of StreamDecoder",
     "protocols/openresponses/wire.py:read_searches": "an object of StreamDecoder",

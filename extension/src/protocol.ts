@@ -61,6 +61,7 @@ export interface ChatResult {
   readonly firstSeconds?: number;
   readonly seconds?: number;
   readonly warning?: string;
+  readonly cache?: { readonly missed: boolean; readonly text: string }; // what the prompt cache did
   readonly lesson?: number; // changes when cached token counts are stale
 }
 

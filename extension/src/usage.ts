@@ -51,8 +51,8 @@ function formatTooltip(lastAnswer: LastAnswer | undefined, session: Usage): stri
 }
 
 function formatLastAnswer({ model, result }: LastAnswer): string[] {
-  const { usage, context = usage, warning } = result;
-  const warnings = warning ? [`**${warning}**`] : [];
+  const { usage, context = usage, warning, cache } = result;
+  const warnings = [...(warning ? [`**${warning}**`] : []), ...(cache?.missed ? [cache.text] : [])];
   if (!usage || !context) return warning ? warnings : [`${model.name}: the gateway reported no usage.`];
   const used = contextTokens(context);
   const percent = ((100 * used) / model.contextWindow).toFixed(1);

@@ -55,6 +55,12 @@ test("the context is the content of the window, not the sum of several steps", (
   assert.match(status.tooltip, /9,100 of 128,000 \(7\.1 %\)/);
 });
 
+test("the tooltip explains a prompt that was not read from the cache", () => {
+  const answer = (missed: boolean) => ({ model, result: { ...result(10, 1), cache: { missed, text: "The tool x was added." } } });
+  assert.match(formatStatus(answer(true), 0, NONE).tooltip, /The tool x was added\./);
+  assert.doesNotMatch(formatStatus(answer(false), 0, NONE).tooltip, /The tool x/);
+});
+
 test("before the first answer, and without usage, no numbers are shown", () => {
   assert.equal(formatStatus(undefined, 0, NONE).text, "$(milestone) Tollbridge");
   const status = formatStatus({ model, result: {} }, 0, NONE);

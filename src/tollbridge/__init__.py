@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tollbridge.protocols.openresponses.requests import translate_messages as translate_messages
     from tollbridge.storage.tracker import UsageTracker as UsageTracker
     from tollbridge.sync import SyncEngine as SyncEngine
+    from tollbridge.tokens.cache_report import CacheReport as CacheReport
     from tollbridge.tokens.ledger import EstimationResult as EstimationResult
     from tollbridge.transport.retry import RetryPolicy as RetryPolicy
     from tollbridge.transport.retry import Timeouts as Timeouts
@@ -127,6 +128,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tollbridge.protocols.openresponses.requests": ("translate_messages",),
     "tollbridge.storage.tracker": ("UsageTracker",),
     "tollbridge.sync": ("SyncEngine",),
+    "tollbridge.tokens.cache_report": ("CacheReport",),
     "tollbridge.tokens.ledger": ("EstimationResult",),
     "tollbridge.transport.retry": (
         "RetryPolicy",

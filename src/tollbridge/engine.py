@@ -35,6 +35,7 @@ from tollbridge.forward import ForwardedResponse, forward_request
 from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
 from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.recorder.recorder import Recorder
+from tollbridge.storage.cache_tracker import CacheTracker
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT, wait_for_write
 from tollbridge.storage.reports import UsageReader, UsageReport
 from tollbridge.storage.tables import UsageRow
@@ -113,6 +114,7 @@ class Engine:
         self._estimator = estimator
         self._usage = usage
         self._usage_reader: UsageReader | None = None
+        self._cache_tracker: CacheTracker | None = None
         self._short_lived = short_lived
         self._closing = AsyncExitStack()
         if compat is None:
@@ -330,6 +332,7 @@ class Engine:
                 compat=self.compat,
                 usage=self.usage,
                 tokens=connection.tokens,
+                cache=self.cache_tracker,
                 account=BillingAccount(account.name, client.base_url, initiator),
                 prices=prices,
                 find_prices=partial(self._prices.find, request.model, client.base_url),
@@ -364,8 +367,8 @@ class Engine:
             path: The path of the endpoint, after the base URL.
             body: The body of the request.
             account: The gateway and the key.
-            decode: Returns the request that the body contains, for its recording and for the token estimator.
-                Without it, nothing is recorded or learned.
+            decode: Returns the request that the body contains, for its recording, the token estimator and the
+                explanation of cache misses. Without it, there is none of them.
             headers: Headers of the caller that the gateway should receive.
             initiator: The name of the calling program, for the usage records.
             conversation: The conversation of the request, for the usage records.
@@ -401,8 +404,12 @@ class Engine:
                 observers=observers,
                 tokens=connection.tokens,
                 decode=decode,
+                explain=None if decode is None else lambda record: self._explain_forwarded(decode, record),
             ) as response:
                 yield response
+
+    def _explain_forwarded(self, decode: Callable[[], ChatRequest], record: RequestAccounting) -> None:
+        self.cache_tracker.add(decode, record.last_row, record.finished)
 
     def is_plain(self, model: str, account: Account) -> bool:
         """Return whether nothing is known that must be changed in requests for a model."""
@@ -410,7 +417,11 @@ class Engine:
         learned = self.compat.recall(base_url, model)
         # These concern token counts, optional fields, and what doctor could not prove: not the form.
         neutral = msgspec.structs.replace(
-            learned.quirks, input_tokens=True, cache_fields=frozenset(), unproven=frozenset()
+            learned.quirks,
+            input_tokens=True,
+            cache_fields=frozenset(),
+            cache_diagnostics=False,
+            unproven=frozenset(),
         )
         return msgspec.structs.replace(learned, quirks=neutral) == LearnedQuirks()
 
@@ -541,6 +552,14 @@ class Engine:
         if self._bills is None:
             self._bills = BillLookup(self.usage)
         self._bills.submit(row, fetch)
+
+    @property
+    def cache_tracker(self) -> CacheTracker:
+        """Explains what prompt caches did for the requests of this engine. Opened on first use."""
+        if self._cache_tracker is None:
+            self._cache_tracker = CacheTracker(self._database)
+            self._closing.callback(self._cache_tracker.close)
+        return self._cache_tracker
 
     # --- Clients ---
 

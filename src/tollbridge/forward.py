@@ -104,6 +104,7 @@ async def forward_request(
     observers: Sequence[Observer] = (),
     tokens: TokenAccounting | None = None,
     decode: Callable[[], ChatRequest] | None = None,
+    explain: Callable[[RequestAccounting], object] | None = None,
 ) -> AsyncIterator[ForwardedResponse]:
     """Send a body as it is, and record the usage of the answer however the request ends.
 
@@ -121,6 +122,7 @@ async def forward_request(
         tokens: Learns from the usage of the answer.
         decode: Returns the request that the body contains. It is called on another thread; if it raises a
             `RequestError`, nothing is learned.
+        explain: Called after a complete response, to explain the use of the prompt cache. It does not block.
 
     Raises:
         BridgeError: No response was received.
@@ -147,6 +149,8 @@ async def forward_request(
         row.cancel()
         reason = failure if isinstance(failure, BridgeError) else None
         record.close("completed" if failure is None else "failed", reason)
+        if explain is not None and failure is None:
+            explain(record)
         for observer in observers:
             await observer.end(_make_result(record) if failure is None else None, failure)
 

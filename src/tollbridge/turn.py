@@ -25,9 +25,11 @@ from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_w
 from tollbridge.history.answer import AnswerEvents, PartsBuilder, apply_corrections, join_parts
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.protocols.billing import read_billing_headers
+from tollbridge.storage.cache_tracker import CacheTracker, request_diagnosis
 from tollbridge.storage.database import WRITE_TIMEOUT, WorkerThread, wait_for_write
 from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
+from tollbridge.tokens.cache_report import CacheReport
 from tollbridge.types.errors import BridgeError, ContextTooLong
 from tollbridge.types.events import (
     Data,
@@ -311,15 +313,19 @@ class PreparedRequest:
                 self._changes[change] = None
                 log.info("%s", change)
 
-    def repair(self, error: BridgeError) -> bool:
+    def repair(self, error: BridgeError, sent: ChatRequest | None = None) -> bool:
         """Change the request after a rejection, at most `REPAIR_LIMIT` times, and never in the same way.
+
+        Args:
+            error: The rejection.
+            sent: What was rejected, if fields were added to the request.
 
         Returns:
             Whether to send the request again.
         """
         if self.started or self._repairs == REPAIR_LIMIT:
             return False
-        repair = find_repair(error, self.request, self._learned)
+        repair = find_repair(error, sent or self.request, self._learned)
         if repair is None:
             return False
         self._repairs += 1
@@ -382,6 +388,7 @@ class TurnResult(msgspec.Struct, frozen=True):
         warning: A sentence if the answer was cut short, the prompt is close to the context window, or a field
             that concerns privacy or the meaning of the answer was not sent.
         message: The answer as a message that can be appended to the history.
+        cache: What the provider's prompt cache did for this turn, and why not more; `None` if unknown.
     """
 
     usage: Usage | None
@@ -397,6 +404,7 @@ class TurnResult(msgspec.Struct, frozen=True):
     warning: str | None = None
     message: Message = Message(Role.ASSISTANT, ())
     cost: Cost = Cost()
+    cache: CacheReport | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -442,6 +450,7 @@ class Turn:
         compat: What is known about servers; by default, no quirks are known.
         usage: Where the usage is recorded.
         tokens: Estimates the prompt and learns from the usage; by default, neither happens.
+        cache: Explains what the prompt cache did for the turn; by default, nothing does.
         account: The account that the usage is recorded for.
         prices: The prices of the model, if known: the cost is recorded with the usage.
         find_prices: Returns the prices if they become known during the turn.
@@ -462,6 +471,7 @@ class Turn:
         compat: CompatStore | None = None,
         usage: UsageTracker | None = None,
         tokens: TokenAccounting | None = None,
+        cache: CacheTracker | None = None,
         account: BillingAccount | None = None,
         prices: Prices | None = None,
         find_prices: Callable[[], Prices | None] | None = None,
@@ -483,6 +493,7 @@ class Turn:
         self._compat = compat or CompatMemory()
         self._usage = usage or UsageTracker()
         self._tokens = tokens
+        self._cache = cache
         self._account = account or BillingAccount()
         self._prices = prices
         self._find_prices = find_prices
@@ -585,8 +596,13 @@ class Turn:
             await wait_for_write(record.close("completed"))
         finally:
             await wait_for_write(record.close("failed"))  # any other exception; the first call counts
+        explanation = None
+        if self._cache is not None:
+            explanation = self._cache.add(lambda: prepared.request, record.last_row, record.finished)
         parts = PartsBuilder(self.origin).take(apply_corrections(answer))
-        self.result = self._make_result(record, prepared, preflight, parts)
+        await wait_for_write(explanation)
+        report = explanation.result() if explanation is not None and explanation.done() else None
+        self.result = self._make_result(record, prepared, preflight, parts, report)
         if self._tokens is not None:
             parts = [part for part in parts if not is_marker(part)]
             await self._tokens.learn(prepared.request, self.result.context, parts, preflight)
@@ -599,8 +615,9 @@ class Turn:
             answer = prepared.answer_events()
             has_output = False
             failure: BridgeError | None = None
+            request = self._request_diagnosis(prepared.request)
             try:
-                async with aclosing(client.batches(prepared.request, api_key=self._api_key)) as batches:
+                async with aclosing(client.batches(request, api_key=self._api_key)) as batches:
                     async for batch in batches:
                         record.add_events(batch)
                         if not prepared.started:
@@ -609,7 +626,7 @@ class Turn:
                         has_output = has_output or any(map(_is_output, events))
                         yield events
             except BridgeError as error:
-                if prepared.repair(error):
+                if prepared.repair(error, request):
                     record.retry(error)
                     await wait_for_write(record.row)
                     continue
@@ -625,12 +642,23 @@ class Turn:
                 raise failure
             return
 
+    def _request_diagnosis(self, request: ChatRequest) -> ChatRequest:
+        """Ask a server that can explain cache misses to compare the prompt with the previous one.
+
+        The field is added only here: it changes with each request, and is not part of the prompt.
+        """
+        if self._cache is None or not isinstance(self._client, GatewayClient):
+            return request
+        scope = self._client.base_url, self._account.account, request.conversation
+        return request_diagnosis(request, self._client.protocol, self._cache.previous_response(*scope))
+
     def _make_result(
         self,
         record: RequestAccounting,
         prepared: PreparedRequest,
         preflight: Preflight | None,
         parts: list[Part],
+        cache: CacheReport | None,
     ) -> TurnResult:
         finished = record.finished
         context = (finished.context or finished.usage) if finished else None
@@ -652,6 +680,7 @@ class Turn:
             warning=" ".join(filter(None, warnings)) or None,
             message=Message(Role.ASSISTANT, join_parts(parts)),
             cost=record.cost,
+            cache=cache,
         )
 
 

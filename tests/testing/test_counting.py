@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.testing.client import DEMO, LIST_DIR, WEATHER, Client, assistant, user
 
-from tollbridge.testing.requests import PrefixCache, count_image, count_text, split_tokens
+from tollbridge.testing.prompt_cache import PromptCache
+from tollbridge.testing.requests import count_image, count_text, split_tokens
 from tollbridge.types.media import draw_png
 
 
@@ -82,8 +83,8 @@ async def test_different_tools_are_a_different_prefix(client: Client) -> None:
 
 
 def test_the_cache_drops_the_oldest_prefixes() -> None:
-    cache = PrefixCache(limit=3)
-    for word in "abc":
-        cache.add(word, [user(word)])
-    assert cache.cached_tokens("a", 0, [user("a")]) == 0
-    assert cache.cached_tokens("c", 0, [user("c")]) == 5
+    cache = PromptCache(limit=3)
+    for word in (b"a", b"b", b"c"):
+        cache.add([(word, 0)], [(word, 5)])
+    assert cache.use([(b"c", 0)], [(b"c", 5)]).cached_tokens == 5
+    assert cache.use([(b"a", 0)], [(b"a", 5)]).cached_tokens == 0

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("tollbridge.cli.config", "Show effective settings and their sources."),
     "count": ("tollbridge.cli.count", "Count the tokens in a text or a conversation."),
     "doctor": ("tollbridge.cli.doctor", "Test a server's compatibility and save a profile."),
+    "explain": ("tollbridge.cli.explain", "Explain why a prompt was not read from the cache."),
     "gateway": ("tollbridge.cli.servers", "Run the embedded OpenResponses gateway for tests."),
     "local": ("tollbridge.cli.servers", "Download and serve a small local model."),
     "login": ("tollbridge.cli.login", "Store an API key in the system keyring."),

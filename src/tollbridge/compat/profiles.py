@@ -59,6 +59,8 @@ def find_quirks(
 
 # Quirks of the server. All other quirks belong to a model, and may differ for the server's other models.
 SERVER_QUIRKS = frozenset({"calls", "system", "text_as", "tools_as", "input_tokens", "cache_fields"})
+# Quirks that `tollbridge doctor` does not measure. Its profiles leave them as they are.
+_UNMEASURED_QUIRKS = frozenset({"cache_diagnostics"})
 # Request fields that a server rejects for every model.
 SERVER_OMISSIONS = frozenset({"store"})
 
@@ -80,6 +82,7 @@ class Profile(msgspec.Struct, frozen=True):
     def from_findings(cls, model: str, quirks: Quirks) -> Profile:
         """Split the quirks measured with one model into those of the server and those of the model."""
         fields = msgspec.structs.asdict(quirks)
+        fields = {name: value for name, value in fields.items() if name not in _UNMEASURED_QUIRKS}
         server = {name: value for name, value in fields.items() if name in SERVER_QUIRKS}
         model_fields = {name: value for name, value in fields.items() if name not in SERVER_QUIRKS}
         server["without"] = quirks.without & SERVER_OMISSIONS

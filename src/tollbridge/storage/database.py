@@ -266,6 +266,26 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE usage ADD COLUMN web_searches INTEGER;
     ALTER TABLE usage ADD COLUMN other_prices TEXT;
     """,
+    # The last prompts of conversations as digests, and what the prompt cache did for each turn. `prompt` is
+    # MessagePack, `report` is JSON.
+    """
+    CREATE TABLE sent_prompt (
+        id INTEGER PRIMARY KEY,
+        turn TEXT NOT NULL UNIQUE,
+        base_url TEXT NOT NULL,
+        account TEXT NOT NULL,
+        conversation TEXT,
+        prompt BLOB NOT NULL
+    );
+    CREATE INDEX sent_prompt_by_conversation ON sent_prompt (base_url, account, conversation);
+    CREATE TABLE cache_report (
+        id INTEGER PRIMARY KEY,
+        turn TEXT NOT NULL UNIQUE,
+        started REAL NOT NULL,
+        missed INTEGER NOT NULL,
+        report TEXT NOT NULL
+    );
+    """,
 )
 
 

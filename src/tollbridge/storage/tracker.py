@@ -281,6 +281,7 @@ class RequestAccounting:
         usage: What the gateway reported for all attempts; `None` if it reported nothing.
         cost: The cost of all attempts that have ended.
         row: A future that is done when the row of the current attempt has been written, or `None`.
+        last_row: The record of the last attempt that has ended.
 
     Args:
         model: The model.
@@ -316,6 +317,7 @@ class RequestAccounting:
         self.row: Future[None] | None = None
         self._on_unbilled = on_unbilled
         self._billing = Billing()
+        self.last_row: UsageRow | None = None
         self._tracker = tracker
         self._prices = prices
         self._find_prices = find_prices
@@ -430,6 +432,7 @@ class RequestAccounting:
         self.cost += Cost(cost, billing.cost, row.charge, source, difference)
         if self._on_unbilled is not None and row.billed is None and row.generation_id is not None:
             self._on_unbilled(row)
+        self.last_row = row
         return self._tracker.record(row, last=last)
 
 

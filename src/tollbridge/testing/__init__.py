@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tollbridge.testing.catalog import MODELS
 from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.prompt_cache import PROVIDER_CACHE, CacheSettings
 from tollbridge.testing.refusals import CannedReply
 from tollbridge.testing.requests import AcceptedRequest
 from tollbridge.testing.responses import Call, Draw, Refuse, Say, ScriptedAnswer, Think
@@ -13,10 +14,12 @@ from tollbridge.testing.service import SCENARIO_HEADER, ReceivedRequest
 
 __all__ = [
     "MODELS",
+    "PROVIDER_CACHE",
     "SCENARIOS",
     "SCENARIO_HEADER",
     "VALID",
     "AcceptedRequest",
+    "CacheSettings",
     "Call",
     "CannedReply",
     "Draw",

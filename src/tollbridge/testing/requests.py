@@ -7,7 +7,6 @@ is streamed one token at a time has as many deltas as the usage has output token
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections import OrderedDict
@@ -20,6 +19,7 @@ from tollbridge.protocols.openresponses.schema import CompactBody, CreateBody, F
 from tollbridge.protocols.openresponses.server import new_id
 from tollbridge.testing import validation
 from tollbridge.testing.catalog import find_language_model
+from tollbridge.testing.prompt_cache import CacheUse, PromptCache, Unit, encode_visible
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.validation import read_image
 from tollbridge.types.media import split_data_url
@@ -81,62 +81,31 @@ def count_item(item: Mapping[str, Any]) -> int:
     )
 
 
-def count_preface(instructions: str | None, tools: Sequence[Mapping[str, Any]], output_format: Any) -> int:
-    """Count what precedes the items: instructions, tools and the output format."""
-    total = ITEM_OVERHEAD + count_text(instructions) if instructions else 0
-    for tool in tools:
-        total += ITEM_OVERHEAD + count_text(msgspec.json.encode(tool).decode())
-    return total + (count_text(msgspec.json.encode(output_format).decode()) if output_format else 0)
+def make_preface(body: CreateBody | CompactBody) -> list[Unit]:
+    """Return what precedes the items, with its tokens: model, effort, tools, output format, instructions."""
+    reasoning = body.reasoning if isinstance(body, CreateBody) else None
+    tools = body.tools if isinstance(body, CreateBody) else None
+    output_format = body.text.format if isinstance(body, CreateBody) and body.text else None
+    units = [(msgspec.json.encode((body.model, reasoning and reasoning.effort)), 0)]
+    for tool in tools or ():
+        content = msgspec.json.encode(tool)
+        units.append((content, ITEM_OVERHEAD + count_text(content.decode())))
+    if output_format:
+        content = msgspec.json.encode(output_format)
+        units.append((content, count_text(content.decode())))
+    if body.instructions:
+        content = msgspec.json.encode(body.instructions)
+        units.append((content, ITEM_OVERHEAD + count_text(body.instructions)))
+    return units
 
 
-class PrefixCache:
-    """A simulated prompt cache: the prefixes of the prompts that were received, up to a limit."""
-
-    def __init__(self, limit: int = 10_000) -> None:
-        self._digests: OrderedDict[bytes, None] = OrderedDict()
-        self._limit = limit
-
-    def cached_tokens(self, preface: Any, preface_tokens: int, items: Sequence[Mapping[str, Any]]) -> int:
-        """Return the tokens of the longest prefix that is in the cache, in whole items."""
-        total, cached = preface_tokens, 0
-        for digest, item in zip(self._compute_digests(preface, items), (None, *items), strict=True):
-            total += count_item(item) if item is not None else 0
-            if digest not in self._digests:
-                return cached
-            cached = total
-        return cached
-
-    def add(self, preface: Any, items: Sequence[Mapping[str, Any]]) -> None:
-        """Add a prompt with all its prefixes."""
-        for digest in self._compute_digests(preface, items):
-            self._digests[digest] = None
-            self._digests.move_to_end(digest)
-        while len(self._digests) > self._limit:
-            self._digests.popitem(last=False)
-
-    @staticmethod
-    def _compute_digests(preface: Any, items: Sequence[Mapping[str, Any]]) -> Iterable[bytes]:
-        """Yield a digest of the preface, and of every prefix of the items."""
-        chain = hashlib.sha256(msgspec.json.encode(preface))
-        yield chain.digest()
-        for item in items:
-            chain.update(msgspec.json.encode(_visible_fields(item)))
-            yield chain.digest()
+def count_units(units: Iterable[Unit]) -> int:
+    return sum(tokens for _, tokens in units)
 
 
-def _visible_fields(item: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what a model sees of an item: no ids, no status, and plain text in one form."""
-    content = item.get("content")
-    if isinstance(content, Sequence) and not isinstance(content, str):
-        content = [_plain_text(part) for part in content]
-    elif isinstance(content, str):
-        content = [content]
-    fields = ("call_id", "name", "arguments", "output", "summary", "encrypted_content", "result")
-    return item["type"], item.get("role"), content, *(item.get(field) for field in fields)
-
-
-def _plain_text(part: Mapping[str, Any]) -> Any:
-    return part.get("text") or part.get("refusal") or part
+def make_units(items: Sequence[Mapping[str, Any]]) -> list[Unit]:
+    """Return what the model sees of the items, with their tokens."""
+    return [(encode_visible(item), count_item(item)) for item in items]
 
 
 # --- Stored responses ---
@@ -186,7 +155,7 @@ class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
         tools: The tools of the body.
         items: The whole conversation, including that of `previous_response_id`.
         input_tokens: The tokens of the prompt.
-        cached_tokens: The tokens of the prompt that were in the prompt cache.
+        cache: What the prompt cache did for the prompt.
     """
 
     id: str
@@ -196,16 +165,16 @@ class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[FunctionTool, ...]
     items: tuple[Item, ...]
     input_tokens: int
-    cached_tokens: int = 0
+    cache: CacheUse = CacheUse()
 
     @property
-    def preface(self) -> tuple[Any, ...]:
-        """What precedes the items in the prompt cache."""
-        return self.body.model, self.body.instructions, self.body.tools
+    def cached_tokens(self) -> int:
+        """The tokens of the prompt that were in the prompt cache."""
+        return self.cache.cached_tokens
 
 
 def accept_request(
-    body: CreateBody, stores: Sequence[ResponseStore], cache: PrefixCache | None = None
+    body: CreateBody, stores: Sequence[ResponseStore], cache: PromptCache | None = None
 ) -> AcceptedRequest:
     """Validate a body against the model and the stored responses.
 
@@ -223,8 +192,8 @@ def accept_request(
     validation.check_output_format(body)
     items = _read_conversation(body, stores)
     validation.check_abilities(model, items, tools)
-    preface_tokens = count_preface(body.instructions, body.tools or (), body.text and body.text.format)
-    tokens = preface_tokens + sum(count_item(item) for item in items)
+    preface, units = make_preface(body), make_units(items)
+    tokens = count_units(preface) + count_units(units)
     validation.check_window(model, tokens)
     request = AcceptedRequest(
         id=new_id("resp"),
@@ -235,11 +204,7 @@ def accept_request(
         items=tuple(items),
         input_tokens=tokens,
     )
-    if cache is None:
-        return request
-    cached = cache.cached_tokens(request.preface, preface_tokens, request.items)
-    cache.add(request.preface, request.items)
-    return msgspec.structs.replace(request, cached_tokens=cached)
+    return request if cache is None else msgspec.structs.replace(request, cache=cache.use(preface, units))
 
 
 def _read_conversation(body: CreateBody | CompactBody, stores: Sequence[ResponseStore]) -> list[Item]:
@@ -290,7 +255,7 @@ def accept_compaction(body: CompactBody, stores: Sequence[ResponseStore]) -> Acc
     """Validate a body of `POST /responses/compact`, like `accept_request`."""
     model = find_language_model(body.model)
     items = _read_conversation(body, stores)
-    tokens = count_preface(body.instructions, (), None) + sum(count_item(item) for item in items)
+    tokens = count_units(make_preface(body)) + count_units(make_units(items))
     validation.check_window(model, tokens)
     return AcceptedRequest(
         id=new_id("resp"),

@@ -143,6 +143,7 @@ def make_usage(request: AcceptedRequest, output_tokens: int, reasoning_tokens: i
             input_tokens=request.input_tokens,
             output_tokens=output_tokens,
             cached_tokens=request.cached_tokens,
+            cache_write_tokens=request.cache.written_tokens,
             reasoning_tokens=reasoning_tokens,
         )
     )
@@ -164,6 +165,9 @@ def end_response(request: AcceptedRequest, answer: ScriptedAnswer, output: Seque
         "output": list(output),
         "usage": make_usage(request, answer.output_tokens, answer.reasoning_tokens),
     }
+    if request.cache.provider is not None:
+        routing = {"finalProvider": request.cache.provider}
+        response["provider_metadata"] = {"gateway": {"routing": routing}}
     if answer.cut is not None:
         response |= {
             "status": "incomplete",

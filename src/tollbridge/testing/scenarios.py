@@ -59,6 +59,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         chunks: Changes how the bytes are divided into writes.
         encoding: The compression.
         always_streams: Stream even if the request did not ask for a stream.
+        switches_provider: Let the next provider answer, if the prompt cache has several.
     """
 
     description: str
@@ -80,6 +81,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     chunks: Callable[[Iterable[Chunk]], Iterator[Chunk]] = faults.pass_chunks
     encoding: Literal["gzip", "br"] | None = None
     always_streams: bool = False
+    switches_provider: bool = False
 
 
 _RETRY_HEADERS = {"Retry-After": str(RETRY_AFTER)}
@@ -278,6 +280,9 @@ _STREAMS: dict[str, Scenario] = {
     "usage-null": Scenario(description="usage is null", events=faults.set_usage_to_null),
     "cache-writes": Scenario(
         description="usage with the tokens written to the prompt cache", events=faults.report_cache_writes
+    ),
+    "provider-switch": Scenario(
+        description="another provider answers, whose prompt cache is empty", switches_provider=True
     ),
     "usage-zero": Scenario(description="usage is all zero", events=faults.set_usage_to_zero),
 }

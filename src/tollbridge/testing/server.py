@@ -22,6 +22,7 @@ from aiohttp import web
 from tollbridge.testing import translations
 from tollbridge.testing.ai_sdk import AI_ROUTES, convert_errors
 from tollbridge.testing.faults import FaultSettings
+from tollbridge.testing.prompt_cache import CacheSettings, PromptCache
 from tollbridge.testing.refusals import CannedReply, RequestRejected, check_server_rules
 from tollbridge.testing.routes import (
     BODY,
@@ -120,6 +121,8 @@ class Middleware:
             received.body = msgspec.json.decode(request[BODY]) if request[BODY] else None
         received.scenario = service.choose_scenario(request.headers, received.body)
         scenario = request[SCENARIO] = find_scenario(received.scenario)
+        if scenario.switches_provider and request.method == "POST":
+            service.cache.switch_provider()
         if self._reply is not None and request.match_info.route.handler is create_response:
             return _send_reply(self._reply)
         if request.path.endswith(scenario.missing_paths):
@@ -213,6 +216,7 @@ class Gateway:
         reply: Sent for every `POST /v1/responses`, for example a recording.
         reject: Returns the error for the decoded body of a request, or None to answer it.
         strict: Reject requests that the specification, or some provider, does not accept.
+        cache: How the simulated prompt cache behaves. By default, whole items are cached for ever.
     """
 
     def __init__(
@@ -227,11 +231,14 @@ class Gateway:
         reply: CannedReply | None = None,
         reject: Reject | None = None,
         strict: bool = False,
+        cache: CacheSettings | None = None,
     ) -> None:
         if scenario not in SCENARIOS:
             raise RequestError(unknown_scenario_message(scenario))
         self._host, self._port = host, port
-        self._service = Service(scenario, api_key, settings or FaultSettings(), model, strict=strict)
+        self._service = Service(
+            scenario, api_key, settings or FaultSettings(), model, strict=strict, cache=cache
+        )
         self._reply = reply
         self._reject = reject
         self._runner: web.AppRunner | None = None
@@ -255,6 +262,11 @@ class Gateway:
     def counted(self) -> Sequence[CountedAnswer]:
         """The answers that the gateway began, with the usage that it reported for each."""
         return self._service.counted
+
+    @property
+    def cache(self) -> PromptCache:
+        """The simulated prompt cache: its clock can be moved, and its provider switched."""
+        return self._service.cache
 
     async def arrived(self, timeout: float = 5.0) -> ReceivedRequest:  # noqa: ASYNC109 (a bound is the point)
         """Wait for the next request that this method has not returned yet.

@@ -17,14 +17,16 @@ from tollbridge.protocols.openresponses.wire import Fields, read_usage
 from tollbridge.testing import validation
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.model import describe, find_fault_name, make_answer
+from tollbridge.testing.prompt_cache import CacheSettings, PromptCache
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.requests import (
     AcceptedRequest,
-    PrefixCache,
     ResponseStore,
     accept_compaction,
     accept_request,
     count_text,
+    make_preface,
+    make_units,
 )
 from tollbridge.testing.responses import (
     Resource,
@@ -165,6 +167,7 @@ class Service:
         model: Model | None = None,
         *,
         strict: bool = False,
+        cache: CacheSettings | None = None,
     ) -> None:
         find_scenario(scenario)
         self._reasoning = ReasoningRegistry() if strict else None
@@ -174,7 +177,7 @@ class Service:
         self.store = ResponseStore()
         self.log = RequestLog()
         self.counted: deque[CountedAnswer] = deque(maxlen=_COUNTED_LIMIT)
-        self._cache = PrefixCache()
+        self.cache = PromptCache(cache)
         self._api_key = api_key
 
     def check_key(self, bearer: str | None) -> None:
@@ -229,7 +232,7 @@ class Service:
                 "background is not available. Remove it.",
                 param="background",
             )
-        request = accept_request(create_body, [*stores, self.store], self._cache)
+        request = accept_request(create_body, [*stores, self.store], self.cache)
         if self._reasoning is not None:
             self._reasoning.check(create_body.model, request.items)
         return request
@@ -270,7 +273,7 @@ class Service:
         self, request: AcceptedRequest, output: Sequence[dict[str, Any]], stores: Sequence[ResponseStore]
     ) -> None:
         items = (*request.items, *output)
-        self._cache.add(request.preface, items)
+        self.cache.add(make_preface(request.body), make_units(items))
         if self._reasoning is not None:
             self._reasoning.add(request.body.model, output)
         for store in [*stores, self.store] if request.body.store is not False else stores:

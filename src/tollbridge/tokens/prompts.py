@@ -46,15 +46,19 @@ _EDITING_OPTIONS = frozenset({"context_management", "contextManagement", "trunca
 _encoder = msgspec.msgpack.Encoder(enc_hook=repr, order="deterministic")
 
 
-def fingerprint(*values: Any) -> bytes:
-    """Return a digest of the values."""
+def serialize(*values: Any) -> bytes:
+    """Encode values for a digest. Equal values have equal encodings."""
     try:
-        content = _encoder.encode(values)
+        return _encoder.encode(values)
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError, OverflowError):
         # Lone surrogates, keys that are not strings, integers of more than 64 bits, recursive values: these
         # need a fingerprint too.
-        content = repr(values).encode("utf-8", "surrogatepass")
-    return sha256(content).digest()[:SIZE]
+        return repr(values).encode("utf-8", "surrogatepass")
+
+
+def fingerprint(*values: Any) -> bytes:
+    """Return a digest of the values."""
+    return sha256(serialize(*values)).digest()[:SIZE]
 
 
 def toolset_fingerprint(request: ChatRequest) -> bytes:

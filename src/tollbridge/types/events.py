@@ -115,6 +115,13 @@ class Data(msgspec.Struct, frozen=True, tag="data"):
     id: str | None = None
 
 
+class CacheDiagnosis(msgspec.Struct, frozen=True):
+    """A provider's own reason why a prompt was not read from its cache, as it names it: `tools_changed`…"""
+
+    reason: str
+    missed_tokens: int | None = None
+
+
 class Finished(msgspec.Struct, frozen=True, tag="finished"):
     """The gateway's end of the answer.
 
@@ -125,6 +132,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
         context: The usage of the last step, if it differs: the tokens now in the context window.
         invalid: The ids of calls that the backend rejected as invalid and that have no result.
         billing: What the gateway says about the bill, if anything.
+        cache: Why the prompt was not read from the cache, if the provider says so.
     """
 
     reason: FinishReason | None
@@ -135,6 +143,7 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     model: str | None = None
     invalid: tuple[str, ...] = ()
     billing: Billing | None = None
+    cache: CacheDiagnosis | None = None
 
     def __post_init__(self) -> None:
         _truncate(self, "response_id", ID_LIMIT)

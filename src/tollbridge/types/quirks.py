@@ -30,6 +30,7 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         cache_fields: The fields by which prompt caching can be requested: `prompt_cache_key` (OpenAI),
             `caching` (Vercel AI Gateway), `cache_control` (Anthropic's breakpoints). None by default, because
             servers reject fields that they do not know.
+        cache_diagnostics: Whether the server explains on request why a prompt was not read from its cache.
         unproven: The fields above whose feature is accepted, but was not seen to reach the model: `images`,
             `calls`… They are sent all the same.
     """
@@ -47,6 +48,7 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     tools_as: Literal["flat", "nested"] = "flat"
     input_tokens: bool = True
     cache_fields: frozenset[str] = frozenset()
+    cache_diagnostics: bool = False
     unproven: frozenset[str] = frozenset()
 
 

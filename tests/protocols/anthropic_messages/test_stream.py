@@ -11,6 +11,7 @@ from tests.recorded_streams import events_of
 from tollbridge.protocols.anthropic_messages.stream import StreamDecoder
 from tollbridge.types.errors import BrokenCall, Disconnected, Overloaded
 from tollbridge.types.events import (
+    CacheDiagnosis,
     Event,
     Failed,
     Finished,
@@ -301,3 +302,23 @@ def test_a_deeply_nested_field_does_not_end_the_answer() -> None:
     events = decoder.feed(frame % nested)
     events += decoder.feed(f"data: {json.dumps(text(0, 'B'))}\n\n".encode())
     assert TextDelta("B") in events
+
+
+@pytest.mark.parametrize(
+    ("diagnostics", "expected"),
+    [
+        (
+            {"cache_miss_reason": {"type": "tools_changed", "cache_missed_input_tokens": 4_321}},
+            CacheDiagnosis("tools_changed", 4_321),
+        ),
+        ({"cache_miss_reason": None}, None),  # not known yet
+        (None, None),
+    ],
+)
+def test_the_reason_of_a_cache_miss_is_read(
+    diagnostics: Json | None, expected: CacheDiagnosis | None
+) -> None:
+    # The shapes are those of `Diagnostics` in Anthropic's Python client 2.8.
+    start = {**START, "message": {**START["message"], "diagnostics": diagnostics}}
+    (finished,) = [event for event in decode(start, ended(), STOP) if isinstance(event, Finished)]
+    assert finished.cache == expected

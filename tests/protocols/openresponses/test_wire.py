@@ -11,8 +11,14 @@ import pytest
 from tests.recorded_streams import openresponses
 
 from tollbridge.protocols.openresponses.stream import StreamDecoder
-from tollbridge.protocols.openresponses.wire import EVENTS, Fields, classify_event, read_usage
-from tollbridge.types.events import Finished
+from tollbridge.protocols.openresponses.wire import (
+    EVENTS,
+    Fields,
+    classify_event,
+    read_cache_diagnosis,
+    read_usage,
+)
+from tollbridge.types.events import CacheDiagnosis, Finished
 from tollbridge.types.usage import Usage
 
 SHARED = Path(os.environ.get("TOLLBRIDGE_SHARED", Path(__file__).parents[4] / "shared"))
@@ -119,3 +125,20 @@ def test_a_recorded_server_reports_no_cache_writes_as_zero() -> None:
     decoder = StreamDecoder()
     finished = [event for event in decoder.feed(recording.body) if isinstance(event, Finished)]
     assert [event.usage and event.usage.cache_write_tokens for event in finished] == [0]
+
+
+@pytest.mark.parametrize(
+    ("diagnostics", "expected"),
+    [
+        (
+            {"type": "cache_miss", "reason": "tools_changed", "cache_missed_tokens": 900},
+            CacheDiagnosis("tools_changed", 900),
+        ),
+        ({"type": "cache_hit"}, None),
+        ({"type": "comparison_response_not_found"}, None),
+        ("tools_changed", None),
+        (None, None),
+    ],
+)
+def test_the_reason_of_a_cache_miss_is_read(diagnostics: object, expected: CacheDiagnosis | None) -> None:
+    assert read_cache_diagnosis(Fields({"prompt_cache_diagnostics": diagnostics})) == expected

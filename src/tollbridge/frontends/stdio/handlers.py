@@ -104,6 +104,7 @@ class Handlers:
             changes=result.changes,
             counts=result.counts,
             warning=result.warning,
+            cache=wire.CacheInfo.of(result.cache),
             first_seconds=result.first,
             seconds=result.duration,
             lesson=self._engine.estimator.revision,

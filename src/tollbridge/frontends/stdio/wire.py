@@ -14,6 +14,7 @@ from tollbridge.types.urls import Backend
 from tollbridge.types.usage import Cost, Usage
 
 if TYPE_CHECKING:
+    from tollbridge.tokens.cache_report import CacheReport
     from tollbridge.tokens.records import Accuracy as Measured
 
 
@@ -142,6 +143,30 @@ class TurnCost(WireStruct, frozen=True):
         return cls(cost.charge, cost.source, cost.computed, cost.billed, cost.difference)
 
 
+class CacheInfo(WireStruct, frozen=True, kw_only=True):
+    """What the prompt cache did for a turn. `text` has figures and reason; `cost` is in US dollars."""
+
+    missed: bool
+    kind: str
+    text: str
+    expected: int | None = None
+    actual: int | None = None
+    cost: str | None = None
+
+    @classmethod
+    def of(cls, report: CacheReport | None) -> CacheInfo | None:
+        if report is None:
+            return None
+        return cls(
+            missed=report.missed,
+            kind=report.kind,
+            text=report.sentence,
+            expected=report.expected,
+            actual=report.actual,
+            cost=None if report.cost is None else f"{report.cost:f}",
+        )
+
+
 class ChatResult(WireStruct, frozen=True, kw_only=True):
     """`usage` is that of the whole turn; `context` fills the window now: less after several steps."""
 
@@ -154,6 +179,7 @@ class ChatResult(WireStruct, frozen=True, kw_only=True):
     changes: tuple[str, ...] = ()
     counts: Mapping[str, int] = {}
     warning: str | None = None
+    cache: CacheInfo | None = None
     first_seconds: float | None = None
     seconds: float
     # Changes when texts that were counted before may now have other counts.

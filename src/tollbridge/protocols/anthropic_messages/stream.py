@@ -320,6 +320,7 @@ class MessageState:
                 response_id=self._message.text("id"),
                 model=self._message.text("model"),
                 billing=self.billing,
+                cache=wire.read_cache_diagnosis(self._message),
             )
         )
         return events + [Failed(error) for error in self._broken.values()]

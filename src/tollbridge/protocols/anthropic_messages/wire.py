@@ -15,7 +15,7 @@ import msgspec
 from tollbridge.protocols.model_list import read_model
 from tollbridge.protocols.openresponses.wire import Fields, read_long_writes, read_searches
 from tollbridge.types.errors import StreamError
-from tollbridge.types.events import FinishReason
+from tollbridge.types.events import CacheDiagnosis, FinishReason
 from tollbridge.types.messages import seal_metadata, unseal_metadata
 from tollbridge.types.models import Model
 from tollbridge.types.text import read_json
@@ -276,3 +276,10 @@ def read_token_count(body: bytes) -> int:
     if tokens is None:
         raise StreamError("The gateway returned no token count.")
     return tokens
+
+
+def read_cache_diagnosis(message: Fields) -> CacheDiagnosis | None:
+    """Return Anthropic's reason why the prompt was not read from its cache, if the message has one."""
+    reason = message.inner("diagnostics").inner("cache_miss_reason")
+    name = reason.text("type")
+    return CacheDiagnosis(name, token_count(reason.number("cache_missed_input_tokens"))) if name else None

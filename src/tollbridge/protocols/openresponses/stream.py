@@ -262,6 +262,7 @@ class ResponseState:
                 response_id=response.text("id"),
                 model=response.text("model"),
                 billing=self.billing,
+                cache=wire.read_cache_diagnosis(response),
             )
         )
         return events + [Failed(error) for error in self._item_errors]

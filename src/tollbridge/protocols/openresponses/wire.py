@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tollbridge.types.events import CacheDiagnosis
 from tollbridge.types.text import TOO_DEEP, exceeds_depth, write_json
 from tollbridge.types.usage import Usage, token_count
 
@@ -287,3 +288,12 @@ def encode_arguments(value: object) -> str | None:
     if isinstance(value, dict):
         return TOO_DEEP if exceeds_depth(value) else write_json(value)
     return value if isinstance(value, str) else None
+
+
+def read_cache_diagnosis(response: Fields) -> CacheDiagnosis | None:
+    """Return OpenAI's reason why the prompt was not read from its cache, if the response has one."""
+    diagnostics = response.inner("prompt_cache_diagnostics")
+    reason = diagnostics.text("reason")
+    if not reason or diagnostics.text("type") != "cache_miss":
+        return None
+    return CacheDiagnosis(reason, token_count(diagnostics.number("cache_missed_tokens")))

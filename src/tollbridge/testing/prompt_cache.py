@@ -1,0 +1,170 @@
+"""A simulated prompt cache: which part of a prompt the provider has read before.
+
+By default everything is cached for ever, in whole items. `CacheSettings` makes it behave like the cache of a
+provider: with a minimum, a lifetime, blocks of tokens, and one cache per provider.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+
+# The bytes of a prompt whose tokens are cached together, if the cache has blocks.
+_PIECE = 128
+
+# What a model reads at once, and its tokens.
+Unit = tuple[bytes, int]
+
+
+class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the simulated prompt cache behaves.
+
+    Attributes:
+        minimum: The tokens of the shortest prompt that is cached.
+        block: The tokens of a block: cached tokens are a multiple of it. Without blocks, whole items are
+            cached.
+        lifetime: Seconds without use after which a prompt is removed.
+        reports_writes: Whether the usage has the tokens written to the cache.
+        providers: The providers that can answer, each with a cache of its own. The first one answers, until
+            `PromptCache.switch_provider` is called. Without names, no provider is reported.
+    """
+
+    minimum: int = 0
+    block: int | None = None
+    lifetime: float = math.inf
+    reports_writes: bool = False
+    providers: tuple[str, ...] = ()
+
+
+# OpenAI's documented minimum and blocks, and the lifetime that it calls typical.
+PROVIDER_CACHE = CacheSettings(
+    minimum=1024, block=128, lifetime=600.0, reports_writes=True, providers=("alpha", "beta")
+)
+
+
+class CacheUse(msgspec.Struct, frozen=True):
+    """What the cache did for a prompt."""
+
+    cached_tokens: int = 0
+    written_tokens: int | None = None
+    provider: str | None = None
+
+
+class PromptCache:
+    """The prefixes of the prompts that were received, by their digests, with the time of their last use.
+
+    Attributes:
+        settings: How the cache behaves.
+        clock: The current time in seconds. Tests can move it.
+    """
+
+    def __init__(self, settings: CacheSettings | None = None, limit: int = 200_000) -> None:
+        self.settings = settings or CacheSettings()
+        self._limit = limit  # prefixes
+        self._provider = 0
+        self._offset = 0.0
+        self._uses: OrderedDict[bytes, float] = OrderedDict()
+
+    @property
+    def clock(self) -> float:
+        return time.monotonic() + self._offset
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock of the cache forward."""
+        self._offset += seconds
+
+    @property
+    def provider(self) -> str | None:
+        """The provider that answers."""
+        providers = self.settings.providers
+        return providers[self._provider % len(providers)] if providers else None
+
+    def switch_provider(self) -> None:
+        """Let the next provider answer from now on."""
+        self._provider += 1
+
+    def use(self, preface: Sequence[Unit], items: Sequence[Unit]) -> CacheUse:
+        """Look a prompt up, and add it with all its prefixes.
+
+        Args:
+            preface: What precedes the items: the model and options, each tool, the instructions.
+            items: The items.
+        """
+        units = list(self._split(preface, items))
+        total = sum(tokens for _, tokens in units)
+        cached = self._count_cached(units)
+        if total >= self.settings.minimum:
+            self._add(units)
+        written = None
+        if self.settings.reports_writes:
+            written = max(0, self._round(total) - cached) if total >= self.settings.minimum else 0
+        return CacheUse(cached, written, self.provider)
+
+    def add(self, preface: Sequence[Unit], items: Sequence[Unit]) -> None:
+        """Add a prompt with its answer."""
+        units = list(self._split(preface, items))
+        if sum(tokens for _, tokens in units) >= self.settings.minimum:
+            self._add(units)
+
+    def _count_cached(self, units: Sequence[Unit]) -> int:
+        """Return the tokens of the longest prefix that is in the cache, and note that it was used."""
+        cached, now = 0, self.clock
+        totals = accumulate(tokens for _, tokens in units)
+        for digest, total in zip(self._digests(units), totals, strict=True):
+            last_use = self._uses.get(digest)
+            if last_use is None or now - last_use > self.settings.lifetime:
+                break
+            cached = total
+        cached = self._round(cached)
+        return cached if cached >= self.settings.minimum else 0
+
+    def _round(self, tokens: int) -> int:
+        return tokens - tokens % (self.settings.block or 1)
+
+    def _add(self, units: Sequence[Unit]) -> None:
+        now = self.clock
+        for digest in self._digests(units):
+            self._uses[digest] = now
+            self._uses.move_to_end(digest)
+        while len(self._uses) > self._limit:
+            self._uses.popitem(last=False)
+
+    def _split(self, preface: Sequence[Unit], items: Sequence[Unit]) -> Iterator[Unit]:
+        if self.settings.block is None:
+            yield b"".join(content for content, _ in preface), sum(tokens for _, tokens in preface)
+            yield from items
+            return
+        for content, tokens in (*preface, *items):
+            pieces = [content[start : start + _PIECE] for start in range(0, len(content), _PIECE)]
+            for index, piece in enumerate(pieces):
+                yield piece, tokens * (index + 1) // len(pieces) - tokens * index // len(pieces)
+
+    def _digests(self, units: Sequence[Unit]) -> Iterator[bytes]:
+        """Yield a digest of every prefix."""
+        chain = hashlib.sha256((self.provider or "").encode())
+        for content, _ in units:
+            chain.update(content)
+            yield chain.digest()[:16]
+
+
+def encode_visible(item: Mapping[str, Any]) -> bytes:
+    """Encode what a model sees of an item: no ids, no status, and plain text in one form."""
+    content = item.get("content")
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        content = [_plain_text(part) for part in content]
+    elif isinstance(content, str):
+        content = [content]
+    fields = ("call_id", "name", "arguments", "output", "summary", "encrypted_content", "result")
+    visible = item["type"], item.get("role"), content, *(item.get(field) for field in fields)
+    return msgspec.json.encode(visible)
+
+
+def _plain_text(part: Mapping[str, Any]) -> Any:
+    return part.get("text") or part.get("refusal") or part
