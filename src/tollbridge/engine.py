@@ -6,6 +6,7 @@ Every front end, the command line and library users hold an `Engine`; nothing el
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -14,6 +15,7 @@ from typing import Any, Self
 
 import msgspec
 
+from tollbridge.budget import UNKNOWN_OUTPUT, BudgetGuard, list_budgets
 from tollbridge.catalog.models import Catalog, Listing, apply_model_settings, filter_models
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
@@ -32,11 +34,12 @@ from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.forward import ForwardedResponse, forward_request
 from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
 from tollbridge.recorder.recorder import Recorder
+from tollbridge.storage.budgets import BudgetStatus, BudgetStore
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT, wait_for_write
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker, open_tracker
 from tollbridge.transport.retry import Timeouts
 from tollbridge.turn import CountClient, TokenAccounting, Turn, TurnResult
-from tollbridge.types.errors import RequestError
+from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.messages import ChatRequest, Message, Origin, Role
 from tollbridge.types.models import Capabilities, Model, Prices
 from tollbridge.types.quirks import LearnedQuirks, Quirks
@@ -101,6 +104,7 @@ class Engine:
         self.compat = compat or CompatMemory(self._find_quirks, LessonStore(database) if database else None)
         self._estimator = estimator
         self._usage = usage
+        self._budgets: BudgetStore | None = None
         self._short_lived = short_lived
         self._closing = AsyncExitStack()
         if compat is None:
@@ -274,6 +278,7 @@ class Engine:
         observers: Sequence[Observer] = (),
         source: object = None,
         initiator: str | None = None,
+        over_budget: bool = False,
     ) -> AsyncIterator[Turn]:
         """Run one turn, as an asynchronous context manager.
 
@@ -284,6 +289,7 @@ class Engine:
             observers: Called with everything that happens in the turn.
             source: The request in the caller's own format, for the recording of the turn.
             initiator: The name of the program that uses the local server, for the usage records.
+            over_budget: Send the request even if it exceeds a budget.
         """
         account = await self._resolve(account)
         async with self._connect(account) as connection:
@@ -291,6 +297,10 @@ class Engine:
             request = apply_settings(request, self.settings, client.base_url)
             request = self._add_output_limit(request, client, account)
             window, capabilities, prices = self._model_facts(request.model, client, account)
+            budget = None
+            if self.settings.budgets.is_set:
+                prices = prices or await self._fetch_prices(request.model, client, account)
+                budget = self._guard_budgets(request, client, account, prices, over_budget=over_budget)
             await wait_for_write(self.compat.load(), _LESSONS_TIMEOUT)
             learned = self.compat.recall(client.base_url, request.model, request)
             recorder = self._recorder()
@@ -317,6 +327,7 @@ class Engine:
                 capabilities=capabilities,
                 learned=learned,
                 count=self._may_count(client.base_url, request.model),
+                budget=budget,
                 observers=observers,
             ) as turn:
                 yield turn
@@ -351,6 +362,12 @@ class Engine:
             client = connection.client
             _, capabilities, prices = self._model_facts(model, client, account)
             payer = BillingAccount(account.name, client.base_url, initiator)
+            tracker, reserve = self.usage, None
+            if self.settings.budgets.is_set:
+                prices = prices or await self._fetch_prices(model, client, account)
+                request = decode() if decode else _unread_request(model, body)
+                tracker = budget = self._guard_budgets(request, client, account, prices)
+                reserve = functools.partial(budget.reserve, request)
             recorder = self._recorder()
             if recorder is not None and decode is not None:
                 recording = recorder.start(
@@ -364,10 +381,11 @@ class Engine:
                 client,
                 path,
                 body,
-                RequestAccounting(model, self.usage, payer, prices, sent=False),
+                RequestAccounting(model, tracker, payer, prices, sent=False),
                 api_key=account.api_key,
                 headers=headers,
                 observers=observers,
+                reserve=reserve,
             ) as response:
                 yield response
 
@@ -465,6 +483,53 @@ class Engine:
             self._usage = UsageTracker() if self._database is None else open_tracker(self._database)
             self._closing.callback(self._usage.close)
         return self._usage
+
+    async def budgets(self) -> list[BudgetStatus]:
+        """Return what is spent and reserved of each budget, except those of single conversations."""
+        budgets = list_budgets(self.settings.budgets)
+        return await asyncio.wrap_future(self._budget_store().status(budgets)) if budgets else []
+
+    def _budget_store(self) -> BudgetStore:
+        if self._budgets is None:
+            if self._database is None:
+                raise RequestError(
+                    "Budgets need the database. Remove `budgets` from the settings, or open the engine with "
+                    "persistent=True."
+                )
+            self._budgets = BudgetStore(self._database)
+            self._closing.callback(self._budgets.close)
+        return self._budgets
+
+    def _guard_budgets(
+        self,
+        request: ChatRequest,
+        client: GatewayClient,
+        account: Account,
+        prices: Prices | None,
+        *,
+        over_budget: bool = False,
+    ) -> BudgetGuard:
+        """Return what keeps a request within the budgets."""
+        model = self.find_model(request.model, account)
+        output = (model.max_output_tokens if model else None) or UNKNOWN_OUTPUT
+        if isinstance(client, AnthropicMessagesClient):
+            output = min(output, default_max_tokens(request.model))  # sent if the request has no limit
+        return BudgetGuard(
+            self.usage,
+            self._budget_store(),
+            self.settings.budgets,
+            prices,
+            output,
+            self.estimator.estimate_request,
+            over_budget=over_budget,
+        )
+
+    async def _fetch_prices(self, model: str, client: GatewayClient, account: Account) -> Prices | None:
+        """Return the prices of a model that is in no list yet; `None` if they cannot be had."""
+        if self.find_model(model, account) is None:
+            with suppress(BridgeError):
+                await self.list_models(account)
+        return self._model_facts(model, client, account)[2]
 
     # --- Clients ---
 
@@ -640,6 +705,11 @@ def open_client(
         headers=headers,
         secret_headers=secret_headers,
     )
+
+
+def _unread_request(model: str, body: bytes) -> ChatRequest:
+    """Return a request for estimating a body that is not decoded. Its JSON has more tokens than its texts."""
+    return ChatRequest(model=model, messages=(Message(Role.USER, body.decode("utf-8", "replace")),))
 
 
 def _file_stamp(path: Path) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ byte for byte. Both are only observed: the usage of the answer is recorded as in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from tollbridge.clients.base import GatewayClient, Observer, PassedResponse
@@ -79,6 +79,7 @@ async def forward_request(
     api_key: str | None = None,
     headers: Mapping[str, str] | None = None,
     observers: Sequence[Observer] = (),
+    reserve: Callable[[], Awaitable[object]] | None = None,
 ) -> AsyncIterator[ForwardedResponse]:
     """Send a body as it is, and record the usage of the answer however the request ends.
 
@@ -93,15 +94,21 @@ async def forward_request(
         api_key: The key for this request; by default the client's own.
         headers: Headers of the caller that the gateway should receive.
         observers: Called with everything that happens.
+        reserve: Reserves the cost of an attempt in the budgets, before each one is sent.
 
     Raises:
         BridgeError: No response was received.
+        BudgetExceeded: A budget does not allow the request.
     """
     client = client.observed_by(AttemptObserver(record))
     for observer in observers:
         client = client.observed_by(observer)
+    if reserve is not None:
+        client = client.admitting_retries(reserve)
     failure: BaseException | None = None
     try:
+        if reserve is not None:
+            await reserve()
         async with client.forward(path, body, api_key=api_key, headers=headers) as response:
             forwarded = ForwardedResponse(response, client.protocol, record, observers)
             yield forwarded

@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
+from tollbridge.budget import BudgetGuard
 from tollbridge.clients.base import GatewayClient, Observer
 from tollbridge.compat.lessons import CompatMemory, CompatStore, describe_lesson, uses_feature
 from tollbridge.compat.parameters import SENSITIVE_NOTES, describe_omissions, omitted_fields
@@ -340,8 +341,8 @@ class TurnResult(msgspec.Struct, frozen=True):
         changes: One sentence for each thing that was changed in the request or the answer.
         counts: How often each kind of thing was changed.
         preflight: The estimate made before sending, if one was made.
-        warning: A sentence if the answer was cut short, the prompt is close to the context window, or a field
-            that concerns privacy or the meaning of the answer was not sent.
+        warning: A sentence if the answer was cut short, the prompt is close to the context window, a field
+            that concerns privacy or the meaning of the answer was not sent, or most of a budget is spent.
         message: The answer as a message that can be appended to the history.
     """
 
@@ -409,6 +410,7 @@ class Turn:
         capabilities: What the model can do, if known: content it cannot accept is replaced by a note.
         learned: What `compat` says about this model, if it was looked up already.
         count: Whether the gateway may be asked to count the tokens of the prompt.
+        budget: Keeps the turn within the budgets, and records its usage; by default, there are none.
         observers: Called with everything that happens in the turn.
     """
 
@@ -427,6 +429,7 @@ class Turn:
         capabilities: Capabilities | None = None,
         learned: LearnedQuirks | None = None,
         count: bool = True,
+        budget: BudgetGuard | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         self.request = request
@@ -437,7 +440,8 @@ class Turn:
             for observer in observers:
                 client = self._client = client.observed_by(observer)
         self._compat = compat or CompatMemory()
-        self._usage = usage or UsageTracker()
+        self._usage = budget or usage or UsageTracker()
+        self._budget = budget
         self._tokens = tokens
         self._account = account or BillingAccount()
         self._prices = prices
@@ -520,7 +524,7 @@ class Turn:
         answer: list[Event] = []
         try:
             await wait_for_write(record.row)
-            async with aclosing(self._send(client, prepared, record)) as batches:
+            async with aclosing(self._send(client, prepared, record, preflight)) as batches:
                 async for batch in batches:
                     answer += batch
                     yield batch
@@ -538,21 +542,30 @@ class Turn:
         finally:
             await wait_for_write(record.close("failed"))  # any other exception; the first call counts
         parts = PartsBuilder(self.origin).take(apply_corrections(answer))
-        self.result = self._make_result(record, prepared, preflight, parts)
+        budget_warning = None if self._budget is None else await self._budget.warning()
+        self.result = self._make_result(record, prepared, preflight, parts, budget_warning)
         if self._tokens is not None:
             parts = [part for part in parts if not is_marker(part)]
             await self._tokens.learn(prepared.request, self.result.context, parts, preflight)
 
     async def _send(
-        self, client: StreamClient, prepared: PreparedRequest, record: RequestAccounting
+        self,
+        client: StreamClient,
+        prepared: PreparedRequest,
+        record: RequestAccounting,
+        preflight: Preflight | None,
     ) -> AsyncGenerator[list[Event]]:
         """Send the request, and again if it was rejected for a reason that can be repaired."""
         while True:
+            request = prepared.request
+            if self._budget is not None:
+                client, request = await self._reserve(self._budget, client, prepared, preflight)
+                preflight = None  # it is the estimate of the first request
             answer = prepared.answer_events()
             has_output = False
             failure: BridgeError | None = None
             try:
-                async with aclosing(client.batches(prepared.request, api_key=self._api_key)) as batches:
+                async with aclosing(client.batches(request, api_key=self._api_key)) as batches:
                     async for batch in batches:
                         record.add_events(batch)
                         if not prepared.started:
@@ -572,10 +585,28 @@ class Turn:
             prepared.add_changes(answer.changes)
             finished = record.finished
             if failure is None and finished is not None and not (has_output or any(map(_is_output, events))):
-                failure = empty_answer_error(finished, prepared.request.max_output_tokens)
+                failure = empty_answer_error(finished, request.max_output_tokens)
             if failure is not None:
                 raise failure
             return
+
+    async def _reserve(
+        self,
+        budget: BudgetGuard,
+        client: StreamClient,
+        prepared: PreparedRequest,
+        preflight: Preflight | None,
+    ) -> tuple[StreamClient, ChatRequest]:
+        """Reserve the cost of the request. Return it, limited to what the budgets allow, and its client."""
+        request = prepared.request
+        prompt = preflight.estimate if preflight else None
+        limit = await budget.reserve(request, prompt, may_limit=True)
+        if limit is not None:
+            request = msgspec.structs.replace(request, max_output_tokens=limit)
+            prepared.add_changes([f"Limited the answer to {limit:,} tokens: the budget does not allow more."])
+        if isinstance(client, GatewayClient):
+            client = client.admitting_retries(lambda: budget.reserve(request))
+        return client, request
 
     def _make_result(
         self,
@@ -583,6 +614,7 @@ class Turn:
         prepared: PreparedRequest,
         preflight: Preflight | None,
         parts: list[Part],
+        budget_warning: str | None,
     ) -> TurnResult:
         finished = record.finished
         context = (finished.context or finished.usage) if finished else None
@@ -590,6 +622,7 @@ class Turn:
         warnings = [incomplete_reason(finished, limit) if finished else None, *prepared.warnings]
         if self._tokens is not None:
             warnings.append(self._tokens.warning(context, self._window, preflight))
+        warnings.append(budget_warning)
         return TurnResult(
             usage=record.usage,
             context=context,

@@ -39,6 +39,7 @@ class EditorSettings(WireStruct, frozen=True):
     record: str | None = None
     record_redact: bool | None = None
     count_at_gateway: bool | None = None
+    budgets: Mapping[str, Any] = {}
 
 
 class ClientInfo(WireStruct, frozen=True):
@@ -93,6 +94,7 @@ class ModelsResult(WireStruct, frozen=True):
 class ChatParams(vscode.Chat, frozen=True, kw_only=True):
     account: AccountParams
     progress_token: int | str | None = None
+    over_budget: bool = False
 
 
 class TokenUsage(WireStruct, frozen=True):
