@@ -82,7 +82,7 @@ def describe_status(status: BudgetStatus) -> str | None:
     if status.share < WARNING_SHARE:
         return None
     amounts = f"{format_dollars(status.spent)} of {format_dollars(status.budget.limit)}"
-    return f"{status.share:.0%} of the budget budgets.{status.budget.name} is spent ({amounts})."
+    return f"{status.budget.title} is {100 * status.share:.0f} % spent: {amounts}."
 
 
 class BudgetGuard(UsageTracker):

@@ -356,13 +356,14 @@ def find_lines(text: str) -> dict[str, int]:
             table = split_name(stripped.strip("[").partition("]")[0])
             lines.setdefault(_join_name(table), number)
         elif "=" in stripped and not stripped.startswith("#"):
-            keys = split_name(_text_before_equals(stripped))
+            keys = split_name(text_before_equals(stripped))
             for depth in range(1, len(keys) + 1):
                 lines.setdefault(_join_name([*table, *keys[:depth]]), number)
     return lines
 
 
-def _text_before_equals(line: str) -> str:
+def text_before_equals(line: str) -> str:
+    """Return the key of a line in the settings file, or the whole line if it has none."""
     quote = ""
     for index, character in enumerate(line):
         if quote:

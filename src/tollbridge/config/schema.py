@@ -126,8 +126,9 @@ class BudgetSettings(SettingsTable, frozen=True, kw_only=True):
     @property
     def is_set(self) -> bool:
         """Whether there is anything to check before a request is sent."""
-        limits = (self.day, self.month, self.conversation, self.cost_per_hour)
-        return bool(self.accounts or self.requests_per_minute or any(limit is not None for limit in limits))
+        limits = [self.day, self.month, self.conversation, self.cost_per_hour]
+        limits += [limit for account in self.accounts.values() for limit in (account.day, account.month)]
+        return bool(self.requests_per_minute) or any(limit is not None for limit in limits)
 
 
 class Settings(SettingsTable, frozen=True, kw_only=True):

@@ -55,6 +55,20 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     account: str | None = None
     conversation: str | None = None
 
+    @property
+    def title(self) -> str:
+        """The budget for people: `The daily budget of the account work (budgets.accounts.work.day)`."""
+        account = "" if self.account is None else f" of the account {self.account}"
+        return f"The {_TITLES[self.name.rpartition('.')[2]]}{account} (budgets.{self.name})"
+
+
+_TITLES = {
+    "day": "daily budget",
+    "month": "monthly budget",
+    "conversation": "budget of the conversation",
+    "cost_per_hour": "hourly budget",
+}
+
 
 class BudgetStatus(msgspec.Struct, frozen=True):
     """What is spent of a budget, and reserved for requests that are running, in US dollars."""
@@ -280,9 +294,9 @@ def _allow(estimate: CostEstimate, status: BudgetStatus) -> int:
     if tokens < estimate.least_tokens or left < estimate.prompt:
         least = estimate.prompt + estimate.least_tokens * estimate.output_token
         raise BudgetExceeded(
-            f"The budget budgets.{status.budget.name} of {format_dollars(status.budget.limit)} does not allow "
-            f"this request: {format_dollars(status.spent)} is spent, {format_dollars(status.reserved)} is "
-            f"reserved for running requests, and this request can cost {format_dollars(least)}.",
+            f"{status.budget.title} is {format_dollars(status.budget.limit)} and does not allow this "
+            f"request: {format_dollars(status.spent)} is spent, {format_dollars(status.reserved)} reserved "
+            f"for running requests, and this request can cost {format_dollars(least)}.",
             budget=status.budget.name,
             limit=status.budget.limit,
             spent=status.spent,
@@ -304,8 +318,11 @@ def _to_units(cost: Decimal) -> int:
 
 
 def format_dollars(amount: Decimal) -> str:
-    """Return an amount with cents, and with more digits below one dollar."""
-    return f"${amount:.2f}" if abs(amount) >= 1 or not amount else f"${amount:.4f}"
+    """Return an amount with cents, and with up to four digits below one dollar."""
+    if abs(amount) >= 1:
+        return f"${amount:,.2f}"
+    whole, _, digits = f"{amount:.4f}".partition(".")
+    return f"${whole}.{digits[:2]}{digits[2:].rstrip('0')}"
 
 
 # --- Periods ---
