@@ -167,8 +167,7 @@ async def test_a_budget_holds_for_concurrent_requests_of_several_processes(tmp_p
         kind: sum(each["outcome"] == kind for each in outcomes)
         for kind in ("completed", "refused", "cancelled")
     }
-    assert min(counts.values()) > 10, counts
-    assert unread > 5
+    assert min(counts["completed"], counts["refused"]) > 10, counts
     assert charged <= LIMIT, counts
     for refusal in (outcome for outcome in outcomes if outcome["outcome"] == "refused"):
         limit, spent, reserved, estimate = (
