@@ -240,16 +240,19 @@ class BudgetTable:
         if budget.conversation is not None:
             conditions.append("conversation = ?")
             values.append(encode_text(budget.conversation))
-        sums = [
-            self._database.query(
-                "SELECT COALESCE(SUM(COALESCE(billed_cost, computed_cost, reserved_cost)), 0) "  # noqa: S608
-                f"FROM {rows} WHERE {' AND '.join(conditions)}",
-                values,
-            )[0][0]
-            for rows in ("usage", "usage JOIN reservation ON reservation.key = usage.key")
-        ]
-        total, reserved = (COST_UNIT * units for units in sums)
+        total = self._sum_costs("usage", conditions, values)
+        # A cross join, so that SQLite begins with the few rows of `reservation`.
+        rows = "reservation CROSS JOIN usage"
+        reserved = self._sum_costs(rows, ["usage.key = reservation.key", *conditions], values)
         return BudgetStatus(budget, total - reserved, reserved)
+
+    def _sum_costs(self, rows: str, conditions: Sequence[str], values: Sequence[object]) -> Decimal:
+        [(units,)] = self._database.query(
+            "SELECT COALESCE(SUM(COALESCE(billed_cost, computed_cost, reserved_cost)), 0) "  # noqa: S608
+            f"FROM {rows} WHERE {' AND '.join(conditions)}",
+            values,
+        )
+        return COST_UNIT * int(units)
 
     def _lock_process(self) -> str:
         if self._process_lock is not None and not self._process_lock.exists():

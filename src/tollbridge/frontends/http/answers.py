@@ -148,6 +148,8 @@ class AnswerService:
         try:
             response = await self._forward(request, protocol, body, model, account, new_response)
         except BudgetExceeded:
+            if protocol.decode(_read_object(body), request.headers).request.max_output_tokens is not None:
+                raise
             # A turn can limit the answer to what the budget allows; a forwarded request stays as it is.
             return await self._translate(request, protocol, body, account, new_response)
         if not isinstance(response, _Refusal):

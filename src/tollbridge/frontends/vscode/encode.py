@@ -47,7 +47,7 @@ VSCODE_ADVICE: dict[Kind, str] = {
     **ADVICE,
     "authentication": "Check the account's API key with “Tollbridge: Set Up”.",
     "not_found": "Run “Tollbridge: Refresh Models” to update the model list.",
-    "budget_exceeded": "Allow it in the notification, or change tollbridge.budgets in the settings.",
+    "budget_exceeded": "Choose “Allow Over Budget Today” to send it, or change tollbridge.budgets.",
     "timeout": "Try again, or increase tollbridge.timeouts.",
 }
 
