@@ -214,7 +214,7 @@ class BudgetGuard(UsageTracker):
         # A prompt can be written to the cache, which costs more than input.
         costs = [prices.cost(Usage(tokens, 0, cache_write_tokens=written)) for written in (0, tokens)]
         with_output = prices.cost(Usage(tokens, 1))
-        if costs[0] is None or costs[1] is None or with_output is None:
+        if costs[0] is None or costs[1] is None or with_output is None or not 0 <= costs[0] <= with_output:
             if self._over_budget or self._settings.unknown_prices == "allow":
                 return CostEstimate()
             raise BudgetExceeded(

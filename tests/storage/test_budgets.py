@@ -106,6 +106,13 @@ def test_the_user_can_exceed_a_budget_and_it_is_counted(table: BudgetTable) -> N
     assert figures(table, budget) == (0, Decimal("0.2"))
 
 
+def test_absurd_prices_do_not_overflow_a_sum(table: BudgetTable) -> None:
+    estimate = CostEstimate(prompt=Decimal("1e30"), output_token=Decimal("1e30"), output_tokens=1)
+    for key in "abc":
+        table.reserve(row(key), estimate, [DAY], over_budget=True)
+    assert figures(table)[1] > 1_000
+
+
 def test_requests_of_programs_without_a_budget_count(path: Path, table: BudgetTable) -> None:
     usage = UsageTable(Database(path))
     usage.put([row("a", outcome="completed", cost=Decimal("0.4")), row("b", cost=None)])

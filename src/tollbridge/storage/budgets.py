@@ -36,6 +36,8 @@ HEARTBEAT = 2.0
 # Seconds, when closing: how long writes wait for another process, and how long `close` takes at most.
 _CLOSING_BUSY_TIMEOUT, _CLOSING_TIMEOUT = 1.0, 1.5
 _MINUTE = 60.0
+# A higher cost of one attempt (US dollars) is an error of a price list, and could overflow a sum.
+_MOST = Decimal(100_000)
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -317,7 +319,7 @@ def _lapsed_cost(seconds: float, prompt_cost: int, token_cost: int, tokens: int)
 
 
 def _to_units(cost: Decimal) -> int:
-    return int((cost / COST_UNIT).to_integral_value(ROUND_CEILING))
+    return int((min(cost, _MOST) / COST_UNIT).to_integral_value(ROUND_CEILING))
 
 
 def format_dollars(amount: Decimal) -> str:
