@@ -75,7 +75,7 @@ def rows() -> list[UsageRow]:
         table.close()
 
 
-def spending(**filters: Any) -> tuple[Decimal, Decimal]:
+def spending(**filters: Any) -> tuple[Decimal | int, Decimal | int]:
     """Return what is spent and reserved."""
     table = BudgetTable(Database(database_file()))
     try:

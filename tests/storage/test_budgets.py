@@ -44,7 +44,8 @@ def row(key: str, **fields: object) -> UsageRow:
     return UsageRow(key=key, turn=key, **values)  # type: ignore[arg-type]
 
 
-def figures(table: BudgetTable, budget: Budget = DAY) -> tuple[Decimal, Decimal]:
+def figures(table: BudgetTable, budget: Budget = DAY) -> tuple[Decimal | int, Decimal | int]:
+    """Return what is spent and reserved."""
     [status] = table.status([budget])
     return status.spent, status.reserved
 
@@ -64,7 +65,7 @@ def test_a_reservation_that_does_not_fit_is_refused_with_all_figures(table: Budg
     with pytest.raises(BudgetExceeded) as caught:
         table.reserve(row("f"), ESTIMATE, [DAY])
     error = caught.value
-    assert (error.budget, error.limit, error.spent) == ("day", 1, Decimal("0.3"))
+    assert (error.budget, error.limit, error.spent) == ("day", Decimal(1), Decimal("0.3"))
     assert (error.reserved, error.estimate) == (Decimal("0.8"), Decimal("0.2"))
     for amount in ("$1.00", "$0.30 is spent", "$0.80 reserved", "$0.20"):
         assert amount in error.message
