@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -195,6 +196,73 @@ def test_the_reservation_of_a_killed_process_lapses(path: Path, table: BudgetTab
     tokens = (spent - Decimal("0.1")) / Decimal("0.0001")
     assert module.TOKENS_PER_SECOND * (1 + module.SECONDS_AFTER_CUT + module.HEARTBEAT) == 1_600
     assert 1_600 <= tokens < 3_000
+
+
+def test_no_other_process_can_reserve_between_the_check_and_the_reservation(
+    path: Path, table: BudgetTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = BudgetTable(Database(path))
+    transaction = table._database.transaction
+
+    @contextmanager
+    def transaction_before_another() -> Iterator[None]:
+        with transaction():
+            yield
+        with suppress(BudgetExceeded):  # takes the whole budget, if that is possible now
+            other.reserve(row("b"), CostEstimate(prompt=DAY.limit), [DAY])
+
+    monkeypatch.setattr(table._database, "transaction", transaction_before_another)
+    table.reserve(row("a"), ESTIMATE, [DAY])
+    assert figures(other) == (0, Decimal("0.2"))
+    other.close()
+
+
+RESERVER = """
+import sys
+from decimal import Decimal
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from tests.storage.test_budgets import BudgetExceeded, BudgetTable, CostEstimate, DAY, Database, row
+table = BudgetTable(Database(Path(sys.argv[1])))
+print("ready", flush=True)
+sys.stdin.readline()
+allowed = 0
+for number in range(60):
+    try:
+        table.reserve(row(f"{sys.argv[3]}-{number}"), CostEstimate(prompt=Decimal("0.01")), [DAY])
+        allowed += 1
+    except BudgetExceeded:
+        pass
+print(allowed, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.io
+def test_processes_that_reserve_at_the_same_time_use_the_budget_exactly(path: Path) -> None:
+    root = str(Path(__file__).parents[2])
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", RESERVER, path, root, str(number)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+            )
+            for number in range(4)
+        ]
+        pipes = [(process.stdin, process.stdout) for process in processes]
+        for _, output in pipes:
+            assert output is not None
+            assert output.readline() == b"ready\n"
+        for entry, _ in pipes:
+            assert entry is not None
+            entry.write(b"start\n")
+            entry.flush()
+        allowed = [int(output.readline()) for _, output in pipes if output is not None]
+    # 240 reservations of one cent, of which a dollar allows 100.
+    assert sum(allowed) == 100, allowed
 
 
 def test_a_cut_answer_costs_what_can_be_written_in_its_time() -> None:
