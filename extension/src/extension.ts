@@ -1,6 +1,7 @@
 // Activation: registers the provider and the commands. The engine starts with the first request.
 
 import * as vscode from "vscode";
+import { BudgetPrompt } from "./budget.ts";
 import { toTollbridgeError } from "./errors.ts";
 import { type EngineCommand, findEngineCommands, findOnPath } from "./find-engine.ts";
 import { createAccountIds, ModelCache } from "./model-cache.ts";
@@ -45,7 +46,7 @@ export function activate(context: vscode.ExtensionContext): void {
   );
   const statusBar = new UsageStatusBar("tollbridge.showUsage", fetchUsage);
   const page = createUsagePage(sidecar);
-  const shared = { sidecar, models, counter, identify: createAccountIds(context.secrets) };
+  const shared = { sidecar, models, counter, budget: new BudgetPrompt(), identify: createAccountIds(context.secrets) };
   const provider = new Provider({ ...shared, observer: statusBar, modelsChanged: modelsChanged.event });
 
   const commands: Record<string, () => unknown> = {
@@ -102,6 +103,7 @@ function readSettings(): Settings {
   const proxy = configuration.get<string>("proxy") || vscode.workspace.getConfiguration("http").get<string>("proxy");
   return {
     allowHttp: configuration.get<boolean>("allowHttp", false),
+    budgets: configuration.get<object>("budgets", {}),
     countAtGateway: configuration.get<boolean>("countAtGateway", true),
     promptCaching: configuration.get<boolean>("promptCaching", true),
     timeouts: configuration.get<Settings["timeouts"]>("timeouts", {}),

@@ -13,6 +13,7 @@ export interface Account {
 export interface Settings {
   readonly proxy?: string | undefined;
   readonly allowHttp: boolean;
+  readonly budgets?: object; // as in the settings file, in US dollars
   readonly timeouts: { readonly connect?: number; readonly idle?: number; readonly total?: number };
   readonly countAtGateway?: boolean;
   readonly promptCaching?: boolean;
@@ -44,6 +45,7 @@ export interface ChatParams {
   readonly toolMode: number;
   readonly modelOptions: Readonly<Record<string, unknown>>;
   readonly modelConfiguration: Readonly<Record<string, unknown>>;
+  readonly overBudget?: boolean; // send it even if it exceeds a budget
 }
 
 type Count = "inputTokens" | "outputTokens" | "totalTokens" | "cachedTokens" | "reasoningTokens" | "cacheWriteTokens";

@@ -1,11 +1,12 @@
 // Implements VS Code's chat model provider by sending its requests to the sidecar.
 
 import * as vscode from "vscode";
+import type { BudgetPrompt } from "./budget.ts";
 import { toTollbridgeError, TollbridgeError } from "./errors.ts";
 import type { ModelCache } from "./model-cache.ts";
 import { decodePart, encodeMessage } from "./parts.ts";
 import { ProgressBuffer } from "./progress-buffer.ts";
-import type { Account, ChatParams, ChatResult, ModelInfo } from "./protocol.ts";
+import type { Account, ChatParams, ChatResult, ModelInfo, Part } from "./protocol.ts";
 import type { Sidecar } from "./sidecar.ts";
 import type { TokenCounter } from "./token-counter.ts";
 import { getAccount, getModelConfiguration } from "./undocumented.ts";
@@ -20,6 +21,7 @@ export interface ProviderOptions {
   readonly models: ModelCache;
   readonly identify: (account: Account) => Promise<Account>;
   readonly counter: TokenCounter;
+  readonly budget: BudgetPrompt;
   /** Observes the start and the end of requests. */
   readonly observer: { begin(model: ModelInfo): void; end(model: ModelInfo, result?: ChatResult): void };
   readonly modelsChanged: vscode.Event<void>;
@@ -64,12 +66,12 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
       const decoded = decodePart(part);
       if (decoded) progress.report(decoded);
     });
-    const { sidecar, counter, observer } = this.options;
+    const { counter, observer } = this.options;
     const params = this.chatParams(model, messages, options);
     let result: ChatResult | undefined;
     observer.begin(model);
     try {
-      result = await sidecar.request<ChatResult>("chat", params, token, (parts) => buffer.add(parts));
+      result = await this.send(params, token, (parts) => buffer.add(parts));
       counter.invalidate(result.lesson);
     } catch (error) {
       if (token.isCancellationRequested) return;
@@ -90,6 +92,25 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
       return await this.options.counter.count(model.model, typeof text === "string" ? text : encodeMessage(text));
     } catch (error) {
       throw toTollbridgeError(error);
+    }
+  }
+
+  /** Sends a request, and again if a budget refused it and the user allows it to exceed the budget. */
+  private async send(
+    params: ChatParams,
+    token: vscode.CancellationToken,
+    report: (parts: Part[]) => void,
+  ): Promise<ChatResult> {
+    const { sidecar, budget } = this.options;
+    const send = () => sidecar.request<ChatResult>("chat", { ...params, overBudget: budget.allowed }, token, report);
+    try {
+      return await send();
+    } catch (error) {
+      const failure = toTollbridgeError(error);
+      if (failure.code !== "budget_exceeded") throw failure;
+      const cancelled = new Promise<boolean>((resolve) => token.onCancellationRequested(() => resolve(false)));
+      if (!(await Promise.race([budget.ask(failure.message), cancelled]))) throw failure;
+      return send();
     }
   }
 

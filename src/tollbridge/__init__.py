@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tollbridge.turn import TurnResult as TurnResult
     from tollbridge.types.errors import BridgeError as BridgeError
     from tollbridge.types.errors import BrokenCall as BrokenCall
+    from tollbridge.types.errors import BudgetExceeded as BudgetExceeded
     from tollbridge.types.errors import ConnectionBroken as ConnectionBroken
     from tollbridge.types.errors import ContentFiltered as ContentFiltered
     from tollbridge.types.errors import ContextTooLong as ContextTooLong
@@ -141,6 +142,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tollbridge.types.errors": (
         "BridgeError",
         "BrokenCall",
+        "BudgetExceeded",
         "ConnectionBroken",
         "ContentFiltered",
         "ContextTooLong",

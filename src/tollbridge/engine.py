@@ -6,6 +6,7 @@ Every front end, the command line and library users hold an `Engine`; nothing el
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -15,6 +16,7 @@ from typing import Any, Self
 
 import msgspec
 
+from tollbridge.budget import UNKNOWN_OUTPUT, BudgetGuard, list_budgets
 from tollbridge.catalog.cache import CachedPrices
 from tollbridge.catalog.models import Catalog, Listing, PriceLookup, apply_model_settings, filter_models
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
@@ -35,6 +37,7 @@ from tollbridge.forward import ForwardedResponse, forward_request
 from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
 from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.recorder.recorder import Recorder
+from tollbridge.storage.budgets import BudgetStatus, BudgetStore
 from tollbridge.storage.cache_tracker import CacheTracker
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT, wait_for_write
 from tollbridge.storage.reports import UsageReader, UsageReport
@@ -48,7 +51,7 @@ from tollbridge.storage.tracker import (
 )
 from tollbridge.transport.retry import Timeouts
 from tollbridge.turn import CountClient, TokenAccounting, Turn, TurnResult
-from tollbridge.types.errors import RequestError
+from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.messages import ChatRequest, Message, Origin, Role
 from tollbridge.types.models import Capabilities, Model, Prices
 from tollbridge.types.quirks import LearnedQuirks, Quirks
@@ -115,6 +118,7 @@ class Engine:
         self._usage = usage
         self._usage_reader: UsageReader | None = None
         self._cache_tracker: CacheTracker | None = None
+        self._budgets: BudgetStore | None = None
         self._short_lived = short_lived
         self._closing = AsyncExitStack()
         if compat is None:
@@ -296,6 +300,7 @@ class Engine:
         observers: Sequence[Observer] = (),
         source: object = None,
         initiator: str | None = None,
+        over_budget: bool = False,
     ) -> AsyncIterator[Turn]:
         """Run one turn, as an asynchronous context manager.
 
@@ -306,6 +311,7 @@ class Engine:
             observers: Called with everything that happens in the turn.
             source: The request in the caller's own format, for the recording of the turn.
             initiator: The name of the program that uses the local server, for the usage records.
+            over_budget: Send the request even if it exceeds a budget.
         """
         account = await self._resolve(account)
         async with self._connect(account) as connection:
@@ -313,6 +319,10 @@ class Engine:
             request = apply_settings(request, self.settings, client.base_url)
             request = self._add_output_limit(request, client, account)
             window, capabilities, prices = self._model_facts(request.model, client, account)
+            budget = None
+            if self.settings.budgets.is_set:
+                prices = prices or await self._fetch_prices(request.model, client, account)
+                budget = self._guard_budgets(request, client, account, prices, over_budget=over_budget)
             await wait_for_write(self.compat.load(), _LESSONS_TIMEOUT)
             learned = self.compat.recall(client.base_url, request.model, request)
             recorder = self._recorder()
@@ -341,6 +351,7 @@ class Engine:
                 capabilities=capabilities,
                 learned=learned,
                 count=self._may_count(client.base_url, request.model),
+                budget=budget,
                 observers=observers,
                 on_unbilled=partial(self._look_up_bill, account),
             ) as turn:
@@ -378,6 +389,12 @@ class Engine:
             client = connection.client
             _, capabilities, prices = self._model_facts(model, client, account)
             payer = BillingAccount(account.name, client.base_url, initiator)
+            tracker, reserve = self.usage, None
+            if self.settings.budgets.is_set:
+                prices = prices or await self._fetch_prices(model, client, account)
+                request = decode() if decode else _unread_request(model, body)
+                tracker = budget = self._guard_budgets(request, client, account, prices)
+                reserve = functools.partial(budget.reserve, request)
             recorder = self._recorder()
             if recorder is not None and decode is not None:
                 recording = recorder.start(
@@ -392,11 +409,11 @@ class Engine:
                 path,
                 body,
                 RequestAccounting(
-                    *(model, self.usage, payer, prices),
+                    *(model, tracker, payer, prices),
                     find_prices=partial(self._prices.find, model, client.base_url),
                     conversation=conversation,
                     sent=False,
-                    begin=False,
+                    begin=reserve is not None,
                     on_unbilled=partial(self._look_up_bill, account),
                 ),
                 api_key=account.api_key,
@@ -405,6 +422,7 @@ class Engine:
                 tokens=connection.tokens,
                 decode=decode,
                 explain=None if decode is None else lambda record: self._explain_forwarded(decode, record),
+                reserve=reserve,
             ) as response:
                 yield response
 
@@ -560,6 +578,53 @@ class Engine:
             self._cache_tracker = CacheTracker(self._database)
             self._closing.callback(self._cache_tracker.close)
         return self._cache_tracker
+
+    async def budgets(self) -> list[BudgetStatus]:
+        """Return what is spent and reserved of each budget, except those of single conversations."""
+        budgets = list_budgets(self.settings.budgets)
+        return await asyncio.wrap_future(self._budget_store().status(budgets)) if budgets else []
+
+    def _budget_store(self) -> BudgetStore:
+        if self._budgets is None:
+            if self._database is None:
+                raise RequestError(
+                    "Budgets need the database. Remove `budgets` from the settings, or open the engine with "
+                    "persistent=True."
+                )
+            self._budgets = BudgetStore(self._database)
+            self._closing.callback(self._budgets.close)
+        return self._budgets
+
+    def _guard_budgets(
+        self,
+        request: ChatRequest,
+        client: GatewayClient,
+        account: Account,
+        prices: Prices | None,
+        *,
+        over_budget: bool = False,
+    ) -> BudgetGuard:
+        """Return what keeps a request within the budgets."""
+        model = self.find_model(request.model, account)
+        output = (model.max_output_tokens if model else None) or UNKNOWN_OUTPUT
+        if isinstance(client, AnthropicMessagesClient):
+            output = min(output, default_max_tokens(request.model))  # sent if the request has no limit
+        return BudgetGuard(
+            self.usage,
+            self._budget_store(),
+            self.settings.budgets,
+            prices,
+            output,
+            self.estimator.estimate_request,
+            over_budget=over_budget,
+        )
+
+    async def _fetch_prices(self, model: str, client: GatewayClient, account: Account) -> Prices | None:
+        """Return the prices of a model that is in no list yet; `None` if they cannot be had."""
+        if self.find_model(model, account) is None:
+            with suppress(BridgeError):
+                await self.list_models(account)
+        return self._model_facts(model, client, account)[2]
 
     # --- Clients ---
 
@@ -736,6 +801,11 @@ def open_client(
         headers=headers,
         secret_headers=secret_headers,
     )
+
+
+def _unread_request(model: str, body: bytes) -> ChatRequest:
+    """Return a request for estimating a body that is not decoded. Its JSON has more tokens than its texts."""
+    return ChatRequest(model=model, messages=(Message(Role.USER, body.decode("utf-8", "replace")),))
 
 
 def _file_stamp(path: Path) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 from tollbridge.clients.base import GatewayClient, Observer, PassedResponse
@@ -105,6 +105,7 @@ async def forward_request(
     tokens: TokenAccounting | None = None,
     decode: Callable[[], ChatRequest] | None = None,
     explain: Callable[[RequestAccounting], object] | None = None,
+    reserve: Callable[[], Awaitable[object]] | None = None,
 ) -> AsyncIterator[ForwardedResponse]:
     """Send a body as it is, and record the usage of the answer however the request ends.
 
@@ -123,15 +124,21 @@ async def forward_request(
         decode: Returns the request that the body contains. It is called on another thread; if it raises a
             `RequestError`, nothing is learned.
         explain: Called after a complete response, to explain the use of the prompt cache. It does not block.
+        reserve: Reserves the cost of an attempt in the budgets, before each one is sent.
 
     Raises:
         BridgeError: No response was received.
+        BudgetExceeded: A budget does not allow the request.
     """
     client = client.observed_by(AttemptObserver(record), *observers)
+    if reserve is not None:
+        client = client.admitting_retries(reserve)
     failure: BaseException | None = None
     row = asyncio.get_running_loop().call_later(ROW_DELAY, record.begin)
     learns = tokens is not None and decode is not None
     try:
+        if reserve is not None:
+            await reserve()
         async with client.forward(path, body, api_key=api_key, headers=headers) as response:
             forwarded = ForwardedResponse(response, client.protocol, record, observers, keep_events=learns)
             yield forwarded

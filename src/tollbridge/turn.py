@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
+from tollbridge.budget import BudgetGuard
 from tollbridge.clients.base import GatewayClient, Observer
 from tollbridge.compat.lessons import CompatMemory, CompatStore, describe_lesson, uses_feature
 from tollbridge.compat.parameters import SENSITIVE_NOTES, describe_omissions, omitted_fields
@@ -385,8 +386,8 @@ class TurnResult(msgspec.Struct, frozen=True):
         counts: How often each kind of thing was changed.
         preflight: The estimate made before sending, if one was made.
         cost: What the turn costs, failed attempts included.
-        warning: A sentence if the answer was cut short, the prompt is close to the context window, or a field
-            that concerns privacy or the meaning of the answer was not sent.
+        warning: A sentence if the answer was cut short, the prompt is close to the context window, a field
+            that concerns privacy or the meaning of the answer was not sent, or most of a budget is spent.
         message: The answer as a message that can be appended to the history.
         cache: What the provider's prompt cache did for this turn, and why not more; `None` if unknown.
     """
@@ -459,6 +460,7 @@ class Turn:
         capabilities: What the model can do, if known: content it cannot accept is replaced by a note.
         learned: What `compat` says about this model, if it was looked up already.
         count: Whether the gateway may be asked to count the tokens of the prompt.
+        budget: Keeps the turn within the budgets, and records its usage; by default, there are none.
         observers: Called with everything that happens in the turn.
         on_unbilled: Called with each attempt whose cost the gateway can be asked for.
     """
@@ -480,6 +482,7 @@ class Turn:
         capabilities: Capabilities | None = None,
         learned: LearnedQuirks | None = None,
         count: bool = True,
+        budget: BudgetGuard | None = None,
         observers: Sequence[Observer] = (),
         on_unbilled: Callable[[UsageRow], object] | None = None,
     ) -> None:
@@ -491,7 +494,8 @@ class Turn:
             for observer in observers:
                 client = self._client = client.observed_by(observer)
         self._compat = compat or CompatMemory()
-        self._usage = usage or UsageTracker()
+        self._usage = budget or usage or UsageTracker()
+        self._budget = budget
         self._tokens = tokens
         self._cache = cache
         self._account = account or BillingAccount()
@@ -579,7 +583,7 @@ class Turn:
         answer: list[Event] = []
         try:
             await wait_for_write(record.row)
-            async with aclosing(self._send(client, prepared, record)) as batches:
+            async with aclosing(self._send(client, prepared, record, preflight)) as batches:
                 async for batch in batches:
                     answer += batch
                     yield batch
@@ -602,16 +606,25 @@ class Turn:
         parts = PartsBuilder(self.origin).take(apply_corrections(answer))
         await wait_for_write(explanation)
         report = explanation.result() if explanation is not None and explanation.done() else None
-        self.result = self._make_result(record, prepared, preflight, parts, report)
+        budget_warning = None if self._budget is None else await self._budget.warning()
+        self.result = self._make_result(record, prepared, preflight, parts, report, budget_warning)
         if self._tokens is not None:
             parts = [part for part in parts if not is_marker(part)]
             await self._tokens.learn(prepared.request, self.result.context, parts, preflight)
 
     async def _send(
-        self, client: StreamClient, prepared: PreparedRequest, record: RequestAccounting
+        self,
+        client: StreamClient,
+        prepared: PreparedRequest,
+        record: RequestAccounting,
+        preflight: Preflight | None,
     ) -> AsyncGenerator[list[Event]]:
         """Send the request, and again if it was rejected for a reason that can be repaired."""
         while True:
+            request = prepared.request
+            if self._budget is not None:
+                client, request = await self._reserve(self._budget, client, prepared, preflight)
+                preflight = None  # it is the estimate of the first request
             answer = prepared.answer_events()
             has_output = False
             failure: BridgeError | None = None
@@ -637,7 +650,7 @@ class Turn:
             prepared.add_changes(answer.changes)
             finished = record.finished
             if failure is None and finished is not None and not (has_output or any(map(_is_output, events))):
-                failure = empty_answer_error(finished, prepared.request.max_output_tokens)
+                failure = empty_answer_error(finished, request.max_output_tokens)
             if failure is not None:
                 raise failure
             return
@@ -652,6 +665,24 @@ class Turn:
         scope = self._client.base_url, self._account.account, request.conversation
         return request_diagnosis(request, self._client.protocol, self._cache.previous_response(*scope))
 
+    async def _reserve(
+        self,
+        budget: BudgetGuard,
+        client: StreamClient,
+        prepared: PreparedRequest,
+        preflight: Preflight | None,
+    ) -> tuple[StreamClient, ChatRequest]:
+        """Reserve the cost of the request. Return it, limited to what the budgets allow, and its client."""
+        request = prepared.request
+        prompt = preflight.estimate if preflight else None
+        limit = await budget.reserve(request, prompt, may_limit=True)
+        if limit is not None:
+            request = msgspec.structs.replace(request, max_output_tokens=limit)
+            prepared.add_changes([f"Limited the answer to {limit:,} tokens: the budget does not allow more."])
+        if isinstance(client, GatewayClient):
+            client = client.admitting_retries(lambda: budget.reserve(request))
+        return client, request
+
     def _make_result(
         self,
         record: RequestAccounting,
@@ -659,6 +690,7 @@ class Turn:
         preflight: Preflight | None,
         parts: list[Part],
         cache: CacheReport | None,
+        budget_warning: str | None,
     ) -> TurnResult:
         finished = record.finished
         context = (finished.context or finished.usage) if finished else None
@@ -666,6 +698,7 @@ class Turn:
         warnings = [incomplete_reason(finished, limit) if finished else None, *prepared.warnings]
         if self._tokens is not None:
             warnings.append(self._tokens.warning(context, self._window, preflight))
+        warnings.append(budget_warning)
         return TurnResult(
             usage=record.usage,
             context=context,

@@ -20,6 +20,7 @@ from tollbridge.types.errors import BridgeError
 COMMANDS: dict[str, tuple[str, str]] = {
     "accuracy": ("tollbridge.cli.accuracy", "Show the accuracy of token estimates."),
     "ask": ("tollbridge.cli.ask", "Send one prompt and print the answer."),
+    "budget": ("tollbridge.cli.budget", "Show, set and remove limits of what requests may cost."),
     "chat": ("tollbridge.cli.chat", "Start an interactive chat."),
     "config": ("tollbridge.cli.config", "Show effective settings and their sources."),
     "count": ("tollbridge.cli.count", "Count the tokens in a text or a conversation."),

@@ -15,6 +15,7 @@ from tollbridge.cli.options import (
     ConnectionOptions,
     PromptOptions,
     connection_options,
+    over_budget_option,
     prompt_options,
     record_options,
     ui_stream_option,
@@ -32,11 +33,14 @@ from tollbridge.types.text import replace_surrogates
 @connection_options
 @ui_stream_option
 @record_options
+@over_budget_option
 @click.option("--json", "as_json", is_flag=True, help="Output the full result as one JSON object.")
-def ask(prompt: str, wishes: PromptOptions, where: ConnectionOptions, as_json: bool) -> int:
+def ask(
+    prompt: str, wishes: PromptOptions, where: ConnectionOptions, as_json: bool, over_budget: bool
+) -> int:
     """Send one prompt and print the answer. Use - to read the prompt from standard input."""
     question = Message(Role.USER, (TextPart(_read(prompt)), *wishes.images))
-    return asyncio.run(_ask(question, wishes, where, as_json))
+    return asyncio.run(_ask(question, wishes, where, as_json, over_budget))
 
 
 def _read(prompt: str) -> str:
@@ -53,12 +57,14 @@ def _read(prompt: str) -> str:
     return replace_surrogates(prompt)
 
 
-async def _ask(question: Message, wishes: PromptOptions, where: ConnectionOptions, as_json: bool) -> int:
+async def _ask(
+    question: Message, wishes: PromptOptions, where: ConnectionOptions, as_json: bool, over_budget: bool
+) -> int:
     async with connect(where) as session:
         model = await pick_model(session, wishes.model)
         request = Conversation(model, wishes.system, wishes.effort).request(question)
         runner = TurnRunner(session, None if as_json else Screen(sys.stdout, sys.stderr))
-        await runner.run(request)
+        await runner.run(request, over_budget=over_budget)
         if as_json:
             click.echo(to_json(_as_json(runner, model)))
         elif runner.error is None:

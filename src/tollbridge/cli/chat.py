@@ -19,6 +19,7 @@ from tollbridge.cli.options import (
     ConnectionOptions,
     PromptOptions,
     connection_options,
+    over_budget_option,
     prompt_options,
     record_options,
     ui_stream_option,
@@ -34,6 +35,7 @@ PROMPT = "> "
 HELP = """\
 /new          start a new conversation
 /model NAME   switch to another model
+/over-budget  send the next message even if it exceeds a budget
 /help         show this list
 /quit         exit (or Ctrl-D)
 Ctrl-C        stop the current answer"""
@@ -44,7 +46,8 @@ Ctrl-C        stop the current answer"""
 @connection_options
 @ui_stream_option
 @record_options
-def chat(wishes: PromptOptions, where: ConnectionOptions) -> int:
+@over_budget_option
+def chat(wishes: PromptOptions, where: ConnectionOptions, over_budget: bool) -> int:
     """Start an interactive chat. If standard input is piped, it is read as prompts, one per line."""
     with asyncio.Runner() as runner, contextlib.ExitStack() as closing:
         stack = contextlib.AsyncExitStack()
@@ -52,7 +55,7 @@ def chat(wishes: PromptOptions, where: ConnectionOptions) -> int:
         session = runner.run(stack.enter_async_context(connect(where)))
         model = runner.run(pick_model(session, wishes.model))
         conversation = Conversation(model, wishes.system, wishes.effort)
-        return _Chat(runner, session, conversation, wishes.images).run()
+        return _Chat(runner, session, conversation, wishes.images, over_budget=over_budget).run()
 
 
 def _read_line() -> str:
@@ -81,17 +84,21 @@ class _Chat:
         session: Session,
         conversation: Conversation,
         images: tuple[Part, ...],
+        *,
+        over_budget: bool = False,
     ) -> None:
         self._runner = runner
         self._session = session
         self._conversation = conversation
         self._images = images  # attached to the next question
+        self._over_budget = self._next_over_budget = over_budget
         self._shown_changes: set[str] = set()
         self._failed = False
         self._interactive = sys.stdin.isatty()
         self._commands: dict[str, Callable[[str], None]] = {
             "/new": self._new,
             "/model": self._model,
+            "/over-budget": self._allow_over_budget,
             "/help": lambda _: self._print(HELP),
         }
 
@@ -106,7 +113,7 @@ class _Chat:
                 break
             if name in self._commands:
                 self._commands[name](rest.strip())
-            elif name.startswith("/") and name[1:].isalpha():
+            elif name.startswith("/") and name[1:].replace("-", "").isalpha():
                 self._print(f"Unknown command {name}. Type /help to list commands.")
             elif words:
                 self._answer(line)
@@ -130,11 +137,13 @@ class _Chat:
         screen = Screen(sys.stdout, sys.stderr)
         turn = TurnRunner(self._session, screen)
         try:
-            self._runner.run(turn.run(self._conversation.request(question)))
+            request = self._conversation.request(question)
+            self._runner.run(turn.run(request, over_budget=self._next_over_budget))
         except KeyboardInterrupt:
             if not self._interactive:
                 raise
             screen.note("[stopped]")
+        self._next_over_budget = self._over_budget
         if self._conversation.add(question, turn.parts):
             self._images = ()
         if turn.error is None:
@@ -169,6 +178,10 @@ class _Chat:
         if name:
             self._conversation.model = name
         self._print(f"Now using {one_line(self._conversation.model)}.")
+
+    def _allow_over_budget(self, _rest: str) -> None:
+        self._next_over_budget = True
+        self._print("The next message is sent even if it exceeds a budget.")
 
     def _print(self, text: str) -> None:
         paint = Styles(sys.stderr)

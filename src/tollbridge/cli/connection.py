@@ -23,7 +23,7 @@ from tollbridge.compat.profiles import CompatMemory, known_quirks
 from tollbridge.config.accounts import Account
 from tollbridge.config.headers import find_secret_headers, plain_headers
 from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
-from tollbridge.config.schema import SecretHeader, Settings, http_timeouts
+from tollbridge.config.schema import BudgetSettings, SecretHeader, Settings, http_timeouts
 from tollbridge.engine import Engine
 from tollbridge.local.process import LocalModel, is_installed
 from tollbridge.types.errors import BridgeError
@@ -217,6 +217,8 @@ async def _own_client(
                 model = MODELS[0]["id"]
         await stack.enter_async_context(client)
         account = Account(name, client.base_url, backend, "none")
+        if choice.kind in ("local", "embedded"):
+            settings = msgspec.structs.replace(settings, budgets=BudgetSettings())  # they cost nothing
         engine = Engine.open(
             settings,
             client=client,

@@ -23,6 +23,8 @@ ADVICE: dict[Kind, str] = {
     "permission": "Request access to this model, or choose another one; `tollbridge models` lists them.",
     "not_found": "Check --base-url and --model. Run `tollbridge models` to list models.",
     "rate_limited": "Try again later, or choose another model.",
+    "budget_exceeded": "Send it anyway with --over-budget (in a chat: /over-budget), or change the budget "
+    "with `tollbridge budget set`.",
     "context_too_long": "Shorten the prompt, start a new conversation, or use a model with a larger context "
     "window. Run `tollbridge models` to list models.",
     "content_filtered": "Rephrase the prompt or try another model.",

@@ -189,6 +189,12 @@ def record_options(command: Command) -> Command:
     return with_record
 
 
+def over_budget_option(command: Command) -> Command:
+    """Add --over-budget; the command receives `over_budget: bool`."""
+    option = click.option("--over-budget", is_flag=True, help="Send requests even if they exceed a budget.")
+    return option(command)
+
+
 def prompt_options(command: Command) -> Command:
     """Add the options for the model and the prompt; the command receives `wishes: PromptOptions`."""
 

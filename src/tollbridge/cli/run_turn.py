@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import assert_never
@@ -41,6 +42,7 @@ class Conversation:
 
     def __init__(self, model: str, system: str | None = None, effort: str | None = None) -> None:
         self.model = model
+        self._id = uuid.uuid4().hex
         self._effort = effort
         self._system = () if system is None else (Message(Role.SYSTEM, (TextPart(system),)),)
         self._messages: list[Message] = []
@@ -48,7 +50,9 @@ class Conversation:
     def request(self, question: Message) -> ChatRequest:
         """Return the request for the next question."""
         messages = (*self._system, *self._messages, question)
-        return ChatRequest(model=self.model, messages=messages, reasoning_effort=self._effort)
+        return ChatRequest(
+            model=self.model, messages=messages, reasoning_effort=self._effort, conversation=self._id
+        )
 
     def add(self, question: Message, answer: Iterable[Part]) -> bool:
         """Add a question and its answer, unless the answer has nothing but reasoning.
@@ -64,6 +68,7 @@ class Conversation:
 
     def clear(self) -> None:
         """Start a new conversation."""
+        self._id = uuid.uuid4().hex
         self._messages.clear()
 
 
@@ -84,11 +89,13 @@ class TurnRunner:
         self._result: TurnResult | None = None
         self._origin: Origin | None = None
 
-    async def run(self, request: ChatRequest) -> None:
+    async def run(self, request: ChatRequest, *, over_budget: bool = False) -> None:
         """Run the turn to its end. A failure is kept in `error` and not raised."""
         observers = () if self._screen is None else (_Notices(self._screen),)
         try:
-            async with self._session.engine.turn(request, self._session.account, observers=observers) as turn:
+            async with self._session.engine.turn(
+                request, self._session.account, observers=observers, over_budget=over_budget
+            ) as turn:
                 self._origin = turn.origin
                 async for batch in turn.batches():
                     for event in batch:

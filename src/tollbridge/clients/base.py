@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from copy import copy
 from types import TracebackType
@@ -177,6 +177,7 @@ class GatewayClient(ABC):
         self._random = random.Random()  # noqa: S311 - only for the jitter of retries
         self._http: HttpClient | None = None
         self._observers: tuple[Observer, ...] = ()
+        self._admit_retry: Callable[[], Awaitable[object]] | None = None
 
     def _set_url(self, url: str) -> None:
         """Set `base_url`, which is displayed, logged and stored."""
@@ -204,6 +205,16 @@ class GatewayClient(ABC):
         self._get_http()
         client = copy(self)
         client._observers = (*self._observers, *observers)
+        return client
+
+    def admitting_retries(self, admit: Callable[[], Awaitable[object]]) -> Self:
+        """Return a copy of this client that awaits `admit` before each retry; if that raises, the call ends.
+
+        The copy shares the connections of this client and must not be closed.
+        """
+        self._get_http()
+        client = copy(self)
+        client._admit_retry = admit
         return client
 
     async def aclose(self) -> None:
@@ -253,6 +264,8 @@ class GatewayClient(ABC):
                 if delay is None:
                     raise
             await self._get_http().sleep(delay)
+            if self._admit_retry is not None:
+                await self._admit_retry()
 
     def send(
         self,
@@ -320,6 +333,8 @@ class GatewayClient(ABC):
                 if delay is None:
                     raise
             await self._get_http().sleep(delay)
+            if self._admit_retry is not None:
+                await self._admit_retry()
 
     def encode_request(self, request: ChatRequest) -> bytes:
         """Return the body that would be sent for a request."""

@@ -11,6 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
@@ -20,7 +21,9 @@ import msgspec
 from tollbridge.config.headers import header_problem
 from tollbridge.config.paths import config_file
 from tollbridge.config.schema import (
+    AccountBudgets,
     AccountSettings,
+    BudgetSettings,
     Headers,
     ModelSettings,
     Settings,
@@ -216,6 +219,13 @@ def _parse_seconds(text: str) -> float:
         raise ValueError("expected a number of seconds") from None
 
 
+def _parse_dollars(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise ValueError("expected an amount in US dollars") from None
+
+
 def _parse_list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
@@ -236,6 +246,9 @@ VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "TOLLBRIDGE_PROMPT_CACHING": ("prompt_caching", _parse_boolean),
     "TOLLBRIDGE_RECORD": ("record", str),
     "TOLLBRIDGE_RECORD_REDACT": ("record_redact", _parse_boolean),
+    "TOLLBRIDGE_BUDGET_DAY": ("budgets.day", _parse_dollars),
+    "TOLLBRIDGE_BUDGET_MONTH": ("budgets.month", _parse_dollars),
+    "TOLLBRIDGE_BUDGET_CONVERSATION": ("budgets.conversation", _parse_dollars),
     "TOLLBRIDGE_TIMEOUT_CONNECT": ("timeouts.connect", _parse_seconds),
     "TOLLBRIDGE_TIMEOUT_IDLE": ("timeouts.idle", _parse_seconds),
     "TOLLBRIDGE_TIMEOUT_TOTAL": ("timeouts.total", _parse_seconds),
@@ -344,13 +357,14 @@ def find_lines(text: str) -> dict[str, int]:
             table = split_name(stripped.strip("[").partition("]")[0])
             lines.setdefault(_join_name(table), number)
         elif "=" in stripped and not stripped.startswith("#"):
-            keys = split_name(_text_before_equals(stripped))
+            keys = split_name(text_before_equals(stripped))
             for depth in range(1, len(keys) + 1):
                 lines.setdefault(_join_name([*table, *keys[:depth]]), number)
     return lines
 
 
-def _text_before_equals(line: str) -> str:
+def text_before_equals(line: str) -> str:
+    """Return the key of a line in the settings file, or the whole line if it has none."""
     quote = ""
     for index, character in enumerate(line):
         if quote:
@@ -447,6 +461,7 @@ def _find_problems(settings: Settings) -> list[Problem]:
             (f"timeouts.{name}", None if 0 <= seconds < math.inf else "must be a number ≥ 0")
             for name, seconds in msgspec.structs.asdict(settings.timeouts).items()
         ),
+        *_budget_problems("budgets", settings.budgets),
         *(
             problem
             for name, account in settings.accounts.items()
@@ -454,6 +469,18 @@ def _find_problems(settings: Settings) -> list[Problem]:
         ),
         *(problem for name, model in settings.models.items() for problem in _model_problems(name, model)),
     ]
+
+
+def _budget_problems(prefix: str, budgets: BudgetSettings | AccountBudgets) -> list[Problem]:
+    problems: list[Problem] = []
+    for name, value in msgspec.structs.asdict(budgets).items():
+        if isinstance(value, int | Decimal):
+            valid = value.is_finite() and value >= 0 if isinstance(value, Decimal) else value >= 0
+            problems.append((f"{prefix}.{name}", None if valid else "must be a number ≥ 0"))
+        elif isinstance(value, Mapping):
+            for account, limits in value.items():
+                problems += _budget_problems(f"{prefix}.{name}.{quote_name(account)}", limits)
+    return problems
 
 
 def _account_problems(name: str, account: AccountSettings) -> list[Problem]:

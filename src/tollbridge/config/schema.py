@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,6 +22,8 @@ from tollbridge.types.urls import VERCEL_HOST, VERCEL_URL, Auth, Backend
 _Value = TypeVar("_Value")
 
 DEFAULT_ACCOUNT = "default"
+# More than parallel agents send, and far less than a program that repeats a failing request.
+DEFAULT_REQUESTS_PER_MINUTE = 300
 
 
 # --- The settings ---
@@ -92,6 +95,43 @@ class ModelSettings(SettingsTable, frozen=True, kw_only=True):
     provider_options: Mapping[str, Any] = {}
 
 
+class AccountBudgets(SettingsTable, frozen=True, kw_only=True):
+    """The budgets of one account in US dollars; `None` is no limit."""
+
+    day: Decimal | None = None
+    month: Decimal | None = None
+
+
+class BudgetSettings(SettingsTable, frozen=True, kw_only=True):
+    """Limits of what requests may cost, in US dollars; `None` is no limit. See docs/budgets.md.
+
+    Attributes:
+        day: The limit of a calendar day, by the local clock.
+        month: The limit of a calendar month.
+        conversation: The limit of each conversation.
+        cost_per_hour: The limit of the last 60 minutes, against programs that run away.
+        requests_per_minute: The limit of attempts within 60 seconds; 0 is no limit. By default it is
+            `DEFAULT_REQUESTS_PER_MINUTE` if any budget is set, and otherwise none.
+        unknown_prices: What to do with a request whose price is not known while a budget is set.
+        accounts: The budgets of single accounts, by account name or base URL.
+    """
+
+    day: Decimal | None = None
+    month: Decimal | None = None
+    conversation: Decimal | None = None
+    cost_per_hour: Decimal | None = None
+    requests_per_minute: int | None = None
+    unknown_prices: Literal["refuse", "allow"] = "refuse"
+    accounts: Mapping[str, AccountBudgets] = {}
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is anything to check before a request is sent."""
+        limits = [self.day, self.month, self.conversation, self.cost_per_hour]
+        limits += [limit for account in self.accounts.values() for limit in (account.day, account.month)]
+        return bool(self.requests_per_minute) or any(limit is not None for limit in limits)
+
+
 class Settings(SettingsTable, frozen=True, kw_only=True):
     """All settings.
 
@@ -105,6 +145,7 @@ class Settings(SettingsTable, frozen=True, kw_only=True):
         prompt_caching: Ask gateways and providers that need it to cache prompts.
         record: The folder for recordings; nothing is recorded if it is unset or empty.
         record_redact: Remove message content from recordings.
+        budgets: Limits of what requests may cost.
         models: Settings by model name or pattern.
     """
 
@@ -125,6 +166,7 @@ class Settings(SettingsTable, frozen=True, kw_only=True):
     record: str | None = None
     record_redact: bool = False
     timeouts: TimeoutSettings = TimeoutSettings()
+    budgets: BudgetSettings = BudgetSettings()
     accounts: Mapping[str, AccountSettings] = {}
     models: Mapping[str, ModelSettings] = {}
 
@@ -212,6 +254,7 @@ _TYPE_MISMATCH = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
 _TYPE_NAMES = {
     "array": "a list",
     "bool": "a boolean",
+    "decimal": "a number",
     "float": "a number",
     "int": "an integer",
     "null": "null",

@@ -286,6 +286,22 @@ MIGRATIONS: tuple[str, ...] = (
         report TEXT NOT NULL
     );
     """,
+    # The attempts that are running and have a reservation in `usage.reserved_cost`. The costs are those of
+    # the prompt and of one output token; `seen` is when the process was last known to be alive. The indices
+    # contain all that a budget adds up.
+    """
+    CREATE TABLE reservation (
+        key TEXT PRIMARY KEY,
+        session TEXT NOT NULL,
+        seen REAL NOT NULL,
+        prompt_cost INTEGER NOT NULL,
+        token_cost INTEGER NOT NULL,
+        tokens INTEGER NOT NULL
+    );
+    CREATE INDEX usage_costs
+        ON usage (started, account, base_url, billed_cost, computed_cost, reserved_cost);
+    CREATE INDEX usage_by_conversation ON usage (conversation, started) WHERE conversation IS NOT NULL;
+    """,
 )
 
 

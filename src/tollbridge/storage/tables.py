@@ -201,6 +201,11 @@ _UPSERT = (
 )
 
 
+def write_rows(database: Database, session: str, rows: Sequence[UsageRow]) -> None:
+    """Insert or update rows, inside a transaction. `session` is the name of the process's lock."""
+    database.execute_many(_UPSERT, [(session, *_encode_row(row)) for row in rows])
+
+
 class UsageTable:
     """Writes the rows of one process, and reads those of all. Closes the given database when it is closed.
 
@@ -248,8 +253,7 @@ class UsageTable:
                 self._process_lock = None
             if self._process_lock is None:
                 self._process_lock = ProcessLock(self._database.path)
-            session = self._process_lock.name
-            self._database.execute_many(_UPSERT, [(session, *_encode_row(row)) for row in rows])
+            write_rows(self._database, self._process_lock.name, rows)
 
     def since(self, started: float) -> list[UsageRow]:
         """Return the attempts that started at this time or later, in order of their start."""
@@ -296,14 +300,14 @@ def _encode_row(row: UsageRow) -> tuple[Any, ...]:
     usage, prices = row.usage, row.prices or Prices()
     return (
         *(row.key, row.turn, row.attempt, row.started),
-        *map(_encode_text, (row.model, row.account, row.base_url)),
+        *map(encode_text, (row.model, row.account, row.base_url)),
         row.outcome,
         *(usage.input_tokens, usage.output_tokens, usage.total_tokens),
         *(usage.cached_tokens, usage.reasoning_tokens, usage.cache_write_tokens),
         row.incomplete,
         *(row.duration, row.first, row.finish_reason, row.error),
-        *map(_encode_text, (row.response_id, row.initiator, row.conversation)),
-        *map(_encode_text, (row.provider, row.generation_id)),
+        *map(encode_text, (row.response_id, row.initiator, row.conversation)),
+        *map(encode_text, (row.provider, row.generation_id)),
         *map(_encode_price, (prices.input, prices.output, prices.cache_read, prices.cache_write)),
         *map(_encode_cost, (row.cost, row.billed)),
         row.cost_source,
@@ -419,7 +423,7 @@ def _decode_other_prices(text: str | None) -> dict[str, Any]:
     }
 
 
-def _encode_text(text: str | None) -> str | None:
+def encode_text(text: str | None) -> str | None:
     """Limit the length of a text from outside, and replace lone surrogates, which SQLite does not accept."""
     return None if text is None else text[:_TEXT_LIMIT].encode("utf-8", "replace").decode()
 

@@ -2,6 +2,7 @@
 
     BridgeError
     ├── RequestError          the request is invalid and was not sent
+    ├── BudgetExceeded        the request could exceed a budget and was not sent
     ├── GatewayError          the gateway refused the request or failed
     │   ├── NotAuthenticated      401
     │   ├── NotPermitted          403
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict, Unpack
 
 from tollbridge.types.urls import hide_userinfo
@@ -39,6 +41,7 @@ Kind = Literal[
     "permission",
     "not_found",
     "rate_limited",
+    "budget_exceeded",
     "context_too_long",
     "content_filtered",
     "invalid_request",
@@ -123,6 +126,39 @@ class RequestError(BridgeError):
     """Raised before anything is sent, when a request, a setting or an argument is invalid."""
 
     kind = "invalid_request"
+
+
+class BudgetExceeded(BridgeError):
+    """Raised before anything is sent, when a request could exceed a budget of the user.
+
+    Attributes:
+        budget: The setting that refused the request, for example `day` or `accounts.work.month`; `None` if
+            the budgets could not be checked.
+        limit: The budget in US dollars, or the number of requests for `requests_per_minute`.
+        spent: What is spent of it.
+        reserved: What is reserved for requests that are running.
+        estimate: The most that the refused request can cost.
+    """
+
+    kind = "budget_exceeded"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        budget: str | None = None,
+        limit: Decimal | None = None,
+        spent: Decimal | None = None,
+        reserved: Decimal | None = None,
+        estimate: Decimal | None = None,
+        **details: Unpack[ErrorDetails],
+    ) -> None:
+        super().__init__(message, **details)
+        self.budget = budget
+        self.limit = limit
+        self.spent = spent
+        self.reserved = reserved
+        self.estimate = estimate
 
 
 class GatewayError(BridgeError):

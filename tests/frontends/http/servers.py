@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 
 from tollbridge.config.accounts import Account
-from tollbridge.config.schema import Settings
+from tollbridge.config.schema import BudgetSettings, Settings
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.server import ServerOptions, run_server
 from tollbridge.types.urls import Backend
@@ -29,11 +29,14 @@ async def local_server(
     token: str | None = None,
     aliases: Mapping[str, str] | None = None,
     api_key: str | None = "key-of-the-gateway",
+    budgets: BudgetSettings | None = None,
 ) -> AsyncIterator[LocalServer]:
+    """Start a server. One with budgets stores its usage, in `TOLLBRIDGE_DATA_DIR`."""
     account = Account("test", gateway_url, backend, "none", api_key=api_key)
     options = ServerOptions(token=token)
+    settings = Settings(aliases=aliases or {}, budgets=budgets or BudgetSettings())
     async with (
-        Engine.open(Settings(aliases=aliases or {}), account=account, persistent=False) as engine,
+        Engine.open(settings, account=account, persistent=budgets is not None) as engine,
         run_server(engine, options) as url,
         aiohttp.ClientSession() as http,
     ):

@@ -299,3 +299,22 @@ async def test_a_failed_and_repeated_request_is_incomplete_in_the_usage(env: dic
         (totals,) = (await editor.request("usage"))["models"]
     assert (totals["requests"], totals["failures"], totals["incomplete"]) == (2, 1, 1)
     assert totals["usage"]["cacheWriteTokens"] > 0
+
+
+async def test_a_budget_of_the_editor_refuses_a_request_until_the_user_allows_it(env: dict[str, str]) -> None:
+    write_config(env)
+    async with Gateway() as gateway, Editor(env=env) as editor:
+        await editor.greet(budgets={"day": 0.01})
+        await editor.ask("chat", question(gateway.url, "long 3000"))[1]
+        with pytest.raises(Refusal) as caught:
+            await editor.ask("chat", question(gateway.url))[1]
+        assert caught.value.code == TURN_FAILED
+        data = caught.value.data
+        assert (data["kind"], data["budget"], data["limit"]) == ("budget_exceeded", "day", "0.01")
+        assert 0.009 < float(data["spent"]) <= 0.01
+        assert float(data["reserved"]) == 0
+        assert float(data["estimate"]) > 0
+        assert len(gateway.counted) == 1
+        result = await editor.ask("chat", {**question(gateway.url), "overBudget": True})[1]
+        assert "The daily budget (budgets.day) is 10" in result["warning"]
+        assert len(gateway.counted) == 2

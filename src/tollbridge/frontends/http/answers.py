@@ -26,7 +26,7 @@ from tollbridge.frontends.http.callers import RESPONSES, AnswerEncoder, CallerPr
 from tollbridge.history.answer import join_parts, parts_from_events
 from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.turn import Turn
-from tollbridge.types.errors import BridgeError, NotFound, RequestError
+from tollbridge.types.errors import BridgeError, BudgetExceeded, NotFound, RequestError
 from tollbridge.types.events import Event
 from tollbridge.types.messages import (
     DataPart,
@@ -155,7 +155,15 @@ class AnswerService:
         if not self._may_forward(model, account, protocol):
             return await self._translate(request, protocol, body, account, new_response)
         conversation = find_conversation(msgspec.structs.asdict(head), request.headers)
-        response = await self._forward(request, protocol, body, model, account, new_response, conversation)
+        try:
+            response = await self._forward(
+                request, protocol, body, model, account, new_response, conversation
+            )
+        except BudgetExceeded:
+            if protocol.decode(_read_object(body), request.headers).request.max_output_tokens is not None:
+                raise
+            # A turn can limit the answer to what the budget allows; a forwarded request stays as it is.
+            return await self._translate(request, protocol, body, account, new_response)
         if not isinstance(response, _Refusal):
             return response
         try:
@@ -363,6 +371,8 @@ def error_response(protocol: CallerProtocol, error: BridgeError, status: int | N
     if error.request_id is not None:
         # The names of the two vendors: each SDK reads its own.
         headers["request-id"] = headers["x-request-id"] = error.request_id
+    if isinstance(error, BudgetExceeded):
+        headers["x-should-retry"] = "false"  # the SDKs of OpenAI and Anthropic read it
     body = protocol.encode_error(error, status)
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 

@@ -30,6 +30,7 @@ _STATUSES: dict[Kind, int] = {
     "authentication": 401,
     "permission": 403,
     "not_found": 404,
+    "budget_exceeded": 402,
     "rate_limited": 429,
     "context_too_long": 400,
     "content_filtered": 400,

@@ -32,7 +32,7 @@ WARM_MODELS = 3
 # Settings with the same name in the editor and in the settings file.
 _SAME_NAME = (
     *("proxy", "allow_http", "allow", "deny", "favourites", "models"),
-    *("context_management", "count_at_gateway", "prompt_caching", "record", "record_redact"),
+    *("context_management", "count_at_gateway", "prompt_caching", "record", "record_redact", "budgets"),
 )
 
 
@@ -86,7 +86,9 @@ class Handlers:
             log.info("Not sent to %s: %s.", params.model, dropped)
         keyless = msgspec.structs.replace(params.account, api_key=None)
         source = msgspec.structs.replace(params, account=keyless)
-        async with self._engine.turn(decoded.request, account, source=source) as turn:
+        async with self._engine.turn(
+            decoded.request, account, source=source, over_budget=params.over_budget
+        ) as turn:
             async for parts in turn.parts():
                 await report(encode_parts(parts, params.model))
         result = turn.result

@@ -44,6 +44,7 @@ class EditorSettings(WireStruct, frozen=True):
     record_redact: bool | None = None
     count_at_gateway: bool | None = None
     prompt_caching: bool | None = None
+    budgets: Mapping[str, Any] = {}
 
 
 class ClientInfo(WireStruct, frozen=True):
@@ -98,6 +99,7 @@ class ModelsResult(WireStruct, frozen=True):
 class ChatParams(vscode.Chat, frozen=True, kw_only=True):
     account: AccountParams
     progress_token: int | str | None = None
+    over_budget: bool = False
 
 
 class TokenUsage(WireStruct, frozen=True):

@@ -11,7 +11,7 @@ import msgspec
 
 from tollbridge.frontends.vscode import wire
 from tollbridge.frontends.vscode.wire import encode_marker
-from tollbridge.types.errors import BridgeError, ContextTooLong, Kind, StreamError
+from tollbridge.types.errors import BridgeError, BudgetExceeded, ContextTooLong, Kind, StreamError
 from tollbridge.types.messages import (
     PACK_MIME,
     DataPart,
@@ -36,6 +36,7 @@ ADVICE: dict[Kind, str] = {
     "permission": "The API key does not have access to this model.",
     "not_found": "Choose a model of the gateway's current list.",
     "rate_limited": "Try again later.",
+    "budget_exceeded": "Change the budget with `tollbridge budget set`, or allow this request.",
     "context_too_long": "Start a new chat or remove attachments.",
     "overloaded": "Try again in a moment.",
     "network": "Check the account's base URL and the network.",
@@ -48,6 +49,7 @@ VSCODE_ADVICE: dict[Kind, str] = {
     **ADVICE,
     "authentication": "Check the account's API key with “Tollbridge: Set Up”.",
     "not_found": "Run “Tollbridge: Refresh Models” to update the model list.",
+    "budget_exceeded": "Choose “Allow Over Budget Today” to send it, or change tollbridge.budgets.",
     "timeout": "Try again, or increase tollbridge.timeouts.",
 }
 
@@ -157,6 +159,10 @@ def encode_error(
     }
     if isinstance(error, ContextTooLong):
         data |= {"tokens": error.tokens, "limit": error.limit}
+    if isinstance(error, BudgetExceeded):
+        figures = {name: getattr(error, name) for name in ("limit", "spent", "reserved", "estimate")}
+        data |= {name: None if value is None else f"{value:f}" for name, value in figures.items()}
+        data["budget"] = error.budget
     message = error.message.strip() or "The gateway gave no reason."
     message = message if message[-1] in ".!?”" else f"{message}."
     advice = advice_by_kind.get(error.kind, "") if error.advice is None else error.advice

@@ -329,6 +329,7 @@ ERRORS: dict[Kind, tuple[int, str]] = {
     "permission": (403, "permission_error"),
     "not_found": (404, "not_found_error"),
     "rate_limited": (429, "rate_limit_error"),
+    "budget_exceeded": (402, "billing_error"),
     "context_too_long": (400, "invalid_request_error"),
     "content_filtered": (400, "invalid_request_error"),
     "invalid_request": (400, "invalid_request_error"),

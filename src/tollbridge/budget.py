@@ -1,0 +1,247 @@
+"""The budgets of a request: reserve what each attempt can cost before it is sent, and settle it later."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from decimal import Decimal
+
+from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE, AccountBudgets, BudgetSettings
+from tollbridge.storage.budgets import (
+    Budget,
+    BudgetStatus,
+    BudgetStore,
+    CostEstimate,
+    format_dollars,
+    start_of_period,
+)
+from tollbridge.storage.database import WRITE_TIMEOUT, StoreUnusable, wait_for_write
+from tollbridge.storage.tables import UsageRow
+from tollbridge.storage.tracker import UsageTracker
+from tollbridge.tokens.ledger import EstimationResult
+from tollbridge.types.errors import BudgetExceeded
+from tollbridge.types.messages import ChatRequest
+from tollbridge.types.models import Prices
+from tollbridge.types.usage import Usage
+
+log = logging.getLogger(__name__)
+
+# The most output tokens of a model whose limit is not known.
+UNKNOWN_OUTPUT = 32_000
+# An answer is not limited to fewer output tokens because of a budget: the request is refused instead. Models
+# that reason need some tokens before they answer.
+LEAST_OUTPUT = 1_024
+# An estimate of a prompt that was never counted can be too low. This much is added to it.
+_PROMPT_MARGIN = Decimal("1.1")
+# A budget of which this share is spent causes a warning.
+WARNING_SHARE = 0.8
+
+
+def list_budgets(
+    settings: BudgetSettings,
+    *,
+    account: str | None = None,
+    base_url: str | None = None,
+    conversation: str | None = None,
+    now: float | None = None,
+) -> list[Budget]:
+    """Return the budgets that a request falls under.
+
+    Args:
+        settings: The settings.
+        account: The name of the account; `None` for the budgets of all accounts.
+        base_url: The base URL of the account.
+        conversation: The conversation, if it is known.
+        now: The time, in seconds since the epoch.
+    """
+    now = time.time() if now is None else now
+    tables: list[tuple[str, str | None, BudgetSettings | AccountBudgets]] = [("", None, settings)]
+    for name, limits in settings.accounts.items():
+        if account is None or name in (account, base_url):
+            tables.append((f"accounts.{name}.", name, limits))
+    budgets = [
+        Budget(name=prefix + period, limit=limit, since=start_of_period(period, now), account=name)
+        for prefix, name, limits in tables
+        for period in ("day", "month")
+        if (limit := getattr(limits, period)) is not None
+    ]
+    if settings.cost_per_hour is not None:
+        since = start_of_period("hour", now)
+        budgets.append(Budget(name="cost_per_hour", limit=settings.cost_per_hour, since=since))
+    if settings.conversation is not None and conversation is not None:
+        limit = settings.conversation
+        budgets.append(Budget(name="conversation", limit=limit, conversation=conversation))
+    return budgets
+
+
+def describe_status(status: BudgetStatus) -> str | None:
+    """Return a warning if most of a budget is spent, or `None`."""
+    if status.share < WARNING_SHARE:
+        return None
+    amounts = f"{format_dollars(status.spent)} of {format_dollars(status.budget.limit)}"
+    return f"{status.budget.title} is {100 * status.share:.0f} % spent: {amounts}."
+
+
+class BudgetGuard(UsageTracker):
+    """Keeps the attempts of one request within the budgets.
+
+    It takes the place of the usage tracker of the request: it learns which attempts begin and how they end,
+    and passes everything on.
+
+    Args:
+        tracker: Records the attempts.
+        store: Keeps the reservations.
+        settings: The budgets.
+        prices: The prices of the model; `None` if they are not known.
+        model_output: The most output tokens of the model, if the request does not say how many it permits.
+        estimate: Estimates the tokens of a prompt.
+        over_budget: Whether the user permits this request to exceed the budgets.
+    """
+
+    def __init__(
+        self,
+        tracker: UsageTracker,
+        store: BudgetStore,
+        settings: BudgetSettings,
+        prices: Prices | None,
+        model_output: int,
+        estimate: Callable[[ChatRequest], EstimationResult],
+        *,
+        over_budget: bool = False,
+    ) -> None:
+        super().__init__(0)
+        self._tracker = tracker
+        self._store = store
+        self._settings = settings
+        self._prices = prices
+        self._model_output = model_output
+        self._estimate_prompt = estimate
+        self._over_budget = over_budget
+        self._attempt: UsageRow | None = None
+        self._estimate = CostEstimate()
+
+    def begin(self, row: UsageRow) -> Future[None] | None:
+        self._attempt = row
+        return self._tracker.begin(row)
+
+    def record(self, row: UsageRow, *, last: bool = True) -> Future[None] | None:
+        written = self._tracker.record(row, last=last)
+        if row.key is not None:
+            self._store.settle(row.key, self._final_cost(row))
+        return written
+
+    async def reserve(
+        self,
+        request: ChatRequest,
+        prompt: EstimationResult | None = None,
+        *,
+        may_limit: bool = False,
+    ) -> int | None:
+        """Reserve what the current attempt can cost.
+
+        Args:
+            request: The request as it will be sent.
+            prompt: The estimate of its prompt, if there is one already.
+            may_limit: Whether the output may be limited to what the budgets allow, if the request does not
+                limit it itself.
+
+        Returns:
+            The number of output tokens that the request must be limited to; `None` if it is not limited.
+
+        Raises:
+            BudgetExceeded: A budget does not allow the request, or the budgets cannot be checked.
+        """
+        row = self._attempt
+        assert row is not None  # noqa: S101 - an attempt begins before it is sent
+        budgets = self._budgets(row)
+        limit = DEFAULT_REQUESTS_PER_MINUTE
+        if self._settings.requests_per_minute is not None:
+            limit = self._settings.requests_per_minute
+        self._estimate = self._estimate_cost(request, prompt, may_limit) if budgets else CostEstimate()
+        try:
+            tokens = await asyncio.wrap_future(
+                self._store.reserve(row, self._estimate, budgets, limit, over_budget=self._over_budget)
+            )
+        except StoreUnusable as error:
+            if self._over_budget:
+                log.warning("%s; the request is not counted in the budgets", error.message)
+                return None
+            message = f"The budgets cannot be checked, so the request was not sent. {error.message}."
+            raise BudgetExceeded(message) from error
+        return tokens if tokens < self._estimate.output_tokens else None
+
+    async def warning(self) -> str | None:
+        """Return a warning if most of a budget is spent. Each budget is logged once per period."""
+        if self._attempt is None or not (budgets := self._budgets(self._attempt)):
+            return None
+        status = self._store.status(budgets)
+        try:
+            await wait_for_write(status, WRITE_TIMEOUT)
+        except StoreUnusable:
+            return None
+        warnings = []
+        for each in status.result() if status.done() else ():
+            if (warning := describe_status(each)) is None:
+                continue
+            warnings.append(warning)
+            name = each.budget.name, each.budget.since if each.budget.name != "cost_per_hour" else 0.0
+            if name not in self._store.warned:
+                self._store.warned.add(name)
+                log.warning("%s", warning)
+        return " ".join(warnings) or None
+
+    def _budgets(self, row: UsageRow) -> list[Budget]:
+        return list_budgets(
+            self._settings,
+            account=row.account,
+            base_url=row.base_url,
+            conversation=row.conversation,
+            now=row.started,
+        )
+
+    def _estimate_cost(
+        self, request: ChatRequest, prompt: EstimationResult | None, may_limit: bool
+    ) -> CostEstimate:
+        prompt = prompt or self._estimate_prompt(request)
+        margin = Decimal(1) if prompt.method == "actual" else _PROMPT_MARGIN
+        tokens = int(prompt.tokens * margin)
+        output = self._permitted_output(request)
+        can_limit = may_limit and request.max_output_tokens is None and _accepts_limit(request)
+        prices = self._prices or Prices()
+        # A prompt can be written to the cache, which costs more than input.
+        costs = [prices.cost(Usage(tokens, 0, cache_write_tokens=written)) for written in (0, tokens)]
+        with_output = prices.cost(Usage(tokens, 1))
+        if costs[0] is None or costs[1] is None or with_output is None or not 0 <= costs[0] <= with_output:
+            if self._over_budget or self._settings.unknown_prices == "allow":
+                return CostEstimate()
+            raise BudgetExceeded(
+                f"The price of {request.model} is not known, so the budgets cannot be checked. Set "
+                'budgets.unknown_prices to "allow" to send such requests without counting their cost.'
+            )
+        return CostEstimate(
+            prompt=max(costs[0], costs[1]),
+            output_token=with_output - costs[0],
+            output_tokens=output,
+            least_tokens=min(output, LEAST_OUTPUT) if can_limit else output,
+        )
+
+    def _permitted_output(self, request: ChatRequest) -> int:
+        limit = request.max_output_tokens if _accepts_limit(request) else None
+        choices = (request.extra or {}).get("n")
+        times = choices if isinstance(choices, int) and choices > 1 else 1
+        return times * (limit or self._model_output)
+
+    def _final_cost(self, row: UsageRow) -> Decimal:
+        """Return what an attempt counts: its charge, or an estimate until the charge is known."""
+        if row.charge is not None:
+            return row.charge
+        if not (row.incomplete or row.usage.known):
+            return Decimal()  # not sent, or refused
+        return self._estimate.cost_when_cut(row.duration or 0.0)
+
+
+def _accepts_limit(request: ChatRequest) -> bool:
+    return request.quirks is None or "max_output_tokens" not in request.quirks.without

@@ -1,0 +1,306 @@
+"""`tollbridge budget`: show what is spent of the budgets, and set or remove them in the settings file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tollbridge.budget import WARNING_SHARE, list_budgets
+from tollbridge.cli.summary import to_json
+from tollbridge.cli.tables import Column, Row, show_table
+from tollbridge.cli.terminal import wrap_line
+from tollbridge.config.loading import (
+    LoadedSettings,
+    SettingsUnusable,
+    load_settings,
+    quote_name,
+    split_name,
+    text_before_equals,
+)
+from tollbridge.config.paths import config_file, database_file
+from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE
+from tollbridge.storage.budgets import Budget, BudgetStatus, BudgetTable, format_dollars
+from tollbridge.storage.database import Database
+from tollbridge.transport.files import make_folder, replace_file
+
+_BAR_WIDTH = 20
+COLUMNS = (
+    Column("budget", min_width=12),
+    Column("limit", right=True),
+    Column("spent", right=True),
+    Column("reserved", right=True, drop_order=2),
+    Column("left", right=True, drop_order=1),
+    Column("used", drop_order=4),
+    Column("source", min_width=16, drop_order=3),
+)
+NAMES = ("day", "month", "conversation", "cost-per-hour", "requests-per-minute")
+ACCOUNT_NAMES = ("day", "month")
+
+
+class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget and what is used of it. The fields are those of `budget --json`.
+
+    `limit` is US dollars, or a number of requests for `requests_per_minute`. What is spent of a conversation
+    and of the requests per minute is not shown.
+    """
+
+    budget: str
+    limit: Decimal
+    spent: Decimal | None = None
+    reserved: Decimal | None = None
+    left: Decimal | None = None
+    share: float | None = None
+    source: str
+
+
+_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Output JSON Lines, one object per budget."
+)
+_account_option = click.option(
+    "--account", metavar="NAME", help="The budget of one account: its name or base URL."
+)
+
+
+@click.group(invoke_without_command=True)
+@_json_option
+@click.pass_context
+def budget(ctx: click.Context, as_json: bool) -> None:
+    """Show what is spent of each budget, in US dollars.
+
+    A request that could exceed a budget is not sent. Days and months begin at local midnight.
+    """
+    if ctx.invoked_subcommand is None:
+        _show(as_json)
+
+
+@budget.command()
+@_json_option
+def show(as_json: bool) -> None:
+    """Show what is spent of each budget, as `tollbridge budget` does."""
+    _show(as_json)
+
+
+@budget.command("set")
+@click.argument("name", type=click.Choice(NAMES))
+@click.argument("amount")
+@_account_option
+def set_budget(name: str, amount: str, account: str | None) -> None:
+    """Set a budget in US dollars (requests-per-minute: a number of requests).
+
+    It is written to the settings file. Running editors and servers use it with their next request.
+    """
+    _check_scope(name, account)
+    setting = name.replace("-", "_")
+    _edit(setting, account, _read_amount(name, amount))
+    click.echo(f"Set {_full_name(setting, account)} to {amount} in {config_file()}.")
+    _report_override(setting, account, amount)
+
+
+@budget.command()
+@click.argument("name", type=click.Choice(NAMES))
+@_account_option
+def remove(name: str, account: str | None) -> int:
+    """Remove a budget from the settings file."""
+    _check_scope(name, account)
+    setting = name.replace("-", "_")
+    if not _edit(setting, account, None):
+        click.echo(f"{config_file()} has no {_full_name(setting, account)}.", err=True)
+        return 1
+    click.echo(f"Removed {_full_name(setting, account)} from {config_file()}.")
+    _report_override(setting, account, None)
+    return 0
+
+
+def _check_scope(name: str, account: str | None) -> None:
+    if account is not None and name not in ACCOUNT_NAMES:
+        raise click.UsageError(f"An account can have the budgets {' and '.join(ACCOUNT_NAMES)}, not {name}.")
+
+
+def _read_amount(name: str, text: str) -> str:
+    """Return an amount as it is written in TOML."""
+    try:
+        amount = Decimal(text.removeprefix("$"))
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    is_count = name == "requests-per-minute"
+    if not amount.is_finite() or amount < 0 or (is_count and amount != int(amount)):
+        expected = "a whole number" if is_count else "an amount in US dollars, for example 2.50"
+        raise click.UsageError(f"Invalid amount {text!r}. Expected {expected}.")
+    return str(int(amount)) if is_count else f"{amount:f}"
+
+
+# --- Showing ---
+
+
+def _show(as_json: bool) -> None:
+    rows = budget_rows(load_settings())
+    if as_json:
+        for row in rows:
+            amounts = {name: _text(getattr(row, name)) for name in ("limit", "spent", "reserved", "left")}
+            click.echo(to_json({**msgspec.to_builtins(row), **amounts}))
+    elif rows:
+        show_table(COLUMNS, [Row(_cells(row), style=_style(row)) for row in rows])
+    else:
+        hint = "No budget is set. Set one with `tollbridge budget set day 5`, for 5 US dollars a day."
+        click.echo(wrap_line(hint, sys.stderr), err=True)
+
+
+def budget_rows(loaded: LoadedSettings) -> list[BudgetRow]:
+    """Return a row for each budget of the settings."""
+    settings = loaded.settings.budgets
+    rows = [
+        BudgetRow(
+            budget=status.budget.name,
+            limit=status.budget.limit,
+            spent=status.spent,
+            reserved=status.reserved,
+            left=status.left,
+            share=status.share,
+            source=loaded.origin(_setting(status.budget)),
+        )
+        for status in _read_status(list_budgets(settings))
+    ]
+    if settings.conversation is not None:
+        source = loaded.origin("budgets.conversation")
+        rows.append(BudgetRow(budget="conversation", limit=settings.conversation, source=source))
+    if settings.is_set:
+        limit = settings.requests_per_minute
+        limit = DEFAULT_REQUESTS_PER_MINUTE if limit is None else limit
+        source = loaded.origin("budgets.requests_per_minute")
+        rows.append(BudgetRow(budget="requests_per_minute", limit=Decimal(limit), source=source))
+    return rows
+
+
+def _setting(budget: Budget) -> str:
+    if budget.account is None:
+        return f"budgets.{budget.name}"
+    return _full_name(budget.name.rpartition(".")[2], budget.account)
+
+
+def _read_status(budgets: list[Budget]) -> list[BudgetStatus]:
+    path = database_file()
+    if not path.exists():
+        return [BudgetStatus(budget, Decimal(), Decimal()) for budget in budgets]
+    table = BudgetTable(Database(path))
+    try:
+        return table.status(budgets)
+    finally:
+        table.close()
+
+
+def _cells(row: BudgetRow) -> tuple[str, ...]:
+    if row.budget == "requests_per_minute":
+        return (row.budget, f"{row.limit:,}" if row.limit else "none", "", "", "", "", row.source)
+    amounts = (None if amount is None else format_dollars(amount) for amount in (row.spent, row.reserved))
+    return (
+        "each conversation" if row.budget == "conversation" else row.budget,
+        format_dollars(row.limit),
+        *(amount or "" for amount in amounts),
+        "" if row.left is None else format_dollars(row.left),
+        "" if row.share is None else _bar(row.share),
+        row.source,
+    )
+
+
+def _style(row: BudgetRow) -> str:
+    if row.share is None or row.share < WARNING_SHARE:
+        return ""
+    return "red" if row.share >= 1 else "yellow"
+
+
+def _bar(share: float) -> str:
+    cells = min(_BAR_WIDTH, round(share * _BAR_WIDTH) or int(share > 0))
+    return f"{'█' * cells}{'░' * (_BAR_WIDTH - cells)} {100 * share:.0f} %"
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else f"{amount:f}"
+
+
+# --- The settings file ---
+
+
+def _full_name(setting: str, account: str | None) -> str:
+    return ".".join((*map(quote_name, _table(account)), setting))
+
+
+def _table(account: str | None) -> list[str]:
+    return ["budgets"] if account is None else ["budgets", "accounts", account]
+
+
+def _edit(setting: str, account: str | None, value: str | None) -> bool:
+    """Set or remove a budget in the settings file, and return whether it was there to be removed.
+
+    Raises:
+        SettingsUnusable: The file cannot be read or written, or is written in a way that only a person can
+            change.
+    """
+    path = Path(os.path.realpath(config_file()))
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        wanted = tomllib.loads(text)
+        table: dict[str, Any] = wanted
+        for name in _table(account):
+            table = table.setdefault(name, {})
+        present = table.pop(setting, None) is not None
+        if value is None and not present:
+            return False
+        if value is not None:
+            table[setting] = tomllib.loads(f"value = {value}")["value"]
+        edited = edit_settings(text, _table(account), setting, value)
+        if tomllib.loads(edited) != wanted:
+            raise ValueError("the budgets in it are not written as a table")
+        make_folder(path.parent)
+        replace_file(path, edited.encode())
+    except (OSError, ValueError, AttributeError) as error:  # AttributeError: `budgets` is no table
+        raise SettingsUnusable(f"Cannot change {path}: {error}", "Edit the file by hand.") from error
+    return True
+
+
+def edit_settings(text: str, table: list[str], setting: str, value: str | None) -> str:
+    """Return a settings file with one value of a table set, or removed if `value` is `None`.
+
+    All other lines stay as they are. The result must be checked: tables can be written in several ways.
+    """
+    lines = text.splitlines()
+    starts = [number for number, line in enumerate(lines) if _header(line) == table]
+    if not starts:
+        name = ".".join(map(quote_name, table))
+        return "\n".join([*lines, *([""] if lines else []), f"[{name}]", f"{setting} = {value}", ""])
+    end = starts[0] + 1
+    while end < len(lines) and _header(lines[end]) is None:
+        before = text_before_equals(lines[end])
+        if before != lines[end] and split_name(before) == [setting]:
+            _, hash_sign, comment = lines[end].partition("#")
+            lines[end : end + 1] = (
+                [] if value is None else [f"{setting} = {value}{'  #' if hash_sign else ''}{comment}"]
+            )
+            return "\n".join([*lines, ""])
+        end += 1
+    while not lines[end - 1].strip():
+        end -= 1
+    lines.insert(end, f"{setting} = {value}")
+    return "\n".join([*lines, ""])
+
+
+def _header(line: str) -> list[str] | None:
+    """Return the name of the table that a line begins, or `None`."""
+    line = line.partition("#")[0].strip()
+    return split_name(line[1:-1]) if line.startswith("[") and line.endswith("]") else None
+
+
+def _report_override(setting: str, account: str | None, amount: str | None) -> None:
+    """Say so if another source takes precedence over the settings file."""
+    loaded = load_settings()
+    name = _full_name(setting, account)
+    if name in loaded.origins and loaded.rank(name) != "file":
+        click.echo(f"Note: {loaded.origin(name)} takes precedence over the settings file.", err=True)
+    elif amount is None and loaded.settings.budgets.is_set:
+        click.echo("Other budgets are still set; `tollbridge budget` shows them.", err=True)

@@ -1,0 +1,129 @@
+"""`tollbridge budget`, and what a budget does to `ask` and `chat`."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.cli.cli_process import tollbridge
+
+from tollbridge.cli.budget import edit_settings
+from tollbridge.testing.server import Gateway
+
+MODEL = ("--model", "tollbridge/demo")
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {
+        "TOLLBRIDGE_CONFIG": str(tmp_path / "config.toml"),
+        "TOLLBRIDGE_DATA_DIR": str(tmp_path / "data"),
+        "TOLLBRIDGE_CATALOGUE_DIR": str(tmp_path / "catalogue"),
+    }
+
+
+def config(env: dict[str, str]) -> Path:
+    path = Path(env["TOLLBRIDGE_CONFIG"])
+    path.touch()
+    return path
+
+
+async def test_a_budget_of_one_cent_refuses_the_second_request(env: dict[str, str]) -> None:
+    config(env)
+    assert (await tollbridge("budget", "set", "day", "0.01", env=env)).code == 0
+    async with Gateway() as gateway:
+        where = ("--base-url", gateway.url, *MODEL)
+        first = await tollbridge("ask", "long 3000", *where, env=env)
+        assert first.code == 0, first.err
+        assert "The daily budget (budgets.day) is 100 % spent: $0.01 of $0.01" in first.err
+        second = await tollbridge("ask", "Hello", *where, env=env)
+        assert second.code == 1
+        assert "The daily budget (budgets.day) is $0.01 and does not allow" in " ".join(second.err.split())
+        assert "--over-budget" in second.err
+        assert sum(request.path == "/v1/responses" for request in gateway.requests) == 1
+        third = await tollbridge("ask", "Hello", *where, "--over-budget", env=env)
+        assert third.code == 0
+        assert "You said “Hello”" in third.out
+    shown = [json.loads(line) for line in (await tollbridge("budget", "--json", env=env)).out.splitlines()]
+    assert shown[0]["budget"] == "day"
+    assert shown[0]["share"] > 1
+    assert shown[0]["left"] == "0"
+    table = (await tollbridge("budget", env=env)).out
+    assert "████████████████████ 10" in table
+
+
+async def test_a_chat_goes_on_over_the_budget_for_one_message(env: dict[str, str]) -> None:
+    config(env).write_text("[budgets]\nday = 0.01\n")
+    async with Gateway() as gateway:
+        lines = b"long 3000\nfirst\n/over-budget\nsecond\nthird\n"
+        result = await tollbridge("chat", "--base-url", gateway.url, *MODEL, env=env, stdin=lines)
+    assert "You said “second”" in result.out
+    assert "first”" not in result.out
+    assert "third”" not in result.out
+    assert result.err.count("Error: The daily budget") == 2
+
+
+async def test_budgets_are_set_and_removed_in_the_settings_file(env: dict[str, str]) -> None:
+    path = config(env)
+    path.write_text('# mine\nmodel = "m"  # the model\n\n[timeouts]\nidle = 3\n')
+    for arguments in (
+        ("set", "day", "$5"),
+        ("set", "month", "50.50"),
+        ("set", "day", "2", "--account", "https://host.example/v1"),
+        ("set", "requests-per-minute", "60"),
+        ("set", "day", "4"),
+        ("remove", "month"),
+    ):
+        assert (await tollbridge("budget", *arguments, env=env)).code == 0
+    text = path.read_text()
+    assert text.startswith('# mine\nmodel = "m"  # the model\n\n[timeouts]\nidle = 3\n')
+    assert tomllib.loads(text)["budgets"] == {
+        "day": 4,
+        "requests_per_minute": 60,
+        "accounts": {"https://host.example/v1": {"day": 2}},
+    }
+    missing = await tollbridge("budget", "remove", "month", env=env)
+    assert (missing.code, missing.out) == (1, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("set", "day", "-1"),
+        ("set", "day", "NaN"),
+        ("set", "requests-per-minute", "1.5"),
+        ("set", "week", "1"),
+    ],
+)
+async def test_an_invalid_budget_is_a_usage_error(arguments: tuple[str, ...], env: dict[str, str]) -> None:
+    result = await tollbridge("budget", *arguments, env={**env, "COLUMNS": "200"})
+    assert result.code == 2
+    assert not Path(env["TOLLBRIDGE_CONFIG"]).exists()
+
+
+async def test_a_file_that_cannot_be_edited_safely_stays_as_it_is(env: dict[str, str]) -> None:
+    path = config(env)
+    path.write_text("budgets = { day = 3 }\n")
+    result = await tollbridge("budget", "set", "day", "4", env=env)
+    assert result.code == 1
+    assert "Edit the file by hand." in result.err
+    assert path.read_text() == "budgets = { day = 3 }\n"
+
+
+async def test_another_source_that_takes_precedence_is_named(env: dict[str, str]) -> None:
+    config(env)
+    result = await tollbridge("budget", "set", "day", "4", env={**env, "TOLLBRIDGE_BUDGET_DAY": "3"})
+    assert "environment TOLLBRIDGE_BUDGET_DAY takes precedence" in result.err
+
+
+def test_comments_and_other_tables_are_kept() -> None:
+    text = "[budgets]\nday = 1 # a note\n\n[accounts.a]\nday = 9\n"
+    assert edit_settings(text, ["budgets"], "day", "2") == (
+        "[budgets]\nday = 2  # a note\n\n[accounts.a]\nday = 9\n"
+    )
+    assert edit_settings(text, ["budgets"], "month", "2") == (
+        "[budgets]\nday = 1 # a note\nmonth = 2\n\n[accounts.a]\nday = 9\n"
+    )
+    assert edit_settings(text, ["budgets"], "day", None) == "[budgets]\n\n[accounts.a]\nday = 9\n"
