@@ -6,7 +6,6 @@ Every front end, the command line and library users hold an `Engine`; nothing el
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -40,7 +39,7 @@ from tollbridge.recorder.recorder import Recorder
 from tollbridge.storage.budgets import BudgetStatus, BudgetStore
 from tollbridge.storage.cache_tracker import CacheTracker
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT, wait_for_write
-from tollbridge.storage.reports import UsageReader, UsageReport
+from tollbridge.storage.reports import BudgetState, UsageReader, UsageReport
 from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import (
     BillingAccount,
@@ -67,6 +66,8 @@ _SHORT_LIVED_WAIT = 1.0
 # Seconds that a turn waits for the stored lessons about servers, if they are read. Without them, it may be
 # rejected and repaired again.
 _LESSONS_TIMEOUT = 0.1
+# Seconds that a request with budgets waits until the package of prices is loaded, once.
+_PRICES_TIMEOUT = 5.0
 # Seconds that the gateway has to count the tokens of a request. After that, they are estimated.
 COUNT_TIMEOUT = 5.0
 
@@ -394,7 +395,7 @@ class Engine:
                 prices = prices or await self._fetch_prices(model, client, account)
                 request = decode() if decode else _unread_request(model, body)
                 tracker = budget = self._guard_budgets(request, client, account, prices)
-                reserve = functools.partial(budget.reserve, request)
+                reserve = partial(budget.reserve, request)
             recorder = self._recorder()
             if recorder is not None and decode is not None:
                 recording = recorder.start(
@@ -545,7 +546,9 @@ class Engine:
                 self._database, lambda: CachedPrices(folder), self.estimator.accuracy
             )
             self._closing.callback(self._usage_reader.close)
-        return await asyncio.to_thread(self._usage_reader.read, days)
+        report = await asyncio.to_thread(self._usage_reader.read, days)
+        budgets = [BudgetState.of(status) for status in await self.budgets()]
+        return report.with_budgets(budgets) if budgets else report
 
     async def credits(self, account: Account | str | None = None) -> Credits:
         """Return the balance of an account at a gateway that sells credits.
@@ -624,7 +627,11 @@ class Engine:
         if self.find_model(model, account) is None:
             with suppress(BridgeError):
                 await self.list_models(account)
-        return self._model_facts(model, client, account)[2]
+        prices = self._model_facts(model, client, account)[2]
+        if prices is None and (loading := self._prices.load()) is not None:
+            await asyncio.to_thread(loading.join, _PRICES_TIMEOUT)
+            prices = self._prices.find(model, client.base_url)
+        return prices
 
     # --- Clients ---
 

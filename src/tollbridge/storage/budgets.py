@@ -60,8 +60,13 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """The budget for people: `The daily budget of the account work (budgets.accounts.work.day)`."""
+        return f"The {self.label} (budgets.{self.name})"
+
+    @property
+    def label(self) -> str:
+        """The budget for people, without its setting: `daily budget of the account work`."""
         account = "" if self.account is None else f" of the account {self.account}"
-        return f"The {_TITLES[self.name.rpartition('.')[2]]}{account} (budgets.{self.name})"
+        return f"{_TITLES[self.name.rpartition('.')[2]]}{account}"
 
 
 _TITLES = {

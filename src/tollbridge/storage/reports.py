@@ -25,14 +25,19 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from calendar import monthrange
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
 from decimal import Decimal
+from hashlib import blake2s
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
+from tollbridge.storage.budgets import BudgetStatus
+from tollbridge.storage.cache_tracker import CacheTable, StoredReport
 from tollbridge.storage.database import Database, StoreUnusable
 from tollbridge.storage.tables import COST_UNIT, REFUSALS, UsageTable
 from tollbridge.tokens.records import Accuracy
@@ -48,6 +53,8 @@ PriceLookup = Callable[[str, str, str], Prices | None]
 
 # Conversations in a report.
 CONVERSATION_LIMIT = 10
+# Cache misses in a report.
+MISS_LIMIT = 20
 
 
 # --- The sums ---
@@ -350,7 +357,7 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a budget is used, in US dollars.
 
     Attributes:
-        name: What the budget limits: `day`, `month`, `account work`…
+        name: What the budget is, for people.
         limit: The budget.
         spent: The cost of the requests that have ended.
         reserved: What running requests may cost.
@@ -362,6 +369,27 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     spent: Decimal
     reserved: Decimal = Decimal()
     ends: str | None = None
+
+    @classmethod
+    def of(cls, status: BudgetStatus) -> BudgetState:
+        budget = status.budget
+        return cls(
+            name=budget.label,
+            limit=budget.limit,
+            spent=status.spent,
+            reserved=status.reserved,
+            ends=_last_day(budget.name.rpartition(".")[2]),
+        )
+
+
+def _last_day(period: str) -> str | None:
+    """Return the last day of the current day or month; `None` for other periods."""
+    today = date.today()
+    if period == "day":
+        return today.isoformat()
+    return (
+        today.replace(day=monthrange(today.year, today.month)[1]).isoformat() if period == "month" else None
+    )
 
 
 class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
@@ -401,6 +429,11 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     accuracy: Sequence[Accuracy] = ()
     budgets: Sequence[BudgetState] | msgspec.UnsetType = msgspec.UNSET
     misses: Sequence[CacheMiss] | msgspec.UnsetType = msgspec.UNSET
+
+    def with_budgets(self, budgets: Sequence[BudgetState]) -> UsageReport:
+        """Add the budgets. They are part of the revision, because settings can change them."""
+        digest = blake2s(msgspec.json.encode(budgets), digest_size=4).hexdigest()
+        return msgspec.structs.replace(self, revision=f"{self.revision}-{digest}", budgets=budgets)
 
 
 class UsageReader:
@@ -487,7 +520,21 @@ class UsageReader:
                 for group in conversations
             ],
             accuracy=self._find_accuracy(),
+            misses=[_describe_miss(miss) for miss in CacheTable(database).misses(period[0], MISS_LIMIT)],
         )
+
+
+def _describe_miss(stored: StoredReport) -> CacheMiss:
+    report = stored.report
+    return CacheMiss(
+        started=stored.started,
+        model=stored.model,
+        reason=report.reason,
+        expected=report.expected,
+        cached=report.actual,
+        cost=report.cost,
+        conversation=stored.conversation,
+    )
 
 
 def _regroup(cells: Iterable[UsageGroup], index: int) -> dict[str, UsageTotals]:
