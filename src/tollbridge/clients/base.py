@@ -135,6 +135,8 @@ class GatewayClient(ABC):
     protocol: ClassVar[str]
     # The default base URL.
     home: ClassVar[str]
+    # The lowest output limit that the protocol allows.
+    min_output_tokens: ClassVar[int] = 1
     # Characters that the base URL must not contain, because paths are appended to it.
     forbidden: ClassVar[str] = "?#"
 

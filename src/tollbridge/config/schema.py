@@ -77,6 +77,8 @@ class ModelSettings(SettingsTable, frozen=True, kw_only=True):
     """Settings for the models that match a pattern.
 
     Attributes:
+        context_size: The longest prompt that editors should send, in tokens; they summarise a conversation
+            before it gets longer. By default, the context window less room for an answer.
         parameters: Default request fields (`temperature`, `reasoning_effort`, `service_tier`…), used unless
             the editor sets them.
         provider_options: A JSON object per provider (`gateway`, `anthropic`, `openai`, `google`…), sent
@@ -86,6 +88,7 @@ class ModelSettings(SettingsTable, frozen=True, kw_only=True):
     name: str | None = None
     context_window: int | None = None
     max_output_tokens: int | None = None
+    context_size: int | None = None
     capabilities: CapabilitySettings = CapabilitySettings()
     parameters: Mapping[str, Any] = {}
     provider_options: Mapping[str, Any] = {}
@@ -290,9 +293,7 @@ def merge_options(base: Mapping[str, Any], override: Mapping[str, Any]) -> Json:
 
 def _supports_context_editing(model: str, base_url: str) -> bool:
     """Only Vercel AI Gateway is known to pass the option on, and only Claude models accept it."""
-    identity = identify(model)
-    is_claude = identity.creator == "anthropic" or identity.family.startswith("claude")
-    return is_claude and urlsplit(base_url).hostname == VERCEL_HOST
+    return identify(model).is_claude and urlsplit(base_url).hostname == VERCEL_HOST
 
 
 def _model_parameters(settings: Settings, model: str) -> tuple[Json, Json]:

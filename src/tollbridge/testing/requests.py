@@ -1,8 +1,9 @@
 """Accepted requests: the whole conversation, with stored responses resolved and tokens counted.
 
 The scripted model has a small tokenizer of its own. It is used for usage, for token counts and for the
-context window. It is deterministic and reversible (the tokens of a text join to the text), so an answer that
-is streamed one token at a time has as many deltas as the usage has output tokens.
+context window; `PromptSettings` can replace it for prompts. It is deterministic and reversible (the tokens of
+a text join to the text), so an answer that is streamed one token at a time has as many deltas as the usage
+has output tokens.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -34,6 +35,8 @@ ITEM_OVERHEAD = 4  # tokens of every item, tool and the instructions in addition
 # Tokens of an image of unknown size, of one with low detail, and of the largest images.
 _IMAGE_UNKNOWN, _IMAGE_LOW, _IMAGE_LIMIT = 256, 85, 1_600
 _BYTES_PER_TOKEN = 4
+
+CountText = Callable[[str], int]
 
 
 def split_tokens(text: str) -> list[str]:
@@ -58,35 +61,55 @@ def count_image(url: str | None, detail: str | None = None) -> int:
     return min(-(-width // 32) * -(-height // 32), _IMAGE_LIMIT)
 
 
-def count_content(content: str | Sequence[Mapping[str, Any]]) -> int:
+def count_content(content: str | Sequence[Mapping[str, Any]], count: CountText = count_text) -> int:
     if isinstance(content, str):
-        return count_text(content)
-    return sum(_count_part(part) for part in content)
+        return count(content)
+    return sum(_count_part(part, count) for part in content)
 
 
-def _count_part(part: Mapping[str, Any]) -> int:
+def _count_part(part: Mapping[str, Any], count: CountText) -> int:
     if part["type"] == "input_image":
         return count_image(part.get("image_url"), part.get("detail"))
     if part["type"] == "input_file":
         data = part.get("file_data") or ""
-        return count_text(part.get("filename") or "") + -(-len(data) * 3 // 4 // _BYTES_PER_TOKEN)
-    return count_text(part.get("text") or part.get("refusal") or part.get("video_url") or "")
+        return count(part.get("filename") or "") + -(-len(data) * 3 // 4 // _BYTES_PER_TOKEN)
+    return count(part.get("text") or part.get("refusal") or part.get("video_url") or "")
 
 
-def count_item(item: Mapping[str, Any]) -> int:
+def count_item(item: Mapping[str, Any], count: CountText = count_text) -> int:
     return ITEM_OVERHEAD + sum(
-        count_content(item[field])
+        count_content(item[field], count)
         for field in ("content", "output", "name", "arguments", "summary", "encrypted_content")
         if item.get(field)
     )
 
 
-def count_preface(instructions: str | None, tools: Sequence[Mapping[str, Any]], output_format: Any) -> int:
+def count_preface(
+    instructions: str | None,
+    tools: Sequence[Mapping[str, Any]],
+    output_format: Any,
+    count: CountText = count_text,
+) -> int:
     """Count what precedes the items: instructions, tools and the output format."""
-    total = ITEM_OVERHEAD + count_text(instructions) if instructions else 0
+    total = ITEM_OVERHEAD + count(instructions) if instructions else 0
     for tool in tools:
-        total += ITEM_OVERHEAD + count_text(msgspec.json.encode(tool).decode())
-    return total + (count_text(msgspec.json.encode(output_format).decode()) if output_format else 0)
+        total += ITEM_OVERHEAD + count(msgspec.json.encode(tool).decode())
+    return total + (count(msgspec.json.encode(output_format).decode()) if output_format else 0)
+
+
+class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a gateway counts and limits prompts.
+
+    Attributes:
+        count_text: Counts the tokens of a text in a prompt.
+        window: The context window of every model; by default, each has its own.
+        shared: Whether the window must also have room for the output limit of a request, which is the model's
+            largest if the request has none, as at Anthropic.
+    """
+
+    count_text: CountText = count_text
+    window: int | None = None
+    shared: bool = False
 
 
 class PrefixCache:
@@ -96,11 +119,17 @@ class PrefixCache:
         self._digests: OrderedDict[bytes, None] = OrderedDict()
         self._limit = limit
 
-    def cached_tokens(self, preface: Any, preface_tokens: int, items: Sequence[Mapping[str, Any]]) -> int:
+    def cached_tokens(
+        self,
+        preface: Any,
+        preface_tokens: int,
+        items: Sequence[Mapping[str, Any]],
+        count: CountText = count_text,
+    ) -> int:
         """Return the tokens of the longest prefix that is in the cache, in whole items."""
         total, cached = preface_tokens, 0
         for digest, item in zip(self._compute_digests(preface, items), (None, *items), strict=True):
-            total += count_item(item) if item is not None else 0
+            total += count_item(item, count) if item is not None else 0
             if digest not in self._digests:
                 return cached
             cached = total
@@ -205,7 +234,10 @@ class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def accept_request(
-    body: CreateBody, stores: Sequence[ResponseStore], cache: PrefixCache | None = None
+    body: CreateBody,
+    stores: Sequence[ResponseStore],
+    cache: PrefixCache | None = None,
+    prompts: PromptSettings = PromptSettings(),  # noqa: B008 (frozen)
 ) -> AcceptedRequest:
     """Validate a body against the model and the stored responses.
 
@@ -213,6 +245,7 @@ def accept_request(
         body: The body of `POST /responses`.
         stores: Where to find previous responses and items.
         cache: The prompt cache, if the request uses it. The prompt is looked up and then added.
+        prompts: How the prompt is counted and limited.
 
     Raises:
         RequestRejected: The request is invalid.
@@ -223,9 +256,13 @@ def accept_request(
     validation.check_output_format(body)
     items = _read_conversation(body, stores)
     validation.check_abilities(model, items, tools)
-    preface_tokens = count_preface(body.instructions, body.tools or (), body.text and body.text.format)
-    tokens = preface_tokens + sum(count_item(item) for item in items)
-    validation.check_window(model, tokens)
+    count = prompts.count_text
+    preface_tokens = count_preface(body.instructions, body.tools or (), body.text and body.text.format, count)
+    tokens = preface_tokens + sum(count_item(item, count) for item in items)
+    window = prompts.window or model["context_window"]
+    validation.check_window(window, tokens)
+    if prompts.shared:
+        validation.check_shared_window(window, tokens, body.max_output_tokens or model["max_tokens"])
     request = AcceptedRequest(
         id=new_id("resp"),
         created_at=int(time.time()),
@@ -237,7 +274,7 @@ def accept_request(
     )
     if cache is None:
         return request
-    cached = cache.cached_tokens(request.preface, preface_tokens, request.items)
+    cached = cache.cached_tokens(request.preface, preface_tokens, request.items, count)
     cache.add(request.preface, request.items)
     return msgspec.structs.replace(request, cached_tokens=cached)
 
@@ -291,7 +328,7 @@ def accept_compaction(body: CompactBody, stores: Sequence[ResponseStore]) -> Acc
     model = find_language_model(body.model)
     items = _read_conversation(body, stores)
     tokens = count_preface(body.instructions, (), None) + sum(count_item(item) for item in items)
-    validation.check_window(model, tokens)
+    validation.check_window(model["context_window"], tokens)
     return AcceptedRequest(
         id=new_id("resp"),
         created_at=int(time.time()),

@@ -23,6 +23,7 @@ from tollbridge.testing import translations
 from tollbridge.testing.ai_sdk import AI_ROUTES, convert_errors
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.refusals import CannedReply, RequestRejected, check_server_rules
+from tollbridge.testing.requests import PromptSettings
 from tollbridge.testing.routes import (
     BODY,
     RECEIVED,
@@ -213,6 +214,7 @@ class Gateway:
         reply: Sent for every `POST /v1/responses`, for example a recording.
         reject: Returns the error for the decoded body of a request, or None to answer it.
         strict: Reject requests that the specification, or some provider, does not accept.
+        prompts: How prompts are counted and limited.
     """
 
     def __init__(
@@ -227,11 +229,14 @@ class Gateway:
         reply: CannedReply | None = None,
         reject: Reject | None = None,
         strict: bool = False,
+        prompts: PromptSettings | None = None,
     ) -> None:
         if scenario not in SCENARIOS:
             raise RequestError(unknown_scenario_message(scenario))
         self._host, self._port = host, port
-        self._service = Service(scenario, api_key, settings or FaultSettings(), model, strict=strict)
+        self._service = Service(
+            scenario, api_key, settings or FaultSettings(), model, strict=strict, prompts=prompts
+        )
         self._reply = reply
         self._reject = reject
         self._runner: web.AppRunner | None = None

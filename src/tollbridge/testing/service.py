@@ -21,6 +21,7 @@ from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.requests import (
     AcceptedRequest,
     PrefixCache,
+    PromptSettings,
     ResponseStore,
     accept_compaction,
     accept_request,
@@ -165,8 +166,10 @@ class Service:
         model: Model | None = None,
         *,
         strict: bool = False,
+        prompts: PromptSettings | None = None,
     ) -> None:
         find_scenario(scenario)
+        self.prompts = prompts or PromptSettings()
         self._reasoning = ReasoningRegistry() if strict else None
         self._model = model
         self.scenario = scenario
@@ -229,14 +232,15 @@ class Service:
                 "background is not available. Remove it.",
                 param="background",
             )
-        request = accept_request(create_body, [*stores, self.store], self._cache)
+        request = accept_request(create_body, [*stores, self.store], self._cache, self.prompts)
         if self._reasoning is not None:
             self._reasoning.check(create_body.model, request.items)
         return request
 
     def count(self, body: Mapping[str, Any]) -> int:
         """Return the input tokens of a request."""
-        return accept_request(validation.read_create(body), [self.store]).input_tokens
+        prompts = msgspec.structs.replace(self.prompts, shared=False)  # the output does not matter here
+        return accept_request(validation.read_create(body), [self.store], prompts=prompts).input_tokens
 
     def make_steps(
         self,

@@ -44,6 +44,8 @@ OPTIONS: dict[str, tuple[str, type | tuple[type, ...]]] = {
     "topP": ("top_p", (int, float)),
     "top_p": ("top_p", (int, float)),
 }
+# What the user chose for VS Code itself, which applies it to the prompt before it sends the request.
+EDITOR_OPTIONS = frozenset({"contextSize"})
 # Fields of the request body that an extension cannot set.
 RESERVED = frozenset({"input", "instructions", "messages", "model", "store", "stream", "tools"})
 
@@ -176,7 +178,7 @@ def _decode_options(options: Mapping[str, Any], configuration: Mapping[str, Any]
     fields: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for name, value in {**configuration, **options}.items():
-        if name.startswith("_") or value is None:
+        if name.startswith("_") or name in EDITOR_OPTIONS or value is None:
             continue
         if name in RESERVED:
             raise RequestError(f"modelOptions.{name} cannot be set; Tollbridge sets this field.")
