@@ -27,6 +27,7 @@ from tollbridge.testing.server import Gateway
 from tollbridge.turn import TokenAccounting, TurnResult
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.messages import ChatRequest, Message, Role, Tool
+from tollbridge.types.models import OUTPUT_RESERVE
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.urls import Backend
 
@@ -157,7 +158,7 @@ async def test_where_a_limit_is_required_it_is_what_the_prompt_leaves_of_the_win
     assert result.usage.input_tokens is not None
     assert result.usage.input_tokens > WINDOW * 0.7
     assert result.usage.input_tokens + bodies[-1]["max_tokens"] <= WINDOW
-    # The first estimate of a model can be too low. Then the gateway's numbers are used, once.
+    # The estimate can leave too little room for an answer. Then the gateway's numbers are used, once.
     assert len(bodies) <= 2
 
 
@@ -228,13 +229,21 @@ async def test_a_prompt_that_was_rejected_with_its_length_is_not_sent_again() ->
         assert len(response_bodies(gateway)) == 3
 
 
-@pytest.mark.parametrize(("text", "has_limit"), [("Hi", False), ("word " * 400, True)])
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        (1, None),
+        (9_000, "the rest"),
+        # An estimate that leaves less than a usual answer needs may be wrong: the gateway decides.
+        (18_000, OUTPUT_RESERVE),
+    ],
+)
 async def test_a_gateway_that_assumes_the_largest_limit_of_claude_gets_one_that_fits(
-    text: str, has_limit: bool
+    words: int, limit: int | str | None
 ) -> None:
     """Gateways add the limit that the Messages API requires: the largest of the model."""
-    model = "anthropic/claude-sonnet-4"
-    models = {model: ModelSettings(context_window=1_000, max_output_tokens=800)}
+    model, text = "anthropic/claude-sonnet-4", "word " * words
+    models = {model: ModelSettings(context_window=WINDOW, max_output_tokens=16_000)}
     stream = (REPOSITORY / "tests/recordings/openresponses/litellm.text-stream.sse").read_bytes()
     reply = CannedReply(status=200, body=stream, content_type="text/event-stream")
     request = ChatRequest(model=model, messages=[Message(Role.USER, text)])
@@ -242,8 +251,8 @@ async def test_a_gateway_that_assumes_the_largest_limit_of_claude_gets_one_that_
         result = await engine.create(request)
         (body,) = response_bodies(gateway)
     assert result.preflight is not None
-    limit = 1_000 - result.preflight.estimate.tokens if has_limit else None
-    assert body.get("max_output_tokens") == limit
+    rest = WINDOW - result.preflight.estimate.tokens
+    assert body.get("max_output_tokens") == (rest if limit == "the rest" else limit)
 
 
 @pytest.mark.parametrize("backend", ["openresponses", "anthropic-messages"])

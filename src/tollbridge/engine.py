@@ -566,7 +566,7 @@ class Engine:
     def _model_facts(
         self, model_id: str, client: GatewayClient, account: Account
     ) -> tuple[int | None, Capabilities | None, Prices | None]:
-        """Return the longest prompt of a model, its capabilities and prices; `None` for unknown ones."""
+        """Return the context window of a model, its capabilities and prices; `None` for unknown ones."""
         listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
         listed = listed or Model(id=model_id)
         model = apply_model_settings(listed, self.settings)
@@ -575,8 +575,7 @@ class Engine:
         else:
             assumed = {**_UNKNOWN_MODEL, **model.overrides}
             capabilities = Capabilities(**assumed) if assumed != _UNKNOWN_MODEL else None
-        window = min(filter(None, (model.context_size, model.context_window)), default=None)
-        return window, capabilities, listed.prices
+        return model.context_window, capabilities, listed.prices
 
     def _output_limit(self, model_id: str, client: GatewayClient, account: Account) -> OutputLimit | None:
         """Return how the output limit of a request without one is chosen; `None` if no gateway needs one.

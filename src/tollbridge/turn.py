@@ -46,7 +46,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     is_marker,
 )
-from tollbridge.types.models import Capabilities, Prices
+from tollbridge.types.models import OUTPUT_RESERVE, Capabilities, Prices
 from tollbridge.types.quirks import Hypothesis, LearnedQuirks, Lesson
 from tollbridge.types.text import write_json
 from tollbridge.types.usage import Usage
@@ -280,10 +280,16 @@ class OutputLimit(msgspec.Struct, frozen=True):
     required: bool = False
 
     def choose(self, preflight: Preflight | None) -> int | None:
-        """Return the limit for a prompt, or `None` if none should be sent."""
+        """Return the limit for a prompt, or `None` if none should be sent.
+
+        A limit that is too low would cut the answer. One that is too high is rejected with the exact numbers,
+        so an estimate does not make it lower than a usual answer needs.
+        """
         limit = self.tokens
         if self.window is not None and preflight is not None:
-            limit = min(limit, max(MIN_ROOM, self.window - preflight.estimate.tokens))
+            estimate = preflight.estimate
+            least = MIN_ROOM if estimate.method == "actual" else OUTPUT_RESERVE
+            limit = min(limit, max(least, self.window - estimate.tokens))
         return limit if self.required or limit < self.tokens else None
 
 

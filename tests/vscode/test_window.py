@@ -5,6 +5,7 @@ Screenshots are saved in `artifacts/vscode`.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,10 +65,7 @@ async def _fill_the_window(vscode: VSCodePage, gateway: Gateway, text: str) -> N
     earlier = len(gateway.requests)
     await vscode.start_chat("Demo")
     await vscode.send_message("long 3000")
-    answer = vscode.answer("w2999 w3000")
-    await answer.wait_for()
-    await answer.hover()
-    await vscode.page.mouse.wheel(0, 100_000)
+    await vscode.answer("w2999 w3000").wait_for()
     await take_screenshot(vscode.page, "14-window-full")
     arrived = list(gateway.requests)[earlier:]
     requests = [request for request in arrived if request.path == "/v1/responses"]
@@ -85,9 +83,15 @@ async def _fill_the_window(vscode: VSCodePage, gateway: Gateway, text: str) -> N
 
 async def _choose_a_smaller_size(vscode: VSCodePage) -> None:
     button = vscode.page.locator(".part.auxiliarybar .model-picker-split > *", has_text="200K").last
-    await vscode.choose_from_list(button, "128K")
+    await button.click()
+    row = vscode.page.locator(".action-widget .monaco-list-row", has_text="128K").first
+    await row.wait_for()
+    await asyncio.sleep(0.5)  # until the animation has ended
+    await take_screenshot(vscode.page, "15-window-sizes")
+    await row.click()
+    await vscode.page.keyboard.press("Escape")  # the list stays open for another choice
     await vscode.page.locator(".model-picker-split > *", has_text="128K").last.wait_for()
-    await take_screenshot(vscode.page, "15-window-size")
+    await take_screenshot(vscode.page, "16-window-size-chosen")
 
 
 def _write_instructions(workbench: Workbench, text: str) -> None:
