@@ -145,8 +145,7 @@ class BudgetGuard(UsageTracker):
         Args:
             request: The request as it will be sent.
             prompt: The estimate of its prompt, if there is one already.
-            may_limit: Whether the output may be limited to what the budgets allow, if the request does not
-                limit it itself.
+            may_limit: Whether the output may be limited to what the budgets allow: the user set no limit.
 
         Returns:
             The number of output tokens that the request must be limited to; `None` if it is not limited.
@@ -209,7 +208,7 @@ class BudgetGuard(UsageTracker):
         margin = Decimal(1) if prompt.method == "actual" else _PROMPT_MARGIN
         tokens = int(prompt.tokens * margin)
         output = self._permitted_output(request)
-        can_limit = may_limit and request.max_output_tokens is None and _accepts_limit(request)
+        can_limit = may_limit and _accepts_limit(request)
         prices = self._prices or Prices()
         # A prompt can be written to the cache, which costs more than input.
         costs = [prices.cost(Usage(tokens, 0, cache_write_tokens=written)) for written in (0, tokens)]

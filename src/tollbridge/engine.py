@@ -49,10 +49,10 @@ from tollbridge.storage.tracker import (
     open_tracker,
 )
 from tollbridge.transport.retry import Timeouts
-from tollbridge.turn import CountClient, TokenAccounting, Turn, TurnResult
+from tollbridge.turn import CountClient, OutputLimit, TokenAccounting, Turn, TurnResult
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.messages import ChatRequest, Message, Origin, Role
-from tollbridge.types.models import Capabilities, Model, Prices
+from tollbridge.types.models import Capabilities, Model, Prices, identify
 from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.urls import Auth, Backend
 
@@ -318,12 +318,11 @@ class Engine:
         async with self._connect(account) as connection:
             client = connection.client
             request = apply_settings(request, self.settings, client.base_url)
-            request = self._add_output_limit(request, client, account)
             window, capabilities, prices = self._model_facts(request.model, client, account)
             budget = None
             if self.settings.budgets.is_set:
                 prices = prices or await self._fetch_prices(request.model, client, account)
-                budget = self._guard_budgets(request, client, account, prices, over_budget=over_budget)
+                budget = self._guard_budgets(request, account, prices, over_budget=over_budget)
             await wait_for_write(self.compat.load(), _LESSONS_TIMEOUT)
             learned = self.compat.recall(client.base_url, request.model, request)
             recorder = self._recorder()
@@ -349,6 +348,7 @@ class Engine:
                 find_prices=partial(self._prices.find, request.model, client.base_url),
                 api_key=account.api_key,
                 window=window,
+                output_limit=self._output_limit(request.model, client, account),
                 capabilities=capabilities,
                 learned=learned,
                 count=self._may_count(client.base_url, request.model),
@@ -394,7 +394,7 @@ class Engine:
             if self.settings.budgets.is_set:
                 prices = prices or await self._fetch_prices(model, client, account)
                 request = decode() if decode else _unread_request(model, body)
-                tracker = budget = self._guard_budgets(request, client, account, prices)
+                tracker = budget = self._guard_budgets(request, account, prices)
                 reserve = partial(budget.reserve, request)
             recorder = self._recorder()
             if recorder is not None and decode is not None:
@@ -601,7 +601,6 @@ class Engine:
     def _guard_budgets(
         self,
         request: ChatRequest,
-        client: GatewayClient,
         account: Account,
         prices: Prices | None,
         *,
@@ -610,8 +609,6 @@ class Engine:
         """Return what keeps a request within the budgets."""
         model = self.find_model(request.model, account)
         output = (model.max_output_tokens if model else None) or UNKNOWN_OUTPUT
-        if isinstance(client, AnthropicMessagesClient):
-            output = min(output, default_max_tokens(request.model))  # sent if the request has no limit
         return BudgetGuard(
             self.usage,
             self._budget_store(),
@@ -733,7 +730,7 @@ class Engine:
     def _model_facts(
         self, model_id: str, client: GatewayClient, account: Account
     ) -> tuple[int | None, Capabilities | None, Prices | None]:
-        """Return the most input tokens of a model, its capabilities and prices; `None` for unknown ones."""
+        """Return the context window of a model, its capabilities and prices; `None` for unknown ones."""
         listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
         listed = listed or Model(id=model_id)
         model = apply_model_settings(listed, self.settings)
@@ -743,17 +740,21 @@ class Engine:
             assumed = {**_UNKNOWN_MODEL, **model.overrides}
             capabilities = Capabilities(**assumed) if assumed != _UNKNOWN_MODEL else None
         prices = listed.prices or self._prices.find(model_id, client.base_url)
-        return model.limits.input if model.context_window else None, capabilities, prices
+        return model.context_window, capabilities, prices
 
-    def _add_output_limit(self, request: ChatRequest, client: GatewayClient, account: Account) -> ChatRequest:
-        """Set the output limit that the Messages API requires, if the model accepts less than the default."""
-        if not isinstance(client, AnthropicMessagesClient) or request.max_output_tokens is not None:
-            return request
-        model = self.find_model(request.model, account)
-        limit = None if model is None else model.max_output_tokens
-        if limit is None or limit >= default_max_tokens(request.model):
-            return request
-        return msgspec.structs.replace(request, max_output_tokens=limit)
+    def _output_limit(self, model_id: str, client: GatewayClient, account: Account) -> OutputLimit | None:
+        """Return how the output limit of a request without one is chosen; `None` if no gateway needs one.
+
+        The Messages API requires a limit. Gateways that send requests for Claude to it add the model's
+        largest limit, which providers reject if it does not fit the window next to the prompt.
+        """
+        required = isinstance(client, AnthropicMessagesClient)
+        if not required and not identify(model_id).is_claude:
+            return None
+        listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
+        model = apply_model_settings(listed or Model(id=model_id), self.settings)
+        tokens = model.max_output_tokens or (default_max_tokens(model_id) if required else None)
+        return None if tokens is None else OutputLimit(tokens, model.context_window, required)
 
     def _recorder(self) -> Recorder | None:
         folder = self.settings.record_folder

@@ -100,6 +100,7 @@ class HybridTokenEstimator:
         self._retry_at: float | None = None  # when to use the database again, after it has failed
         self._is_failing = False
         self._counts: dict[str, LruCache[str, int]] = {}
+        self._counted_models: set[str] = set()  # by their gateways, since the start
         self._lock = RLock()
 
     def _open(self, path: Path, timeout: float | None) -> Ledger:
@@ -222,7 +223,10 @@ class HybridTokenEstimator:
         Returns:
             Whether the count was plausible and is used.
         """
-        return self._write(lambda ledger: ledger.record_count(request, tokens))
+        accepted = self._write(lambda ledger: ledger.record_count(request, tokens))
+        if accepted:
+            self._counted_models.add(request.model)
+        return accepted
 
     def refused(self, request: ChatRequest, error: ContextTooLong) -> bool:
         """Learn from a context-length error, if it says how long the prompt is or what the limit is.
@@ -240,6 +244,12 @@ class HybridTokenEstimator:
             return True
         return False
 
+    def is_calibrated(self, model: str) -> bool:
+        """Return whether the tokenizer of a model is known: bundled, or learned from reports or counts."""
+        if family_of(model).vocabulary is not None or model in self._counted_models:
+            return True
+        return self.seen(model) > 0
+
     def seen(self, model: str) -> int:
         """Return how many requests of a model were learned from."""
         return self._read(lambda ledger: ledger.hit_rates.count(model))
@@ -251,6 +261,7 @@ class HybridTokenEstimator:
     def reset(self) -> None:
         """Forget everything that was learned and recorded."""
         self._write(lambda ledger: ledger.clear())
+        self._counted_models.clear()
 
     # --- Access to the ledger ---
 

@@ -24,7 +24,7 @@ from tollbridge.compat.parameters import SENSITIVE_NOTES, describe_omissions, om
 from tollbridge.compat.repairs import find_repair
 from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
 from tollbridge.history.answer import AnswerEvents, PartsBuilder, apply_corrections, join_parts
-from tollbridge.history.normalize import NormalizedRequest, normalize_request
+from tollbridge.history.normalize import MIN_OUTPUT_TOKENS, NormalizedRequest, normalize_request
 from tollbridge.protocols.billing import read_billing_headers
 from tollbridge.storage.cache_tracker import CacheTracker, request_diagnosis
 from tollbridge.storage.database import WRITE_TIMEOUT, WorkerThread, wait_for_write
@@ -54,7 +54,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     is_marker,
 )
-from tollbridge.types.models import Capabilities, Prices
+from tollbridge.types.models import OUTPUT_RESERVE, Capabilities, Prices
 from tollbridge.types.quirks import Hypothesis, LearnedQuirks, Lesson
 from tollbridge.types.text import write_json
 from tollbridge.types.usage import Billing, Cost, Usage
@@ -65,6 +65,12 @@ log = logging.getLogger(__name__)
 NO_COUNT_ENDPOINT = frozenset({404, 405, 501})
 # Seconds that a cancelled turn waits until its usage is written: the editor waits for the turn.
 STOP_TIMEOUT = 0.05
+# Seconds that the first request of an unknown model waits for the gateway's token count.
+COUNT_WAIT = 0.3
+# How many limits of context-length errors are kept.
+_REFUSED_LIMIT = 100
+# The least room for an answer with which a request is sent again.
+MIN_ROOM = 16
 # How often a request is changed and sent again. A server can reject several features, one after the other.
 REPAIR_LIMIT = 3
 # How much of the time the learner thread may spend on forwarded requests, and how many seconds at once. It
@@ -94,13 +100,15 @@ class CountClient(Protocol):
 class TokenAccounting:
     """Estimate the tokens of requests and learn from the reported usage.
 
-    It warns and learns; it never rejects a request and never delays one. Learning is done by a thread of its
-    own, in order, because another process may hold the database.
+    Only the first request of a model whose tokenizer is unknown waits for the gateway's count, and only
+    `COUNT_WAIT` seconds. Only a prompt that is known to be too long is rejected. Learning is done by a thread
+    of its own, in order, because another process may hold the database.
 
     Args:
         estimator: The estimator that is asked and calibrated.
-        counter: A client that can count at the gateway. It is asked in the background for the first request
-            of each new conversation. A gateway without that endpoint is not asked again.
+        counter: A client that can count at the gateway. It is asked for the first request of each new
+            conversation, in the background if the tokenizer is known. A gateway without that endpoint is not
+            asked again.
         short_lived: For programs that run a few turns and exit: prompts that certainly fit are not
             estimated, because loading a vocabulary takes time, and no turn waits for learning.
     """
@@ -116,6 +124,8 @@ class TokenAccounting:
         self._counter = counter
         self._short_lived = short_lived
         self._count_requests: set[asyncio.Task[int | None]] = set()
+        # The limits in context-length errors, by model and the options that can change its window.
+        self._refused_limits: dict[tuple[str, str], int] = {}
         self._learner = WorkerThread("token-accounting")
         self._waiting: deque[Future[float]] = deque()  # with the seconds that each took
         self._budget, self._budget_time = LEARNING_BUDGET, time.monotonic()
@@ -135,17 +145,57 @@ class TokenAccounting:
         Returns:
             The estimate, or `None` if no estimate was needed.
         """
+        preflight = self._preflight(request, window)
+        if preflight is not None:
+            _log_warning(preflight)
+            self._start_count(request, api_key, preflight, count=count)
+        return preflight
+
+    async def measure(
+        self, request: ChatRequest, window: int | None, api_key: str | None = None, *, count: bool = True
+    ) -> Preflight | None:
+        """Estimate the prompt like `estimate`; wait for the gateway's count if the tokenizer is unknown.
+
+        Raises:
+            ContextTooLong: The gateway has counted this prompt, and rejects prompts of this length.
+        """
+        preflight = self._preflight(request, window)
+        if preflight is None:
+            return None
+        counting = self._start_count(request, api_key, preflight, count=count)
+        if counting is not None and not self.estimator.is_calibrated(request.model):
+            await asyncio.wait({counting}, timeout=COUNT_WAIT)  # a slower count is used by the next request
+            if counting.done():
+                preflight = self.estimator.preflight(request, window)
+        _log_warning(preflight)
+        self._check_length(request, preflight)
+        return preflight
+
+    def _preflight(self, request: ChatRequest, window: int | None) -> Preflight | None:
         if self._short_lived and (window is None or _certainly_fits(request, window)):
             return None
         self._is_asked = True
-        preflight = self.estimator.preflight(request, window)
-        if preflight.warning is not None:
-            log.warning("%s", preflight.warning)
-        if count and self._counter is not None and preflight.estimate.method == "estimated":
-            task = asyncio.create_task(self.count(request, api_key))
-            self._count_requests.add(task)
-            task.add_done_callback(self._count_requests.discard)
-        return preflight
+        return self.estimator.preflight(request, window)
+
+    def _start_count(
+        self, request: ChatRequest, api_key: str | None, preflight: Preflight, *, count: bool
+    ) -> asyncio.Task[int | None] | None:
+        """Let the gateway count the first request of a conversation, in a task of its own."""
+        if not count or self._counter is None or preflight.estimate.method != "estimated":
+            return None
+        task = asyncio.create_task(self.count(request, api_key))
+        self._count_requests.add(task)
+        task.add_done_callback(self._count_requests.discard)
+        return task
+
+    def _check_length(self, request: ChatRequest, preflight: Preflight) -> None:
+        """Reject a prompt only if the gateway has counted it, and has named the limit that it exceeds."""
+        if not self._refused_limits or preflight.estimate.method != "actual":
+            return
+        tokens, limit = preflight.estimate.tokens, self._refused_limits.get(_window_key(request))
+        if limit is not None and tokens > limit:
+            message = f"The prompt has {tokens:,} tokens; {request.model} accepts at most {limit:,}."
+            raise ContextTooLong(message, tokens=tokens, limit=limit)
 
     async def count(
         self, request: ChatRequest, api_key: str | None = None, body: Mapping[str, Any] | None = None
@@ -194,6 +244,10 @@ class TokenAccounting:
     async def learn_from_rejection(self, request: ChatRequest, error: BridgeError) -> None:
         """Learn from a "too long" error: the numbers in it are exact for this prompt."""
         if isinstance(error, ContextTooLong):
+            if error.tokens and error.limit and error.tokens > error.limit:
+                if len(self._refused_limits) == _REFUSED_LIMIT:
+                    self._refused_limits.clear()
+                self._refused_limits[_window_key(request)] = error.limit
             await self._submit(lambda: self.estimator.refused(request, error))
 
     def learn_later(self, learn: Callable[[HybridTokenEstimator], None]) -> None:
@@ -234,12 +288,50 @@ def _measure(learn: Callable[[HybridTokenEstimator], None], estimator: HybridTok
     return time.monotonic() - started
 
 
+def _log_warning(preflight: Preflight) -> None:
+    if preflight.warning is not None:
+        log.warning("%s", preflight.warning)
+
+
+def _window_key(request: ChatRequest) -> tuple[str, str]:
+    """Return what a context window depends on: some gateways have options that enlarge it."""
+    return request.model, write_json(request.extra)
+
+
 def _certainly_fits(request: ChatRequest, window: int) -> bool:
     """Return whether the request fits whatever the tokenizer: a token of text has at least one byte."""
     parts = (part for message in request.messages for part in message.parts)
     if any(isinstance(part, DataPart) for part in parts):
         return False
     return len(write_json((request.messages, request.tools)).encode()) < NEAR * window
+
+
+class OutputLimit(msgspec.Struct, frozen=True):
+    """How to choose the output limit of a request whose caller set none.
+
+    Attributes:
+        tokens: The most output tokens of the model.
+        window: The context window that prompt and answer share, if known.
+        required: Whether the protocol requires a limit. Otherwise it is sent only if the gateway would assume
+            `tokens`, and prompt and answer would not fit the window.
+    """
+
+    tokens: int
+    window: int | None = None
+    required: bool = False
+
+    def choose(self, preflight: Preflight | None) -> int | None:
+        """Return the limit for a prompt, or `None` if none should be sent.
+
+        A limit that is too low would cut the answer. One that is too high is rejected with the exact numbers,
+        so an estimate does not make it lower than a usual answer needs.
+        """
+        limit = self.tokens
+        if self.window is not None and preflight is not None:
+            estimate = preflight.estimate
+            least = MIN_ROOM if estimate.method == "actual" else OUTPUT_RESERVE
+            limit = min(limit, max(least, self.window - estimate.tokens))
+        return limit if self.required or limit < self.tokens else None
 
 
 class PreparedRequest:
@@ -255,6 +347,7 @@ class PreparedRequest:
         compat: What is known about servers, and where lessons are remembered.
         capabilities: What the model can do, if known.
         learned: What `compat` says about this model, if the caller looked it up already.
+        min_output_tokens: The lowest output limit that the server's protocol allows.
     """
 
     def __init__(
@@ -264,8 +357,13 @@ class PreparedRequest:
         compat: CompatStore,
         capabilities: Capabilities | None = None,
         learned: LearnedQuirks | None = None,
+        *,
+        min_output_tokens: int = MIN_OUTPUT_TOKENS,
     ) -> None:
         self.started = False
+        # The estimate of the prompt, for a rejection that does not say how long it is.
+        self.preflight: Preflight | None = None
+        self._min_output_tokens = min_output_tokens
         self._original = request
         self._base_url = base_url
         self._compat = compat
@@ -314,6 +412,12 @@ class PreparedRequest:
                 self._changes[change] = None
                 log.info("%s", change)
 
+    def limit_output(self, tokens: int) -> None:
+        """Set the output limit of the request."""
+        self._original = msgspec.structs.replace(self._original, max_output_tokens=tokens)
+        limited = msgspec.structs.replace(self.request, max_output_tokens=tokens)
+        self._normalized = msgspec.structs.replace(self._normalized, request=limited)
+
     def repair(self, error: BridgeError, sent: ChatRequest | None = None) -> bool:
         """Change the request after a rejection, at most `REPAIR_LIMIT` times, and never in the same way.
 
@@ -326,6 +430,8 @@ class PreparedRequest:
         """
         if self.started or self._repairs == REPAIR_LIMIT:
             return False
+        if isinstance(error, ContextTooLong):
+            return self._make_room(error)
         repair = find_repair(error, sent or self.request, self._learned)
         if repair is None:
             return False
@@ -335,6 +441,25 @@ class PreparedRequest:
         self._hypotheses += repair.hypotheses
         self._learned = repair.learned
         self._normalized = self._normalize(repair.learned)
+        return True
+
+    def _make_room(self, error: ContextTooLong) -> bool:
+        """Lower the output limit if the prompt fits the window, and only prompt and answer together do not.
+
+        A gateway without a limit from the caller may assume the model's largest.
+        """
+        tokens, limit = error.tokens, error.limit
+        if tokens is None and error.shared and self.preflight is not None:
+            tokens = self.preflight.estimate.tokens
+        if tokens is None or limit is None:
+            return False
+        room, previous = limit - tokens, self.request.max_output_tokens
+        if room < MIN_ROOM or (previous is not None and room >= previous):
+            return False
+        self._repairs += 1
+        self.limit_output(room)
+        share = f"the prompt takes {tokens:,} of the {limit:,} tokens of the context window"
+        self.add_changes([f"Limited the answer to {room:,} tokens: {share}."])
         return True
 
     def accept(self) -> None:
@@ -363,7 +488,9 @@ class PreparedRequest:
                 files=quirks.files and capabilities.files,
             )
             learned = msgspec.structs.replace(learned, quirks=accepted)
-        normalized = normalize_request(request, learned, self._origin)
+        normalized = normalize_request(
+            request, learned, self._origin, min_output_tokens=self._min_output_tokens
+        )
         self.add_changes(normalized.changes)
         if quirks.without:
             self.add_changes(describe_omissions(omitted_fields(request, quirks)))
@@ -457,6 +584,7 @@ class Turn:
         find_prices: Returns the prices if they become known during the turn.
         api_key: The key for this request; by default the client's own.
         window: The most input tokens the model accepts, if known: a prompt close to it causes a warning.
+        output_limit: How to choose the output limit if the request has none; by default none is sent.
         capabilities: What the model can do, if known: content it cannot accept is replaced by a note.
         learned: What `compat` says about this model, if it was looked up already.
         count: Whether the gateway may be asked to count the tokens of the prompt.
@@ -479,6 +607,7 @@ class Turn:
         find_prices: Callable[[], Prices | None] | None = None,
         api_key: str | None = None,
         window: int | None = None,
+        output_limit: OutputLimit | None = None,
         capabilities: Capabilities | None = None,
         learned: LearnedQuirks | None = None,
         count: bool = True,
@@ -503,6 +632,7 @@ class Turn:
         self._find_prices = find_prices
         self._api_key = api_key
         self._window = window
+        self._output_limit = output_limit
         self._capabilities = capabilities
         self._learned = learned
         self._may_count = count
@@ -560,13 +690,14 @@ class Turn:
     async def _run_and_record(self) -> AsyncGenerator[list[Event]]:
         """Yield the events, record the usage however the turn ends, and learn from it."""
         prepared = PreparedRequest(
-            self.request, self._client.base_url, self._compat, self._capabilities, self._learned
+            self.request,
+            self._client.base_url,
+            self._compat,
+            self._capabilities,
+            self._learned,
+            min_output_tokens=getattr(self._client, "min_output_tokens", MIN_OUTPUT_TOKENS),
         )
-        preflight = None
-        if self._tokens is not None:
-            preflight = self._tokens.estimate(
-                prepared.request, self._window, self._api_key, count=self._may_count
-            )
+        preflight = await self._measure(prepared)
         client, is_observed = self._client, isinstance(self._client, GatewayClient)
         record = RequestAccounting(
             self.request.model,
@@ -595,6 +726,7 @@ class Turn:
             await wait_for_write(record.close("failed", error))
             if self._tokens is not None:
                 await self._tokens.learn_from_rejection(prepared.request, error)
+            self._add_numbers(error, preflight)
             raise
         else:
             await wait_for_write(record.close("completed"))
@@ -612,6 +744,30 @@ class Turn:
             parts = [part for part in parts if not is_marker(part)]
             await self._tokens.learn(prepared.request, self.result.context, parts, preflight)
 
+    async def _measure(self, prepared: PreparedRequest) -> Preflight | None:
+        """Estimate the prompt, and choose an output limit if the caller set none and one is needed."""
+        preflight = None
+        if self._tokens is not None:
+            preflight = prepared.preflight = await self._tokens.measure(
+                prepared.request, self._window, self._api_key, count=self._may_count
+            )
+        if self._output_limit is not None and self.request.max_output_tokens is None:
+            limit = self._output_limit.choose(preflight)
+            if limit is not None:
+                prepared.limit_output(limit)
+        return preflight
+
+    def _add_numbers(self, error: BridgeError, preflight: Preflight | None) -> None:
+        """Add the estimate and the window to a context-length error of a gateway that reports no numbers."""
+        if not isinstance(error, ContextTooLong) or preflight is None or (error.tokens and error.limit):
+            return
+        tokens, limit = error.tokens or preflight.estimate.tokens, error.limit or self._window
+        numbers = f"The prompt has about {tokens:,} tokens"
+        numbers += f"; the model accepts {limit:,}." if limit else "."
+        error.message = f"{error.message.rstrip()} {numbers}".lstrip()
+        error.args = (error.message,)
+        error.tokens, error.limit = tokens, limit
+
     async def _send(
         self,
         client: StreamClient,
@@ -628,7 +784,7 @@ class Turn:
             answer = prepared.answer_events()
             has_output = False
             failure: BridgeError | None = None
-            request = self._request_diagnosis(prepared.request)
+            request = self._request_diagnosis(request)
             try:
                 async with aclosing(client.batches(request, api_key=self._api_key)) as batches:
                     async for batch in batches:
@@ -650,7 +806,9 @@ class Turn:
             prepared.add_changes(answer.changes)
             finished = record.finished
             if failure is None and finished is not None and not (has_output or any(map(_is_output, events))):
-                failure = empty_answer_error(finished, request.max_output_tokens)
+                # A limit that the user did not set is not mentioned, except that of a budget.
+                limited = self.request if self._budget is None else request
+                failure = empty_answer_error(finished, limited.max_output_tokens)
             if failure is not None:
                 raise failure
             return
@@ -675,7 +833,7 @@ class Turn:
         """Reserve the cost of the request. Return it, limited to what the budgets allow, and its client."""
         request = prepared.request
         prompt = preflight.estimate if preflight else None
-        limit = await budget.reserve(request, prompt, may_limit=True)
+        limit = await budget.reserve(request, prompt, may_limit=self.request.max_output_tokens is None)
         if limit is not None:
             request = msgspec.structs.replace(request, max_output_tokens=limit)
             prepared.add_changes([f"Limited the answer to {limit:,} tokens: the budget does not allow more."])

@@ -238,8 +238,8 @@ async def test_an_engine_uses_the_protocol_and_keeps_the_output_limit_of_the_mod
             assert not plain.capabilities.reasoning
             await engine.create("Hello", model="tollbridge/plain")
             await engine.create("Hello", model=MODEL)
-        small, default = [request.body["max_tokens"] for request in gateway.requests if request.body]
-    assert (small, default) == (1_024, 32_000)
+        limits = [request.body["max_tokens"] for request in gateway.requests if request.body]
+    assert limits == [1_024, 64_000]
 
 
 async def test_reasoning_of_another_model_is_not_sent() -> None:

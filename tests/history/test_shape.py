@@ -89,3 +89,6 @@ def test_metadata_is_truncated_to_its_limits() -> None:
 def test_a_too_small_output_limit_is_raised() -> None:
     assert normalize(HI, max_output_tokens=1).request.max_output_tokens == 16
     assert normalize(HI, max_output_tokens=17).changes == ()
+    low = ChatRequest(model="m", messages=(HI,), max_output_tokens=1)
+    normalized = normalize_request(low, min_output_tokens=1)
+    assert (normalized.request.max_output_tokens, normalized.changes) == (1, ())

@@ -85,9 +85,22 @@ def test_tools_and_settings_are_fingerprinted_together() -> None:
         request(tools=(Tool("a", "", {"type": "object"}),)),
         request(tools=(Tool("a"), Tool("b"))),
         request(tool_choice="required"),
-        request(extra={"service_tier": "flex"}),
+        request(extra={"tools": [{"type": "web_search"}]}),
+        request(extra={"providerOptions": {"anthropic": {"thinking": {"type": "adaptive"}}}}),
     ]
     assert len({toolset_fingerprint(item) for item in requests}) == len(requests)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"service_tier": "flex"},
+        {"request_id": "a1b2"},
+        {"user": "u", "providerOptions": {"gateway": {"order": ["anthropic"]}}},
+    ],
+)
+def test_options_that_do_not_reach_the_prompt_are_not_fingerprinted(extra: dict[str, object]) -> None:
+    assert toolset_fingerprint(request(extra=extra)) == toolset_fingerprint(request())
 
 
 def test_a_prefix_fingerprint_depends_on_all_its_messages_and_the_model() -> None:

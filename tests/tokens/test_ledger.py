@@ -85,7 +85,7 @@ def test_measurements_are_not_shared_between_edited_and_complete_prompts(
     assert ledger.estimate(longer).method == "estimated"
     # Options that do not affect what the model reads keep the measurement.
     routed = msgspec.structs.replace(edited, extra={**extra, "service_tier": "flex"})
-    assert ledger.estimate(routed).method == "hybrid"
+    assert ledger.estimate(routed).method == "actual"
 
 
 def test_a_measured_prompt_has_the_reported_count() -> None:
@@ -201,11 +201,39 @@ def test_reasoning_counts_in_a_tool_loop_and_not_after_the_next_user_message() -
 
 def test_unreported_reasoning_is_inferred_from_the_output_tokens() -> None:
     ledger = Ledger()
-    answer = (ThinkingPart("", metadata={"signature": "sealed"}), TextPart(PROSE))
+    call = ToolCallPart("call_1", "read_file", {"path": "a.py"})
+    answer = (ThinkingPart("", metadata={"signature": "sealed"}), TextPart(PROSE), call)
     assert ledger.record_answer(MODEL, answer, Usage(100, 5000))
     with_thinking = ledger.message_tokens(MODEL, assistant(*answer))
     assert with_thinking == pytest.approx(5000, abs=50)
-    assert ledger.message_tokens(MODEL, assistant(PROSE)) < 50
+    assert ledger.message_tokens(MODEL, assistant(PROSE, call)) < 50
+
+
+def test_a_message_without_tool_calls_counts_without_its_reasoning() -> None:
+    """The user is the next to speak, and providers drop reasoning before the last user message."""
+    ledger = Ledger()
+    thinking = ThinkingPart(PROSE * 50, metadata={"signature": "sealed"})
+    assert ledger.message_tokens(MODEL, assistant(thinking, PROSE)) == ledger.message_tokens(
+        MODEL, assistant(PROSE)
+    )
+    call = ToolCallPart("call_1", "read_file", {"path": "a.py"})
+    assert ledger.message_tokens(MODEL, assistant(thinking, call)) > 400
+
+
+def test_past_reasoning_counts_if_the_provider_is_seen_to_count_it() -> None:
+    ledger, messages = Ledger(), [system(PROSE * 20), user(PROSE * 5)]
+    for turn in range(8):
+        thinking = ThinkingPart(f"{turn} {PROSE * 40}", metadata={"signature": f"sealed {turn}"})
+        messages += [assistant(thinking, f"Answer {turn}. {PROSE}"), user(f"Question {turn}. {PROSE}")]
+        past = sum(
+            hidden_text(part.text)
+            for message in messages
+            for part in message.parts
+            if isinstance(part, ThinkingPart)
+        )
+        assert ledger.record(request(messages), Usage(hidden_count(request(messages)) + past))
+    counted = ledger.message_tokens(MODEL, assistant(ThinkingPart(PROSE * 40), PROSE))
+    assert counted == pytest.approx(hidden_text(PROSE * 41), rel=0.1)
 
 
 @pytest.mark.parametrize("usage", [Usage(), Usage(0, 0), Usage(1), Usage(90_000_000)])

@@ -70,7 +70,7 @@ test("the account's models can be selected, with the gateway's descriptions", as
   const model = await getDemoModel();
   assert.deepEqual(
     [model.name, model.vendor, model.family, model.version, model.maxInputTokens],
-    ["Demo", "tollbridge", "demo", "1", 64_000],
+    ["Demo", "tollbridge", "demo", "1", 119_808],
   );
 });
 

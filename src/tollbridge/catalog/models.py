@@ -80,6 +80,9 @@ def _override(model: Model, overrides: ModelSettings) -> Model:
         name=overrides.name or model.name,
         context_window=overrides.context_window or model.context_window,
         max_output_tokens=overrides.max_output_tokens or model.max_output_tokens,
+        context_size=overrides.context_size or model.context_size,
+        # Sent with every request, so prompts must leave room for it.
+        output_reserve=overrides.parameters.get("max_output_tokens") or model.output_reserve,
         overrides={**model.overrides, **explicit},
     )
 

@@ -142,6 +142,8 @@ class GatewayClient(ABC):
     home: ClassVar[str]
     # The path from the base URL to the endpoints `generation` and `credits`.
     _accounting_path: ClassVar[str] = ""
+    # The lowest output limit that the protocol allows.
+    min_output_tokens: ClassVar[int] = 1
     # Characters that the base URL must not contain, because paths are appended to it.
     forbidden: ClassVar[str] = "?#"
 

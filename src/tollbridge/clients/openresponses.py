@@ -10,6 +10,7 @@ import msgspec
 
 from tollbridge.clients.base import EncodedRequest, GatewayClient, encode_body
 from tollbridge.history.answer import apply_corrections, join_parts, parts_from_events
+from tollbridge.history.normalize import MIN_OUTPUT_TOKENS
 from tollbridge.protocols.detect import Decoder, decoder_for
 from tollbridge.protocols.model_list import Endpoints, read_endpoints, read_models
 from tollbridge.protocols.openresponses.requests import encode_request
@@ -105,6 +106,7 @@ class OpenResponsesClient(GatewayClient):
 
     protocol = "openresponses"
     home = VERCEL_URL
+    min_output_tokens = MIN_OUTPUT_TOKENS
 
     async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
         """Send a request and return the complete answer, without streaming.

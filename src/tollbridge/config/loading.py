@@ -505,7 +505,11 @@ def _header_problems(prefix: str, headers: Headers) -> list[Problem]:
 
 def _model_problems(name: str, model: ModelSettings) -> list[Problem]:
     prefix = f"models.{quote_name(name)}"
-    limits = {"context_window": model.context_window, "max_output_tokens": model.max_output_tokens}
+    limits = {
+        "context_window": model.context_window,
+        "max_output_tokens": model.max_output_tokens,
+        "context_size": model.context_size,
+    }
     objects: dict[str, Any] = {
         f"{prefix}.parameters": model.parameters,
         **{

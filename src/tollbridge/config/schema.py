@@ -15,7 +15,7 @@ import msgspec
 from tollbridge.transport.retry import Timeouts
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import ChatRequest
-from tollbridge.types.models import is_claude
+from tollbridge.types.models import identify
 from tollbridge.types.text import write_json
 from tollbridge.types.urls import VERCEL_HOST, VERCEL_URL, Auth, Backend
 
@@ -81,6 +81,8 @@ class ModelSettings(SettingsTable, frozen=True, kw_only=True):
     """Settings for the models that match a pattern.
 
     Attributes:
+        context_size: The longest prompt that editors should send, in tokens; they summarise a conversation
+            before it gets longer. By default, the context window less room for an answer.
         parameters: Default request fields (`temperature`, `reasoning_effort`, `service_tier`…), used unless
             the editor sets them.
         provider_options: A JSON object per provider (`gateway`, `anthropic`, `openai`, `google`…), sent
@@ -90,6 +92,7 @@ class ModelSettings(SettingsTable, frozen=True, kw_only=True):
     name: str | None = None
     context_window: int | None = None
     max_output_tokens: int | None = None
+    context_size: int | None = None
     capabilities: CapabilitySettings = CapabilitySettings()
     parameters: Mapping[str, Any] = {}
     provider_options: Mapping[str, Any] = {}
@@ -353,7 +356,7 @@ def merge_options(base: Mapping[str, Any], override: Mapping[str, Any]) -> Json:
 
 def _supports_context_editing(model: str, base_url: str) -> bool:
     """Only Vercel AI Gateway is known to pass the option on, and only Claude models accept it."""
-    return is_claude(model) and urlsplit(base_url).hostname == VERCEL_HOST
+    return identify(model).is_claude and urlsplit(base_url).hostname == VERCEL_HOST
 
 
 def _may_reach(request: ChatRequest, tokens: int) -> bool:

@@ -62,7 +62,11 @@ class NormalizedRequest(msgspec.Struct, frozen=True):
 
 
 def normalize_request(
-    request: ChatRequest, learned: LearnedQuirks | None = None, origin: Origin | None = None
+    request: ChatRequest,
+    learned: LearnedQuirks | None = None,
+    origin: Origin | None = None,
+    *,
+    min_output_tokens: int = MIN_OUTPUT_TOKENS,
 ) -> NormalizedRequest:
     """Make a request valid for its server. The result depends only on the arguments.
 
@@ -73,6 +77,8 @@ def normalize_request(
             server that accepts everything the protocol has.
         origin: The model and gateway that will receive the request. Reasoning of others is dropped. If
             `None`, all reasoning with a proof is kept.
+        min_output_tokens: The lowest output limit that the server's protocol allows; by default that of
+            OpenResponses.
     """
     learned = learned or LearnedQuirks()
     quirks = learned.quirks
@@ -95,7 +101,7 @@ def normalize_request(
         tools=_normalize_tools(request.tools, names, changes),
         tool_choice=_normalize_choice(request, names),
         metadata=_normalize_metadata(request.metadata, changes),
-        max_output_tokens=_normalize_output_tokens(request.max_output_tokens, changes),
+        max_output_tokens=_normalize_output_tokens(request.max_output_tokens, min_output_tokens, changes),
     )
     return NormalizedRequest(normalized, changes.sentences, dict(changes.counts), names)
 
@@ -173,11 +179,11 @@ def _normalize_metadata(metadata: Mapping[str, str] | None, changes: Changes) ->
     return truncated
 
 
-def _normalize_output_tokens(limit: int | None, changes: Changes) -> int | None:
-    if limit is None or limit >= MIN_OUTPUT_TOKENS:
+def _normalize_output_tokens(limit: int | None, minimum: int, changes: Changes) -> int | None:
+    if limit is None or limit >= minimum:
         return limit
-    changes.add("output", f"max_output_tokens was raised from {limit} to the minimum of {MIN_OUTPUT_TOKENS}.")
-    return MIN_OUTPUT_TOKENS
+    changes.add("output", f"max_output_tokens was raised from {limit} to the minimum of {minimum}.")
+    return minimum
 
 
 # --- The shape of a conversation: no empty messages, alternating roles, at least one user message ---

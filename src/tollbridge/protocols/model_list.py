@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tollbridge.types.errors import StreamError
-from tollbridge.types.models import ID_LIMIT, TOKEN_LIMIT, Model, Prices, PriceTier, is_claude
+from tollbridge.types.models import ID_LIMIT, TOKEN_LIMIT, Model, Prices, PriceTier, identify
 from tollbridge.types.text import join_escaped_surrogates, read_json, replace_surrogates
 
 log = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ def _read_prices(pricing: object, model_id: str) -> Prices | None:
         prices["image"] = None
     if not prices["reasoning"]:  # OpenRouter's 0 means that there is no extra price
         prices["reasoning"] = None
-    if prices["cache_write_long"] is None and prices["input"] is not None and is_claude(model_id):
+    if prices["cache_write_long"] is None and prices["input"] is not None and identify(model_id).is_claude:
         prices["cache_write_long"] = _LONG_WRITE * prices["input"]
     return Prices(**prices, tiers=tuple(tier for tier in tiers if tier.min_input))
 

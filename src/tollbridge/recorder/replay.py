@@ -81,6 +81,8 @@ async def _replay_attempts(start: RecordingStart, attempts: list[Attempt]) -> Re
     for attempt in attempts if comparable else ():
         if not attempt.request.omitted_bytes:
             _decode_body(attempt.request)  # raises here, so that it is not taken for an error of the turn
+    if comparable and attempts:
+        request = _add_recorded_limit(request, attempts[0].request)
     gateway = _RecordedGateway(attempts, replay.requests if comparable else None)
     memory = CompatMemory()
     if start.learned is not None:
@@ -95,6 +97,20 @@ async def _replay_attempts(start: RecordingStart, attempts: list[Attempt]) -> Re
     except BridgeError as error:
         replay.error = error
     return replay
+
+
+# The output limit in the bodies of all protocols.
+_LIMIT_FIELDS = ("max_output_tokens", "max_completion_tokens", "max_tokens", "maxOutputTokens")
+
+
+def _add_recorded_limit(request: ChatRequest, recorded: RequestLine) -> ChatRequest:
+    """Add the output limit that the turn chose by the length of the prompt, which a replay does not count."""
+    if request.max_output_tokens is not None or recorded.omitted_bytes:
+        return request
+    body = _decode_body(recorded)
+    limits = (body.get(name) for name in _LIMIT_FIELDS if name not in (request.extra or {}))
+    limit = next((value for value in limits if isinstance(value, int)), None)
+    return msgspec.structs.replace(request, max_output_tokens=limit)
 
 
 def _convert(value: object, value_type: type[_Value]) -> _Value:
@@ -119,6 +135,7 @@ class _RecordedGateway:
         self._attempts = list(attempts)
         self._differences = differences
         self.base_url = _base_url(attempts[0].request) if attempts else ""
+        self.min_output_tokens = _client_for(attempts[0].request).min_output_tokens if attempts else 1
         self.time = 0.0
         self._failure: BridgeError = Disconnected("The recording ends here.")
 

@@ -6,7 +6,7 @@ from tollbridge.testing.catalog import MODELS
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.prompt_cache import PROVIDER_CACHE, CacheSettings
 from tollbridge.testing.refusals import CannedReply
-from tollbridge.testing.requests import AcceptedRequest
+from tollbridge.testing.requests import AcceptedRequest, PromptSettings
 from tollbridge.testing.responses import Call, Draw, Refuse, Say, ScriptedAnswer, Think
 from tollbridge.testing.scenarios import SCENARIOS, VALID, describe_scenarios
 from tollbridge.testing.server import Gateway, run
@@ -25,6 +25,7 @@ __all__ = [
     "Draw",
     "FaultSettings",
     "Gateway",
+    "PromptSettings",
     "ReceivedRequest",
     "Refuse",
     "Say",

@@ -75,6 +75,11 @@ MODELS: tuple[Mapping[str, Any], ...] = (
 _BY_ID = {model["id"]: model for model in MODELS}
 
 
+def list_models(window: int | None = None) -> list[Mapping[str, Any]]:
+    """Return the entries of all models, with another context window if one is given."""
+    return [{**model, "context_window": window or model["context_window"]} for model in MODELS]
+
+
 def find_model(model_id: str) -> Mapping[str, Any]:
     """Return the entry of a model.
 
@@ -145,17 +150,19 @@ def _show(model_id: str) -> str:
     return repr(model_id if len(model_id) <= 80 else f"{model_id[:80]}…")
 
 
-def list_page(after: str | None, limit: str | None) -> dict[str, Any]:
+def list_page(after: str | None, limit: str | None, window: int | None = None) -> dict[str, Any]:
     """Return a page of the model list as Anthropic's API sends it.
 
     Args:
         after: The id of the model before the first one of the page.
         limit: The most models of the page, as the query gives it.
+        window: The context window of all models; by default, each has its own.
     """
-    ids = [model["id"] for model in MODELS]
+    models = list_models(window)
+    ids = [model["id"] for model in models]
     first = ids.index(after) + 1 if after in ids else 0
     end = first + (int(limit) if limit and limit.isdecimal() else len(ids))
-    page = [_describe_model(model) for model in MODELS[first:end]]
+    page = [_describe_model(model) for model in models[first:end]]
     edges = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {}
     return {"data": page, "has_more": end < len(ids), **edges}
 

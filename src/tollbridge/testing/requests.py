@@ -1,8 +1,9 @@
 """Accepted requests: the whole conversation, with stored responses resolved and tokens counted.
 
 The scripted model has a small tokenizer of its own. It is used for usage, for token counts and for the
-context window. It is deterministic and reversible (the tokens of a text join to the text), so an answer that
-is streamed one token at a time has as many deltas as the usage has output tokens.
+context window; `PromptSettings` can replace it for prompts. It is deterministic and reversible (the tokens of
+a text join to the text), so an answer that is streamed one token at a time has as many deltas as the usage
+has output tokens.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -35,6 +36,8 @@ ITEM_OVERHEAD = 4  # tokens of every item, tool and the instructions in addition
 _IMAGE_UNKNOWN, _IMAGE_LOW, _IMAGE_LIMIT = 256, 85, 1_600
 _BYTES_PER_TOKEN = 4
 
+CountText = Callable[[str], int]
+
 
 def split_tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
@@ -58,30 +61,30 @@ def count_image(url: str | None, detail: str | None = None) -> int:
     return min(-(-width // 32) * -(-height // 32), _IMAGE_LIMIT)
 
 
-def count_content(content: str | Sequence[Mapping[str, Any]]) -> int:
+def count_content(content: str | Sequence[Mapping[str, Any]], count: CountText = count_text) -> int:
     if isinstance(content, str):
-        return count_text(content)
-    return sum(_count_part(part) for part in content)
+        return count(content)
+    return sum(_count_part(part, count) for part in content)
 
 
-def _count_part(part: Mapping[str, Any]) -> int:
+def _count_part(part: Mapping[str, Any], count: CountText) -> int:
     if part["type"] == "input_image":
         return count_image(part.get("image_url"), part.get("detail"))
     if part["type"] == "input_file":
         data = part.get("file_data") or ""
-        return count_text(part.get("filename") or "") + -(-len(data) * 3 // 4 // _BYTES_PER_TOKEN)
-    return count_text(part.get("text") or part.get("refusal") or part.get("video_url") or "")
+        return count(part.get("filename") or "") + -(-len(data) * 3 // 4 // _BYTES_PER_TOKEN)
+    return count(part.get("text") or part.get("refusal") or part.get("video_url") or "")
 
 
-def count_item(item: Mapping[str, Any]) -> int:
+def count_item(item: Mapping[str, Any], count: CountText = count_text) -> int:
     return ITEM_OVERHEAD + sum(
-        count_content(item[field])
+        count_content(item[field], count)
         for field in ("content", "output", "name", "arguments", "summary", "encrypted_content")
         if item.get(field)
     )
 
 
-def make_preface(body: CreateBody | CompactBody) -> list[Unit]:
+def make_preface(body: CreateBody | CompactBody, count: CountText = count_text) -> list[Unit]:
     """Return what precedes the items, with its tokens: model, effort, tools, output format, instructions."""
     reasoning = body.reasoning if isinstance(body, CreateBody) else None
     tools = body.tools if isinstance(body, CreateBody) else None
@@ -89,13 +92,13 @@ def make_preface(body: CreateBody | CompactBody) -> list[Unit]:
     units = [(msgspec.json.encode((body.model, reasoning and reasoning.effort)), 0)]
     for tool in tools or ():
         content = msgspec.json.encode(tool)
-        units.append((content, ITEM_OVERHEAD + count_text(content.decode())))
+        units.append((content, ITEM_OVERHEAD + count(content.decode())))
     if output_format:
         content = msgspec.json.encode(output_format)
-        units.append((content, count_text(content.decode())))
+        units.append((content, count(content.decode())))
     if body.instructions:
         content = msgspec.json.encode(body.instructions)
-        units.append((content, ITEM_OVERHEAD + count_text(body.instructions)))
+        units.append((content, ITEM_OVERHEAD + count(body.instructions)))
     return units
 
 
@@ -103,9 +106,24 @@ def count_units(units: Iterable[Unit]) -> int:
     return sum(tokens for _, tokens in units)
 
 
-def make_units(items: Sequence[Mapping[str, Any]]) -> list[Unit]:
+class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a gateway counts and limits prompts.
+
+    Attributes:
+        count_text: Counts the tokens of a text in a prompt.
+        window: The context window of every model; by default, each has its own.
+        shared: Whether the window must also have room for the output limit of a request, which is the model's
+            largest if the request has none, as at Anthropic.
+    """
+
+    count_text: CountText = count_text
+    window: int | None = None
+    shared: bool = False
+
+
+def make_units(items: Sequence[Mapping[str, Any]], count: CountText = count_text) -> list[Unit]:
     """Return what the model sees of the items, with their tokens."""
-    return [(encode_visible(item), count_item(item)) for item in items]
+    return [(encode_visible(item), count_item(item, count)) for item in items]
 
 
 # --- Stored responses ---
@@ -174,7 +192,10 @@ class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def accept_request(
-    body: CreateBody, stores: Sequence[ResponseStore], cache: PromptCache | None = None
+    body: CreateBody,
+    stores: Sequence[ResponseStore],
+    cache: PromptCache | None = None,
+    prompts: PromptSettings = PromptSettings(),  # noqa: B008 (frozen)
 ) -> AcceptedRequest:
     """Validate a body against the model and the stored responses.
 
@@ -182,6 +203,7 @@ def accept_request(
         body: The body of `POST /responses`.
         stores: Where to find previous responses and items.
         cache: The prompt cache, if the request uses it. The prompt is looked up and then added.
+        prompts: How the prompt is counted and limited.
 
     Raises:
         RequestRejected: The request is invalid.
@@ -192,9 +214,12 @@ def accept_request(
     validation.check_output_format(body)
     items = _read_conversation(body, stores)
     validation.check_abilities(model, items, tools)
-    preface, units = make_preface(body), make_units(items)
+    preface, units = make_preface(body, prompts.count_text), make_units(items, prompts.count_text)
     tokens = count_units(preface) + count_units(units)
-    validation.check_window(model, tokens)
+    window = prompts.window or model["context_window"]
+    validation.check_window(window, tokens)
+    if prompts.shared:
+        validation.check_shared_window(window, tokens, body.max_output_tokens or model["max_tokens"])
     request = AcceptedRequest(
         id=new_id("resp"),
         created_at=int(time.time()),
@@ -256,7 +281,7 @@ def accept_compaction(body: CompactBody, stores: Sequence[ResponseStore]) -> Acc
     model = find_language_model(body.model)
     items = _read_conversation(body, stores)
     tokens = count_units(make_preface(body)) + count_units(make_units(items))
-    validation.check_window(model, tokens)
+    validation.check_window(model["context_window"], tokens)
     return AcceptedRequest(
         id=new_id("resp"),
         created_at=int(time.time()),

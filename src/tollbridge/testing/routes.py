@@ -14,8 +14,8 @@ import brotli  # type: ignore[import-untyped]
 import msgspec
 from aiohttp import WSMsgType, web
 
-from tollbridge.testing import validation
-from tollbridge.testing.catalog import MODELS, describe_endpoints, find_model, list_page
+from tollbridge.testing import catalog, validation
+from tollbridge.testing.catalog import describe_endpoints, find_model, list_page
 from tollbridge.testing.faults import Chunk, make_chunks, pass_chunks
 from tollbridge.testing.refusals import CannedReply, RequestRejected
 from tollbridge.testing.requests import ResponseStore
@@ -262,9 +262,11 @@ async def health(_request: web.Request) -> web.Response:
 
 
 async def list_models(request: web.Request) -> web.StreamResponse:
+    window = request.app[SERVICE].prompts.window
     if "anthropic-version" in request.headers:
-        return await send_json(request, list_page(request.query.get("after_id"), request.query.get("limit")))
-    return await send_json(request, {"object": "list", "data": MODELS})
+        page = list_page(request.query.get("after_id"), request.query.get("limit"), window)
+        return await send_json(request, page)
+    return await send_json(request, {"object": "list", "data": catalog.list_models(window)})
 
 
 async def show_model(request: web.Request) -> web.StreamResponse:

@@ -24,6 +24,7 @@ from tollbridge.testing.ai_sdk import AI_ROUTES, convert_errors
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.prompt_cache import CacheSettings, PromptCache
 from tollbridge.testing.refusals import CannedReply, RequestRejected, check_server_rules
+from tollbridge.testing.requests import PromptSettings
 from tollbridge.testing.routes import (
     BODY,
     RECEIVED,
@@ -217,6 +218,7 @@ class Gateway:
         reject: Returns the error for the decoded body of a request, or None to answer it.
         strict: Reject requests that the specification, or some provider, does not accept.
         cache: How the simulated prompt cache behaves. By default, whole items are cached for ever.
+        prompts: How prompts are counted and limited.
     """
 
     def __init__(
@@ -232,12 +234,16 @@ class Gateway:
         reject: Reject | None = None,
         strict: bool = False,
         cache: CacheSettings | None = None,
+        prompts: PromptSettings | None = None,
     ) -> None:
         if scenario not in SCENARIOS:
             raise RequestError(unknown_scenario_message(scenario))
         self._host, self._port = host, port
         self._service = Service(
-            scenario, api_key, settings or FaultSettings(), model, strict=strict, cache=cache
+            *(scenario, api_key, settings or FaultSettings(), model),
+            strict=strict,
+            cache=cache,
+            prompts=prompts,
         )
         self._reply = reply
         self._reject = reject

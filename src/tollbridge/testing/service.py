@@ -21,6 +21,7 @@ from tollbridge.testing.prompt_cache import CacheSettings, PromptCache
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.requests import (
     AcceptedRequest,
+    PromptSettings,
     ResponseStore,
     accept_compaction,
     accept_request,
@@ -168,8 +169,10 @@ class Service:
         *,
         strict: bool = False,
         cache: CacheSettings | None = None,
+        prompts: PromptSettings | None = None,
     ) -> None:
         find_scenario(scenario)
+        self.prompts = prompts or PromptSettings()
         self._reasoning = ReasoningRegistry() if strict else None
         self._model = model
         self.scenario = scenario
@@ -232,14 +235,15 @@ class Service:
                 "background is not available. Remove it.",
                 param="background",
             )
-        request = accept_request(create_body, [*stores, self.store], self.cache)
+        request = accept_request(create_body, [*stores, self.store], self.cache, self.prompts)
         if self._reasoning is not None:
             self._reasoning.check(create_body.model, request.items)
         return request
 
     def count(self, body: Mapping[str, Any]) -> int:
         """Return the input tokens of a request."""
-        return accept_request(validation.read_create(body), [self.store]).input_tokens
+        prompts = msgspec.structs.replace(self.prompts, shared=False)  # the output does not matter here
+        return accept_request(validation.read_create(body), [self.store], prompts=prompts).input_tokens
 
     def make_steps(
         self,
@@ -273,7 +277,8 @@ class Service:
         self, request: AcceptedRequest, output: Sequence[dict[str, Any]], stores: Sequence[ResponseStore]
     ) -> None:
         items = (*request.items, *output)
-        self.cache.add(make_preface(request.body), make_units(items))
+        count = self.prompts.count_text
+        self.cache.add(make_preface(request.body, count), make_units(items, count))
         if self._reasoning is not None:
             self._reasoning.add(request.body.model, output)
         for store in [*stores, self.store] if request.body.store is not False else stores:

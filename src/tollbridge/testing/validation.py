@@ -268,9 +268,8 @@ def check_conversation(items: Sequence[Item], names: Sequence[str]) -> None:
         )
 
 
-def check_window(model: Mapping[str, Any], tokens: int) -> None:
+def check_window(window: int, tokens: int) -> None:
     """Reject a prompt that is larger than the model's context window."""
-    window = model["context_window"]
     if tokens > window:
         raise RequestRejected(
             400,
@@ -278,6 +277,17 @@ def check_window(model: Mapping[str, Any], tokens: int) -> None:
             f"This model's maximum context length is {window} tokens. However, your messages resulted in "
             f"{tokens} tokens. Please reduce the length of the messages.",
             param="input",
+        )
+
+
+def check_shared_window(window: int, tokens: int, output: int) -> None:
+    """Reject a prompt that does not fit the window together with the output limit, in Anthropic's words."""
+    if tokens + output > window:
+        raise RequestRejected(
+            400,
+            "invalid_request_error",
+            f"input length and `max_tokens` exceed context limit: {tokens} + {output} > {window}, decrease "
+            "input length or `max_tokens` and try again",
         )
 
 

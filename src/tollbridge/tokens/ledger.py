@@ -178,14 +178,19 @@ class Ledger:
         return round(self._weight_store.weights(model).text_tokens(vector))
 
     def message_tokens(self, model: str, message: Message) -> int:
-        """Count the tokens of a message's content, without the overhead per message."""
+        """Count the tokens of a message's content, without the overhead per message.
+
+        Reasoning before the last user message counts as the provider counts it: mostly not at all. That of a
+        message without tool calls is always before it, because the user is the next to speak.
+        """
         counted = self._reader.read_message(model, message)
         weights = self._weight_store.weights(model)
         rows = self._predictor.measured([counted])
         row = find_measured(counted, rows)
         tokens = row[1] if row else content_tokens(counted, weights)
         reasoning = reasoning_tokens(counted, rows, weights)
-        return max(0, round(tokens + weights.extra.weights[Extra.REASONING_LOOP] * reasoning))
+        place = Extra.REASONING_LOOP if counted.content.calls else Extra.REASONING_PAST
+        return max(0, round(tokens + weights.extra.weights[place] * reasoning))
 
     def estimate(self, request: ChatRequest) -> EstimationResult:
         """Estimate the input tokens that the gateway will report for this request."""

@@ -41,6 +41,13 @@ VERSION = b"1"
 SIZE = 16
 # Request options, at any depth, that make the model read less than the messages that were sent.
 _EDITING_OPTIONS = frozenset({"context_management", "contextManagement", "truncation"})
+# Options, at any depth, whose content reaches the prompt. Others, such as routing and ids, do not change the
+# count.
+_PROMPT_OPTIONS = _EDITING_OPTIONS.union(
+    "tools functions mcp_servers mcpServers plugins web_search_options search_parameters container documents "
+    "instructions system prompt chat_template chat_template_kwargs text response_format responseFormat "
+    "output_config outputConfig reasoning reasoningEffort effort thinking thinkingConfig betas".split()
+)
 
 # Sorted keys: an editor can return the arguments of a tool call in another order.
 _encoder = msgspec.msgpack.Encoder(enc_hook=repr, order="deterministic")
@@ -62,14 +69,14 @@ def fingerprint(*values: Any) -> bytes:
 
 
 def toolset_fingerprint(request: ChatRequest) -> bytes:
-    """Return the fingerprint of a request without its model and messages: of its tools and settings."""
+    """Return the fingerprint of what reaches the prompt besides the messages: tools and some options."""
     return fingerprint(
         request.tools,
         request.tool_choice,
         request.parallel_tool_calls,
         request.reasoning_effort,
         request.output_format,
-        request.extra,
+        list(_find_options(request.extra, _PROMPT_OPTIONS)),
     )
 
 
@@ -99,16 +106,17 @@ def message_key(model: str, digest: bytes) -> bytes:
 
 def editing_fingerprint(request: ChatRequest) -> bytes:
     """Return the fingerprint of the options that remove messages from the prompt; empty without any."""
-    options = list(_editing_options(request.extra))
+    options = list(_find_options(request.extra, _EDITING_OPTIONS))
     return fingerprint(options) if options else b""
 
 
-def _editing_options(value: object) -> Iterator[tuple[str, Any]]:
+def _find_options(value: object, names: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the options with these names in a JSON object, at any depth."""
     for name, option in value.items() if isinstance(value, Mapping) else ():
-        if name in _EDITING_OPTIONS:
+        if name in names:
             yield name, option
         else:
-            yield from _editing_options(option)
+            yield from _find_options(option, names)
 
 
 def prefix_fingerprints(model: str, digests: Sequence[bytes], editing: bytes = b"") -> list[bytes]:

@@ -59,6 +59,10 @@ class Identity(msgspec.Struct, frozen=True):
     version: str | None = None
     date: str | None = None
 
+    @property
+    def is_claude(self) -> bool:
+        return self.creator == "anthropic" or self.family.startswith("claude")
+
 
 def identify(model_id: str) -> Identity:
     """Parse a model id: `creator/family-version`, `creator:family`, or a bare name. Never fails."""
@@ -72,12 +76,6 @@ def identify(model_id: str) -> Identity:
     family = re.sub(r"[-_]{2,}", "-", family).strip("-_") or stem
     date = "-".join(date_match.groups()) if date_match else None
     return Identity(name=name, family=family, creator=creator, version=number, date=date)
-
-
-def is_claude(model_id: str) -> bool:
-    """Return whether a model is one of Anthropic's."""
-    identity = identify(model_id)
-    return identity.creator == "anthropic" or identity.family.startswith("claude")
 
 
 def _split_creator(model_id: str) -> tuple[str | None, str]:
@@ -94,9 +92,14 @@ def _split_creator(model_id: str) -> tuple[str | None, str]:
 
 # Used if a server reports only the name of a model. Small enough for the models that people run locally.
 DEFAULT_WINDOW = 32_768
-DEFAULT_OUTPUT = 4_096
-# Some gateways report a maximum output as large as the window. At least this share is reserved for the input.
-MIN_INPUT_SHARE = 0.5
+# Tokens of the window that are kept free for an answer: the length that VS Code assumes. Editors fill nine
+# tenths of the rest before they summarise a conversation, so much longer answers fit too.
+OUTPUT_RESERVE = 8_192
+# The largest share of a small window that is kept free, and that the user can ask to keep free.
+MAX_RESERVE_SHARE, MAX_CHOSEN_RESERVE_SHARE = 1 / 8, 1 / 2
+# Sizes that are offered for the context of a model with a larger window: conversations that are summarised
+# earlier cost less, and some providers charge more per token from 200,000 on.
+CONTEXT_SIZES = (64_000, 128_000, 200_000, 400_000, 1_000_000)
 # The efforts of a reasoning model whose gateway lists none.
 DEFAULT_EFFORTS = ("low", "medium", "high")
 # The types that gateways report for chat models.
@@ -253,7 +256,14 @@ def _other_costs(prices: Prices, usage: Usage, computed: Decimal) -> dict[str, D
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The context window in tokens, and its division into input and reserved output."""
+    """The limits for the prompts of a model, in tokens.
+
+    Attributes:
+        window: The context window: the most tokens of a prompt and its answer together.
+        input: The longest prompt to offer to a caller that divides the window, such as an editor. The gateway
+            accepts longer ones, up to the window.
+        output: What is kept free for the answer. A request can ask for more, if the prompt is shorter.
+    """
 
     window: int
     input: int
@@ -277,6 +287,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         tags: The gateway's names for capabilities: `tool-use`, `vision`, `file-input`, `reasoning`…
         parameters: The request parameters the model accepts: `tools`, `reasoning`, `temperature`…
         reasoning_efforts: The reasoning efforts the model accepts, weakest first.
+        context_size: The longest prompt that the user wants, in tokens.
+        output_reserve: The tokens that the user wants to keep free for an answer.
         overrides: The capabilities set by the user (`tools`, `images`, `files`, `reasoning`), which take
             precedence over the gateway's.
     """
@@ -293,6 +305,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     parameters: frozenset[str] = frozenset()
     reasoning_efforts: tuple[str, ...] = ()
     prices: Prices | None = None
+    context_size: int | None = None
+    output_reserve: int | None = None
     # The name in cached model lists is the one of the first release.
     overrides: Mapping[str, bool] = msgspec.field(default_factory=dict, name="told")
 
@@ -306,11 +320,24 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> Limits:
-        """The token limits. The output is reserved: input and output together equal the window."""
+        """The token limits. Unless the user chose a context size, input and output add up to the window."""
         window = min(self.context_window or DEFAULT_WINDOW, TOKEN_LIMIT)
-        output = self.max_output_tokens or min(DEFAULT_OUTPUT, window // 4)
-        output = max(1, min(output, int(window * (1 - MIN_INPUT_SHARE))))
-        return Limits(window=window, input=max(1, window - output), output=output)
+        if self.output_reserve:
+            output = min(self.output_reserve, int(window * MAX_CHOSEN_RESERVE_SHARE))
+        else:
+            largest = min(OUTPUT_RESERVE, int(window * MAX_RESERVE_SHARE))
+            output = min(self.max_output_tokens or largest, largest)
+        output = max(1, output)
+        prompt = max(1, window - output)
+        return Limits(window=window, input=min(self.context_size or prompt, prompt), output=output)
+
+    @property
+    def context_sizes(self) -> tuple[int, ...]:
+        """The prompt sizes to choose from, the largest last; empty if there is no choice."""
+        largest = self.limits.input
+        # A size close to the largest one is no choice.
+        smaller = tuple(size for size in CONTEXT_SIZES if size <= 0.8 * largest)
+        return (*smaller[-3:], largest) if smaller else ()
 
     @property
     def capabilities(self) -> Capabilities:

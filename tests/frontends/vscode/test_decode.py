@@ -220,6 +220,10 @@ def test_options_are_renamed_and_sent_only_if_set() -> None:
     assert request.extra == {"service_tier": "flex"}
 
 
+def test_a_context_size_is_not_sent_because_vscode_has_applied_it() -> None:
+    assert decoded(user(text("q")), modelConfiguration={"contextSize": 128_000}).request.extra is None
+
+
 def test_an_option_of_the_request_has_priority_over_the_model_configuration() -> None:
     request = decoded(
         user(text("q")),

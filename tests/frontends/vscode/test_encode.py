@@ -142,8 +142,8 @@ def test_a_model_is_encoded_with_all_fields() -> None:
         "name": "Claude Sonnet 4.5",
         "family": "claude-sonnet-4.5",
         "version": "4.5",
-        "maxInputTokens": 136_000,
-        "maxOutputTokens": 64_000,
+        "maxInputTokens": 191_808,
+        "maxOutputTokens": 8_192,
         "contextWindow": 200_000,
         "capabilities": {"toolCalling": True, "imageInput": True},
         "tooltip": "A model.",
@@ -162,10 +162,43 @@ def test_a_model_is_encoded_with_all_fields() -> None:
                     "enum": ["low", "ultra"],
                     "enumItemLabels": ["Low", "Ultra"],
                     "enumDescriptions": ["Little reasoning, faster answers", "ultra"],
-                }
+                },
+                "contextSize": {
+                    "type": "number",
+                    "title": "Context Size",
+                    "group": "tokens",
+                    "enum": [64_000, 128_000, 191_808],
+                    "enumItemLabels": ["64K", "128K", "200K"],
+                    "enumDescriptions": [
+                        "Summarise earlier, at lower cost",
+                        "Summarise earlier, at lower cost",
+                        "Longer sessions",
+                    ],
+                    "default": 191_808,
+                },
             }
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("model", "labels"),
+    [
+        (Model(id="m", context_window=1_048_576), ["128K", "200K", "400K", "1M"]),
+        (Model(id="m", context_window=200_000, context_size=100_000), ["64K", "100K"]),
+        (Model(id="m", context_window=32_768), None),
+    ],
+)
+def test_the_context_size_can_be_chosen_if_there_is_a_choice(model: Model, labels: list[str] | None) -> None:
+    schema = encode_model(model).configuration_schema
+    if labels is None:
+        assert schema is None
+        return
+    assert schema is not None
+    sizes = schema.properties.context_size
+    assert sizes is not None
+    assert list(sizes.enum_item_labels) == labels
+    assert sizes.default == sizes.enum[-1] == model.limits.input
 
 
 @pytest.mark.parametrize(

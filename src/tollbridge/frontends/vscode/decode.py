@@ -50,6 +50,8 @@ CONVERSATION, TURN, TRACE = "_conversationId", "_telemetryTurn", "_otelTraceCont
 _ID_LIMIT = 200  # characters
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
+# What the user chose for VS Code itself, which applies it to the prompt before it sends the request.
+EDITOR_OPTIONS = frozenset({"contextSize"})
 # Fields of the request body that an extension cannot set.
 RESERVED = frozenset({"input", "instructions", "messages", "model", "store", "stream", "tools"})
 
@@ -210,7 +212,7 @@ def _decode_options(options: Mapping[str, Any], configuration: Mapping[str, Any]
     fields: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for name, value in {**configuration, **options}.items():
-        if name.startswith("_") or value is None:
+        if name.startswith("_") or name in EDITOR_OPTIONS or value is None:
             continue
         if name in RESERVED:
             raise RequestError(f"modelOptions.{name} cannot be set; Tollbridge sets this field.")

@@ -142,7 +142,7 @@ def encode_model(model: Model) -> wire.ModelInfo:
         long_context_cache_write_cost=_to_credits(long.cache_write),
         pricing=_describe_prices(prices),
         price_category=prices.category,
-        configuration_schema=_encode_efforts(model.efforts),
+        configuration_schema=_encode_configuration(model),
     )
 
 
@@ -215,18 +215,48 @@ def _format_dollars(price: Decimal) -> str:
     return f"${dollars:.2f}" if dollars == round(dollars, 2) else f"${dollars:f}"
 
 
-def _encode_efforts(efforts: tuple[str, ...]) -> wire.Configuration | None:
+def _encode_configuration(model: Model) -> wire.Configuration | None:
+    """Return the schema of what the user can choose next to the model's name, or `None` for nothing."""
+    efforts, sizes = _encode_efforts(model.efforts), _encode_context_sizes(model)
+    if efforts is None and sizes is None:
+        return None
+    return wire.Configuration(wire.ConfigurationProperties(efforts, sizes))
+
+
+def _encode_efforts(efforts: tuple[str, ...]) -> wire.Effort | None:
     if not efforts:
         return None
-    return wire.Configuration(
-        wire.ConfigurationProperties(
-            wire.Effort(
-                type="string",
-                title="Thinking Effort",
-                group="navigation",
-                enum=efforts,
-                enum_item_labels=tuple(EFFORT_LABELS.get(effort, effort.capitalize()) for effort in efforts),
-                enum_descriptions=tuple(EFFORT_DESCRIPTIONS.get(effort, effort) for effort in efforts),
-            )
-        )
+    return wire.Effort(
+        type="string",
+        title="Thinking Effort",
+        group="navigation",
+        enum=efforts,
+        enum_item_labels=tuple(EFFORT_LABELS.get(effort, effort.capitalize()) for effort in efforts),
+        enum_descriptions=tuple(EFFORT_DESCRIPTIONS.get(effort, effort) for effort in efforts),
     )
+
+
+def _encode_context_sizes(model: Model) -> wire.ContextSize | None:
+    """Return the schema of the context size: the longest prompt, after which VS Code summarises the chat."""
+    sizes = model.context_sizes
+    if not sizes:
+        return None
+    largest = sizes[-1]
+    # The label of the largest size is the window, as models are advertised.
+    window = model.context_size or model.limits.window
+    return wire.ContextSize(
+        type="number",
+        title="Context Size",
+        group="tokens",
+        enum=sizes,
+        enum_item_labels=(*map(_format_size, sizes[:-1]), _format_size(window)),
+        enum_descriptions=(*("Summarise earlier, at lower cost" for _ in sizes[:-1]), "Longer sessions"),
+        default=largest,
+    )
+
+
+def _format_size(tokens: int) -> str:
+    """Return a number of tokens in thousands or millions, such as 200K or 1.1M."""
+    if tokens >= MILLION:
+        return f"{tokens / MILLION:.1f}".removesuffix(".0") + "M"
+    return f"{tokens / 1000:.0f}K"

@@ -127,8 +127,21 @@ class Effort(WireStruct, frozen=True):
     enum_descriptions: tuple[str, ...]
 
 
+class ContextSize(WireStruct, frozen=True):
+    """The schema of the context size in tokens. The group `tokens` shows it next to the model name."""
+
+    type: str
+    title: str
+    group: str
+    enum: tuple[int, ...]
+    enum_item_labels: tuple[str, ...]
+    enum_descriptions: tuple[str, ...]
+    default: int
+
+
 class ConfigurationProperties(WireStruct, frozen=True):
-    reasoning_effort: Effort
+    reasoning_effort: Effort | None = None
+    context_size: ContextSize | None = None
 
 
 class Configuration(WireStruct, frozen=True):
