@@ -75,13 +75,15 @@ def test_a_corrupt_file_is_renamed_and_recreated(tmp_path: Path, damage: bytes) 
 
 
 def corrupt(path: Path) -> bytes:
-    """Corrupt everything after the first page: the file can be opened, but not read. Return its content."""
+    """Corrupt the rows, but not the schema: the file can be opened, but not read. Return its content."""
     filled = Database(path)
-    for number in range(300):
+    for number in range(1500):
         put(filled, f"{number} " * 50)
     filled.close()
     data = path.read_bytes()
-    corrupted = data[:4096] + bytes((7 * place) % 256 for place in range(4096, len(data)))
+    schema = 30 * 4096  # bytes: the pages of the schema come first
+    assert len(data) > 2 * schema
+    corrupted = data[:schema] + bytes((7 * place) % 256 for place in range(schema, len(data)))
     path.write_bytes(corrupted)
     return corrupted
 

@@ -254,7 +254,8 @@ def test_the_last_of_equal_parts_is_the_cache_breakpoint() -> None:
         cache_points=points,
     )
     assert body["system"] == [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
-    assert body["messages"][0]["content"] == "Go on."
+    # Not a plain string: the message must not change when the breakpoint moves to a later one.
+    assert body["messages"][0]["content"] == [{"type": "text", "text": "Go on."}]
     assert body["messages"][2]["content"] == [{"type": "text", "text": "Go on.", "cache_control": point}]
 
 
