@@ -230,8 +230,9 @@ async def test_an_answer_without_usage_costs_a_conservative_estimate() -> None:
 
 async def test_concurrent_requests_do_not_exceed_the_budget() -> None:
     # Each can cost 0.2 cents and a little for the prompt: four of them fit.
-    async with Gateway() as gateway, open_engine(gateway, day=CENT) as engine:
-        turns = [ask(engine, request(f"Hello {n}", max_output_tokens=500)) for n in range(12)]
+    slow = FaultSettings(pace=0.02)  # so that all are running at the same time
+    async with Gateway(settings=slow) as gateway, open_engine(gateway, day=CENT) as engine:
+        turns = [ask(engine, request(f"slow Hello {n}", max_output_tokens=500)) for n in range(12)]
         results = await asyncio.gather(*turns, return_exceptions=True)
         refused = [result for result in results if isinstance(result, BudgetExceeded)]
         assert len(results) - len(refused) == responses(gateway) >= 4

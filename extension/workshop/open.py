@@ -31,8 +31,6 @@ SETTINGS = {
     "tollbridge.interpreter": sys.executable,
     # The demo model also names conversations and summarises progress.
     "chat.byokUtilityModelDefault": "mainAgent",
-    # The demo model only runs the examples of the file.
-    "chat.tools.terminal.autoApprove": {"python3": True, "echo": True},
     # VS Code would offer every port that a program opens, in notifications over the chat.
     "remote.autoForwardPorts": False,
 }
@@ -41,8 +39,8 @@ WELCOME = """# Tollbridge
 1. Press F1 and run **Tollbridge: Set Up** once. It activates VS Code's chat without an account.
 2. Close the list of models and send to the agent on the right: `Fix the bug in tolls.py`
 
-The answers come from a scripted model, but the steps are real: it reads the file, edits it and runs its
-examples. Try also `think`, `draw`, `slow long 500` and `fault:rate-limit`.
+The answers come from a scripted model, but the steps are real: it reads the file, edits it and, if you allow
+it, runs its examples. Try also `think`, `draw`, `slow long 500` and `fault:rate-limit`.
 The local model is a small language model. Use it in *Ask* mode: the prompt of an agent fits into its context
 window, but takes it a long time to read.
 """

@@ -253,6 +253,6 @@ async def test_a_prompt_over_the_context_limit_is_sent_with_a_warning(tmp_path: 
         asked = [request for request in gateway.requests if request.path.endswith("/responses")]
     assert (long.code, len(asked)) == (0, 2)
     assert re.match(
-        r"Note: The prompt uses about \d,\d{3} tokens, more than the limit of 3,072\.\n", long.err
+        r"Note: The prompt uses about \d,\d{3} tokens, more than the limit of 4,096\.\n", long.err
     )
     assert "The prompt uses" not in brief.err

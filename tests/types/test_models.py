@@ -24,9 +24,10 @@ def test_no_more_is_reserved_than_the_model_can_answer() -> None:
     assert (limits.input, limits.output) == (195_904, 4_096)
 
 
-def test_of_a_small_window_an_eighth_is_reserved() -> None:
-    assert Model(id="m").limits == Limits(DEFAULT_WINDOW, DEFAULT_WINDOW * 7 // 8, DEFAULT_WINDOW // 8)
-    assert Model(id="m", context_window=4_096, max_output_tokens=4_096).limits.output == 512
+def test_of_a_small_window_a_quarter_is_reserved() -> None:
+    assert Model(id="m", context_window=2048).limits == Limits(2048, 1536, 512)
+    assert Model(id="m").limits == Limits(DEFAULT_WINDOW, DEFAULT_WINDOW * 3 // 4, DEFAULT_WINDOW // 4)
+    assert Model(id="m", context_window=4_096, max_output_tokens=4_096).limits.output == 1024
 
 
 def test_an_output_limit_of_the_user_is_reserved_up_to_half_of_the_window() -> None:
@@ -39,7 +40,7 @@ def test_an_output_limit_of_the_user_is_reserved_up_to_half_of_the_window() -> N
 def test_a_context_size_of_the_user_limits_the_prompt_and_not_the_window() -> None:
     chosen = Model(id="m", context_window=200_000, context_size=100_000)
     assert (chosen.limits.window, chosen.limits.input) == (200_000, 100_000)
-    assert Model(id="m", context_window=64_000, context_size=100_000).limits.input == 56_000
+    assert Model(id="m", context_window=64_000, context_size=100_000).limits.input == 55_808
 
 
 @pytest.mark.parametrize(

@@ -480,7 +480,8 @@ class BugFix:
 
     def next_block(self) -> Block:
         """Return the next call, or the report."""
-        read, edit, run = (self._find(kind) for kind in (_reads, _edits, _runs))
+        read, edit = self._find(_reads, "read", "view"), self._find(_edits, "edit", "replace")
+        run = self._find(_runs, "terminal", "bash", "shell")
         if read is None or edit is None or run is None:
             return Say("I need tools that read a file, edit a file and run a command.")
         content = self._result(read)
@@ -500,8 +501,11 @@ class BugFix:
         verdict = "All its examples pass." if TASK_PASSED in output else f"Its examples fail: {quote(output)}"
         return Say(f"I read {self._name}, replaced `{wrong}` by `{right}` and ran its examples. {verdict}")
 
-    def _find(self, suits: Callable[[Collection[str]], bool]) -> FunctionTool | None:
-        return next((tool for tool in self._tools if suits(_parameters(tool))), None)
+    def _find(self, suits: Callable[[Collection[str]], bool], *words: str) -> FunctionTool | None:
+        """Return the tool with suitable parameters, preferably one whose name has one of the words."""
+        tools = [tool for tool in self._tools if suits(_parameters(tool)) and "notebook" not in tool.name]
+        named = (tool for tool in tools if any(word in tool.name.lower() for word in words))
+        return next(named, tools[0] if tools else None)
 
     def _result(self, tool: FunctionTool) -> str | None:
         """Return the last result of a tool, or None if it was not called yet."""
@@ -518,8 +522,8 @@ class BugFix:
         arguments = make_value(tool.parameters or {"type": "object"}, hint)
         if isinstance(arguments, dict):
             for name in arguments:
-                if "end" in name.lower():
-                    arguments[name] = 200  # the last line to read
+                if "end" in name.lower() or "limit" in name.lower():
+                    arguments[name] = 200  # the last line to read, or the number of lines
         return Call(tool.name, msgspec.json.encode(arguments).decode())
 
 
