@@ -97,7 +97,7 @@ DEFAULT_WINDOW = 32_768
 OUTPUT_RESERVE = 8_192
 # The largest share of a small window that is kept free, and that the user can ask to keep free. In a small
 # window the error of the first estimate needs room too.
-MAX_RESERVE_SHARE, MAX_CHOSEN_RESERVE_SHARE = 1 / 4, 1 / 2
+MAX_RESERVE_SHARE, MAX_CHOSEN_RESERVE_SHARE = 1 / 2, 1 / 2
 # Sizes that are offered for the context of a model with a larger window: conversations that are summarised
 # earlier cost less, and some providers charge more per token from 200,000 on.
 CONTEXT_SIZES = (64_000, 128_000, 200_000, 400_000, 1_000_000)
