@@ -24,10 +24,11 @@ def test_no_more_is_reserved_than_the_model_can_answer() -> None:
     assert (limits.input, limits.output) == (195_904, 4_096)
 
 
-def test_of_a_small_window_half_is_reserved() -> None:
-    assert Model(id="m", context_window=2048).limits == Limits(2048, 1024, 1024)
+def test_of_a_small_window_a_quarter_is_reserved() -> None:
+    assert Model(id="m", context_window=2048).limits == Limits(2048, 1536, 512)
+    assert Model(id="m", context_window=2048, output_reserve=48).limits == Limits(2048, 1536, 512)
     assert Model(id="m").limits == Limits(DEFAULT_WINDOW, DEFAULT_WINDOW * 3 // 4, DEFAULT_WINDOW // 4)
-    assert Model(id="m", context_window=4_096, max_output_tokens=4_096).limits.output == 2048
+    assert Model(id="m", context_window=4_096, max_output_tokens=4_096).limits.output == 1024
 
 
 def test_an_output_limit_of_the_user_is_reserved_up_to_half_of_the_window() -> None:

@@ -97,7 +97,7 @@ DEFAULT_WINDOW = 32_768
 OUTPUT_RESERVE = 8_192
 # The largest share of a small window that is kept free, and that the user can ask to keep free. In a small
 # window the error of the first estimate needs room too.
-MAX_RESERVE_SHARE, MAX_CHOSEN_RESERVE_SHARE = 1 / 2, 1 / 2
+MAX_RESERVE_SHARE, MAX_CHOSEN_RESERVE_SHARE = 1 / 4, 1 / 2
 # Sizes that are offered for the context of a model with a larger window: conversations that are summarised
 # earlier cost less, and some providers charge more per token from 200,000 on.
 CONTEXT_SIZES = (64_000, 128_000, 200_000, 400_000, 1_000_000)
@@ -323,12 +323,10 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     def limits(self) -> Limits:
         """The token limits. Unless the user chose a context size, input and output add up to the window."""
         window = min(self.context_window or DEFAULT_WINDOW, TOKEN_LIMIT)
-        if self.output_reserve:
-            output = min(self.output_reserve, int(window * MAX_CHOSEN_RESERVE_SHARE))
-        else:
-            largest = min(OUTPUT_RESERVE, int(window * MAX_RESERVE_SHARE))
-            output = min(self.max_output_tokens or largest, largest)
-        output = max(1, output)
+        largest = min(OUTPUT_RESERVE, int(window * MAX_RESERVE_SHARE))
+        # A low limit of the user does not lower the reserve, which is also for the error of the estimate.
+        chosen = min(self.output_reserve or 0, int(window * MAX_CHOSEN_RESERVE_SHARE))
+        output = max(1, chosen, min(self.max_output_tokens or largest, largest))
         prompt = max(1, window - output)
         return Limits(window=window, input=min(self.context_size or prompt, prompt), output=output)
 
