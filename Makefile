@@ -7,14 +7,14 @@ CASES ?= tests
 COUNT ?= 1000000
 PYTEST := $(BIN)/python -m pytest
 QUESTION ?= What is a bridge? Answer in one sentence.
-COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header
+COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-strip-extras --no-annotate --no-header
 PIN := $(COMPILE) --python-version 3.11
 
 # The tests start many programs; each starts faster when Python may store its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help browser neovim run quick check test fix bench fuzz soak vsix vscode page pin clean static lint types layers extension-lint
+.PHONY: help browser neovim shells run quick check test fix bench fuzz soak vsix vscode pictures page pin clean static lint types layers extension-lint
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ check: static ## Run linters, type checks and all but the slowest tests (under 2
 	$(PYTEST) -n 3 --sample -m "not slow" $(CASES)
 
 # Without a coverage table, the output ends with the failures; `.venv/bin/coverage report` shows the table.
-test: static browser neovim ## Run everything that CI runs, with coverage (under 20 minutes)
+test: static browser neovim shells ## Run everything that CI runs, with coverage (under 20 minutes)
 	$(PYTEST) -n 2 --cov --cov-report= --cov-fail-under=90 -r fERs $(CASES)
 
 fix: $(VENV)/dev.stamp ## Format the code and apply ruff fixes
@@ -58,6 +58,9 @@ vsix: $(VENV)/dev.stamp ## Build the VS Code extension (.vsix) in dist/
 
 vscode: $(VENV)/dev.stamp ## Open VS Code with the extension and two demo models in the browser
 	@PYTHONPATH=extension $(BIN)/python -m workshop.open
+
+pictures: $(VENV)/dev.stamp browser shells ## Make the pictures in docs/pictures again (about 5 minutes)
+	PYTHONPATH=extension $(BIN)/python -m docs.pictures
 
 page: extension/node_modules/.package-lock.json ## Build the usage page from extension/page
 	@$(NPM) run page
@@ -90,6 +93,14 @@ neovim:
 		echo "Installing Neovim for the tests of its client…"; \
 		{ [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y neovim; } > /dev/null 2>&1 \
 		|| echo "Neovim is not installed, so its tests are skipped. Install it as root (Debian: apt install neovim)."; }
+
+# The same for the tests of the terminal and of shell completion.
+shells:
+	@for program in tmux zsh fish; do command -v $$program > /dev/null || { \
+		echo "Installing $$program for the tests of the terminal…"; \
+		{ [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y $$program; } > /dev/null 2>&1 \
+		|| echo "$$program is not installed, so its tests are skipped. Install it as root (Debian: apt install $$program)."; }; \
+	done
 
 static: $(VENV)/dev.stamp
 	@$(MAKE) --no-print-directory -j2 lint types layers extension-lint
