@@ -7,6 +7,7 @@ import sqlite3
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -335,3 +336,12 @@ def test_counted_content_is_not_kept_in_memory() -> None:
         assert tracemalloc.get_traced_memory()[0] - before < 4_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_the_name_of_a_provider_can_be_any_text(tmp_path: Path) -> None:
+    asked = ChatRequest(model="hidden/model", messages=(Message(Role.USER, (TextPart("Hello. " * 50),)),))
+    with closing(HybridTokenEstimator(tmp_path / "store.db")) as estimator:
+        tokens = estimator.estimate_request(asked).tokens + 1
+        for provider in ("a\nb", "\ud800", "x" * 100_000, ""):
+            assert estimator.calibrate_request(asked, Usage(tokens), provider=provider)
+        assert estimator.estimate_request(asked).tokens == tokens

@@ -23,10 +23,9 @@ from tollbridge.types.messages import (
 
 Change = Literal["new", "append", "edit", "compact", "tools"]
 
-CODE = ("python", "javascript", "c", "json", "html", "log", "diff", "listing")
+CODE = ("python", "javascript", "c", "json", "html", "log", "diff", "listing", "example", "table")
 PROSE = ("markdown",)
 _TYPES = ("string", "integer")
-FOREIGN = ("chinese", "japanese", "russian", "arabic", "korean", "german", "french")
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -41,15 +40,18 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class _Conversation:
-    """A conversation that grows with every step."""
+    """A conversation that grows with every step, by `scale` times as much text as usual."""
 
-    def __init__(self, number: int, model: str, corpus: dict[str, list[str]], rng: random.Random) -> None:
-        self.number, self.model, self.corpus, self.rng = number, model, corpus, rng
-        foreign = [kind for kind in FOREIGN if kind in corpus] or PROSE
+    def __init__(
+        self, number: int, model: str, corpus: dict[str, list[str]], rng: random.Random, scale: int
+    ) -> None:
+        self.number, self.model, self.corpus, self.rng, self.scale = number, model, corpus, rng, scale
+        self.code = tuple(kind for kind in CODE if kind in corpus)
+        foreign = [kind for kind in corpus if kind not in (*CODE, *PROSE)] or PROSE
         self.prose = rng.choice(foreign) if rng.random() < 0.2 else "markdown"
         self.turn, self.calls, self.change = 0, 0, "new"
         self.tools = self._toolset()
-        self.messages = [_message(Role.SYSTEM, self._text(PROSE, 4)), self._user()]
+        self.messages = [_message(Role.SYSTEM, self._text(PROSE, 4 * self.scale)), self._user()]
 
     def _text(self, kinds: tuple[str, ...], chunks: int = 1) -> str:
         texts = [self.rng.choice(self.corpus[self.rng.choice(kinds)]) for _ in range(chunks)]
@@ -58,7 +60,7 @@ class _Conversation:
     def _user(self) -> Message:
         text = self._text((self.prose,))[: self.rng.randint(60, 900)]
         if self.rng.random() < 0.5:
-            text += f"\n```\n{self._text(CODE)}\n```"
+            text += f"\n```\n{self._text(self.code)}\n```"
         return _message(Role.USER, text)
 
     def _toolset(self) -> tuple[Tool, ...]:
@@ -83,7 +85,7 @@ class _Conversation:
                     "required": [name()],
                 },
             )
-            for number in range(self.rng.randint(8, 30))
+            for number in range(40 if self.scale > 1 else self.rng.randint(8, 30))
         )
 
     def step(self) -> Step:
@@ -101,12 +103,12 @@ class _Conversation:
         return (ThinkingPart("Looking at this.", metadata={"signature": "x" * 80}),) if reasoning else ()
 
     def _reply(self, reasoning: int) -> tuple[Part, ...]:
-        text = f"{self._text((self.prose,))}\n\n```\n{self._text(CODE)}\n```"
+        text = f"{self._text((self.prose,))}\n\n```\n{self._text(self.code)}\n```"
         return *self._reasoning(reasoning), TextPart(text)
 
     def _call(self, reasoning: int) -> tuple[Part, ...]:
         self.calls += 1
-        arguments = {"path": f"/src/module_{self.calls}.py", "content": self._text(CODE)[:800]}
+        arguments = {"path": f"/src/module_{self.calls}.py", "content": self._text(self.code)[:800]}
         call = ToolCallPart(f"call_{self.number}_{self.calls}", self.rng.choice(self.tools).name, arguments)
         return *self._reasoning(reasoning), call
 
@@ -115,7 +117,7 @@ class _Conversation:
         self.messages.append(Message(Role.ASSISTANT, answer))
         if roll < 0.62:
             call = next(part for part in answer if isinstance(part, ToolCallPart))
-            result = self._text(CODE, self.rng.randint(1, 3))
+            result = self._text(self.code, self.scale * self.rng.randint(1, 3))
             self.messages.append(Message(Role.USER, (ToolResultPart(call.call_id, (TextPart(result),)),)))
         elif roll < 0.90:
             self.messages.append(self._user())
@@ -161,10 +163,11 @@ def steps(
     conversations: int = 8,
     turns: int = 28,
     concurrent: int = 3,
+    scale: int = 1,
 ) -> Iterator[Step]:
     """Yield the requests of several conversations, of which `concurrent` are open at any time."""
     rng = random.Random(seed)
-    waiting = [_Conversation(number, model, corpus, rng) for number in range(conversations)]
+    waiting = [_Conversation(number, model, corpus, rng, scale) for number in range(conversations)]
     live: list[_Conversation] = []
     while waiting or live:
         while waiting and len(live) < concurrent:

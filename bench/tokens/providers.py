@@ -34,6 +34,7 @@ RULES = {
     "openai": Rules(base=3, message=4, call=6, tools_scale=0.66, tools_present=24),
     "anthropic": Rules(base=6, message=3, call=9, tools_scale=1.15, tools_present=400),
     "other": Rules(base=6, message=4, call=7, tools_scale=1.0, tools_present=140, keeps_reasoning=False),
+    "google": Rules(base=0, message=1, call=2, tools_scale=0.8, tools_present=0, keeps_reasoning=False),
 }
 
 
@@ -73,7 +74,7 @@ class Provider:
                     total += (
                         self._rules.call
                         + self.count_text(part.name)
-                        + self.count_text(json.dumps(part.input))
+                        + self.count_text(json.dumps(part.input, ensure_ascii=False))
                     )
                 case ToolResultPart():
                     total += self._rules.call + sum(

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from bench.tokens.conversations import Step
 from bench.tokens.references import o200k
+from tollbridge.tokens.features import TokenTable
 from tollbridge.tokens.ledger import Ledger
 from tollbridge.tokens.prompts import compact_json
 from tollbridge.types.messages import ChatRequest, Message, TextPart, ToolCallPart, ToolResultPart
@@ -19,10 +20,26 @@ class Scheme(Protocol):
 
     def estimate(self, request: ChatRequest) -> float: ...
 
+    def deviation(self, request: ChatRequest) -> float:
+        """Return the standard deviation of the estimate; infinite if it is not stated."""
+
+    def difference(self, request: ChatRequest, actual: int) -> float:
+        """Return the actual tokens less the estimate without its safety margin."""
+
     def learn(self, step: Step, usage: Usage, estimate: float) -> None: ...
 
 
-class FirstDesign:
+class _Plain:
+    """A scheme that does not state how certain it is."""
+
+    def deviation(self, request: ChatRequest) -> float:  # noqa: ARG002
+        return float("inf")
+
+    def difference(self, request: ChatRequest, actual: int) -> float:  # noqa: ARG002
+        return 0.0
+
+
+class FirstDesign(_Plain):
     """Characters / 3.5 x 1.1, 4 tokens per message; one state and one factor for all conversations."""
 
     def __init__(self) -> None:
@@ -59,7 +76,7 @@ class FirstDesign:
         return total
 
 
-class PlainTokenizer:
+class PlainTokenizer(_Plain):
     """o200k for all text, 4 tokens per message, tools as their JSON, no learning."""
 
     def __init__(self) -> None:
@@ -92,14 +109,31 @@ class PlainTokenizer:
 
 
 class LedgerScheme:
-    """The ledger of Tollbridge."""
+    """The ledger of Tollbridge.
 
-    def __init__(self, without: frozenset[str] = frozenset()) -> None:
-        self._ledger = Ledger(without=without)
+    Args:
+        table: A table without the tokenizer of the simulated provider; by default the one of the package.
+    """
+
+    def __init__(self, table: TokenTable | None = None) -> None:
+        self._ledger = Ledger(table=table)
 
     def estimate(self, request: ChatRequest) -> float:
         return self._ledger.estimate(request).tokens
 
+    def deviation(self, request: ChatRequest) -> float:
+        return self._ledger.predict(request).deviation
+
+    def difference(self, request: ChatRequest, actual: int) -> float:
+        return actual - self._ledger.predict(request).tokens
+
     def learn(self, step: Step, usage: Usage, estimate: float) -> None:  # noqa: ARG002
         self._ledger.record(step.request, usage)
         self._ledger.record_answer(step.request.model, step.answer, usage)
+
+
+class UntaughtLedger(LedgerScheme):
+    """The ledger of Tollbridge, which never gets a reported count."""
+
+    def learn(self, step: Step, usage: Usage, estimate: float) -> None:
+        pass

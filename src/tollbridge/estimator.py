@@ -14,11 +14,14 @@ import msgspec
 
 from tollbridge.storage.database import Database, StoreBusy, StoreUnusable
 from tollbridge.storage.tables import LedgerTables
+from tollbridge.tokens.features import price_features
 from tollbridge.tokens.ledger import EstimationResult, Ledger
 from tollbridge.tokens.records import Accuracy
-from tollbridge.tokens.tokenizers import BASE, LruCache, family_of, warm
+from tollbridge.tokens.tokenizers import BASE, LruCache, TextKey, family_of, text_key, warm
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.messages import ChatRequest, Message, Part, Tool
+from tollbridge.types.models import ID_LIMIT
+from tollbridge.types.text import replace_surrogates
 from tollbridge.types.usage import Usage
 
 _log = logging.getLogger(__name__)
@@ -27,9 +30,9 @@ T = TypeVar("T")
 
 # A prompt that fills this share of the context window is `near` the limit.
 NEAR = 0.9
-# The count cache: characters of texts per generation, and characters of the longest text it stores.
+# The count cache: bytes per model and generation, about this much for each count, and models.
 _CACHE_LIMIT = 2_000_000
-_CACHED_TEXT_LIMIT = 20_000
+_COUNT_BYTES = 300
 _CACHED_MODELS = 8
 # Seconds after which a database that has failed is used again.
 _RETRY_SECONDS = 30.0
@@ -72,6 +75,14 @@ class Preflight(msgspec.Struct, frozen=True):
         return prompt_warning(self.estimate.tokens, self.window, "uses about")
 
 
+class _TextCounts:
+    """The prices of a model's text features (see `Weights.text_prices`), and a cache of counts by them."""
+
+    def __init__(self, prices: tuple[float, ...]) -> None:
+        self.prices = prices
+        self.cache: LruCache[TextKey, int] = LruCache(_CACHE_LIMIT)
+
+
 class HybridTokenEstimator:
     """Counts tokens and predicts the input tokens of requests. Every `calibrate` improves the estimates.
 
@@ -99,7 +110,7 @@ class HybridTokenEstimator:
         self._revision = self._ledger.revision
         self._retry_at: float | None = None  # when to use the database again, after it has failed
         self._is_failing = False
-        self._counts: dict[str, LruCache[str, int]] = {}
+        self._text_counts: dict[str, _TextCounts] = {}  # by model, for the current weights
         self._counted_models: set[str] = set()  # by their gateways, since the start
         self._lock = RLock()
 
@@ -136,23 +147,24 @@ class HybridTokenEstimator:
 
     def estimate_text(self, model: str, text: str) -> int:
         """Count the tokens of a text. Exact if the model's vocabulary is bundled."""
-        with self._lock:
-            if self._revision != self._ledger.revision:
-                self._revision = self._ledger.revision
-                self._counts.clear()
-            counts = self._counts.get(model)
-            if counts is None:
-                if len(self._counts) >= _CACHED_MODELS:
-                    self._counts.clear()
-                counts = self._counts[model] = LruCache(_CACHE_LIMIT)
-            count = counts.get(text)
+        counts = self._text_counts.get(model)
+        if counts is None:
+            counts = self._read(lambda ledger: self._load_prices(ledger, model))
+        key = text_key(text)
+        count = counts.cache.get(key)
         if count is None:
-            self._ledger.prepare_text(model, text)  # can be slow, so it runs without the lock
-            count = self._read(lambda ledger: ledger.text_tokens(model, text))
-            if len(text) <= _CACHED_TEXT_LIMIT:
-                with self._lock:
-                    counts.put(text, count, len(text) + 300)
+            features = self._ledger.prepare_text(model, text)  # can be slow, so it runs without the lock
+            count = round(price_features(features, counts.prices))
+            counts.cache.put(key, count, _COUNT_BYTES + len(key))
         return count
+
+    def _load_prices(self, ledger: Ledger, model: str) -> _TextCounts:
+        counts = _TextCounts(ledger.text_prices(model))
+        if ledger is self._ledger:  # and not the empty one that replaces it while the database is locked
+            if len(self._text_counts) >= _CACHED_MODELS:
+                self._text_counts = {}
+            self._text_counts[model] = counts
+        return counts
 
     def estimate_message(self, model: str, message: Message) -> int:
         """Count the tokens of a message's content, without the overhead per message, which hosts add."""
@@ -195,6 +207,7 @@ class HybridTokenEstimator:
         usage: Usage,
         answer: Iterable[Part] = (),
         estimate: EstimationResult | None = None,
+        provider: str | None = None,
     ) -> bool:
         """Learn from a completed request.
 
@@ -203,16 +216,19 @@ class HybridTokenEstimator:
             usage: The reported usage of the last step, the one whose input was this request.
             answer: The streamed answer. Its output tokens are used when it comes back as history.
             estimate: What was estimated before the request was sent, if more may have been learned since.
+            provider: Who served the model behind the gateway, if the answer says so. Providers of the same
+                model can count differently.
 
         Returns:
             Whether the reported usage was plausible and is used.
         """
         parts = tuple(answer)
+        name = replace_surrogates(provider[:ID_LIMIT]).replace("\n", " ") if provider else None
 
         def learn(ledger: Ledger) -> bool:
-            accepted = ledger.record(request, usage, estimate=estimate)
+            accepted = ledger.record(request, usage, estimate=estimate, provider=name)
             if accepted:
-                ledger.record_answer(request.model, parts, usage)
+                ledger.record_answer(request.model, parts, usage, name)
             return accepted
 
         return self._write(learn)
@@ -294,7 +310,7 @@ class HybridTokenEstimator:
             if self._retry_at is not None and time.monotonic() >= self._retry_at and self._database:
                 self._replace_ledger(Ledger(LedgerTables(self._database)), None)
             try:
-                return operation(self._ledger)
+                result = operation(self._ledger)
             except StoreBusy:
                 raise
             except StoreUnusable as error:
@@ -302,8 +318,13 @@ class HybridTokenEstimator:
                     _log.warning("%s; continuing without saved calibration", error.message)
                 self._is_failing = True
                 self._replace_ledger(Ledger(), time.monotonic() + _RETRY_SECONDS)
-                return operation(self._ledger)
+                result = operation(self._ledger)
+            if self._revision != self._ledger.revision:
+                self._revision = self._ledger.revision
+                self._text_counts = {}
+            return result
 
     def _replace_ledger(self, ledger: Ledger, retry_at: float | None) -> None:
         self._ledger, self._retry_at = ledger, retry_at
-        self._revision = -1  # cached counts are stale
+        self._revision = ledger.revision
+        self._text_counts = {}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 
+from tollbridge.tokens.features import TokenTable
 from tollbridge.tokens.prompts import compact_json, read_message
 from tollbridge.tokens.tokenizers import Family, TextFeatures
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, Tool, ToolResultPart
 
-# Belongs to no known family, so its text is counted in weighted categories.
+# Belongs to no known family, so its text is counted in weighted clusters.
 MODEL = "hidden/model"
 TOOLS = (
     Tool("read_file", "Read a file and return its text.", {"type": "object", "properties": {"path": {}}}),
@@ -17,6 +20,12 @@ TOOLS = (
 PROSE = "The quick brown fox jumps over the lazy dog near the old stone bridge. "
 _TEXTS = TextFeatures()
 _HIDDEN = Family("hidden", "llama2")
+
+
+@cache
+def unfamiliar_table() -> TokenTable:
+    """Return a table without the provider's tokenizer and its relatives (see `bench/tokens/training.py`)."""
+    return TokenTable.unpack(Path(__file__).with_name("without-llama2.table").read_bytes())
 
 
 def system(text: str) -> Message:

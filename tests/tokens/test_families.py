@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollbridge.tokens.learner import WEIGHTS
+from tollbridge.tokens.features import shipped_table
 from tollbridge.tokens.tokenizers import families, family_of, tokenizer
 
 VOCABULARIES = {
@@ -58,7 +58,7 @@ def test_a_model_whose_vocabulary_is_bundled_is_counted_with_it(model: str, voca
 
 
 @pytest.mark.parametrize(("model", "name"), WEIGHTED.items())
-def test_a_model_without_a_bundled_vocabulary_is_counted_by_categories(model: str, name: str) -> None:
+def test_a_model_without_a_bundled_vocabulary_is_counted_by_clusters(model: str, name: str) -> None:
     assert family_of(model).vocabulary is None
     assert family_of(model).name == name
 
@@ -70,4 +70,4 @@ def test_two_unknown_models_are_of_different_families() -> None:
 def test_every_vocabulary_and_known_tokenizer_in_the_table_exists() -> None:
     for family in families():
         assert family.vocabulary is None or tokenizer(family.vocabulary) is not None, family
-        assert set(family.like) <= WEIGHTS.keys(), family
+        assert family.like is None or family.like in shipped_table().known, family

@@ -1,9 +1,8 @@
-"""Token categories, counted with a tokenizer and estimated from characters."""
+"""The clusters and categories of tokens, counted with a tokenizer and estimated from characters."""
 
 from __future__ import annotations
 
 import json
-import zlib
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,19 @@ import splintr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.tokens import features as categories
-from tollbridge.tokens.features import CATEGORIES, build_table, categorize, estimate_categories
+from tests.tokens.samples import PROSE
+from tollbridge.tokens.features import (
+    CATEGORIES,
+    SIZE,
+    TABLE_PATH,
+    TokenTable,
+    categorize,
+    count_features,
+    estimate_categories,
+    price_features,
+    shipped_table,
+    unpack_floats,
+)
 from tollbridge.tokens.tokenizers import tokenizer
 
 KINDS = {
@@ -68,10 +78,61 @@ def test_the_estimate_from_characters_is_close_to_the_tokenizer() -> None:
     assert estimate == pytest.approx(sum(engine.count(text) for text in sources), rel=0.15)
 
 
-def test_the_packed_table_equals_a_newly_built_one() -> None:
+def test_every_token_is_in_a_cluster_of_its_category() -> None:
     engine = splintr.Tokenizer.from_pretrained("o200k_base")
-    packed = Path(categories.__file__).with_name("o200k.categories")
-    assert zlib.decompress(packed.read_bytes()) == build_table(engine.vocab_size, engine.decode_token_bytes)
+    table = shipped_table()
+    assert len(table.clusters) == engine.vocab_size
+    for token, cluster in enumerate(table.clusters):
+        try:
+            category = categorize(engine.decode_token_bytes(token))
+        except ValueError:  # a gap in the vocabulary
+            continue
+        assert table.categories[cluster] == category, token
+
+
+def test_every_list_of_weights_has_one_per_cluster_and_category() -> None:
+    table = shipped_table()
+    assert max(table.clusters) < table.size - SIZE
+    assert table.categories[-SIZE:] == bytes(range(SIZE))
+    for row in (table.mean, *table.directions, *table.known.values()):
+        assert len(unpack_floats(row)) == table.size
+
+
+def test_the_table_names_its_sources_and_is_small() -> None:
+    assert "claude2" in shipped_table().sources
+    assert TABLE_PATH.stat().st_size < 300_000
+
+
+def test_a_packed_table_is_unpacked_without_loss() -> None:
+    assert TokenTable.unpack(shipped_table().pack()) == shipped_table()
+
+
+def test_the_counts_of_a_text_add_up_to_its_o200k_tokens() -> None:
+    engine = tokenizer()
+    assert engine is not None
+    for text in ("", "a", "def f(x):\n    return x\n", PROSE * 50):
+        ids = engine.ids(text)
+        clusters = shipped_table().find_clusters(ids)
+        assert list(clusters) == [shipped_table().clusters[token] for token in ids]
+        vector = count_features(clusters)
+        assert sum(count for _, count in vector) == len(ids)
+        assert len({kind for kind, _ in vector}) == len(vector)
+
+
+def test_the_price_of_a_text_is_the_sum_over_its_tokens() -> None:
+    prices = [1.0 + 0.01 * cluster for cluster in range(256)]
+    for clusters in (b"", b"\x05", bytes(range(31)), bytes(range(200)) * 3):
+        expected = sum(1.0 + 0.01 * cluster for cluster in clusters)
+        assert price_features(clusters, prices) == pytest.approx(expected)
+        assert price_features(count_features(clusters), prices) == pytest.approx(expected)
+        assert price_features(clusters, ()) == price_features(count_features(clusters), ()) == len(clusters)
+
+
+def test_an_estimate_from_characters_uses_the_weights_of_the_categories() -> None:
+    table = shipped_table()
+    vector = table.estimate("return 12345")
+    assert {CATEGORIES[table.categories[kind]] for kind, _ in vector} >= {"w5_7", "dig3"}
+    assert min(kind for kind, _ in vector) >= table.size - SIZE
 
 
 @given(st.text())

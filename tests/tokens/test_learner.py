@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import random
+from math import sqrt
 
 import pytest
+from bench.tokens.corpus import corpus
 
-from tollbridge.tokens.features import SIZE
-from tollbridge.tokens.learner import WEIGHTS, Block, Extra, Weights, extra_prior, prior, text_prior
-from tollbridge.tokens.tokenizers import Overheads, family_of
+from tests.tokens.samples import hidden_text, unfamiliar_table
+from tollbridge.tokens.features import price_features, shipped_table, unpack_floats
+from tollbridge.tokens.learner import Block, Extra, TextWeights, Weights, extra_prior, text_prior
+from tollbridge.tokens.tokenizers import Family, Overheads, TextFeatures, family_of
+
+Text = list[tuple[int, float]]
 
 
 def weights(model: str = "hidden/model") -> Weights:
     family = family_of(model)
-    return Weights(text_prior(family), extra_prior(family.overheads))
+    table = None if family.vocabulary else shipped_table()
+    return Weights(TextWeights(text_prior(family, table)), extra_prior(family.overheads))
 
 
-def random_text(rng: random.Random) -> list[tuple[int, float]]:
-    return [(kind, float(rng.randint(1, 60))) for kind in rng.sample(range(SIZE), 12)]
+def teach(learned: Weights, text: Text, tokens: float, extra: Text | None = None) -> float:
+    """Learn that a text has this many tokens, and return the error in stated standard deviations."""
+    predicted = learned.text.predict(text) + learned.extra.predict(extra or [])
+    noise = learned.text.noise(text, predicted, sum(count for _, count in text) ** 2)
+    deviation = sqrt(learned.variance(text, extra or []) + noise + 4)
+    learned.learn(text, extra or [], tokens - predicted, noise + 4, noise)
+    return (tokens - predicted) / deviation
+
+
+def random_text(rng: random.Random) -> Text:
+    return [(kind, float(rng.randint(1, 60))) for kind in rng.sample(range(shipped_table().size), 40)]
+
+
+def total(text: Text) -> float:
+    return sum(count for _, count in text)
 
 
 @pytest.mark.parametrize("ratio", [0.7, 1.0, 1.3, 1.8])
@@ -25,29 +44,33 @@ def test_the_learned_weights_converge_to_the_true_ratio(ratio: float) -> None:
     learned, rng = weights(), random.Random(1)
     for _ in range(200):
         text = random_text(rng)
-        learned.learn(text, [], ratio * sum(count for _, count in text))
+        teach(learned, text, ratio * total(text))
     text = random_text(rng)
-    assert learned.text.predict(text) == pytest.approx(ratio * sum(count for _, count in text), rel=0.01)
+    assert learned.text.predict(text) == pytest.approx(ratio * total(text), rel=0.02)
 
 
-def test_a_tokenizer_left_out_of_the_prior_is_learned_from_forty_reports() -> None:
-    truth = WEIGHTS["claude2"]
-    family = family_of("hidden/model")
-    learned = Weights(text_prior(family, frozenset({"claude2"})), extra_prior(family.overheads))
-    rng = random.Random(2)
+def real_texts() -> list[str]:
+    texts = [chunk for chunks in corpus().values() for chunk in chunks if len(chunk) > 200]
+    random.Random(2).shuffle(texts)
+    return texts[:160]
 
-    def cost(text: list[tuple[int, float]]) -> float:
-        return sum(truth[kind] * count for kind, count in text)
 
-    held_out = [random_text(rng) for _ in range(50)]
+def test_a_tokenizer_that_the_table_does_not_know_is_learned_from_forty_reports() -> None:
+    table = unfamiliar_table()
+    features, family = TextFeatures(table), family_of("hidden/model")
+    learned = Weights(TextWeights(text_prior(family, table)), extra_prior(family.overheads))
+    samples = [
+        ([(kind, float(count)) for kind, count in features.vector(family, text)], hidden_text(text))
+        for text in real_texts()
+    ]
 
     def mean_error() -> float:
-        return sum(abs(learned.text.predict(text) / cost(text) - 1) for text in held_out) / 50
+        held_out = samples[40:]
+        return sum(abs(learned.text.predict(text) / tokens - 1) for text, tokens in held_out) / len(held_out)
 
     before = mean_error()
-    for _ in range(40):
-        text = random_text(rng)
-        learned.learn(text, [(Extra.MESSAGES, 2.0)], cost(text) + 10)
+    for text, tokens in samples[:40]:
+        teach(learned, text, tokens)
     assert mean_error() < before / 3
     assert mean_error() < 0.05
 
@@ -56,36 +79,53 @@ def test_one_wrong_report_has_little_effect() -> None:
     learned, rng = weights(), random.Random(3)
     for _ in range(50):
         text = random_text(rng)
-        learned.learn(text, [], 1.2 * sum(count for _, count in text))
+        teach(learned, text, 1.2 * total(text))
     text = random_text(rng)
     before = learned.text.predict(text)
-    learned.learn(text, [], 100_000_000)
-    assert learned.text.predict(text) == pytest.approx(before, rel=0.25)
+    teach(learned, text, 100_000_000)
+    assert learned.text.predict(text) == pytest.approx(before, rel=0.05)
+
+
+@pytest.mark.parametrize("spread", [0.005, 0.02, 0.1])
+def test_the_stated_deviation_follows_the_spread_of_the_reports(spread: float) -> None:
+    learned, rng = weights(), random.Random(4)
+    errors = []
+    for _ in range(300):
+        text = random_text(rng)
+        errors.append(teach(learned, text, total(text) * rng.gauss(1.0, spread)))
+    late = errors[100:]
+    assert 0.8 <= (sum(error**2 for error in late) / len(late)) ** 0.5 <= 1.2
 
 
 def test_a_bundled_vocabulary_is_exact_until_reports_contradict_it() -> None:
     learned = weights("openai/gpt-5")
-    learned.learn([(0, 1000.0)], [], 1003)
-    assert learned.text_tokens([(0, 1000)]) == 1000
+    teach(learned, [(0, 1000.0)], 1003)
+    assert price_features(((0, 1000),), learned.text_prices) == 1000
     for _ in range(100):
-        learned.learn([(0, 1000.0)], [], 1400)
-    assert learned.text_tokens([(0, 1000)]) == pytest.approx(1400, rel=0.02)
+        teach(learned, [(0, 1000.0)], 1400)
+    assert price_features(((0, 1000),), learned.text_prices) == pytest.approx(1400, rel=0.02)
 
 
 def test_weights_are_packed_without_loss() -> None:
     learned, rng = weights(), random.Random(4)
-    learned.learn(random_text(rng), [(Extra.BASE, 1.0)], 500)
-    for block in (learned.text, learned.extra):
-        copy = Block.unpack(block.pack(), len(block.weights))
-        assert copy is not None
-        assert copy.weights == block.weights
+    teach(learned, random_text(rng), 500, [(Extra.BASE, 1.0)])
+    text = TextWeights.unpack(learned.text.pack(), learned.text.prior)
+    assert text is not None
+    assert text.weights == learned.text.weights
+    assert text.noise_factor == learned.text.noise_factor != 1.0
+    extra = Block.unpack(learned.extra.pack(), len(Extra))
+    assert extra is not None
+    for copy, block in ((text.block, learned.text.block), (extra, learned.extra)):
+        assert copy.values == block.values
         for row, other in zip(copy.covariance, block.covariance, strict=True):
             assert row == pytest.approx(other, rel=1e-9, abs=1e-12)
 
 
 def test_data_of_the_wrong_length_is_not_unpacked() -> None:
+    learned = weights()
     assert Block.unpack(b"nonsense", 29) is None
-    assert Block.unpack(weights().extra.pack(), 29) is None
+    assert TextWeights.unpack(b"", learned.text.prior) is None
+    assert TextWeights.unpack(learned.extra.pack(), learned.text.prior) is None
 
 
 def test_the_prior_has_the_documented_overheads() -> None:
@@ -93,9 +133,7 @@ def test_the_prior_has_the_documented_overheads() -> None:
     assert documented.predict([(Extra.BASE, 1), (Extra.MESSAGES, 10), (Extra.TOOLS_PRESENT, 1)]) == 436
 
 
-def test_tokenizers_can_be_left_out_of_the_prior() -> None:
-    complete, _ = prior()
-    others, _ = prior(without=frozenset({"claude2"}))
-    assert complete != others
-    claude, _ = prior(("claude2",), scale=1.1)
-    assert claude == pytest.approx([1.1 * weight for weight in WEIGHTS["claude2"]])
+def test_a_family_starts_from_the_weights_of_the_tokenizer_it_resembles() -> None:
+    known = unpack_floats(shipped_table().known["claude2"])
+    family = Family("claude", like="claude2", scale=1.1)
+    assert text_prior(family, shipped_table()).weights == pytest.approx([1.1 * weight for weight in known])

@@ -17,6 +17,7 @@ from tests.tokens.samples import (
     request,
     result,
     system,
+    unfamiliar_table,
     user,
 )
 from tollbridge.tokens.ledger import Ledger
@@ -113,7 +114,7 @@ def test_the_parts_of_an_estimate_add_up_to_it() -> None:
 
 
 def test_the_estimate_of_a_known_conversation_is_within_one_percent() -> None:
-    ledger = Ledger(without=frozenset({"mistral_spm"}))
+    ledger = Ledger(table=unfamiliar_table())
     messages = grow(ledger, START, 6)
     assert error(ledger, request(messages)) < 0.01
 
@@ -221,7 +222,7 @@ def test_a_message_without_tool_calls_counts_without_its_reasoning() -> None:
 
 
 def test_past_reasoning_counts_if_the_provider_is_seen_to_count_it() -> None:
-    ledger, messages = Ledger(), [system(PROSE * 20), user(PROSE * 5)]
+    ledger, messages = Ledger(), [system(PROSE * 60), user(PROSE * 5)]
     for turn in range(8):
         thinking = ThinkingPart(f"{turn} {PROSE * 40}", metadata={"signature": f"sealed {turn}"})
         messages += [assistant(thinking, f"Answer {turn}. {PROSE}"), user(f"Question {turn}. {PROSE}")]
@@ -275,6 +276,114 @@ def test_cached_tokens_excluded_from_the_input_are_added() -> None:
     truth = hidden_count(request(messages))
     assert ledger.record(request(messages), Usage(truth - 500, cached_tokens=500))
     assert ledger.estimate(request(messages)).tokens == truth
+
+
+def test_a_wrong_share_of_a_tool_set_is_corrected_at_every_opening() -> None:
+    ledger = Ledger()
+
+    def opening(number: int) -> ChatRequest:
+        return request([system(f"Part {number}. " + PROSE * 5), user(f"{number}: " + PROSE)], TOOLS)
+
+    # The first prompt was cheaper than the others, for a reason that the text does not show.
+    first = opening(0)
+    assert ledger.record(first, Usage(round(0.9 * hidden_count(first))))
+    for number in range(1, 9):
+        record(ledger, opening(number))
+    assert error(ledger, opening(9)) < 0.015
+
+
+@pytest.mark.parametrize("cached", [1.0, 0.95, 0.5])
+def test_a_gateway_that_does_not_report_cache_reads_does_not_lower_the_estimate(cached: float) -> None:
+    ledger = Ledger()
+    messages = grow(ledger, START, 6)
+    previous = hidden_count(request(messages[:-2]))
+    for turn in range(8):
+        asked = request(messages)
+        assert not ledger.record(asked, Usage(hidden_count(asked) - round(cached * previous)))
+        previous = hidden_count(asked)
+        messages = [*messages, assistant(f"{turn}. {PROSE}"), user(PROSE * (turn + 2))]
+    assert error(ledger, request(messages)) < 0.03
+    (accuracy,) = ledger.accuracy()
+    assert sum(accuracy.refused.values()) == 8
+
+
+def test_without_cache_writes_the_previous_prompt_is_learned() -> None:
+    ledger, messages, previous = Ledger(), list(START), 0
+    for turn in range(12):
+        asked = request(messages)
+        ledger.record(asked, Usage(previous + 5, cached_tokens=previous))
+        previous = hidden_count(asked)
+        messages = [*messages, assistant(f"{turn}. {PROSE * 4}"), user(PROSE * 6)]
+    assert error(ledger, request(messages)) < 0.03
+
+
+def test_old_tool_results_that_the_server_clears_are_no_new_truth() -> None:
+    ledger = Ledger()
+    messages = grow(ledger, START, 8)
+    before = ledger.text_tokens(MODEL, PROSE * 20)
+    cleared = hidden_count(request(messages)) // 3
+
+    def edited() -> ChatRequest:
+        return msgspec.structs.replace(request(messages), extra={"context_management": {"edits": []}})
+
+    record(ledger, edited())
+    for turn in range(5):
+        messages = [*messages, assistant(f"{turn}. {PROSE}"), user(PROSE * 3)]
+        ledger.record(edited(), Usage(hidden_count(edited()) - cleared))
+    # The prompts of this conversation are shorter, and the text is not.
+    assert ledger.estimate(edited()).tokens == hidden_count(edited()) - cleared
+    assert ledger.text_tokens(MODEL, PROSE * 20) == pytest.approx(before, rel=0.02)
+
+
+def test_a_prompt_cut_by_the_server_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = Ledger()
+    messages = grow(ledger, START, 8)
+    limit = hidden_count(request(messages)) // 2
+    for turn in range(5):
+        messages = [*messages, assistant(f"{turn}. {PROSE}"), user(PROSE * 3)]
+        assert not ledger.record(request(messages), Usage(limit))
+    (accuracy,) = ledger.accuracy()
+    assert accuracy.refused["cut by the server"] >= 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"read only {limit}" in caplog.text
+
+
+def test_the_largest_estimate_of_several_providers_counts() -> None:
+    ledger = Ledger()
+    small, large = request(START), 1.2
+
+    for number in range(6):
+        asked = request([*START, user(f"{number} " + PROSE * 5)])
+        truth = hidden_count(asked)
+        assert ledger.record(asked, Usage(truth), provider="cheap")
+        assert ledger.record(asked, Usage(round(large * truth)), provider="verbose")
+    truth = hidden_count(small)
+    assert ledger.predict(small, "cheap").tokens == pytest.approx(truth, rel=0.02)
+    assert ledger.predict(small, "verbose").tokens == pytest.approx(large * truth, rel=0.02)
+    assert ledger.estimate(small).tokens >= 0.98 * large * truth
+
+
+def test_a_report_without_a_provider_belongs_to_the_latest_one() -> None:
+    ledger, asked = Ledger(), request(START)
+    assert ledger.record(asked, Usage(hidden_count(asked)), provider="cheap")
+    longer = request([*START, user(PROSE)])
+    truth = record(ledger, longer)
+    assert (ledger.estimate(longer).tokens, ledger.estimate(longer).method) == (truth, "actual")
+    longest = request([*longer.messages, assistant("Yes."), user(PROSE)])
+    assert ledger.record_count(longest, hidden_count(longest))
+    assert ledger.estimate(longest).method == "actual"
+    ledger.record_lower_bound(longest, 200_000)
+    assert ledger.estimate(request([*longest.messages, user("More.")])).tokens == 200_000
+
+
+def test_an_option_that_differs_in_every_request_does_not_affect_the_measurement() -> None:
+    ledger = Ledger()
+    first = msgspec.structs.replace(request(START, TOOLS), extra={"metadata": {"id": "1"}, "user": "a"})
+    second = msgspec.structs.replace(first, extra={"metadata": {"id": "2"}, "user": "b"})
+    truth = record(ledger, first)
+    assert ledger.estimate(second).tokens == truth
+    instructed = msgspec.structs.replace(first, extra={"instructions": PROSE})
+    assert ledger.estimate(instructed).method != "actual"
 
 
 def test_confidence_is_the_share_of_hits() -> None:

@@ -10,6 +10,7 @@ from bench.tokens.conversations import Step, steps
 from bench.tokens.corpus import corpus
 from bench.tokens.providers import Provider
 
+from tests.tokens.samples import unfamiliar_table
 from tollbridge.tokens.ledger import Ledger
 from tollbridge.tokens.records import percentile
 from tollbridge.tokens.tokenizers import tokenizer
@@ -34,11 +35,8 @@ def _simulate(seed: int, texts: dict[str, list[str]]) -> Iterator[Estimate]:
     hidden = tokenizer("llama2")
     assert hidden is not None
     provider = Provider(hidden.count, "anthropic")
-    # The prior excludes the most similar tokenizer, and the one that the model's name suggests.
-    ledger = Ledger(without=frozenset({"mistral_spm", "claude2"}))
-    for number, step in enumerate(
-        steps("anthropic/claude-hidden", texts, seed=seed, conversations=7, turns=24)
-    ):
+    ledger = Ledger(table=unfamiliar_table())
+    for number, step in enumerate(steps("hidden/model", texts, seed=seed, conversations=7, turns=24)):
         actual = provider.input_tokens(step.request)
         yield Estimate(step, number == 0, (ledger.estimate(step.request).tokens - actual) / actual)
         usage = Usage(
@@ -56,7 +54,11 @@ def estimates() -> list[Estimate]:
 
 @pytest.fixture
 def warm(estimates: list[Estimate]) -> list[float]:
-    return [estimate.error for estimate in estimates if estimate.step.conversation >= WARM]
+    return [
+        estimate.error
+        for estimate in estimates
+        if estimate.step.conversation >= WARM and estimate.step.turn >= 2
+    ]
 
 
 @pytest.mark.slow
@@ -65,9 +67,9 @@ def test_the_very_first_estimate_is_within_20_percent(estimates: list[Estimate])
 
 
 @pytest.mark.slow
-def test_estimates_for_a_known_model_are_within_one_percent(warm: list[float]) -> None:
-    assert sum(map(abs, warm)) / len(warm) <= 0.01
-    assert percentile([abs(error) for error in warm], 0.95) <= 0.03
+def test_later_estimates_for_a_known_model_are_within_half_a_percent(warm: list[float]) -> None:
+    assert sum(map(abs, warm)) / len(warm) <= 0.005
+    assert percentile([abs(error) for error in warm], 0.95) <= 0.015
 
 
 @pytest.mark.slow
@@ -82,4 +84,4 @@ def test_estimates_after_an_edit_or_a_compaction_are_within_2_5_percent(
 
 @pytest.mark.slow
 def test_few_estimates_for_a_known_model_are_too_low(warm: list[float]) -> None:
-    assert sum(error < -0.01 for error in warm) <= 0.05 * len(warm)
+    assert sum(error < -0.01 for error in warm) <= 0.01 * len(warm)

@@ -1,23 +1,27 @@
-"""Token features of a text: how many o200k tokens of each of 29 categories it has.
+"""Token features of a text: how many o200k tokens of each cluster it has.
 
-Other tokenizers differ from o200k by category, not by one factor. A weighted sum of the categories comes
-within a few percent of tokenizers whose vocabulary is not published; the weights are learned from the usage
-that providers report.
+Other tokenizers differ from o200k by the kind of text, not by one factor. Each of 29 categories of tokens
+(words by length, digits, punctuation, scripts) is divided into clusters, of whose tokens real tokenizers make
+similar numbers of tokens. A weighted sum of the clusters comes within a few percent of tokenizers whose
+vocabulary is not published; the weights are learned from the usage that providers report.
 
-`count_categories` counts the tokens that the o200k tokenizer has made. `estimate_categories` is the fallback
-if no vocabulary can be loaded: it estimates the same categories from the characters, so that the same weights
-apply.
+`TokenTable.find_clusters` looks up the tokens that the o200k tokenizer has made. `estimate_categories` is the
+fallback if no vocabulary can be loaded: it estimates the categories from the characters.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import zlib
+from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
+
+import msgspec
 
 CATEGORIES = (
     # Lower-case ASCII letters by length; the same after a space; capitalised; mixed.
@@ -32,8 +36,10 @@ CATEGORIES = (
 SIZE = len(CATEGORIES)
 LATIN = frozenset({"w3_4", "w5_7", "w8p", "sw1_4", "sw5_7", "sw8p", "cap", "camel", "latinx"})
 
-# Pairs of a category's index and a number of tokens. Sparse, because most texts have few categories.
+# Pairs of a cluster's index and a number of tokens. Sparse, because most texts have few clusters.
 Vector = tuple[tuple[int, int], ...]
+# The features of a text: the cluster of every token, or the number of tokens by cluster.
+Features = bytes | Vector
 
 _INDEX = {name: index for index, name in enumerate(CATEGORIES)}
 
@@ -110,39 +116,102 @@ def _script_category(body: str) -> str:
     return next(name for last, name in _SCRIPTS if code_point <= last)
 
 
-# The category of every o200k token, one byte each, as made by `build_table` and compressed by zlib. Building
-# the table takes a third of a second, too long for every start.
-_TABLE_PATH = Path(__file__).with_name("o200k.categories")
+def categorize_all(tokens: Iterable[bytes]) -> bytes:
+    """Return the category of every token; empty ones (gaps in the vocabulary) count as mixed letters."""
+    return bytes(categorize(token) if token else _INDEX["camel"] for token in tokens)
 
 
-def build_table(size: int, token_bytes: Callable[[int], bytes]) -> bytes:
-    """Return the category of every token of a vocabulary; gaps and special tokens count as mixed letters.
+# --- The table of clusters ---
 
-    Args:
-        size: The size of the vocabulary.
-        token_bytes: Returns the bytes of a token id, or raises `ValueError`.
+# For fewer tokens than this, a loop is faster than functions that take all tokens at once.
+_SHORT = 32
+# Made by `bench/tokens/training.py`.
+TABLE_PATH = Path(__file__).with_name("o200k.table")
+
+
+class TokenTable(msgspec.Struct, frozen=True):
+    """Clusters of o200k tokens, and what known tokenizers make of them.
+
+    A weight is the number of tokens that a tokenizer makes of one o200k token of a cluster. After the weights
+    of the clusters, every list of weights has those of the categories, which are averages.
+
+    Attributes:
+        sources: The tokenizers and the texts that the table was made from.
+        clusters: The cluster of every o200k token, one byte each.
+        categories: The category of every weight.
+        mean: The mean weights of the known tokenizers, as 32-bit floats.
+        directions: The directions in which their weights differ, each as long as their standard deviation.
+        known: The weights of some tokenizers.
     """
 
-    def categorize_id(token: int) -> int:
-        try:
-            return categorize(token_bytes(token))
-        except ValueError:
-            return _INDEX["camel"]
+    sources: str
+    clusters: bytes
+    categories: bytes
+    mean: bytes
+    directions: tuple[bytes, ...]
+    known: dict[str, bytes]
 
-    return bytes(map(categorize_id, range(size)))
+    @property
+    def size(self) -> int:
+        """The number of weights."""
+        return len(self.categories)
+
+    @property
+    def digest(self) -> str:
+        """Identifies the clusters and the directions."""
+        checksum = zlib.crc32(self.clusters)
+        for row in self.directions:
+            checksum = zlib.crc32(row, checksum)
+        return f"{checksum:08x}"
+
+    def pack(self) -> bytes:
+        return zlib.compress(msgspec.msgpack.encode(self), 9)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> TokenTable:
+        return msgspec.msgpack.decode(zlib.decompress(data), type=cls)
+
+    def find_clusters(self, ids: Sequence[int]) -> bytes:
+        """Return the cluster of every o200k token with these ids."""
+        clusters = self.clusters
+        if len(ids) < _SHORT:
+            return bytes([clusters[token] for token in ids])
+        return bytes(itemgetter(*ids)(clusters))
+
+    def estimate(self, text: str) -> Vector:
+        """Estimate the categories of a text from its characters, as weights of this table."""
+        first = self.size - SIZE
+        return tuple((first + kind, count) for kind, count in estimate_categories(text))
+
+
+def count_features(features: Features) -> Vector:
+    """Count the tokens by cluster, if they are not counted yet."""
+    return tuple(Counter(features).items()) if isinstance(features, bytes) else features
+
+
+def price_features(features: Features, prices: Sequence[float]) -> float:
+    """Return the sum of the prices of all tokens. Without prices, each costs 1."""
+    if not isinstance(features, bytes):
+        return sum([amount * prices[cluster] if prices else amount for cluster, amount in features])
+    if not prices:
+        return len(features)
+    if len(features) < _SHORT:
+        return sum([prices[cluster] for cluster in features])
+    return float(sum(itemgetter(*features)(prices)))
 
 
 @cache
-def _table() -> bytes:
-    return zlib.decompress(_TABLE_PATH.read_bytes())
+def shipped_table() -> TokenTable:
+    """Return the table of this package, loaded on first use."""
+    return TokenTable.unpack(TABLE_PATH.read_bytes())
 
 
-def count_categories(ids: Sequence[int]) -> Vector:
-    """Count the o200k tokens with these ids by category."""
-    if len(ids) < 2:
-        return tuple((_table()[token], 1) for token in ids)
-    kinds = bytes(itemgetter(*ids)(_table()))
-    return tuple((kind, count) for kind in range(SIZE) if (count := kinds.count(kind)))
+def unpack_floats(data: bytes) -> list[float]:
+    values = array("f")
+    values.frombytes(data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values.tolist()
 
 
 # --- Estimating without a tokenizer ---
@@ -188,7 +257,10 @@ _FURTHER |= {"sp_p": "p3p", "ws_long": "ws_long", "ws_nl": "ws_nl", "emoji_sym":
 
 
 def estimate_categories(text: str) -> Vector:
-    """Estimate from its characters what `Tokenizer.vector` would return. The text has no lone surrogates."""
+    """Estimate from its characters how many tokens of each category o200k would make of a text.
+
+    The text has no lone surrogates.
+    """
     totals: dict[int, float] = {}
     for run, times in Counter(_RUNS.findall(text)).items():
         kind, further = _estimate_run(run)

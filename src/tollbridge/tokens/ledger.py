@@ -1,20 +1,20 @@
-"""The ledger: records the reported tokens of every prompt, and estimates the next one from them.
-
-Gateways also report zeros, partial counts, sums over several steps, and wrong numbers: `UsageFilter` decides
-which reports the ledger uses.
-"""
+"""The ledger: records the reported tokens of every prompt, and estimates the next one from them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
-from enum import Enum
+from math import sqrt
 from typing import Literal
 
 import msgspec
 
+from tollbridge.tokens.features import Features, TokenTable, price_features
 from tollbridge.tokens.learner import Extra, Weights
 from tollbridge.tokens.prediction import (
     NO_ANCHOR,
+    REPORT_VARIANCE,
+    TOOLS_DEVIATION,
     Anchor,
     Predictor,
     PromptEstimate,
@@ -26,91 +26,55 @@ from tollbridge.tokens.prediction import (
     shares,
     tools_tokens,
 )
-from tollbridge.tokens.prompts import Prompt, Reader, answer_fingerprint, long_texts, message_key
-from tollbridge.tokens.records import Accuracy, HitRates, LedgerStore, MemoryStore, Outcome, summarise
-from tollbridge.tokens.tokenizers import family_of
+from tollbridge.tokens.prompts import (
+    FeatureSum,
+    Prompt,
+    Reader,
+    answer_fingerprint,
+    long_texts,
+    message_key,
+    scope_of,
+)
+from tollbridge.tokens.records import (
+    Accuracy,
+    HitRates,
+    LedgerStore,
+    Measured,
+    MemoryStore,
+    Outcome,
+    Report,
+    UsageFilter,
+    Verdict,
+    prompt_tokens,
+    summarise,
+)
+from tollbridge.tokens.tokenizers import LruCache, family_of
 from tollbridge.types.messages import ChatRequest, Message, Part, Role
 from tollbridge.types.usage import Usage
 
-# --- Plausibility of reports ---
-
-# A report is accepted if it is within these bounds, as shares of the estimate.
-USUAL_BOUNDS = (0.6, 1.6)
-# The same for the first reports of a model, when the estimate itself can be far off.
-NEW_MODEL_BOUNDS = (0.35, 3.0)
-NEW_MODEL_REPORTS = 5
-# If the input tokens are outside of these bounds, and inside with the cached tokens added, the provider has
-# excluded the cached tokens.
-CLOSE_BOUNDS = (0.85, 1.2)
-# If this many rejected reports in a row deviate by the same factor, within this tolerance, the estimate is
-# wrong.
-AGREEING_REPORTS = 3
-AGREEMENT_TOLERANCE = 0.15
-
-
-def prompt_tokens(usage: Usage, expected: float) -> int | None:
-    """Return the size of the prompt according to the reported usage; `None` if it was not reported.
-
-    Cached tokens are part of the input tokens, but some providers exclude them. `expected` is the estimate.
-    """
-    tokens, cached = usage.input_tokens, usage.cached_tokens
-    if not tokens or tokens < 0:
-        return None
-    if not cached or cached < 0:
-        return tokens
-    if cached > tokens:
-        return tokens + cached
-    if not _within(tokens, expected, CLOSE_BOUNDS) and _within(tokens + cached, expected, CLOSE_BOUNDS):
-        return tokens + cached
-    return tokens
-
-
-def _within(tokens: float, expected: float, bounds: tuple[float, float]) -> bool:
-    return bounds[0] * expected <= tokens <= bounds[1] * expected
-
-
-class UsageVerdict(Enum):
-    ACCEPTED = "accepted"
-    REJECTED = "rejected"
-    # Several rejected reports agree, so the learned weights must be wrong.
-    RESET = "reset"
-
-
-class UsageFilter:
-    """Decides, model by model, which reports are plausible."""
-
-    def __init__(self) -> None:
-        self._rejected: dict[str, list[float]] = {}  # reported / expected tokens, by model
-
-    def accepts(self, tokens: int, expected: float, reports: int) -> bool:
-        """Whether a number is close enough to the expected one, after this many reports of the model."""
-        return _within(tokens, expected, NEW_MODEL_BOUNDS if reports < NEW_MODEL_REPORTS else USUAL_BOUNDS)
-
-    def judge(self, model: str, tokens: int, expected: float, reports: int) -> UsageVerdict:
-        """Decide about a report of a model, after `reports` accepted ones, and remember it if rejected."""
-        rejected = self._rejected.setdefault(model, [])
-        if self.accepts(tokens, expected, reports):
-            rejected.clear()
-            return UsageVerdict.ACCEPTED
-        rejected.append(tokens / max(expected, 1.0))
-        latest = rejected[-AGREEING_REPORTS:]
-        if len(latest) == AGREEING_REPORTS and max(latest) <= min(latest) * (1 + AGREEMENT_TOLERANCE):
-            rejected.clear()
-            return UsageVerdict.RESET
-        del rejected[:-AGREEING_REPORTS]
-        return UsageVerdict.REJECTED
-
-
-# --- The ledger ---
+_log = logging.getLogger(__name__)
 
 Method = Literal["actual", "hybrid", "estimated"]
 
 # The reported tokens of an answer are used if they are within this factor, and this many, of its estimate.
 _ANSWER_FACTOR, _ANSWER_TOLERANCE = 1.5, 20
-# An unexplained difference is distributed over new messages only if it changes each by a factor within these.
-_LOWEST_FACTOR, _HIGHEST_FACTOR = 0.7, 1.4
-# How many lower bounds are kept.
+# The standard deviation of an answer's tokens when it comes back as history, as a share and in tokens.
+_ANSWER_DEVIATION, _ANSWER_DEVIATION_TOKENS = 0.01, 2.0
+# The variance of a message's tokens because of its overhead.
+_MESSAGE_VARIANCE = 2.0
+# An unexplained difference of more standard deviations is not distributed over the new messages.
+_LARGEST_REMAINDER = 5.0
+# How many lower bounds, and how many prompts whose report was refused, are kept.
 _LOWER_BOUND_LIMIT = 1000
+_REFUSED_LIMIT = 100
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    """A prompt whose report was refused, its estimate, and the report."""
+
+    prompt: Prompt
+    expected: float
+    tokens: int
 
 
 class EstimationResult(msgspec.Struct, frozen=True):
@@ -135,19 +99,21 @@ class Ledger:
 
     Args:
         store: Where records and weights are kept; in memory by default.
-        without: Tokenizers to leave out of the prior, for simulations that use one of them as the provider's.
+        table: Another table than the one of this package, for simulations with a tokenizer that it knows.
     """
 
-    def __init__(self, store: LedgerStore | None = None, *, without: frozenset[str] = frozenset()) -> None:
+    def __init__(self, store: LedgerStore | None = None, *, table: TokenTable | None = None) -> None:
         self._store: LedgerStore = MemoryStore() if store is None else store
-        self._reader = Reader()
-        self._weight_store = WeightStore(self._store, without)
+        self._reader = Reader(table)
+        self._weight_store = WeightStore(self._store, table)
         self._predictor = Predictor(self._store, self._weight_store)
         # Predicts as if nothing had been recorded.
         self._blank_predictor = Predictor(MemoryStore(), self._weight_store)
         self._usage_filter = UsageFilter()
         self._hit_rates: HitRates | None = None
         self._lower_bounds: dict[tuple[bytes, bytes], int] = {}  # by prefix and tool set
+        self._refused: LruCache[bytes, _Refused] = LruCache(_REFUSED_LIMIT)  # by prefix
+        self._cut_scopes: set[str] = set()
 
     @property
     def revision(self) -> int:
@@ -163,9 +129,9 @@ class Ledger:
     def accuracy(self) -> list[Accuracy]:
         return summarise(self._store.outcomes())
 
-    def prepare_text(self, model: str, text: str) -> None:
-        """Count a text in advance, so that later calls are quick. Thread-safe, unlike most methods."""
-        self._reader.texts.vector(family_of(model), text)
+    def prepare_text(self, model: str, text: str) -> Features:
+        """Return the features of a text, and cache them. Thread-safe, unlike most methods."""
+        return self._reader.texts.features(family_of(model), text)
 
     def prepare_message(self, model: str, message: Message) -> None:
         """Count the long texts of a message in advance. Thread-safe."""
@@ -174,8 +140,11 @@ class Ledger:
 
     def text_tokens(self, model: str, text: str) -> int:
         """Count the tokens of a text."""
-        vector = self._reader.texts.vector(family_of(model), text)
-        return round(self._weight_store.weights(model).text_tokens(vector))
+        return round(price_features(self.prepare_text(model, text), self.text_prices(model)))
+
+    def text_prices(self, model: str) -> tuple[float, ...]:
+        """Return the prices of a model's text features, until `revision` changes (see `price_features`)."""
+        return self._weight_store.weights(model).text_prices
 
     def message_tokens(self, model: str, message: Message) -> int:
         """Count the tokens of a message's content, without the overhead per message.
@@ -183,18 +152,30 @@ class Ledger:
         Reasoning before the last user message counts as the provider counts it: mostly not at all. That of a
         message without tool calls is always before it, because the user is the next to speak.
         """
-        counted = self._reader.read_message(model, message)
-        weights = self._weight_store.weights(model)
+        provider = self._weight_store.providers(model)[0]
+        counted = self._reader.read_message(model, message, provider)
+        weights = self._weight_store.weights(model, provider)
         rows = self._predictor.measured([counted])
         row = find_measured(counted, rows)
         tokens = row[1] if row else content_tokens(counted, weights)
         reasoning = reasoning_tokens(counted, rows, weights)
         place = Extra.REASONING_LOOP if counted.content.calls else Extra.REASONING_PAST
-        return max(0, round(tokens + weights.extra.weights[place] * reasoning))
+        return max(0, round(tokens + weights.extra.values[place] * reasoning))
 
     def estimate(self, request: ChatRequest) -> EstimationResult:
-        """Estimate the input tokens that the gateway will report for this request."""
-        prompt = self._reader.read(request)
+        """Estimate the input tokens that the gateway will report for this request.
+
+        If several providers have served the model, each can be the next, and the largest estimate counts.
+        """
+        providers = self._weight_store.providers(request.model)
+        estimates = [self._estimate(self._reader.read(request, provider)) for provider in providers]
+        return max(estimates, key=lambda estimate: estimate.tokens)
+
+    def predict(self, request: ChatRequest, provider: str | None = None) -> PromptEstimate:
+        """Estimate a request without a safety margin, with the standard deviation."""
+        return self._predict(self._read(request, provider))[1]
+
+    def _estimate(self, prompt: Prompt) -> EstimationResult:
         weights, best = self._predict(prompt)
         method = _method(prompt, best.anchor)
         tokens, parts = best.total, shares(best, weights)
@@ -210,6 +191,7 @@ class Ledger:
         *,
         estimate: EstimationResult | None = None,
         trusted: bool = False,
+        provider: str | None = None,
     ) -> bool:
         """Learn from the reported usage of a request.
 
@@ -220,32 +202,81 @@ class Ledger:
                 with the report.
             trusted: Accept the report without comparing it with the estimate. The numbers of a context-length
                 error are about exactly this prompt.
+            provider: Who served the model behind the gateway; by default the latest known one.
 
         Returns:
             Whether the report was accepted.
         """
         if not request.messages:
             return False
-        prompt = self._reader.read(request)
+        prompt = self._read(request, provider)
         with self._store.transaction():
+            self._weight_store.add_provider(prompt.model, prompt.provider)
             weights, best = self._predict(prompt)
             tokens = prompt_tokens(usage, best.tokens)
             if tokens is None:
                 return False
-            if not trusted:
-                reports = self.hit_rates.count(prompt.model)
-                verdict = self._usage_filter.judge(prompt.model, tokens, best.tokens, reports)
-                if verdict is UsageVerdict.REJECTED:
-                    return False
-                if verdict is UsageVerdict.RESET:
-                    weights = self._weight_store.initial(prompt.model)
-                    best = self._blank_predictor.predict_from(prompt, weights, NO_ANCHOR)
+            verdict = Verdict.ACCEPTED if trusted else self._judge(prompt, weights, best, usage, tokens)
             if estimate is None:
-                self._record_outcome(prompt, _method(prompt, best.anchor), best.total, tokens)
+                estimate = EstimationResult(best.total, _method(prompt, best.anchor), 0.0)
+            if verdict not in (Verdict.ACCEPTED, Verdict.CONFIRMED, Verdict.RESET):
+                self._refuse(prompt, estimate, best, tokens, verdict)
+                return False
+            if verdict is Verdict.RESET:
+                weights = self._weight_store.initial(prompt.model)
+                best = self._blank_predictor.predict_from(prompt, weights, NO_ANCHOR)
+            self._record_outcome(prompt, estimate, tokens)
+            if verdict is Verdict.CONFIRMED:
+                self._record_prefix(prompt, best, tokens)
             else:
-                self._record_outcome(prompt, estimate.method, estimate.tokens, tokens)
-            self._learn(prompt, weights, best, tokens)
+                self._learn(prompt, weights, best, tokens)
         return True
+
+    def _judge(
+        self, prompt: Prompt, weights: Weights, best: PromptEstimate, usage: Usage, tokens: int
+    ) -> Verdict:
+        previous = self._find_refused(prompt, best.anchor.length)
+        known = best.anchor.tokens if best.anchor.length else None
+        independent = None
+        if best.anchor.length and tokens < best.tokens:
+            independent = self._predictor.predict_from(prompt, weights, NO_ANCHOR).tokens
+        return self._usage_filter.judge(
+            Report(
+                scope=prompt.scope,
+                tokens=tokens,
+                expected=best.tokens,
+                deviation=best.deviation,
+                reports=self.hit_rates.count(prompt.model),
+                cached=usage.cached_tokens or 0,
+                previous=previous.expected if previous else known,
+                previous_report=previous.tokens if previous else None,
+                is_edited=prompt.is_edited,
+                independent=independent,
+            )
+        )
+
+    def _find_refused(self, prompt: Prompt, anchor_length: int) -> _Refused | None:
+        """Return the longest prefix of a prompt, longer than the anchor, whose report was refused."""
+        keys = reversed(prompt.prefix_keys[anchor_length:-1])
+        return next((refused for key in keys if (refused := self._refused.get(key))), None)
+
+    def _refuse(
+        self, prompt: Prompt, estimate: EstimationResult, best: PromptEstimate, tokens: int, verdict: Verdict
+    ) -> None:
+        """Record that a report was refused, and learn what can be learned from it all the same."""
+        self._record_outcome(prompt, estimate, tokens, verdict.value)
+        previous = self._find_refused(prompt, best.anchor.length)
+        if verdict is Verdict.LAGGING and previous is not None:
+            weights, earlier = self._predict(previous.prompt)
+            if self._usage_filter.accepts(tokens, earlier.tokens, self.hit_rates.count(prompt.model)):
+                self._learn(previous.prompt, weights, earlier, tokens)
+        elif verdict is Verdict.CUT and prompt.scope not in self._cut_scopes:
+            self._cut_scopes.add(prompt.scope)
+            _log.warning(
+                "%s read only %d of about %d tokens: the server cuts prompts that are too long for it",
+                *(prompt.model, tokens, round(best.tokens)),
+            )
+        self._refused.put(prompt.prefix_keys[-1], _Refused(prompt, best.tokens, tokens))
 
     def record_count(self, request: ChatRequest, tokens: int) -> bool:
         """Learn from a token-count response. It does not affect `accuracy`: the usage that follows does.
@@ -255,7 +286,7 @@ class Ledger:
         """
         if not request.messages or tokens <= 0:
             return False
-        prompt = self._reader.read(request)
+        prompt = self._read(request)
         with self._store.transaction():
             weights, best = self._predict(prompt)
             if not self._usage_filter.accepts(tokens, best.tokens, self.hit_rates.count(prompt.model)):
@@ -265,10 +296,10 @@ class Ledger:
 
     def record_lower_bound(self, request: ChatRequest, tokens: int) -> None:
         """Note that this prompt, and every prompt it is a prefix of, has at least this many tokens."""
-        prompt = self._reader.read(request)
-        if prompt.prefix_keys:
-            if len(self._lower_bounds) >= _LOWER_BOUND_LIMIT:
-                self._lower_bounds.clear()
+        if len(self._lower_bounds) >= _LOWER_BOUND_LIMIT:
+            self._lower_bounds.clear()
+        for provider in self._weight_store.providers(request.model) if request.messages else ():
+            prompt = self._reader.read(request, provider)
             self._lower_bounds[prompt.prefix_keys[-1], prompt.toolset_key] = tokens
 
     def _lower_bound(self, prompt: Prompt) -> int:
@@ -277,7 +308,9 @@ class Ledger:
         bounds = (self._lower_bounds.get((key, prompt.toolset_key), 0) for key in prompt.prefix_keys)
         return max(bounds, default=0)
 
-    def record_answer(self, model: str, parts: Iterable[Part], usage: Usage) -> bool:
+    def record_answer(
+        self, model: str, parts: Iterable[Part], usage: Usage, provider: str | None = None
+    ) -> bool:
         """Record the reported output tokens of an answer, for when it comes back as history.
 
         Returns:
@@ -287,8 +320,10 @@ class Ledger:
         output = usage.output_tokens
         if not output or output < 0 or not message.parts:
             return False
-        counted = self._reader.read_message(model, message)
-        expected = content_tokens(counted, self._weight_store.weights(model))
+        if provider is None:
+            provider = self._weight_store.providers(model)[0]
+        counted = self._reader.read_message(model, message, provider)
+        expected = content_tokens(counted, self._weight_store.weights(model, provider))
         reasoning = usage.reasoning_tokens
         if reasoning is None:  # if the text explains too few of the tokens, the rest was hidden reasoning
             reasoned = counted.content.has_thinking or output > _ANSWER_FACTOR * expected + _ANSWER_TOLERANCE
@@ -298,7 +333,9 @@ class Ledger:
         if not lowest <= visible <= expected * _ANSWER_FACTOR + _ANSWER_TOLERANCE:
             return False
         with self._store.transaction():
-            self._store.put_measured([(answer_fingerprint(model, message.parts), visible, output - visible)])
+            deviation = _ANSWER_DEVIATION_TOKENS + _ANSWER_DEVIATION * visible
+            key = answer_fingerprint(scope_of(model, provider), message.parts)
+            self._store.put_measured([(key, visible, output - visible, deviation)])
         return True
 
     def clear(self) -> None:
@@ -308,17 +345,28 @@ class Ledger:
         self._weight_store.refresh(force=True)
         self._hit_rates = None
         self._lower_bounds.clear()
+        self._refused.clear()
+        self._cut_scopes.clear()
+        self._usage_filter = UsageFilter()
+
+    def _read(self, request: ChatRequest, provider: str | None = None) -> Prompt:
+        """Read a request as one provider serves it; by default the latest provider of its model."""
+        if provider is None:
+            provider = self._weight_store.providers(request.model)[0]
+        return self._reader.read(request, provider)
 
     def _predict(self, prompt: Prompt) -> tuple[Weights, PromptEstimate]:
         """Return the current weights, including what other processes have learned, and the best estimate."""
         self._weight_store.refresh()
-        weights = self._weight_store.weights(prompt.model)
+        weights = self._weight_store.weights(prompt.model, prompt.provider)
         return weights, self._predictor.predict(prompt, weights)
 
-    def _record_outcome(self, prompt: Prompt, method: Method, estimate: int, tokens: int) -> None:
+    def _record_outcome(
+        self, prompt: Prompt, estimate: EstimationResult, tokens: int, refused: str = ""
+    ) -> None:
         prior = self._weight_store.prior(prompt.model)
         plain = self._blank_predictor.predict_from(prompt, prior, NO_ANCHOR)
-        outcome: Outcome = (prompt.model, method, plain.total, estimate, tokens)
+        outcome: Outcome = (prompt.model, estimate.method, plain.total, estimate.tokens, tokens, refused)
         self.hit_rates.add(outcome)
         self._store.put_outcome(outcome)
 
@@ -326,32 +374,64 @@ class Ledger:
         """Adjust the weights to the reported tokens, and record the prompt as a measured prefix."""
         anchor, features = best.anchor, best.features
         texts, extras = features.texts(), features.extras()
-        cost = tokens - anchor.tokens - features.measured
         if texts or extras:
-            weights.learn(texts, extras, cost)
-            self._weight_store.save(prompt.model, weights)
+            noise = best.noise + REPORT_VARIANCE
+            variance = weights.learn(texts, extras, tokens - best.tokens, noise, best.text_noise)
+            self._weight_store.save(prompt.model, prompt.provider, weights)
+            self._correct_shares(features, (tokens - best.tokens) / variance, variance)
+        cost = tokens - anchor.tokens - features.measured
         remainder = cost - weights.text.predict(texts) - weights.extra.predict(extras)
         self._distribute(prompt, anchor, weights, remainder)
+        self._record_prefix(prompt, best, tokens)
+
+    def _record_prefix(self, prompt: Prompt, best: PromptEstimate, tokens: int) -> None:
         self._weight_store.save_toolset(prompt.family, prompt.toolset_key, prompt.toolset)
         self._store.put_prefix((prompt.prefix_keys[-1], prompt.toolset_key, tokens, round(best.loop)))
 
+    def _correct_shares(self, features: FeatureSum, gain: float, variance: float) -> None:
+        """Correct the measurements that an estimate was made from, each in proportion to its variance."""
+        corrected: list[Measured] = []
+        for (key, tokens, reasoning, deviation), times in features.shares:
+            correction = times * deviation**2 * gain
+            if abs(correction) >= 1:
+                rest = sqrt(max(0.0, 1 - deviation**2 / variance))
+                corrected.append((key, max(0, round(tokens + correction)), reasoning, deviation * rest))
+                features.measured += times * correction
+        self._store.put_measured(corrected)
+
     def _distribute(self, prompt: Prompt, anchor: Anchor, weights: Weights, remainder: float) -> None:
-        """Distribute the unexplained tokens over the new messages and tools, and record each as measured."""
+        """Distribute the unexplained tokens over the new messages and tools, and record each as measured.
+
+        Each gets a part in proportion to its variance.
+        """
         messages = prompt.messages[anchor.length :]
         rows = self._predictor.measured(messages)
-        new = {
-            message.key: content_tokens(message, weights)
-            for message in messages
-            if not find_measured(message, rows)
-        }
-        tools = message_key(prompt.model, prompt.toolset_key)
+        new: dict[bytes, tuple[float, float]] = {}  # tokens and variance, by key
+        for message in messages:
+            if not find_measured(message, rows):
+                tokens, content = content_tokens(message, weights), message.content
+                variance = weights.text.noise(
+                    content.text, tokens, sum(count for _, count in content.text) ** 2
+                )
+                new[message.key] = tokens, variance + _MESSAGE_VARIANCE
+        tools = message_key(prompt.scope, prompt.toolset_key)
         if anchor.toolset_key != prompt.toolset_key and not self._store.measured([tools]):
-            new[tools] = tools_tokens(prompt.toolset, weights)
-        total = sum(new.values())
-        if total <= 0 or not _LOWEST_FACTOR <= 1 + remainder / total <= _HIGHEST_FACTOR:
+            tokens = tools_tokens(prompt.toolset, weights)
+            new[tools] = tokens, (TOOLS_DEVIATION * tokens) ** 2 + _MESSAGE_VARIANCE
+        total = sum(variance for _, variance in new.values())
+        if not new or remainder**2 > _LARGEST_REMAINDER**2 * total:
             return
-        factor = 1 + remainder / total
-        self._store.put_measured([(key, max(0, round(tokens * factor)), 0) for key, tokens in new.items()])
+        self._store.put_measured(
+            [
+                (
+                    key,
+                    max(0, round(tokens + remainder * variance / total)),
+                    0,
+                    sqrt(variance * (1 - variance / total) + _MESSAGE_VARIANCE),
+                )
+                for key, (tokens, variance) in new.items()
+            ]
+        )
 
 
 def _method(prompt: Prompt, anchor: Anchor) -> Method:

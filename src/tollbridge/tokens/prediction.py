@@ -7,38 +7,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from math import sqrt
 
 import msgspec
 
-from tollbridge.tokens.learner import Block, Extra, Weights, extra_prior, text_prior
-from tollbridge.tokens.prompts import CountedMessage, FeatureSum, Prompt, Toolset, message_key
+from tollbridge.tokens.features import TokenTable, shipped_table
+from tollbridge.tokens.learner import Block, Extra, TextWeights, Weights, extra_prior, text_prior
+from tollbridge.tokens.prompts import CountedMessage, FeatureSum, Prompt, Toolset, message_key, scope_of
 from tollbridge.tokens.records import LedgerStore, Measured
 from tollbridge.tokens.tokenizers import Family, family_of
 
 # --- Weights ---
 
 
+# A provider that serves a model for the first time starts from what was learned of the model elsewhere, with
+# this share of the initial covariance added.
+_NEW_PROVIDER_DOUBT = 0.1
+# How many providers of a model are remembered, the latest first.
+_PROVIDER_LIMIT = 4
+
+
 class WeightStore:
-    """The weights of every model, cached between the store and their use.
+    """The weights of every model and provider, cached between the store and their use.
 
     Processes share the weights: `refresh` reads what other processes have learned.
 
     Args:
         store: Where the weights are persisted.
-        without: Tokenizers to leave out of the prior (see `Ledger`).
+        table: The clusters and the prior of the text weights.
     """
 
-    def __init__(self, store: LedgerStore, without: frozenset[str] = frozenset()) -> None:
+    def __init__(self, store: LedgerStore, table: TokenTable | None = None) -> None:
         self._store = store
-        self._without = without
+        self._given_table = table
         self._data_version = store.data_version()
-        self._weights: dict[str, Weights] = {}
+        self._weights: dict[tuple[str, str], Weights] = {}
         self._priors: dict[str, Weights] = {}
         self._stored: dict[str, bytes | None] = {}  # as last read or written, by name
         self._prices: dict[str, tuple[float, ...]] = {}  # `Weights.text_prices` by family
         # Incremented whenever the count of a text may have changed, so that callers can drop cached counts.
         self.revision = 0
+
+    @cached_property
+    def _table(self) -> TokenTable:
+        return self._given_table or shipped_table()
+
+    @cached_property
+    def _table_digest(self) -> str:
+        return self._table.digest
 
     def refresh(self, *, force: bool = False) -> None:
         """Read the weights again if another process has changed them.
@@ -51,16 +68,17 @@ class WeightStore:
             return
         self._data_version = version
         if force or any(self._store.learned(name) != data for name, data in self._stored.items()):
-            models = list(self._weights)
+            scopes = list(self._weights)
             self._weights.clear()
             self._stored.clear()
-            for model in models:
-                self.weights(model)
+            for model, provider in scopes:
+                self.weights(model, provider)
 
-    def weights(self, model: str) -> Weights:
-        weights = self._weights.get(model)
+    def weights(self, model: str, provider: str = "") -> Weights:
+        """Return the weights of a model, as one provider serves it, or of its latest provider."""
+        weights = self._weights.get((model, provider))
         if weights is None:
-            weights = self._weights[model] = self._load(model)
+            weights = self._weights[model, provider] = self._load(model, provider)
         return weights
 
     def prior(self, model: str) -> Weights:
@@ -68,23 +86,62 @@ class WeightStore:
         weights = self._priors.get(model)
         if weights is None:
             family = family_of(model)
-            weights = Weights(text_prior(family, self._without), extra_prior(family.overheads))
-            self._priors[model] = weights
+            text = TextWeights(text_prior(family, None if family.vocabulary else self._table))
+            weights = self._priors[model] = Weights(text, extra_prior(family.overheads))
         return weights
 
-    def _load(self, model: str) -> Weights:
-        family, prior = family_of(model).name, self.prior(model)
-        text, extra = (self._read(name) for name in (f"text {family}", f"extra {model}"))
-        weights = Weights(
-            (text and Block.unpack(text, len(prior.text.weights))) or prior.text.copy(),
-            (extra and Block.unpack(extra, len(Extra))) or prior.extra.copy(),
-        )
-        self._update_prices(family, weights)
+    def providers(self, model: str) -> list[str]:
+        """Return the latest providers of a model, the latest first."""
+        return (self._read(f"providers {model}") or b"").decode().split("\n")
+
+    def add_provider(self, model: str, provider: str) -> None:
+        """Note that a provider has served a model. One without a name is forgotten when another has one."""
+        previous = self.providers(model)
+        if previous[0] != provider:
+            latest = [provider, *(name for name in previous if name and name != provider)]
+            self._save(f"providers {model}", "\n".join(latest[:_PROVIDER_LIMIT]).encode())
+
+    def _load(self, model: str, provider: str) -> Weights:
+        family, prior = family_of(model), self.prior(model)
+        text = self._load_text(self._text_name(family), provider, prior.text)
+        extra = self._load_extra(f"extra {model}", provider, prior.extra)
+        is_learned = self._read(f"extra {model}") is not None
+        weights = Weights(text, extra, is_learned=is_learned)
+        if not provider:
+            self._update_prices(family.name, weights)
         return weights
+
+    def _load_text(self, name: str, provider: str, prior: TextWeights) -> TextWeights:
+        data, is_own = self._read_scoped(name, provider)
+        weights = TextWeights.unpack(data, prior.prior) if data else None
+        if weights is not None and not is_own:
+            weights.block = weights.block.widened(prior.block, _NEW_PROVIDER_DOUBT)
+        return weights or prior.copy()
+
+    def _load_extra(self, name: str, provider: str, prior: Block) -> Block:
+        data, is_own = self._read_scoped(name, provider)
+        block = Block.unpack(data, len(prior.values)) if data else None
+        if block is not None and not is_own:
+            block = block.widened(prior, _NEW_PROVIDER_DOUBT)
+        return block or prior.copy()
+
+    def _read_scoped(self, name: str, provider: str) -> tuple[bytes | None, bool]:
+        """Return what was learned of a provider, or else of the latest one, and whether it is the former."""
+        data = self._read(scope_of(name, provider))
+        return (data, True) if data or not provider else (self._read(name), False)
+
+    def _text_name(self, family: Family) -> str:
+        # The parameters have a meaning only with the table they were learned with.
+        return f"text {family.name}" if family.vocabulary else f"text {family.name} {self._table_digest}"
 
     def _read(self, name: str) -> bytes | None:
-        data = self._stored[name] = self._store.learned(name)
-        return data
+        if name not in self._stored:
+            self._stored[name] = self._store.learned(name)
+        return self._stored[name]
+
+    def _save(self, name: str, data: bytes) -> None:
+        self._stored[name] = data
+        self._store.put_learned(name, data)
 
     def _update_prices(self, family: str, weights: Weights) -> None:
         prices = weights.text_prices
@@ -92,15 +149,17 @@ class WeightStore:
             self._prices[family] = prices
             self.revision += 1
 
-    def save(self, model: str, weights: Weights) -> None:
+    def save(self, model: str, provider: str, weights: Weights) -> None:
         """Persist the weights of a model. Those of its text are shared by all models of its family."""
-        family = family_of(model).name
-        for name, block in ((f"text {family}", weights.text), (f"extra {model}", weights.extra)):
-            data = self._stored[name] = block.pack()
-            self._store.put_learned(name, data)
+        family = family_of(model)
+        rows = (self._text_name(family), weights.text.pack()), (f"extra {model}", weights.extra.pack())
+        for name, data in rows:
+            self._save(name, data)
+            if provider:
+                self._save(scope_of(name, provider), data)
         # The other models of the family load the new text weights when they are used next.
-        self._weights = {model: weights}
-        self._update_prices(family, weights)
+        self._weights = {(model, provider): weights}
+        self._update_prices(family.name, weights)
 
     def initial(self, model: str) -> Weights:
         """Return a modifiable copy of the prior, to learn this model and its family from the start again."""
@@ -108,20 +167,19 @@ class WeightStore:
         return Weights(prior.text.copy(), prior.extra.copy())
 
     def toolset(self, family: Family, key: bytes) -> Toolset | None:
-        data = self._store.learned(_toolset_name(family, key))
+        data = self._store.toolset(self._toolset_name(family, key))
         try:
             return msgspec.msgpack.decode(data, type=Toolset) if data else None
         except msgspec.MsgspecError:
             return None
 
     def save_toolset(self, family: Family, key: bytes, toolset: Toolset) -> None:
-        name = _toolset_name(family, key)
-        if self._store.learned(name) is None:
-            self._store.put_learned(name, msgspec.msgpack.encode(toolset))
+        name = self._toolset_name(family, key)
+        if self._store.toolset(name) is None:
+            self._store.put_toolset(name, msgspec.msgpack.encode(toolset))
 
-
-def _toolset_name(family: Family, key: bytes) -> str:
-    return f"tools {family.name} {key.hex()}"
+    def _toolset_name(self, family: Family, key: bytes) -> str:
+        return f"{self._text_name(family)} {key.hex()}"
 
 
 # --- Prediction ---
@@ -145,12 +203,17 @@ class Anchor(msgspec.Struct, frozen=True):
 
 NO_ANCHOR = Anchor()
 
-# The safety margin in standard deviations of the estimate, and its maximum as a share of the estimate: for
-# sure and for unsure estimates.
-_MARGIN_DEVIATIONS = 0.6
-_MARGIN_LIMIT, _MARGIN_LIMIT_UNSURE = 0.02, 0.05
-# An estimate is unsure if its standard deviation is more than this share of it.
-_UNSURE = 0.1
+# The variance of a report, in tokens.
+REPORT_VARIANCE = 4.0
+# The standard deviation of a tool set's tokens that the weights do not explain, as a share.
+TOOLS_DEVIATION = 0.03
+# The safety margin makes an estimate that is too low by more than a tolerance, a share or a number of tokens,
+# as unlikely as a deviation of this many standard deviations. It is at most `_MARGIN_LIMIT`, as a share.
+# There is none before the first report of a model whose tokenizer is known: the uncertainty is then that of
+# the overheads, which are as often lower as higher.
+_MARGIN_DEVIATIONS = 2.3
+_TOLERANCE, _TOLERANCE_TOKENS = 0.01, 40
+_MARGIN_LIMIT = 0.05
 
 
 class PromptEstimate(msgspec.Struct, frozen=True):
@@ -162,7 +225,10 @@ class PromptEstimate(msgspec.Struct, frozen=True):
         text: Predicted tokens of the rest's text.
         tokens: Predicted tokens of the whole prompt, without the safety margin.
         variance: Variance of `tokens`.
+        noise: The part of the variance that the weights do not explain.
+        text_noise: The part of `noise` that comes from the text.
         loop: Reasoning tokens since the last user message, in the whole prompt.
+        margin_limit: The largest safety margin, as a share of `tokens`.
     """
 
     anchor: Anchor
@@ -170,14 +236,22 @@ class PromptEstimate(msgspec.Struct, frozen=True):
     text: float
     tokens: float
     variance: float
+    noise: float
+    text_noise: float
     loop: float
+    margin_limit: float
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the difference between the estimate and a report."""
+        return sqrt(self.variance + REPORT_VARIANCE)
 
     @property
     def margin(self) -> float:
         """The safety margin. An estimate that is too low can lead to a rejected request; too high is safe."""
-        tokens, deviation = max(0.0, self.tokens), sqrt(self.variance)
-        limit = _MARGIN_LIMIT_UNSURE if deviation > _UNSURE * tokens else _MARGIN_LIMIT
-        return min(_MARGIN_DEVIATIONS * deviation, limit * tokens)
+        tokens = max(0.0, self.tokens)
+        margin = _MARGIN_DEVIATIONS * sqrt(self.variance) - max(_TOLERANCE_TOKENS, _TOLERANCE * tokens)
+        return min(max(0.0, margin), self.margin_limit * tokens)
 
     @property
     def total(self) -> int:
@@ -191,8 +265,8 @@ def content_tokens(message: CountedMessage, weights: Weights) -> float:
     content = message.content
     return (
         weights.text.predict(content.text)
-        + content.media * weights.extra.weights[Extra.MEDIA]
-        + content.calls * weights.extra.weights[Extra.CALLS]
+        + content.media * weights.extra.values[Extra.MEDIA]
+        + content.calls * weights.extra.values[Extra.CALLS]
     )
 
 
@@ -271,37 +345,42 @@ class Predictor:
         features.extra[Extra.REASONING_PAST] += max(0.0, anchor.loop - prefix_loop)
         texts, extras = features.texts(), features.extras()
         text = weights.text.predict(texts)
+        text_noise = weights.text.noise(texts, text, features.squares)
+        noise = text_noise + features.share_variance + TOOLS_DEVIATION**2 * features.tools_squares
         return PromptEstimate(
             anchor=anchor,
             features=features,
             text=text,
             tokens=anchor.tokens + features.measured + text + weights.extra.predict(extras),
-            variance=weights.variance(texts, extras) + weights.noise(text),
+            variance=weights.variance(texts, extras) + noise,
+            noise=noise,
+            text_noise=text_noise,
             loop=loop,
+            margin_limit=_MARGIN_LIMIT if weights.is_learned or not prompt.family.is_known else 0.0,
         )
 
     def _add_tools(self, prompt: Prompt, weights: Weights, anchor: Anchor, features: FeatureSum) -> None:
         """Add the tool set, and subtract the one that the anchor was measured with."""
         if anchor.length and anchor.toolset_key == prompt.toolset_key:
             return
-        self._add_toolset(prompt.model, prompt.toolset_key, prompt.toolset, weights, features)
+        self._add_toolset(prompt, prompt.toolset_key, prompt.toolset, weights, features)
         if not anchor.length:
             features.extra[Extra.BASE] = 1.0
         elif previous := self._weight_store.toolset(prompt.family, anchor.toolset_key):
-            self._add_toolset(prompt.model, anchor.toolset_key, previous, weights, features, -1.0)
+            self._add_toolset(prompt, anchor.toolset_key, previous, weights, features, -1.0)
 
     def _add_toolset(
         self,
-        model: str,
+        prompt: Prompt,
         key: bytes,
         toolset: Toolset,
         weights: Weights,
         features: FeatureSum,
         times: float = 1.0,
     ) -> None:
-        rows = self._store.measured([message_key(model, key)])
+        rows = self._store.measured([message_key(prompt.scope, key)])
         if rows:
-            features.measured += times * rows[0][1]
+            features.add_share(rows[0], times)
         else:
             features.add_tools(toolset, weights.text.predict(toolset.text), times)
 
@@ -321,7 +400,7 @@ def _add_message(message: CountedMessage, rows: MeasuredRows, features: FeatureS
         features.extra[Extra.MEDIA] += message.content.media
         features.extra[Extra.CALLS] += message.content.calls
         return
-    features.measured += row[1]
+    features.add_share(row)
     if row[0] == message.answer_key:
         features.extra[Extra.ANSWERS] += 1.0
 
@@ -372,7 +451,7 @@ def shares(estimate: PromptEstimate, weights: Weights) -> tuple[Share, ...]:
     }
     for feature, amount in estimate.features.extras():
         label = _LABELS[Extra(feature)]
-        amounts[label] = amounts.get(label, 0.0) + amount * weights.extra.weights[feature]
+        amounts[label] = amounts.get(label, 0.0) + amount * weights.extra.values[feature]
     parts = sorted(
         (Share(label, round(amount)) for label, amount in amounts.items() if round(amount) > 0),
         key=lambda share: -share.tokens,

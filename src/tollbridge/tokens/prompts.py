@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.tokens.features import Vector
+from tollbridge.tokens.features import TokenTable, Vector
 from tollbridge.tokens.learner import Extra
+from tollbridge.tokens.records import Measured
 from tollbridge.tokens.tokenizers import Family, LruCache, TextFeatures, family_of
 from tollbridge.types.media import detect_mime, image_size, is_text
 from tollbridge.types.messages import (
@@ -258,21 +259,45 @@ def find_last_user_message(messages: Sequence[Message]) -> int:
 
 
 class FeatureSum:
-    """A sum of features: of text, of everything else, and tokens that were measured before."""
+    """A sum of features: of text, of everything else, and tokens that were measured before.
+
+    Attributes:
+        text: Amounts by cluster.
+        extra: Amounts by `Extra`.
+        squares: The sum of the squares of each text's o200k tokens.
+        tools_squares: The sum of the squares of the tools' tokens, if they were not measured.
+        measured: The sum of `shares`.
+        shares: The measurements, with how often each is added.
+    """
 
     def __init__(self) -> None:
         self.text: dict[int, float] = {}
         self.extra = [0.0] * len(Extra)
+        self.squares = 0.0
+        self.tools_squares = 0.0
         self.measured = 0.0
+        self.shares: list[tuple[Measured, float]] = []
 
-    def add_text(self, vector: Vector, times: float = 1.0) -> None:
+    def add_text(self, vector: Vector) -> None:
+        total = 0
         for kind, count in vector:
-            self.text[kind] = self.text.get(kind, 0.0) + times * count
+            self.text[kind] = self.text.get(kind, 0.0) + count
+            total += count
+        self.squares += total**2
+
+    def add_share(self, row: Measured, times: float = 1.0) -> None:
+        self.measured += times * row[1]
+        self.shares.append((row, times))
+
+    @property
+    def share_variance(self) -> float:
+        return sum([(times * row[3]) ** 2 for row, times in self.shares])
 
     def add_tools(self, toolset: Toolset, tokens: float, times: float = 1.0) -> None:
         self.extra[Extra.TOOLS_TEXT] += times * tokens
         self.extra[Extra.TOOLS] += times * toolset.count
         self.extra[Extra.TOOLS_PRESENT] += times * bool(toolset.count)
+        self.tools_squares += tokens**2
 
     def texts(self) -> list[tuple[int, float]]:
         return list(self.text.items())
@@ -298,30 +323,35 @@ class CountedMessage(msgspec.Struct, frozen=True):
 class Prompt(msgspec.Struct, frozen=True):
     """A request as the ledger needs it.
 
+    `provider` is who serves the model behind the gateway, if that is known, and `scope` names both in keys.
     `prefix_keys` has a fingerprint for every prefix of `messages`; `last_user_index` is the index of the last
-    user message.
+    user message. `is_edited` says whether the request asks the server to remove old messages.
     """
 
     model: str
+    provider: str
+    scope: str
     family: Family
     messages: Sequence[CountedMessage]
     prefix_keys: Sequence[bytes]
     toolset_key: bytes
     toolset: Toolset
     last_user_index: int
+    is_edited: bool
 
 
 class Reader:
     """Turns requests into prompts. Features of messages and tool sets are cached."""
 
-    def __init__(self) -> None:
-        self.texts = TextFeatures()
+    def __init__(self, table: TokenTable | None = None) -> None:
+        self.texts = TextFeatures(table)
         # About 3 kB per message, in two generations.
         self._messages: LruCache[tuple[str, bytes], CountedMessage] = LruCache(3_000)
         self._toolsets: LruCache[tuple[str, bytes], Toolset] = LruCache(200)
 
-    def read(self, request: ChatRequest) -> Prompt:
+    def read(self, request: ChatRequest, provider: str = "") -> Prompt:
         model, family = request.model, family_of(request.model)
+        scope, editing = scope_of(model, provider), editing_fingerprint(request)
         digests = [fingerprint(message) for message in request.messages]
         toolset_key = toolset_fingerprint(request)
         toolset = self._toolsets.get((family.name, toolset_key))
@@ -330,31 +360,42 @@ class Reader:
             self._toolsets.put((family.name, toolset_key), toolset)
         return Prompt(
             model=model,
+            provider=provider,
+            scope=scope,
             family=family,
             messages=[
-                self._count(model, family, message, digest)
+                self._count(scope, model, family, message, digest)
                 for message, digest in zip(request.messages, digests, strict=True)
             ],
-            prefix_keys=prefix_fingerprints(model, digests, editing_fingerprint(request)),
+            prefix_keys=prefix_fingerprints(scope, digests, editing),
             toolset_key=toolset_key,
             toolset=toolset,
             last_user_index=find_last_user_message(request.messages),
+            is_edited=bool(editing),
         )
 
-    def read_message(self, model: str, message: Message) -> CountedMessage:
-        return self._count(model, family_of(model), message, fingerprint(message))
+    def read_message(self, model: str, message: Message, provider: str = "") -> CountedMessage:
+        scope = scope_of(model, provider)
+        return self._count(scope, model, family_of(model), message, fingerprint(message))
 
-    def _count(self, model: str, family: Family, message: Message, digest: bytes) -> CountedMessage:
-        counted = self._messages.get((model, digest))
+    def _count(
+        self, scope: str, model: str, family: Family, message: Message, digest: bytes
+    ) -> CountedMessage:
+        counted = self._messages.get((scope, digest))
         if counted is None:
             is_answer = message.role is Role.ASSISTANT
             counted = CountedMessage(
                 content=read_message(self.texts, family, model, message),
-                key=message_key(model, digest),
-                answer_key=answer_fingerprint(model, message.parts) if is_answer else None,
+                key=message_key(scope, digest),
+                answer_key=answer_fingerprint(scope, message.parts) if is_answer else None,
             )
-            self._messages.put((model, digest), counted)
+            self._messages.put((scope, digest), counted)
         return counted
+
+
+def scope_of(model: str, provider: str) -> str:
+    """Return the name of a model as one provider serves it, for keys: providers count differently."""
+    return f"{model} via {provider}" if provider else model
 
 
 # --- Images, PDF documents and audio, by the providers' formulas ---

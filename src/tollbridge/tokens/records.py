@@ -1,26 +1,33 @@
-"""The ledger's records: where they are stored, and how accurate the recorded estimates were.
+"""The ledger's records: where they are stored, which reports become records, and how accurate estimates were.
 
 `LedgerStore` is the interface of the storage; `MemoryStore` implements it in memory, and
-`tollbridge.storage.tables.LedgerTables` in a database. `summarise` and `HitRates` compare recorded estimates
-with the reported token counts.
+`tollbridge.storage.tables.LedgerTables` in a database. `UsageFilter` judges reported usage: is a number the
+size of the prompt, a part of it, or wrong? `summarise` and `HitRates` compare recorded estimates with the
+reported token counts.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
 from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
 
+from tollbridge.types.usage import Usage
+
 # Key of a prefix, key of its tool set, input tokens reported for it, and how many of them were reasoning that
 # is dropped at the next user message.
 Prefix = tuple[bytes, bytes, int, int]
-# Key of a message, its tokens, and the reasoning tokens that came with it.
-Measured = tuple[bytes, int, int]
-# Model, method of the estimate, estimate without learning, estimate, reported tokens.
-Outcome = tuple[str, str, int, int, int]
+# Key of a message or tool set, its tokens, the reasoning tokens that came with it, and the standard deviation
+# of its tokens.
+Measured = tuple[bytes, int, int, float]
+# Model, method of the estimate, estimate without learning, estimate, reported tokens, and why the report was
+# refused (empty if it was used).
+Outcome = tuple[str, str, int, int, int, str]
 
 
 # --- Storage ---
@@ -47,6 +54,10 @@ class LedgerStore(Protocol):
 
     def put_learned(self, name: str, data: bytes) -> None: ...
 
+    def toolset(self, name: str) -> bytes | None: ...
+
+    def put_toolset(self, name: str, data: bytes) -> None: ...
+
     def outcomes(self) -> list[Outcome]: ...
 
     def put_outcome(self, outcome: Outcome) -> None: ...
@@ -62,6 +73,7 @@ class MemoryStore:
         self._prefixes: dict[bytes, dict[bytes, Prefix]] = {}
         self._measured: dict[bytes, Measured] = {}
         self._learned: dict[str, bytes] = {}
+        self._toolsets: dict[str, bytes] = {}
         self._outcomes: list[Outcome] = []
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -91,6 +103,13 @@ class MemoryStore:
         self._learned[name] = data
         _trim(self._learned, self._limit)
 
+    def toolset(self, name: str) -> bytes | None:
+        return self._toolsets.get(name)
+
+    def put_toolset(self, name: str, data: bytes) -> None:
+        self._toolsets[name] = data
+        _trim(self._toolsets, self._limit)
+
     def outcomes(self) -> list[Outcome]:
         return list(self._outcomes)
 
@@ -102,6 +121,7 @@ class MemoryStore:
         self._prefixes.clear()
         self._measured.clear()
         self._learned.clear()
+        self._toolsets.clear()
         self._outcomes.clear()
 
 
@@ -112,17 +132,279 @@ def _trim(entries: dict[Any, Any], limit: int) -> None:
             del entries[key]
 
 
+# --- Which reports are used ---
+#
+# Gateways report zeros, sums over several steps, and wrong numbers. Some report only a part of the prompt:
+# only the tokens that were not read from a cache, or not those that were written to it. Some servers cut a
+# prompt that is too long, or clear old tool results from it. `UsageFilter` recognises each by its pattern.
+
+# A report is plausible if it is within these bounds, as shares of the estimate.
+USUAL_BOUNDS = (0.6, 1.6)
+# The same for the first reports of a model, when the estimate itself can be far off. A report outside of
+# these is never used, however often it is repeated.
+NEW_MODEL_BOUNDS = (0.5, 2.5)
+NEW_MODEL_REPORTS = 5
+# If the input tokens are outside of these bounds, and inside with the cached tokens added, the provider has
+# excluded the cached tokens.
+CLOSE_BOUNDS = (0.85, 1.2)
+# If this many refused reports in a row deviate by the same factor, within this tolerance, the estimate is
+# wrong.
+AGREEING_REPORTS = 3
+AGREEMENT_TOLERANCE = 0.15
+# The prompt of a later turn is too small to be true if it is less than expected by more than this many
+# standard deviations, and by more than this share.
+_LOW_DEVIATIONS, _LOW_SHARE = 4.0, 0.04
+# Unless the prompt has grown by at least this share of the new text's expected tokens.
+_NEW_SHARE = 0.4
+# A report agrees with an earlier one, or with the estimate of a gateway that reports only parts, if it is
+# within this many standard deviations, or this share.
+_CLOSE_DEVIATIONS, _CLOSE_SHARE = 3.0, 0.01
+# A report agrees with the estimate without the measured prefix if it is within this share.
+_INDEPENDENT_SHARE = 0.03
+# What is left of a prompt after the server has removed old messages, at least.
+_CLEARED_SHARE = 0.2
+# A gateway reports only parts after this many such reports in a row, until as many complete ones.
+_PARTIAL_REPORTS = 3
+# Reports within this share of each other are the same number: where the server cuts the prompt.
+_SAME_SHARE = 0.01
+# The new text of a prompt cannot be in the cache. If less than this share of it was not read from the cache,
+# the tokens that were written to the cache are missing.
+_UNCACHED_SHARE, _UNCACHED_TOKENS = 0.5, 50
+
+
+def prompt_tokens(usage: Usage, expected: float) -> int | None:
+    """Return the size of the prompt according to the reported usage; `None` if it was not reported.
+
+    Tokens read from and written to the cache are part of the input tokens, but some providers exclude the
+    ones, the others, or both. `expected` is the estimate.
+    """
+    tokens = usage.input_tokens
+    if not tokens or tokens < 0:
+        return None
+    read, written = max(0, usage.cached_tokens or 0), max(0, usage.cache_write_tokens or 0)
+    if read > tokens or written > tokens:
+        # Both are excluded together, or only the larger.
+        sums = [tokens + read + written, tokens + max(read, written)]
+    else:
+        sums = [tokens, tokens + read, tokens + written, tokens + read + written]
+    return next((total for total in sums if _within(total, expected, CLOSE_BOUNDS)), sums[0])
+
+
+def _within(tokens: float, expected: float, bounds: tuple[float, float]) -> bool:
+    return bounds[0] * expected <= tokens <= bounds[1] * expected
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A reported prompt, and what was expected.
+
+    Attributes:
+        scope: The model and its provider.
+        tokens: The reported tokens.
+        expected: The estimated tokens.
+        deviation: The standard deviation of the estimate.
+        reports: How many reports of the model were used before.
+        cached: How many of the tokens were read from the cache, if that was reported.
+        previous: The tokens of the conversation's previous request, as measured or estimated; `None` if this
+            is the first.
+        previous_report: What was reported for it, if that report was not used.
+        is_edited: Whether the request asks the server to remove old messages.
+        independent: The tokens of the prompt, estimated without the measured prefix; `None` if unknown.
+    """
+
+    scope: str
+    tokens: int
+    expected: float
+    deviation: float
+    reports: int
+    cached: int = 0
+    previous: float | None = None
+    previous_report: int | None = None
+    is_edited: bool = False
+    independent: float | None = None
+
+
+class Verdict(Enum):
+    # The prompt has this size.
+    ACCEPTED = "accepted"
+    # The prompt has this size, though more was expected: the server has removed something from it, or the
+    # prompt that it continues was reported too large.
+    CONFIRMED = "confirmed"
+    # Several refused reports agree, so the learned weights must be wrong.
+    RESET = "reset"
+    # The number is the size of the conversation's previous prompt: tokens written to the cache are missing.
+    LAGGING = "without cache writes"
+    # Only the tokens that were not read from a cache.
+    PARTIAL = "partial"
+    # The server cuts prompts that are too long for it.
+    CUT = "cut by the server"
+    IMPLAUSIBLE = "implausible"
+
+
+class _Pattern:
+    """The latest reports of one scope."""
+
+    def __init__(self) -> None:
+        self.refused: list[Report] = []
+        self.partial = 0  # partial reports in a row
+        self.complete = 0  # complete reports of later turns in a row
+        self.is_partial = False
+        self.is_clearing = False  # the server was seen to remove old messages
+
+
+class UsageFilter:
+    """Decides, model by model, which reports are used."""
+
+    def __init__(self) -> None:
+        self._patterns: dict[str, _Pattern] = {}
+
+    def accepts(self, tokens: int, expected: float, reports: int) -> bool:
+        """Whether a number is close enough to the expected one, after this many reports of the model."""
+        return _within(tokens, expected, NEW_MODEL_BOUNDS if reports < NEW_MODEL_REPORTS else USUAL_BOUNDS)
+
+    def judge(self, report: Report) -> Verdict:
+        """Decide about a report, and remember it if it is refused."""
+        pattern = self._patterns.setdefault(report.scope, _Pattern())
+        verdict = self._judge(report, pattern)
+        pattern.is_clearing |= verdict is Verdict.CONFIRMED and report.is_edited
+        if verdict in (Verdict.ACCEPTED, Verdict.CONFIRMED, Verdict.RESET):
+            pattern.refused.clear()
+            pattern.partial = 0
+            pattern.complete += report.previous is not None
+            if pattern.complete >= _PARTIAL_REPORTS:
+                pattern.is_partial = False
+            return verdict
+        pattern.refused = [*pattern.refused, report][-AGREEING_REPORTS:]
+        pattern.complete = 0
+        pattern.partial += verdict in (Verdict.PARTIAL, Verdict.LAGGING)
+        if pattern.partial >= _PARTIAL_REPORTS:
+            pattern.is_partial = True
+        return verdict
+
+    def _judge(self, report: Report, pattern: _Pattern) -> Verdict:
+        plausible = self.accepts(report.tokens, report.expected, report.reports)
+        if _is_lagging(report):
+            return Verdict.LAGGING
+        if plausible and not _is_too_low(report, pattern):
+            return Verdict.ACCEPTED
+        if _is_independent(report, pattern) or _is_cleared(report, pattern):
+            return Verdict.CONFIRMED
+        latest = [*pattern.refused, report][-AGREEING_REPORTS:]
+        if len(latest) == AGREEING_REPORTS:
+            if _is_cut(latest):
+                return Verdict.CUT
+            if not pattern.is_partial and _agree(latest):
+                return Verdict.RESET
+        if report.previous is not None and report.tokens < report.expected:
+            return Verdict.PARTIAL
+        return Verdict.PARTIAL if plausible else Verdict.IMPLAUSIBLE
+
+
+def _is_lagging(report: Report) -> bool:
+    if report.previous is None or not report.cached or report.cached > report.tokens:
+        return False
+    new = report.expected - report.previous
+    return report.tokens - report.cached < _UNCACHED_SHARE * new - _UNCACHED_TOKENS
+
+
+def _is_too_low(report: Report, pattern: _Pattern) -> bool:
+    """Whether a report that is not impossible is less than a prompt of known size can have."""
+    missing = report.expected - report.tokens
+    if pattern.is_partial:
+        return missing > max(_CLOSE_DEVIATIONS * report.deviation, _CLOSE_SHARE * report.expected)
+    if report.previous is None:
+        return False
+    if report.previous_report is None:
+        new = report.expected - report.previous
+        if new < report.previous and report.tokens - report.previous >= _NEW_SHARE * new:
+            return False  # nothing is missing, and the new text has fewer tokens than expected
+    return missing > max(_LOW_DEVIATIONS * report.deviation, _LOW_SHARE * report.expected)
+
+
+def _is_independent(report: Report, pattern: _Pattern) -> bool:
+    """Whether a report is what the messages alone have: then the measured prefix was too large."""
+    if report.independent is None or pattern.is_partial:
+        return False
+    return abs(report.tokens - report.independent) <= _INDEPENDENT_SHARE * report.expected
+
+
+def _is_cleared(report: Report, pattern: _Pattern) -> bool:
+    """Whether the server has removed old messages, as requested.
+
+    The first time, the next report must agree: what is missing there is missing here. If the server was not
+    asked to remove anything, it has left out the part that was read from its cache.
+    """
+    if not report.is_edited or pattern.is_partial or report.previous is None:
+        return False
+    if not _CLEARED_SHARE * report.expected <= report.tokens < report.expected:
+        return False
+    if pattern.is_clearing:
+        return True
+    if report.previous_report is None:
+        return False
+    expected = report.previous_report + report.expected - report.previous
+    tolerance = max(_CLOSE_DEVIATIONS * report.deviation, _CLOSE_SHARE * report.tokens)
+    return abs(report.tokens - expected) <= tolerance
+
+
+def _is_cut(reports: list[Report]) -> bool:
+    tokens, expected = [report.tokens for report in reports], [report.expected for report in reports]
+    same = max(tokens) <= min(tokens) * (1 + _SAME_SHARE)
+    return same and max(tokens) < min(expected) and max(expected) > min(expected) * (1 + 2 * _SAME_SHARE)
+
+
+def _agree(reports: list[Report]) -> bool:
+    """Whether reports deviate by the same factor, and not because they are parts of later turns."""
+    ratios = [report.tokens / max(report.expected, 1.0) for report in reports]
+    low, high = NEW_MODEL_BOUNDS
+    if not low <= min(ratios) <= max(ratios) <= min(high, min(ratios) * (1 + AGREEMENT_TOLERANCE)):
+        return False
+    return min(ratios) > 1 or any(report.previous is None for report in reports)
+
+
 # --- Accuracy ---
 
 # An estimate with a relative error up to this is a hit. The share of hits is the confidence of the next one.
 HIT = 0.02
 
 
+class ErrorSummary(msgspec.Struct, frozen=True):
+    """The errors of some estimates, relative to the reported tokens. Negative means too low."""
+
+    requests: int = 0
+    median: float = 0.0
+    p95: float = 0.0
+    worst_under: float = 0.0
+
+    @classmethod
+    def of(cls, errors: Sequence[float]) -> ErrorSummary:
+        if not errors:
+            return cls()
+        sizes = [abs(error) for error in errors]
+        return cls(len(errors), median(sizes), percentile(sizes, 0.95), min(0.0, *errors))
+
+
 class Accuracy(msgspec.Struct, frozen=True):
     """The errors of one model's estimates, relative to the reported tokens. Negative means too low.
 
-    `plain_median` and `plain_p95` are the errors of the same requests without learning and without known
-    prefixes. `recent` has the latest errors with their sign, oldest first, for a plot.
+    The errors of all requests mix three kinds, which are therefore also summarised apart.
+
+    Attributes:
+        model: The model.
+        requests: Requests whose report was used.
+        exact: Estimates without error.
+        hits: Estimates within 2 %.
+        median: The median error of all requests, as an amount.
+        p95: The 95th percentile.
+        worst_under: The largest error of an estimate that was too low.
+        plain_median: The median of the same requests without learning and without known prefixes.
+        plain_p95: The 95th percentile of these.
+        recent: The latest errors with their sign, oldest first, for a plot.
+        openings: First requests of conversations.
+        later: Later requests, whose beginning was counted before.
+        repeats: Requests that were counted before.
+        refused: How many reports were not used, by reason.
+        recent_kinds: For each of `recent`: `opening`, `later`, `repeat`, or `refused`, whose error is that of
+            the estimate if the report were true.
     """
 
     model: str
@@ -135,6 +417,11 @@ class Accuracy(msgspec.Struct, frozen=True):
     plain_median: float
     plain_p95: float
     recent: tuple[float, ...] = ()
+    openings: ErrorSummary = ErrorSummary()
+    later: ErrorSummary = ErrorSummary()
+    repeats: ErrorSummary = ErrorSummary()
+    refused: dict[str, int] = {}
+    recent_kinds: tuple[str, ...] = ()
 
 
 def relative_error(estimate: int, actual: int) -> float:
@@ -172,21 +459,35 @@ def summarise(outcomes: Iterable[Outcome], recent: int = 60) -> list[Accuracy]:
     return sorted(summaries, key=lambda summary: -summary.requests)
 
 
+# The kind of a request, by the method of its estimate.
+_KINDS = {"estimated": "opening", "hybrid": "later", "actual": "repeat"}
+
+
 def _summarise_model(model: str, rows: Sequence[Outcome], recent: int) -> Accuracy:
-    errors = [relative_error(estimate, actual) for _, _, _, estimate, actual in rows]
-    plain = [abs(relative_error(plain, actual)) for _, _, plain, _, actual in rows]
-    sizes = [abs(value) for value in errors]
+    used = [row for row in rows if not row[5]]
+    errors = [relative_error(estimate, actual) for _, _, _, estimate, actual, _ in used]
+    plain = ErrorSummary.of([relative_error(plain, actual) for _, _, plain, _, actual, _ in used])
+    total = ErrorSummary.of(errors)
+    by_kind: dict[str, list[float]] = {kind: [] for kind in _KINDS.values()}
+    for row, error in zip(used, errors, strict=True):
+        by_kind[_KINDS[row[1]]].append(error)
+    latest = rows[-recent:]
     return Accuracy(
         model=model,
-        requests=len(rows),
-        exact=sum(estimate == actual for _, _, _, estimate, actual in rows),
-        hits=sum(size <= HIT for size in sizes),
-        median=median(sizes),
-        p95=percentile(sizes, 0.95),
-        worst_under=min(0.0, *errors),
-        plain_median=median(plain),
-        plain_p95=percentile(plain, 0.95),
-        recent=tuple(errors[-recent:]),
+        requests=total.requests,
+        exact=sum(error == 0 for error in errors),
+        hits=sum(abs(error) <= HIT for error in errors),
+        median=total.median,
+        p95=total.p95,
+        worst_under=total.worst_under,
+        plain_median=plain.median,
+        plain_p95=plain.p95,
+        recent=tuple(relative_error(row[3], row[4]) for row in latest),
+        openings=ErrorSummary.of(by_kind["opening"]),
+        later=ErrorSummary.of(by_kind["later"]),
+        repeats=ErrorSummary.of(by_kind["repeat"]),
+        refused=dict(Counter(row[5] for row in rows if row[5])),
+        recent_kinds=tuple("refused" if row[5] else _KINDS[row[1]] for row in latest),
     )
 
 
@@ -200,7 +501,9 @@ class HitRates:
             self.add(outcome)
 
     def add(self, outcome: Outcome) -> None:
-        model, method, _, estimate, actual = outcome
+        model, method, _, estimate, actual, refused = outcome
+        if refused:
+            return
         self._requests[model] = self.count(model) + 1
         for key in ((model, method), (None, method)):
             hits, total = self._counts.get(key, (0, 0))

@@ -1,7 +1,7 @@
 """Tokenizers: select the tokenizer of a model, load its vocabulary, and count text with it.
 
 `family_of` maps a model id to its tokenizer family. `tokenizer` loads a bundled vocabulary on first use.
-`TextFeatures` counts a text for a family, exactly or by o200k category, and caches the result.
+`TextFeatures` counts a text for a family, exactly or by cluster of o200k tokens, and caches the result.
 """
 
 from __future__ import annotations
@@ -9,15 +9,22 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from hashlib import sha256
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
-from tollbridge.tokens.features import Vector, count_categories, estimate_categories
+from tollbridge.tokens.features import (
+    Features,
+    TokenTable,
+    Vector,
+    count_features,
+    estimate_categories,
+    shipped_table,
+)
 from tollbridge.types.models import ID_LIMIT
 from tollbridge.types.text import replace_surrogates
 
@@ -33,7 +40,7 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """A cache of approximately the most recently used values, about as fast as a dictionary.
+    """A cache of approximately the most recently used values, about as fast as a dictionary. Thread-safe.
 
     It has two generations: when the newer one is full, the older one is dropped.
 
@@ -46,6 +53,7 @@ class LruCache(Generic[K, V]):
         self._weight = 0
         self._new: dict[K, tuple[V, int]] = {}
         self._old: dict[K, tuple[V, int]] = {}
+        self._lock = Lock()
 
     def get(self, key: K) -> V | None:
         entry = self._new.get(key)
@@ -54,14 +62,16 @@ class LruCache(Generic[K, V]):
         return entry[0] if entry else None
 
     def put(self, key: K, value: V, weight: int = 1) -> None:
-        self._weight += weight
-        if self._weight > self._limit:
-            self._old, self._new = self._new, {}
-            self._weight = weight
-        self._new[key] = value, weight
+        with self._lock:
+            self._weight += weight
+            if self._weight > self._limit:
+                self._old, self._new = self._new, {}
+                self._weight = weight
+            self._new[key] = value, weight
 
     def clear(self) -> None:
-        self._new, self._old, self._weight = {}, {}, 0
+        with self._lock:
+            self._new, self._old, self._weight = {}, {}, 0
 
 
 # --- Families ---
@@ -90,9 +100,9 @@ class Family(msgspec.Struct, frozen=True):
 
     Attributes:
         name: The name under which the family's weights are stored.
-        vocabulary: A bundled vocabulary, exact for these models. If `None`, text is counted in weighted o200k
-            categories, with the prior that the other fields describe.
-        like: The known tokenizers it resembles (see `priors.WEIGHTS`); all of them if empty.
+        vocabulary: A bundled vocabulary, exact for these models. If `None`, text is counted in weighted
+            clusters of o200k tokens, with the prior that the other fields describe.
+        like: The known tokenizer it resembles (see `TokenTable.known`); the mean of all if `None`.
         scale: Factor for all weights.
         latin: Factor for the weights of Latin letters.
         doubt: Uncertainty of the weights, as a share of the spread of the known tokenizers.
@@ -101,16 +111,24 @@ class Family(msgspec.Struct, frozen=True):
 
     name: str
     vocabulary: str | None = None
-    like: tuple[str, ...] = ()
+    like: str | None = None
     scale: float = 1.0
     latin: float = 1.0
     doubt: float = 1.0
     overheads: Overheads = Overheads()
 
+    @property
+    def is_known(self) -> bool:
+        """Whether its tokenizer, or one like it, is known."""
+        return self.vocabulary is not None or self.like is not None
 
-_OPENAI = Overheads(base=3, message=4, tools_scale=0.85, tools_present=24, tool=4)
+
+# OpenAI renders tools as TypeScript: 0.85 tokens per token of their JSON, with everything around each tool.
+_OPENAI = Overheads(base=3, message=4, tools_scale=0.85, tools_present=24, tool=0)
 _ANTHROPIC = Overheads(base=6, message=3, tools_scale=1.05, tools_present=400, tool=10)
-_GOOGLE = Overheads(base=1, message=2, tools_scale=0.8, tools_present=0, tool=2)
+# Google counts the texts of the tools, 0.75 tokens per token of their JSON; newer models add something for
+# each tool and property.
+_GOOGLE = Overheads(base=1, message=2, tools_scale=0.85, tools_present=0, tool=2)
 _CHATML = Overheads(base=3, message=4, tools_scale=1.0, tools_present=140, tool=20)
 _MISTRAL = Overheads(base=1, message=2, tools_scale=1.0, tools_present=60, tool=20)
 _GROK = Overheads(base=155, message=4, tools_scale=1.0, tools_present=60, tool=10)
@@ -125,19 +143,19 @@ _TABLE: tuple[tuple[str, Family], ...] = (
     # Claude 4.7 and later make about 1.3 times as many tokens of Latin letters, and as many of the rest.
     (
         r"claude.{0,40}(opus-(4[.-][7-9]|[5-9])|(sonnet|haiku)-[5-9])",
-        Family("claude-4.7", like=("claude2",), scale=1.1, latin=1.3, doubt=0.3, overheads=_ANTHROPIC),
+        Family("claude-4.7", like="claude2", scale=1.1, latin=1.3, doubt=0.3, overheads=_ANTHROPIC),
     ),
-    (r"claude", Family("claude", like=("claude2",), scale=1.1, doubt=0.2, overheads=_ANTHROPIC)),
+    (r"claude", Family("claude", like="claude2", scale=1.1, doubt=0.2, overheads=_ANTHROPIC)),
     (r"gemma-?2", Family("gemma-2", "gemma2", overheads=_GOOGLE)),
     (r"gemini|gemma", Family("gemini", "gemma4", overheads=_GOOGLE)),
     (
         r"qwen-?3\.[5-9]|qwen-?(3-)?[4-9](?!\d*b)",  # qwen3-8b has 8 billion parameters, it is not 3.8
-        Family("qwen-3.5", like=("qwen36",), doubt=0.1, overheads=_CHATML),
+        Family("qwen-3.5", like="qwen36", doubt=0.1, overheads=_CHATML),
     ),
     (r"qwen|qwq|qvq", Family("qwen", "qwen3", overheads=_CHATML)),
     (r"distill-llama", _LLAMA_3),
     (r"deepseek", Family("deepseek", "deepseek_v3", overheads=_CHATML)),
-    (r"llama-?4", Family("llama-4", like=("llama4",), doubt=0.1, overheads=_CHATML)),
+    (r"llama-?4", Family("llama-4", like="llama4", doubt=0.1, overheads=_CHATML)),
     (r"llama-?2|tinyllama|vicuna", Family("llama-2", "llama2", overheads=_CHATML)),
     (r"code-?llama", Family("codellama", "codellama", overheads=_CHATML)),
     (r"llama-?3|llama-guard|hermes-?[34]", _LLAMA_3),
@@ -145,12 +163,12 @@ _TABLE: tuple[tuple[str, Family], ...] = (
     (r"\wstral", Family("mistral", "mistral_v3", overheads=_MISTRAL)),
     (r"kimi-?k3", Family("kimi-k3", "kimi_k3", overheads=_CHATML)),
     (r"kimi|moonshot", Family("kimi", "kimi_k2", overheads=_CHATML)),
-    (r"glm-?[5-9]", Family("glm-5", like=("glm4",), doubt=0.3, overheads=_CHATML)),
+    (r"glm-?[5-9]", Family("glm-5", like="glm4", doubt=0.3, overheads=_CHATML)),
     (r"glm", Family("glm", "glm4", overheads=_CHATML)),
     (r"phi-?4", Family("phi-4", "phi4", overheads=_CHATML)),
     (r"olmo", Family("olmo", "olmo2", overheads=_CHATML)),
-    (r"command", Family("command", like=("commandr",), doubt=0.2, overheads=_CHATML)),
-    (r"smollm", Family("smollm", like=("smollm2",), doubt=0.1, overheads=_CHATML)),
+    (r"command", Family("command", like="commandr", doubt=0.2, overheads=_CHATML)),
+    (r"smollm", Family("smollm", like="smollm2", doubt=0.1, overheads=_CHATML)),
     (r"grok", Family("grok", overheads=_GROK)),
 )
 
@@ -198,20 +216,34 @@ _lock = threading.Lock()
 _loaded: dict[str, Tokenizer | None] = {}
 
 
+# How the special tokens of most vocabularies begin.
+_SPECIAL = "<|"
+
+
 class Tokenizer:
     """One vocabulary. Counts any string, and never raises."""
 
     def __init__(self, name: str, engine: AnyTokenizer) -> None:
         self.name = name
         self._encode = engine.encode_ordinary  # encodes the spelling of a special token as text
+        # Returns four bytes per token, which is faster, but takes the spelling of a special token for it.
+        self._encode_flat = engine.encode_flat
+        self._has_marked_specials = all(name.startswith(_SPECIAL) for name in engine.special_tokens())
 
     def count(self, text: str) -> int:
+        if len(text) <= PIECE:
+            return self._count(text)
         parts, scale = pieces(text)
-        return round(sum(len(self.ids(piece)) for piece in parts) * scale)
+        return round(sum(map(self._count, parts)) * scale)
 
-    def vector(self, text: str) -> Vector:
-        """Count the tokens by category. Only for o200k, whose tokens the categories are defined for."""
-        return sum_pieces(text, lambda piece: count_categories(self.ids(piece)))
+    def _count(self, text: str) -> int:
+        if self._has_marked_specials and _SPECIAL not in text:
+            try:
+                return len(self._encode_flat(text)) // 4
+            except BaseException as error:
+                if not (isinstance(error, UnicodeEncodeError) or _is_panic(error)):
+                    raise
+        return len(self.ids(text))
 
     def ids(self, text: str) -> list[int]:
         try:
@@ -219,13 +251,17 @@ class Tokenizer:
         except UnicodeEncodeError:
             return self._encode(replace_surrogates(text))
         except BaseException as error:
-            # A panic in Rust raises a BaseException of a class that cannot be imported.
-            if type(error).__name__ != "PanicException":
+            if not _is_panic(error):
                 raise
             _log.warning(
                 "tokenizer %s failed on a text of %d characters; using an estimate", self.name, len(text)
             )
             return [0] * sum(count for _, count in estimate_categories(replace_surrogates(text)))
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether an exception is a panic in Rust: a `BaseException` of a class that cannot be imported."""
+    return type(error).__name__ == "PanicException"
 
 
 def sum_pieces(text: str, count: Callable[[str], Vector]) -> Vector:
@@ -296,7 +332,9 @@ def warm(*names: str) -> threading.Thread:
     def load() -> None:
         for name in names or (BASE,):
             if loaded := tokenizer(name):
-                (loaded.vector if name == BASE else loaded.count)(_SAMPLE)
+                loaded.count(_SAMPLE)
+            if name == BASE:
+                shipped_table()
 
     thread = threading.Thread(target=load, name="warm tokenizers", daemon=True)
     thread.start()
@@ -305,47 +343,69 @@ def warm(*names: str) -> threading.Thread:
 
 # --- Features of texts ---
 
-# A text up to this many characters is its own cache key; for a longer one, the key is a digest.
+# A text up to this many characters is its own cache key.
 _KEY_LIMIT = 2_000
-# Bytes per generation of the cache: keys, and about this much for each vector and its place in the cache.
-_CACHE_LIMIT = 4_000_000
+# Bytes per generation of the cache: keys, features, and about this much for each place in the cache.
+_CACHE_LIMIT = 8_000_000
 _ENTRY_BYTES = 500
+
+TextKey = str | tuple[int, int]
+
+
+def text_key(text: str) -> TextKey:
+    """Return a cache key for a text: of a long one, its hash and length, so that the cache does not keep it.
+
+    Python computes the hash of a string once.
+    """
+    return text if len(text) <= _KEY_LIMIT else (hash(text), len(text))
 
 
 class TextFeatures:
     """Counts texts and caches the results. Thread-safe; threads can count at the same time.
 
-    For a family with a bundled vocabulary, a vector has one feature: the exact number of tokens. For any
-    other family, the features are the categories of the o200k tokens.
+    For a family with a bundled vocabulary, there is one feature: the exact number of tokens. For any other
+    family, the features are the clusters of the o200k tokens.
+
+    Args:
+        table: The clusters; those of this package by default, loaded on first use.
     """
 
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._caches: dict[str | None, LruCache[str | bytes, Vector]] = {}
+    def __init__(self, table: TokenTable | None = None) -> None:
+        self._table = table
+        self._caches: defaultdict[str | None, LruCache[TextKey, Features]]
+        self._caches = defaultdict(lambda: LruCache(_CACHE_LIMIT))
 
     def vector(self, family: Family, text: str) -> Vector:
+        """Return the number of tokens by cluster."""
+        return count_features(self.features(family, text))
+
+    def features(self, family: Family, text: str) -> Features:
         if not text:
             return ()
-        key = text if len(text) <= _KEY_LIMIT else sha256(text.encode("utf-8", "surrogatepass")).digest()
-        with self._lock:
-            cache = self._caches.setdefault(family.vocabulary, LruCache(_CACHE_LIMIT))
-            vector = cache.get(key)
-        if vector is None:
-            vector = (
-                _count_exactly(family.vocabulary, text) if family.vocabulary else _count_by_category(text)
-            )
-            with self._lock:
-                cache.put(key, vector, min(len(text), _KEY_LIMIT) + _ENTRY_BYTES)
-        return vector
+        vocabulary, key = family.vocabulary, text_key(text)
+        cache = self._caches[vocabulary]
+        features = cache.get(key)
+        if features is None:
+            if vocabulary:
+                features = _count_exactly(vocabulary, text)
+            else:
+                features = _find_clusters(text, self._table or shipped_table())
+            cache.put(key, features, len(key) + len(features) + _ENTRY_BYTES)
+        return features
 
 
 def _count_exactly(vocabulary: str, text: str) -> Vector:
     loaded = tokenizer(vocabulary)
     if loaded is None:
-        return ((0, sum(count for _, count in _count_by_category(text))),)
+        estimate = sum_pieces(replace_surrogates(text), estimate_categories)
+        return ((0, sum(count for _, count in estimate)),)
     return ((0, loaded.count(text)),)
 
 
-def _count_by_category(text: str) -> Vector:
+def _find_clusters(text: str, table: TokenTable) -> Features:
     loaded = tokenizer(BASE)
-    return loaded.vector(text) if loaded else sum_pieces(replace_surrogates(text), estimate_categories)
+    if loaded is None:
+        return sum_pieces(replace_surrogates(text), table.estimate)
+    if len(text) <= PIECE:
+        return table.find_clusters(loaded.ids(text))
+    return sum_pieces(text, lambda piece: count_features(table.find_clusters(loaded.ids(piece))))
