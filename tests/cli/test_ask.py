@@ -5,10 +5,14 @@ import re
 import time
 from pathlib import Path
 
+import click
 import pytest
 from tests.cli.cli_process import Result, tollbridge
 from tests.storage.locking import locked
 
+from tollbridge.cli.connection import Session, pick_model
+from tollbridge.config.accounts import Account
+from tollbridge.engine import Engine
 from tollbridge.storage.database import Database
 from tollbridge.testing.server import Gateway
 from tollbridge.types.media import draw_png
@@ -41,6 +45,144 @@ async def test_the_prompt_can_be_read_from_stdin() -> None:
     async with Gateway() as gateway:
         result = await ask(gateway, "-", stdin="h\u00e9llo\n".encode())
     assert "You said “héllo”." in result.out
+
+
+async def test_standard_input_joins_the_prompt() -> None:
+    async with Gateway() as gateway:
+        joined = await ask(gateway, "Sum", "this", "up:", stdin=b"Some notes.\n")
+        alone = await ask(gateway, stdin=b"Only notes.\n")
+        named = await ask(gateway, "Sum this up:", "-", stdin=b"Some notes.\n")
+        bodies = [request.body["input"] for request in gateway.requests]
+    assert joined.code == alone.code == named.code == 0
+    texts = [body if isinstance(body, str) else body[-1]["content"] for body in bodies]
+    assert texts == ["Some notes.\n\nSum this up:", "Only notes.", "Some notes.\n\nSum this up:"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--temperature", "nan", "'nan' is not a number. Pass a number such as 0.2."),
+        ("--temperature", "inf", "'inf' is not a number."),
+        ("--temperature", "warm", "'warm' is not a number."),
+        ("--max-tokens", "abc", "'abc' is not a whole number of at least 1."),
+        ("--max-tokens", "-3", "'-3' is not a whole number of at least 1."),
+    ],
+)
+async def test_an_option_that_is_not_a_number_is_named(option: str, value: str, words: str) -> None:
+    result = await tollbridge("ask", "hi", option, value)
+    assert result.code == 2
+    assert words in " ".join(result.err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--base-url", "http://127.0.0.1:99999/v1"), "'http://127.0.0.1:99999/v1' is not a valid URL: Port"),
+        (("--header", "x-a: sk-0123456789abcdef"), "Use --secret-header 'x-a: environment:NAME'"),
+        (("--record", ""), "The name is empty. Pass the name of a directory."),
+    ],
+)
+async def test_an_unusable_option_is_a_usage_error_with_a_remedy(
+    arguments: tuple[str, ...], words: str
+) -> None:
+    result = await tollbridge("ask", "hi", *arguments, env={"COLUMNS": "300"})
+    assert result.code == 2
+    assert words in result.err
+    assert "secret =" not in result.err
+
+
+async def test_a_small_limit_is_accepted_in_chat_completions() -> None:
+    async with Gateway() as gateway:
+        result = await ask(gateway, "hi", "--backend", "chat-completions", "--max-tokens", "5")
+        body = gateway.requests[-1].body
+    assert result.code == 0, result.err
+    assert body["max_tokens"] == 5
+
+
+async def test_unquoted_words_are_the_prompt() -> None:
+    async with Gateway() as gateway:
+        result = await ask(gateway, "what", "is", "a", "bridge?")
+    assert result.out.startswith("You said “what is a bridge?”.")
+
+
+async def test_every_request_field_can_be_set(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    (tmp_path / "person.json").write_text(json.dumps(schema))
+    (tmp_path / "notes.txt").write_text("A ``` fence.\n")
+    async with Gateway() as gateway:
+        result = await ask(
+            gateway,
+            *(
+                "Who?",
+                "-m",
+                "tollbridge/plain",
+                "-s",
+                "Be brief.",
+                "--max-tokens",
+                "50",
+                "--temperature",
+                "0.5",
+            ),
+            *("-o", "top_p=0.9", "-o", "service_tier=flex", "-o", 'metadata={"a": "b"}'),
+            *("-f", str(tmp_path / "notes.txt"), "--schema", str(tmp_path / "person.json")),
+        )
+        body = gateway.requests[-1].body
+    assert result.code == 0, result.err
+    assert body["model"] == "tollbridge/plain"
+    assert (body["max_output_tokens"], body["temperature"], body["top_p"]) == (50, 0.5, 0.9)
+    assert (body["service_tier"], body["metadata"]) == ("flex", {"a": "b"})
+    assert body["text"]["format"] == {"type": "json_schema", "name": "person", "schema": schema}
+    sent = json.dumps(body["input"])
+    assert "Be brief." in json.dumps(body)
+    assert json.dumps("notes.txt:\n\n````\nA ``` fence.\n````")[1:-1] in sent
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("top_p", "'top_p' is not KEY=VALUE"),
+        ("top_p=much", "top_p: expected a number, got a string"),
+        ("model=x", "'model' cannot be set with -o"),
+    ],
+)
+async def test_a_wrong_request_field_is_not_sent(option: str, words: str) -> None:
+    result = await tollbridge("ask", "hi", "-o", option)
+    assert result.code == 2
+    assert words in " ".join(result.err.split())
+
+
+async def test_a_schema_must_be_a_json_object(tmp_path: Path) -> None:
+    for content, words in (("{", "is not valid JSON"), ("[]", "expected a JSON object")):
+        (tmp_path / "schema.json").write_text(content)
+        result = await tollbridge("ask", "hi", "--schema", str(tmp_path / "schema.json"))
+        assert result.code == 2
+        assert words in " ".join(result.err.split())
+
+
+async def test_without_streaming_the_answer_is_the_same() -> None:
+    async with Gateway() as gateway:
+        streamed = await ask(gateway, "think and cite")
+        complete = await ask(gateway, "think and cite", "--no-stream")
+    assert complete.out == streamed.out
+    assert complete.err.splitlines()[:-1] == streamed.err.splitlines()[:-1]  # the last line has the timing
+
+
+async def test_json_errors_have_the_details_of_the_gateway() -> None:
+    async with Gateway(scenario="unauthorized") as gateway:
+        result = await ask(gateway, "hello", "--json")
+        (error,) = json.loads(result.out)["errors"]
+        assert error["request_id"] == gateway.requests[-1].id
+    assert (result.code, error["status"], error["code"]) == (1, 401, "invalid_api_key")
+    assert error["retry_after"] is None
+
+
+async def test_another_model_than_the_local_one_is_an_error() -> None:
+    account = Account("local", "http://127.0.0.1:9/v1", "openresponses", "none")
+    async with Engine.open(persistent=False) as engine:
+        session = Session(engine, account, "this computer", "local", "smollm2")
+        with pytest.raises(click.UsageError, match="The local model is smollm2, not nothing"):
+            await pick_model(session, "nothing")
+        assert await pick_model(session, None) == await pick_model(session, "smollm2") == "smollm2"
 
 
 async def test_the_prompt_options_are_sent_to_the_gateway(tmp_path: Path) -> None:
@@ -179,7 +321,7 @@ async def test_with_several_models_one_must_be_chosen() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "Missing argument 'PROMPT'"),
+        ((), "The prompt is empty. Pass a prompt, or pipe a text to standard input."),
         (("",), "The prompt is empty"),
         ((" \n",), "The prompt is empty"),
         (("hi", "--base-url", "gateway"), "'gateway' is not an http or https URL"),
@@ -248,7 +390,7 @@ async def test_a_prompt_over_the_context_limit_is_sent_with_a_warning(tmp_path: 
     async with Gateway() as gateway:
         await tollbridge("models", "--base-url", gateway.url, env=env)
         where = ("--base-url", gateway.url, "--model", "tollbridge/plain")
-        long = await tollbridge("ask", "-", *where, env=env, stdin=b"word " * 3905)
+        long = await tollbridge("ask", "-", *where, env=env, stdin=b"word " * 4000)
         brief = await tollbridge("ask", "word", *where, env=env)
         asked = [request for request in gateway.requests if request.path.endswith("/responses")]
     assert (long.code, len(asked)) == (0, 2)

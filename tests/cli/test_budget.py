@@ -42,6 +42,7 @@ async def test_a_budget_of_one_cent_refuses_the_second_request(env: dict[str, st
         assert second.code == 1
         assert "The daily budget (budgets.day) is $0.01 and does not allow" in " ".join(second.err.split())
         assert "--over-budget" in second.err
+        assert "`tollbridge budget` shows its source." in " ".join(second.err.split())
         assert sum(request.path == "/v1/responses" for request in gateway.requests) == 1
         third = await tollbridge("ask", "Hello", *where, "--over-budget", env=env)
         assert third.code == 0
@@ -95,12 +96,52 @@ async def test_budgets_are_set_and_removed_in_the_settings_file(env: dict[str, s
         ("set", "day", "NaN"),
         ("set", "requests-per-minute", "1.5"),
         ("set", "week", "1"),
+        ("remove", "week"),
     ],
 )
 async def test_an_invalid_budget_is_a_usage_error(arguments: tuple[str, ...], env: dict[str, str]) -> None:
     result = await tollbridge("budget", *arguments, env={**env, "COLUMNS": "200"})
     assert result.code == 2
+    value = "week" if "week" in arguments else arguments[-1]
+    assert f"{value!r}" in result.err
+    assert "No such option" not in result.err
     assert not Path(env["TOLLBRIDGE_CONFIG"]).exists()
+
+
+async def test_budgets_have_the_names_that_the_table_shows(env: dict[str, str]) -> None:
+    path = config(env)
+    for arguments in (("set", "cost_per_hour", "1"), ("set", "requests_per_minute", "60")):
+        result = await tollbridge("budget", *arguments, env=env)
+        assert result.code == 0, result.err
+    assert tomllib.loads(path.read_text())["budgets"] == {"cost_per_hour": 1, "requests_per_minute": 60}
+    assert (await tollbridge("budget", "remove", "requests-per-minute", env=env)).code == 0
+    assert tomllib.loads(path.read_text())["budgets"] == {"cost_per_hour": 1}
+
+
+async def test_a_budget_of_an_unknown_account_is_noted(env: dict[str, str]) -> None:
+    path = config(env)
+    path.write_text('[accounts.work]\nbase_url = "https://host.example/v1"\n')
+    async with Gateway() as gateway:
+        await tollbridge("ask", "Hello", "--base-url", gateway.url, *MODEL, env=env)
+    notes = {
+        account: (await tollbridge("budget", "set", "day", "2", "--account", account, env=env)).err
+        for account in ("work", "https://host.example/v1", gateway.url, "wrok")
+    }
+    assert {account for account, note in notes.items() if note} == {"wrok"}
+    assert "No account has the name or base URL 'wrok'" in notes["wrok"]
+    before = path.read_text()
+    empty = await tollbridge("budget", "set", "day", "2", "--account", "", env=env)
+    assert (empty.code, path.read_text()) == (2, before)
+    assert "The name is empty." in empty.err
+
+
+async def test_the_variable_that_sets_a_budget_is_named_when_it_is_not_in_the_file(
+    env: dict[str, str],
+) -> None:
+    config(env)
+    result = await tollbridge("budget", "remove", "day", env={**env, "TOLLBRIDGE_BUDGET_DAY": "3"})
+    assert result.code == 1
+    assert "environment TOLLBRIDGE_BUDGET_DAY" in result.err
 
 
 async def test_a_file_that_cannot_be_edited_safely_stays_as_it_is(env: dict[str, str]) -> None:

@@ -1,4 +1,7 @@
-"""The chat on a real terminal, and with piped prompts."""
+"""The chat on a terminal without cursor movement (TERM=dumb), and with piped prompts.
+
+`test_tmux.py` has the chat on a terminal with all features.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,13 @@ from tollbridge.testing.server import Gateway
 from tollbridge.types.media import draw_png
 
 PROMPT = "\n> "
+DUMB = {"TERM": "dumb"}
 
 
 @asynccontextmanager
 async def chat(gateway: Gateway, *arguments: str) -> AsyncIterator[Terminal]:
     where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
-    async with terminal("chat", *where, *arguments) as screen:
+    async with terminal("chat", *where, *arguments, env=DUMB) as screen:
         await screen.expect("/help: commands")
         await screen.expect(PROMPT)
         yield screen
@@ -59,7 +63,7 @@ async def test_ctrl_c_stops_the_answer_and_not_the_program() -> None:
         await screen.expect("You said")
         screen.type("\x03")
         await screen.expect("[stopped]")
-        await gateway.hung_up()
+        await gateway.wait_for_disconnect()
         await screen.expect(PROMPT)
         screen.type("hello\n")
         assert "I was given 3 items" in await screen.expect(PROMPT)  # text before the stop is kept
@@ -108,7 +112,7 @@ async def test_answers_can_go_to_a_file_without_the_prompt(tmp_path: Path) -> No
     async with Gateway() as gateway:
         where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
         with (tmp_path / "answers.txt").open("wb") as out:
-            async with terminal("chat", *where, out=out) as screen:
+            async with terminal("chat", *where, out=out, env=DUMB) as screen:
                 await screen.expect(PROMPT)
                 screen.type("hello\n")
                 assert "You said" not in await screen.expect(PROMPT)
@@ -157,7 +161,7 @@ async def test_a_failed_piped_prompt_sets_the_exit_code() -> None:
 @pytest.mark.slow
 @pytest.mark.timed
 async def test_the_local_model_answers_and_survives_ctrl_c() -> None:
-    async with terminal("chat", "--local") as screen:
+    async with terminal("chat", "--local", env=DUMB) as screen:
         await screen.expect("smollm2-135m-instruct on this computer (llama.cpp)", within=100)
         await screen.expect(PROMPT)
         for _ in range(6):  # so small a model may be done before anyone can stop it

@@ -1,9 +1,18 @@
 from __future__ import annotations
 
 import json
+import stat
+import tomllib
 from pathlib import Path
+from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.cli.cli_process import tollbridge
+
+from tollbridge.cli.config import set_value
+from tollbridge.config.loading import split_name
 
 KEY = "tk-0123456789-secret"
 FILE = """\
@@ -69,16 +78,169 @@ async def test_advice_for_settings_errors_does_not_mention_options(tmp_path: Pat
     assert result.err.endswith(" Fix it, or set TOLLBRIDGE_CONFIG to another file.\n")
     path.write_text("")
     result = await tollbridge("models", "--account", "nobody", env=env)
-    assert result.err == f'Error: Account "nobody" not found in {path} (no accounts configured).\n'
+    assert result.err == (
+        f'Error: Account "nobody" not found in {path} (no accounts configured). '
+        "Add it with `tollbridge config set accounts.nobody.base_url URL`, or choose no account.\n"
+    )
+
+
+async def test_a_file_that_cannot_be_changed_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    env = {"TOLLBRIDGE_CONFIG": str(path), "COLUMNS": "300", "EDITOR": "false", "VISUAL": ""}
+    path.write_bytes(b'model = "\xff"\n')
+    changed = await tollbridge("config", "set", "model", "m", env=env)
+    path.write_text("")
+    edited = await tollbridge("config", "edit", env=env)
+    assert (changed.code, edited.code) == (1, 1)
+    assert changed.err == (
+        f"Error: {path} is not UTF-8 text (byte 9). Save it as UTF-8, or set TOLLBRIDGE_CONFIG to another "
+        "file.\n"
+    )
+    assert f"Set VISUAL or EDITOR to another editor, or edit {path} directly." in edited.err
 
 
 async def test_an_error_in_the_file_is_one_line_that_names_the_setting(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("\n[timeouts]\nidel = 3\n")
-    for command in (("config",), ("models",), ("ask", "hi"), ("login",)):
+    for command in (("models",), ("ask", "hi"), ("login",)):
         result = await tollbridge(*command, env={"TOLLBRIDGE_CONFIG": str(path)})
         assert (result.code, result.out) == (1, "")
         assert result.err == (
             'Error: timeouts.idel: unknown setting. Did you mean "idle"? '
             f"(the file {path}, line 3). Correct this setting.\n"
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("\n[timeouts]\nidel = 3\n", 'timeouts.idel: unknown setting. Did you mean "idle"?'),
+        ("model = ", "is not valid TOML"),
+    ],
+)
+async def test_a_broken_file_does_not_hide_other_settings(text: str, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    env = {"TOLLBRIDGE_CONFIG": str(path), "TOLLBRIDGE_MODEL": "openai/gpt-5"}
+    result = await tollbridge("config", "--json", env=env)
+    values = {row["setting"]: row["value"] for row in map(json.loads, result.out.splitlines())}
+    assert (result.code, values["model"], values["timeouts.idle"]) == (1, "openai/gpt-5", 300.0)
+    assert problem in result.err
+    assert result.err.endswith("The settings above are those without the file.\n")
+
+
+COMMENTED = """\
+# My settings.
+model = "a/b"  # the "default" # model
+allow = [
+    "x/*",  # all of x
+]
+
+[timeouts]
+idle = 5  # seconds
+
+[accounts."my work"]
+key = "none"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "before", "after"),
+    [
+        ("model", "c/d", 'model = "a/b"  # the', 'model = "c/d"  # the'),
+        ("model", "5", '"a/b"', '"5"'),
+        ("timeouts.idle", "30", "idle = 5  # s", "idle = 30  # s"),
+        ("timeouts.total", "1.5", "[timeouts]\n", "[timeouts]\ntotal = 1.5\n"),
+        ("allow", "y/*, z", 'allow = [\n    "x/*",  # all of x\n]', 'allow = ["y/*", "z"]'),
+        ("deny", "z", "]\n\n[timeouts]", ']\ndeny = ["z"]\n\n[timeouts]'),
+        ('accounts."my work".key', "keyring", 'key = "none"', 'key = "keyring"'),
+        (
+            'models."a/*".parameters.temperature',
+            "0.2",
+            'key = "none"\n',
+            'key = "none"\n\n[models."a/*".parameters]\ntemperature = 0.2\n',
+        ),
+    ],
+)
+async def test_a_setting_is_changed_and_the_rest_of_the_file_stays(
+    name: str, value: str, before: str, after: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(COMMENTED)
+    path.chmod(0o640)
+    result = await tollbridge("config", "set", name, value, env={"TOLLBRIDGE_CONFIG": str(path)})
+    assert (result.code, result.out) == (0, ""), result.err
+    assert path.read_text() == COMMENTED.replace(before, after)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+async def test_a_setting_is_written_to_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "config.toml"
+    env = {"TOLLBRIDGE_CONFIG": str(path)}
+    for name, value in (("timeouts.idle", "30"), ("keep_conversations", "true"), ("model", "a/b")):
+        assert (await tollbridge("config", "set", name, value, env=env)).code == 0
+    assert path.read_text() == 'keep_conversations = true\nmodel = "a/b"\n\n[timeouts]\nidle = 30\n'
+    for name in ("model", "timeouts"):
+        assert (await tollbridge("config", "unset", name, env=env)).code == 0
+    assert path.read_text() == "keep_conversations = true\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("set", "modle", "x"), 'modle: unknown setting. Did you mean "model"? Nothing was saved.\n'),
+        (("set", "zzz", "x"), "models. Nothing was saved.\n"),
+        (
+            ("set", "timeouts.idle", "soon"),
+            'timeouts.idle cannot be "soon": expected a number, got a string. Nothing was saved.\n',
+        ),
+        (("set", "timeouts.idle", "-5"), 'timeouts.idle cannot be "-5": must be a number ≥ 0. Nothing was'),
+        (("set", "timeouts.idle", "nan"), 'timeouts.idle cannot be "nan": must be a number ≥ 0. Nothing was'),
+        (("set", "budgets.day", "nan"), 'budgets.day cannot be "nan": must be a number ≥ 0. Nothing was'),
+        (("set", "budgets.day", "x"), 'budgets.day cannot be "x": expected a number. Nothing was saved.\n'),
+        (("set", "backend", "x"), 'backend: invalid value "x". Valid values: openresponses'),
+        (("set", "accounts.w.key", KEY), "accounts.w.key: must be auto, keyring, none or environment:NAME"),
+        (("set", "model.name", "x"), "model.name cannot be changed like this. Run `tollbridge config edit`."),
+        (("unset", "deny"), "deny is not in the settings file."),
+    ],
+)
+async def test_an_invalid_change_is_not_written(
+    arguments: tuple[str, ...], problem: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(COMMENTED)
+    result = await tollbridge("config", *arguments, env={"TOLLBRIDGE_CONFIG": str(path), "COLUMNS": "300"})
+    assert result.code == 1
+    assert problem in result.err
+    assert "Correct this setting" not in result.err
+    assert KEY not in result.err
+    assert path.read_text() == COMMENTED
+
+
+_KEYS = st.sampled_from(["model", "proxy", "account", "timeouts.idle", 'models."a/*".name', "accounts.w.key"])
+
+
+@given(changes=st.lists(st.tuples(_KEYS, st.text("ab \\\"'#=[]{}\n.é", max_size=8)), max_size=6))
+def test_whatever_is_set_is_read_again(changes: list[tuple[str, str]]) -> None:
+    text = COMMENTED
+    expected = {}
+    for name, value in changes:
+        text = set_value(text, name, json.dumps(value))
+        expected[name] = value
+    for name, value in expected.items():
+        table: Any = tomllib.loads(text)
+        for key in split_name(name):
+            table = table[key]
+        assert table == value
+    assert "# all of x" in text
+
+
+async def test_the_file_is_checked_after_it_was_edited(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\necho 'modle = 1' >> \"$1\"\n")
+    editor.chmod(0o755)
+    result = await tollbridge("config", "edit", env={"TOLLBRIDGE_CONFIG": str(path), "VISUAL": str(editor)})
+    assert result.code == 1
+    assert 'modle: unknown setting. Did you mean "model"?' in result.err
+    assert path.read_text().startswith("# Settings of Tollbridge.")

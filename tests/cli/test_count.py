@@ -12,7 +12,7 @@ from tests.tokens.samples import PROSE, assistant, request, system, user
 
 from tollbridge.cli.accuracy import plot
 from tollbridge.cli.count import count_text, read_request
-from tollbridge.cli.options import PROMPT_LIMIT
+from tollbridge.cli.prompt import PROMPT_LIMIT
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import RequestError
@@ -117,15 +117,24 @@ async def test_the_accuracy_of_earlier_estimates_is_shown(tmp_path: Path) -> Non
         tokens = estimator.estimate_request(request(messages, model=GPT)).tokens
         assert estimator.calibrate(GPT, messages, Usage(tokens + turn))
         messages += [assistant("Yes.")]
+    assert estimator.calibrate(GPT, messages[:-1], Usage(tokens + 3))
+    assert not estimator.calibrate(GPT, [user(f"Another. {PROSE}")], Usage(1_000_000))
     estimator.close()
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
     result = await tollbridge("accuracy", env=env)
     assert (result.code, result.err) == (0, "")
-    assert GPT in result.out
+    lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in result.out.splitlines()}
+    assert lines[f"{GPT}:"] == "5 requests, 2 exact"
+    assert lines["first"].startswith("1 request, median 0.0%")
+    assert lines["later"].startswith("3 requests, median ")
+    assert lines["repeated"].startswith("1 request, median 0.0%")
+    assert lines["refused"] == "1 report: 1 implausible"
+    assert (len(lines["recent"]), lines["recent"][0], lines["recent"][-2:]) == (6, "▁", "▁x")
     result = await tollbridge("accuracy", "--json", env=env)
     measured = json.loads(result.out)
-    assert (measured["model"], measured["requests"], measured["exact"]) == (GPT, 4, 1)
-    assert len(measured["recent"]) == 4
+    assert (measured["model"], measured["requests"], measured["exact"]) == (GPT, 5, 2)
+    assert measured["refused"] == {"implausible": 1}
+    assert measured["recent_kinds"] == ["opening", "later", "later", "later", "repeat", "refused"]
 
 
 async def test_answers_of_ask_and_chat_calibrate_the_estimator(tmp_path: Path) -> None:
@@ -140,9 +149,10 @@ async def test_answers_of_ask_and_chat_calibrate_the_estimator(tmp_path: Path) -
     assert measured["exact"] >= 1  # the same question, the second time
     lines = (await tollbridge("accuracy", env=env)).out.splitlines()
     assert lines[0] == f"tollbridge/demo: 3 requests, {measured['exact']} exact"
-    assert [line.split()[0] for line in lines[1:4]] == ["error", "uncalibrated", "recent"]
-    assert f"median {measured['plain_median']:.1%}" in lines[2]
-    assert len(lines[3].split()[1]) == 3
+    labels = [line.split()[0] for line in lines[1:-1]]
+    assert labels == ["error", "first", "later", "repeated", "uncalibrated", "recent"]
+    assert f"median {measured['plain_median']:.1%}" in lines[5]
+    assert len(lines[6].split()[1]) == 3
 
 
 async def test_accuracy_without_data_is_reported(tmp_path: Path) -> None:
@@ -232,8 +242,9 @@ def test_an_error_names_the_invalid_field(data: str, message: str) -> None:
 
 
 def test_the_height_of_a_bar_is_the_size_of_the_error() -> None:
-    assert plot((0.0, 0.001, -0.05, 0.10, -3.0)) == "▁▂▅██"
-    assert plot(()) == ""
+    assert plot((0.0, 0.001, -0.05, 0.10, -3.0), ["later"] * 5) == "▁▂▅██"
+    assert plot((0.0, -0.5), ("later", "refused")) == "▁x"
+    assert plot((), ()) == ""
 
 
 async def test_endless_input_is_rejected() -> None:
@@ -251,3 +262,24 @@ async def test_endless_input_is_rejected() -> None:
     assert counted.err == "Error: /dev/zero exceeds the 256 MiB limit.\n"
     assert replayed.err == "Error: /dev/zero exceeds the 512 MiB limit.\n"
     assert "Error: Standard input exceeds the 16 MiB limit." in asked.err
+
+
+async def test_the_model_can_come_from_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Hello")
+    named = await tollbridge("count", str(tmp_path / "a.txt"), env={"TOLLBRIDGE_MODEL": "openai/gpt-5"})
+    nameless = await tollbridge("count", str(tmp_path / "a.txt"))
+    assert "1 token for openai/gpt-5 (exact" in named.out
+    assert nameless.code == 2
+    assert "Name the model with --model, TOLLBRIDGE_MODEL or the setting `model`." in " ".join(
+        nameless.err.split()
+    )
+
+
+@pytest.mark.parametrize("arguments", [("missing.txt",), ("--messages", "missing.txt")])
+async def test_a_missing_file_is_named(arguments: tuple[str, ...]) -> None:
+    result = await tollbridge("count", *arguments, "-m", "openai/gpt-5")
+    assert result.code == 2
+    expected = (
+        "Error: Cannot read missing.txt: No such file or directory. Name another file, or - for standard"
+    )
+    assert expected in " ".join(result.err.split())

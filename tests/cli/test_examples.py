@@ -26,12 +26,14 @@ def test_every_example_is_run() -> None:
 
 @pytest.mark.io
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_an_example_works(name: str, tmp_path: Path) -> None:
+def test_an_example_works_with_any_settings(name: str, tmp_path: Path) -> None:
+    settings = tmp_path / "config.toml"
+    settings.write_text("[budgets]\nday = 5\n")
     result = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name)],
         capture_output=True,
         text=True,
-        env=environment(),
+        env=environment({"TOLLBRIDGE_CONFIG": str(settings), "TOLLBRIDGE_DATA_DIR": str(tmp_path)}),
         cwd=tmp_path,
         check=False,
     )

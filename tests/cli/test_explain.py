@@ -71,3 +71,9 @@ async def test_an_unknown_turn_is_an_error(environment: dict[str, str]) -> None:
 async def test_without_requests_there_is_nothing_to_explain(tmp_path: Path) -> None:
     result = await tollbridge("explain", env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)})
     assert (result.code, result.out, result.err) == (0, "", "No requests are recorded yet.\n")
+
+
+async def test_a_limit_needs_the_list() -> None:
+    result = await tollbridge("explain", "--limit", "3")
+    assert result.code == 2
+    assert "--limit needs --list." in result.err

@@ -43,6 +43,16 @@ def test_help_loads_nothing_heavy() -> None:
     assert not {"rich", "aiohttp", "msgspec", "xllamacpp"} & set(loaded)
 
 
+@pytest.mark.parametrize("command", ["ask", "chat"])
+@pytest.mark.io
+def test_commands_load_no_terminal_libraries_before_they_need_them(command: str) -> None:
+    code = f"import sys, tollbridge.cli.{command}; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"prompt_toolkit", "rich", "pygments", "markdown_it", "aiohttp"} & set(loaded)
+
+
 async def test_shells_can_complete_commands() -> None:
     env = {"_TOLLBRIDGE_COMPLETE": "bash_complete", "COMP_WORDS": "tollbridge re", "COMP_CWORD": "1"}
     assert (await tollbridge(env=env)).out == "plain,replay\n"

@@ -105,8 +105,10 @@ async def test_an_empty_list_is_explained(tmp_path: Path) -> None:
     assert hidden.err.startswith(
         "All 3 models are excluded by your `allow` and `deny` settings. Run `tollbridge config` "
     )
-    assert searched.err == "No matching models (3 available). Use --all to include other types.\n"
-    assert every.err == "No matching models (3 available).\n"
+    assert searched.err == (
+        'None of 2 models matches --search "nothing of the kind". Use --all to include other types.\n'
+    )
+    assert every.err == 'None of 3 models matches --search "nothing of the kind".\n'
 
 
 async def test_capabilities_from_the_settings_are_shown(tmp_path: Path) -> None:
@@ -157,3 +159,10 @@ async def test_an_invalid_price_is_reported(price: str) -> None:
     result = await tollbridge("models", f"--max-price={price}")
     assert result.code == 2
     assert "is not a valid price" in result.err
+
+
+async def test_an_error_of_the_list_does_not_advise_to_list_models() -> None:
+    async with Gateway() as gateway:
+        result = await tollbridge("models", "--base-url", f"{gateway.url}/nope", env={"COLUMNS": "300"})
+    assert result.code == 1
+    assert result.err.endswith(" Check --base-url; it usually ends in /v1.\n")

@@ -43,7 +43,7 @@ async def test_quirks_are_listed_with_their_source_scope_and_evidence(tmp_path: 
         other_model = await tollbridge("quirks", "--gateway", gateway.url, "--model", "other", env=env)
     head, *lines = [" ".join(line.split()) for line in listed.out.splitlines()]
     assert head == gateway.url
-    assert lines[0] == "no. quirk source holds for evidence age tried again"
+    assert lines[0] == "no. quirk source holds for evidence age expires"
     assert lines[1] == "images = false doctor tollbridge/demo"
     assert lines[2].startswith('1 system = "system" learned all models 400 ')
     assert lines[3].startswith(
@@ -108,4 +108,21 @@ async def test_without_any_quirks_the_list_says_so(tmp_path: Path) -> None:
     env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path)}
     result = await tollbridge("quirks", "--gateway", "http://127.0.0.1:1/v1", env=env)
     assert (result.code, result.out) == (0, "")
-    assert "No quirks are known." in result.err
+    assert result.err == "No quirks of http://127.0.0.1:1/v1 are known.\n"
+
+
+async def test_settings_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
+    settings = tmp_path / "bad.toml"
+    settings.write_text("model = 3\n")
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CONFIG": str(settings)}
+    result = await tollbridge("quirks", env=env)
+    assert result.code == 1
+    assert "model" in result.err
+    assert "bad.toml" in result.err
+
+
+async def test_quirks_are_shown_if_no_account_is_selected(tmp_path: Path) -> None:
+    settings = tmp_path / "config.toml"
+    settings.write_text("".join(f'[accounts.{name}]\nbase_url = "https://{name}/v1"\n' for name in "ab"))
+    env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path), "TOLLBRIDGE_CONFIG": str(settings)}
+    assert (await tollbridge("quirks", env=env)).code == 0

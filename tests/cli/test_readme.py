@@ -1,4 +1,4 @@
-"""Run the commands and programs of the README, with the embedded gateway instead of a real one."""
+"""Run the commands and programs of the README and the guides, with the embedded gateway as the server."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import aiohttp
 import pytest
+from docs.pictures import charts, diagram
+from docs.pictures.svg import DARK, LIGHT, Drawing, Theme
 from tests.cli.cli_process import environment
 
 from tollbridge.cli import COMMANDS
@@ -22,6 +24,9 @@ from tollbridge.testing.server import Gateway
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+# The pages whose commands and programs are complete, so that they can be run.
+COMMAND_PAGES = ("README.md", "docs/doctor.md", "docs/gateway.md", "docs/recordings.md", "docs/tokens.md")
+PROGRAM_PAGES = ("README.md", "docs/gateway.md", "docs/python.md")
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -32,18 +37,20 @@ DEMO = "tollbridge/demo"
 
 
 class Shown(NamedTuple):
-    """A command of the README and the output shown after it; `…` matches anything."""
+    """A command of a page and the output shown after it; `…` matches anything."""
 
     command: str
     output: list[str]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+def blocks(language: str, pages: Iterable[str]) -> list[str]:
+    texts = ((ROOT / page).read_text(encoding="utf-8") for page in pages)
+    pattern = re.compile(rf"^```{language}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    return [block for text in texts for block in pattern.findall(text)]
 
 
 def commands() -> Iterator[Shown]:
-    for block in blocks("console"):
+    for block in blocks("console", COMMAND_PAGES):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, *output = part.splitlines()
             yield Shown(command.partition("   #")[0].strip(), output)
@@ -156,7 +163,7 @@ async def test_every_command_works_and_prints_the_output_shown(home: Path) -> No
     assert count >= 14
 
 
-@pytest.mark.parametrize("program", blocks("python"))
+@pytest.mark.parametrize("program", blocks("python", PROGRAM_PAGES))
 async def test_every_python_program_runs_unchanged(program: str, home: Path) -> None:
     async with Gateway() as gateway:
         (home / "program.py").write_text(with_demo(program, gateway.url), encoding="utf-8")
@@ -186,8 +193,45 @@ def test_the_extras_exist() -> None:
 
 @pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")], ids=lambda page: page.name)
 def test_links_point_to_existing_files(page: Path) -> None:
-    for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    for link in [*links, *re.findall(r'(?:src|srcset)="([^"]+)"', text)]:
         assert (page.parent / link).exists(), link
+
+
+def test_every_picture_has_a_light_and_a_dark_version() -> None:
+    names = {path.name for path in (ROOT / "docs" / "pictures").iterdir() if path.suffix in (".svg", ".webp")}
+    assert {name.replace("-light.", "-dark.") for name in names if "-light." in name} == {
+        name for name in names if "-dark." in name
+    }
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for picture in re.findall(r"<picture>(.*?)</picture>", page.read_text(encoding="utf-8"), re.DOTALL):
+            (dark,), (light,) = (
+                re.findall(r'srcset="([^"]+)"', picture),
+                re.findall(r'src="([^"]+)"', picture),
+            )
+            assert (dark, 'alt="' in picture) == (light.replace("-light.", "-dark."), True)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda theme: theme.name)
+@pytest.mark.parametrize(
+    ("name", "draw"),
+    [
+        ("request-path", diagram.draw),
+        ("benchmark", charts.draw_benchmark),
+        ("learning", charts.draw_learning),
+    ],
+)
+def test_the_drawings_are_current(name: str, draw: Callable[[Theme], Drawing], theme: Theme) -> None:
+    """`make pictures` draws them."""
+    saved = (ROOT / "docs" / "pictures" / f"{name}-{theme.name}.svg").read_text(encoding="utf-8")
+    assert draw(theme).to_svg() == saved
+
+
+def test_the_diagram_names_existing_packages() -> None:
+    boxes = [package for _, _, package, _ in diagram.ROWS] + [name for name, _ in diagram.STEPS]
+    for name in [*boxes, *(name for name, _ in diagram.WIRE_BOXES)]:
+        assert name == "Engine" or (ROOT / "src" / "tollbridge" / name).exists(), name
 
 
 def test_an_ellipsis_line_matches_any_lines() -> None:

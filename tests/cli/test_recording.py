@@ -135,3 +135,15 @@ async def test_the_answer_is_complete_if_the_disk_is_full(
     assert (result.code, result.out[:8]) == (0, "You said")
     assert result.err.count(f"The turn could not be recorded in {tmp_path}: File too large") == 1
     assert not list(tmp_path.glob("*.part"))
+
+
+async def test_a_new_folder_in_a_git_checkout_is_ignored_by_git(tmp_path: Path) -> None:
+    async with Gateway() as gateway:
+        where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
+        for folder in (tmp_path / "outside", tmp_path / "checkout" / "turns", tmp_path / "checkout" / "old"):
+            (tmp_path / "checkout" / ".git").mkdir(parents=True, exist_ok=True)
+            (tmp_path / "checkout" / "old").mkdir(exist_ok=True)
+            await tollbridge("ask", "hello", *where, "--record", str(folder))
+    assert (tmp_path / "checkout" / "turns" / ".gitignore").read_text() == "*\n"
+    assert not (tmp_path / "checkout" / "old" / ".gitignore").exists()  # the user's folder
+    assert not (tmp_path / "outside" / ".gitignore").exists()

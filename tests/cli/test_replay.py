@@ -73,7 +73,10 @@ async def test_failures_of_real_servers() -> None:
     assert [error["kind"] for error in dropped["errors"]] == ["server"]
     assert [error["kind"] for error in limited["errors"]] == ["rate_limited"]
     assert [error["kind"] for error in long["errors"]] == ["context_too_long"]
-    assert plain["errors"] == [{"kind": "server", "message": "Internal Server Error"}]
+    unknown = dict.fromkeys(("code", "request_id", "retry_after"))
+    assert plain["errors"] == [
+        {"kind": "server", "message": "Internal Server Error", "status": 500, **unknown}
+    ]
 
 
 async def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -90,12 +93,28 @@ async def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Pat
     assert third.startswith("Error: Cannot read /: Is a directory.")
 
 
-async def test_an_empty_file_is_a_truncated_stream(tmp_path: Path) -> None:
+async def test_an_empty_file_is_not_a_recording(tmp_path: Path) -> None:
+    path = tmp_path / "empty.sse"
+    path.touch()
+    result = await tollbridge("replay", "--json", str(path))
+    assert (result.code, result.out) == (1, "")
+    assert result.err == f"Error: {path} is empty. Specify a file with a recording.\n"
+
+
+async def test_an_empty_body_with_headers_is_the_error_of_its_status(tmp_path: Path) -> None:
     (tmp_path / "empty.sse").touch()
+    (tmp_path / "empty.headers").write_text("HTTP/1.1 503\n")
     result = await tollbridge("replay", "--json", str(tmp_path / "empty.sse"))
     assert result.code == 0
-    line = json.loads(result.out)
-    assert (line["ended"], line["text"]) == ("cut", "")
+    assert json.loads(result.out)["errors"][0]["status"] == 503
+
+
+async def test_a_file_without_an_event_is_not_a_recording(tmp_path: Path) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text('{"type":"start"}\n')
+    result = await tollbridge("replay", "--json", str(path))
+    assert result.code == 1
+    assert json.loads(result.out)["ended"] == "cut"
 
 
 async def test_without_json_a_summary_is_printed(tmp_path: Path) -> None:
@@ -142,3 +161,10 @@ def test_deeply_nested_input_does_not_break_the_line(depth: int) -> None:
     decoder = decoder_for("openresponses", 200, {"content-type": "application/json"})
     line = to_json(summarise([*decoder.feed(json.dumps(response).encode()), *decoder.close()]))
     assert [call["name"] for call in json.loads(line)["tool_calls"]] == ["f"]
+
+
+async def test_a_file_that_is_no_recording_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("These are notes.\n")
+    result = await tollbridge("replay", str(tmp_path / "notes.txt"))
+    assert result.code == 1
+    assert "is not an event stream" in " ".join(result.out.split())

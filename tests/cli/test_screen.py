@@ -22,11 +22,13 @@ def test_piped_text_is_not_changed() -> None:
 
 
 def test_a_models_escape_sequences_do_not_reach_a_terminal() -> None:
-    out = Tty()
-    screen = Screen(out, io.StringIO())
-    screen.text("\x1b]0;title\x07 \x9b31m\r\nfine\t👩‍👧 text")
-    screen.end()
-    assert out.getvalue() == "\ufffd]0;title\ufffd \ufffd31m\nfine\t👩‍👧 text\n"
+    for raw in (True, False):
+        out = Tty()
+        screen = Screen(out, io.StringIO(), raw=raw)
+        screen.text("\x1b]0;title\x07 \x9b31m\r\nfine\t👩‍👧 text")
+        screen.end()
+        shown = out.getvalue() if raw else out.getvalue().replace(" " * 4, "\t")
+        assert shown == "\ufffd]0;title\ufffd \ufffd31m\nfine\t👩‍👧 text\n"
 
 
 def test_reasoning_is_dimmed_and_separate_from_the_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,9 +72,9 @@ async def test_help_lists_the_scenarios() -> None:
     [
         (("gateway", "--scenario", "raet-limit"), "Did you mean 'rate-limit'?"),
         (("gateway", "--scenario", "\x1b[31m"), "unknown scenario '\\x1b[31m'"),
-        (("gateway", "--port", "70000"), "70000 is not in the range"),
-        (("local", "--port", "-1"), "-1 is not in the range"),
-        (("local", "--context", "10"), "10 is not in the range"),
+        (("gateway", "--port", "70000"), "'70000' is not a whole number from 0 to 65535."),
+        (("local", "--port", "-1"), "'-1' is not a whole number from 0 to 65535."),
+        (("local", "--context", "10"), "'10' is not a whole number of at least 256."),
     ],
 )
 async def test_bad_usage_exits_with_2(arguments: tuple[str, ...], words: str) -> None:
@@ -137,3 +137,17 @@ async def test_a_strict_gateway_names_the_invalid_field() -> None:
     ):
         assert reply.status == 400
         assert (await reply.json())["error"]["param"] == "input[0].type"
+
+
+async def test_an_empty_token_is_refused() -> None:
+    result = await tollbridge("serve", "--token", "")
+    assert result.code == 2
+    assert "The token is empty. Pass a token, or remove the option --token." in " ".join(result.err.split())
+
+
+async def test_an_empty_variable_for_the_token_is_noted() -> None:
+    arguments = ("serve", "--print-config", "codex", "--model", "m")
+    result = await tollbridge(*arguments, env={"TOLLBRIDGE_SERVE_TOKEN": ""})
+    assert result.code == 0
+    assert "TOLLBRIDGE_SERVE_TOKEN is empty, so callers need no token." in result.err
+    assert "TOKEN" not in result.out

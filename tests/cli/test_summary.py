@@ -79,11 +79,20 @@ def test_how_a_turn_ended(events: list[Event], ended: str, reason: str | None) -
 
 
 def test_text_and_usage_before_a_failure_are_kept() -> None:
-    error = RateLimited("slow down")
+    error = RateLimited("slow down", status=429, code="rate_limit", request_id="r1", retry_after=2.0)
     error.usage = Usage(input_tokens=5)
     summary = summarise([TextDelta("Hi"), Failed(error)])
     assert summary.text == "Hi"
-    assert summary.errors == [{"kind": "rate_limited", "message": "slow down"}]
+    assert summary.errors == [
+        {
+            "kind": "rate_limited",
+            "message": "slow down",
+            "status": 429,
+            "code": "rate_limit",
+            "request_id": "r1",
+            "retry_after": 2.0,
+        }
+    ]
     assert summary.usage is not None
     assert summary.usage["input"] == 5
 

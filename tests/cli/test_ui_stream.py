@@ -24,7 +24,7 @@ async def test_options_that_the_endpoint_does_not_receive_are_rejected(option: s
 
 
 async def test_the_model_of_the_environment_is_ignored_for_an_endpoint(tmp_path: Path) -> None:
-    env = {"TOLLBRIDGE_MODEL": "openai/gpt-5", "TOLLBRIDGE_DATA_DIR": str(tmp_path)}
+    env = {"TOLLBRIDGE_MODEL": "openai/gpt-5", "TOLLBRIDGE_DATA_DIR": str(tmp_path), "TERM": "dumb"}
     async with (
         answering(ANSWER) as endpoint,
         terminal("chat", "--ui-stream", endpoint.url, env=env) as chat,

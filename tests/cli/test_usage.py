@@ -240,9 +240,14 @@ async def test_billed_and_computed_costs_stand_side_by_side(tmp_path: Path, env:
     ("options", "message"),
     [
         (("--days", "3", "--since", "2026-01-01"), "--days and --since cannot be combined"),
-        (("--since", "2026-02-01", "--until", "2026-01-31"), "--since must not be later than --until"),
+        (
+            ("--since", "2026-02-01", "--until", "2026-01-31"),
+            "--since 2026-02-01 is later than the last day, 2026-01-31.",
+        ),
         (("--json", "--csv"), "cannot be combined"),
-        (("--since", "yesterday"), "yesterday"),
+        (("--since", "yesterday"), "'yesterday' is not a date. Write it as 2026-10-31."),
+        (("--since", "2026-02-30"), "'2026-02-30' is not a date. Write it as 2026-10-31."),
+        (("--days", "0"), "'0' is not a whole number from 1 to 3650."),
         (("--by", "colour"), "colour"),
         (("--web", "--by", "model"), "Only --days can be combined with --web"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import click
 import msgspec
@@ -11,9 +12,9 @@ from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import Styles, format_count, one_line, terminal_width, wrap_line
 from tollbridge.config.paths import database_file
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.tokens.records import Accuracy
+from tollbridge.tokens.records import Accuracy, ErrorSummary
 
-_BARS = "▁▂▃▄▅▆▇█"
+_BARS, _REFUSED = "▁▂▃▄▅▆▇█", "x"
 # Errors of this size or more have the highest bar.
 _HIGHEST_ERROR = 0.10
 _LABEL_WIDTH = 16
@@ -26,6 +27,9 @@ def accuracy(as_json: bool) -> None:
 
     Errors are relative to the reported token count. "uncalibrated" shows what the errors would be without
     learning from earlier responses. Each bar is one request, from no error to 10 % or more.
+
+    First requests of conversations, later ones, and requests that were counted before are also shown apart.
+    Reports that cannot be the size of the prompt are refused: they are counted, and not learned from.
     """
     estimator = HybridTokenEstimator(database_file())
     try:
@@ -46,12 +50,21 @@ def _show(models: list[Accuracy]) -> None:
         click.echo(
             f"{one_line(model.model)}: {format_count(model.requests, 'request')}, {model.exact:,} exact"
         )
-        worst = f"worst undercount {abs(model.worst_under):.1%}"
-        _show_line("error", f"median {model.median:.1%}, 95th percentile {model.p95:.1%}, {worst}")
+        errors = ErrorSummary(model.requests, model.median, model.p95, model.worst_under)
+        _show_line("error", _describe(errors))
+        kinds = {"first": model.openings, "later": model.later, "repeated": model.repeats}
+        for label, summary in kinds.items():
+            if summary.requests:
+                _show_line(label, f"{format_count(summary.requests, 'request')}, {_describe(summary)}")
+        if model.refused:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in model.refused.items())
+            _show_line("refused", f"{format_count(sum(model.refused.values()), 'report')}: {reasons}")
         _show_line("uncalibrated", f"median {model.plain_median:.1%}, 95th percentile {model.plain_p95:.1%}")
-        _show_line("recent", plot(model.recent[-max(8, terminal_width(sys.stdout) - _LABEL_WIDTH) :]))
+        latest = -max(8, terminal_width(sys.stdout) - _LABEL_WIDTH)
+        _show_line("recent", plot(model.recent[latest:], model.recent_kinds[latest:]))
     paint = Styles(sys.stdout)
-    legend = f"Each bar is one request: {_BARS[0]} no error, {_BARS[-1]} {_HIGHEST_ERROR:.0%} or more."
+    scale = f"{_BARS[0]} no error, {_BARS[-1]} {_HIGHEST_ERROR:.0%} or more, {_REFUSED} refused"
+    legend = f"Each bar is one request: {scale}."
     click.echo(f"{paint.dim}{wrap_line(legend, sys.stdout)}{paint.plain}")
 
 
@@ -59,7 +72,15 @@ def _show_line(label: str, text: str) -> None:
     click.echo(f"  {label:<{_LABEL_WIDTH - 2}}{wrap_line(text, sys.stdout, _LABEL_WIDTH)}")
 
 
-def plot(errors: tuple[float, ...]) -> str:
-    """Return one bar per error, oldest first. The lowest bar is no error."""
+def _describe(errors: ErrorSummary) -> str:
+    worst = f"worst undercount {abs(errors.worst_under):.1%}"
+    return f"median {errors.median:.1%}, 95th percentile {errors.p95:.1%}, {worst}"
+
+
+def plot(errors: Sequence[float], kinds: Sequence[str]) -> str:
+    """Return one bar per error, oldest first. The lowest bar is no error; refused reports have a cross."""
     top = len(_BARS) - 1
-    return "".join(_BARS[min(top, -int(-abs(error) / _HIGHEST_ERROR * top // 1))] for error in errors)
+    return "".join(
+        _REFUSED if kind == "refused" else _BARS[min(top, -int(-abs(error) / _HIGHEST_ERROR * top // 1))]
+        for error, kind in zip(errors, kinds, strict=True)
+    )

@@ -4,71 +4,127 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
 from tollbridge.cli.connection import connect, pick_model
+from tollbridge.cli.conversations import Conversation, open_conversation
 from tollbridge.cli.errors import print_error
 from tollbridge.cli.options import (
-    PROMPT_LIMIT,
     ConnectionOptions,
+    KeepOptions,
     PromptOptions,
     connection_options,
+    keep_options,
     over_budget_option,
     prompt_options,
     record_options,
     ui_stream_option,
 )
-from tollbridge.cli.run_turn import Conversation, TurnRunner, show_changes
+from tollbridge.cli.prompt import has_piped_input, read_standard_input
+from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
 from tollbridge.cli.summary import summarise, to_json
-from tollbridge.types.messages import Message, Role, TextPart
-from tollbridge.types.text import replace_surrogates
+from tollbridge.types.messages import Message, OutputFormat, Role, TextPart
+from tollbridge.types.text import read_json, replace_surrogates
+
+
+class _Output(msgspec.Struct, frozen=True):
+    """How the answer is printed."""
+
+    as_json: bool
+    stream: bool
+    raw: bool
 
 
 @click.command()
-@click.argument("prompt")
+@click.argument("words", nargs=-1, metavar="[PROMPT]...")
 @prompt_options
+@click.option(
+    "--schema",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    callback=lambda _context, _option, path: None if path is None else _read_schema(path),
+    help="JSON Schema file; the answer is JSON that matches it.",
+)
+@keep_options
 @connection_options
 @ui_stream_option
 @record_options
 @over_budget_option
+@click.option("--no-stream", is_flag=True, help="Print the answer when it is complete.")
 @click.option("--json", "as_json", is_flag=True, help="Output the full result as one JSON object.")
 def ask(
-    prompt: str, wishes: PromptOptions, where: ConnectionOptions, as_json: bool, over_budget: bool
+    words: tuple[str, ...],
+    wishes: PromptOptions,
+    schema: OutputFormat | None,
+    keep: KeepOptions,
+    where: ConnectionOptions,
+    over_budget: bool,
+    no_stream: bool,
+    as_json: bool,
 ) -> int:
-    """Send one prompt and print the answer. Use - to read the prompt from standard input."""
-    question = Message(Role.USER, (TextPart(_read(prompt)), *wishes.images))
-    return asyncio.run(_ask(question, wishes, where, as_json, over_budget))
+    """Send one prompt and print the answer.
+
+    Standard input is part of the prompt if it is piped: `cat notes.txt | tollbridge ask Sum this up`. Without
+    PROMPT, or with - as PROMPT, it is the whole prompt.
+    """
+    question = Message(Role.USER, (TextPart(_read_prompt(words)), *wishes.attachments))
+    if schema is not None:
+        wishes = msgspec.structs.replace(wishes, parameters={**wishes.parameters, "output_format": schema})
+    output = _Output(as_json, not no_stream, wishes.raw or schema is not None)
+    return asyncio.run(_ask(question, wishes, keep, where, output, over_budget=over_budget))
 
 
-def _read(prompt: str) -> str:
-    if prompt == "-":
-        try:
-            data = sys.stdin.buffer.read(PROMPT_LIMIT + 1)
-            if len(data) > PROMPT_LIMIT:
-                raise click.UsageError(f"Standard input exceeds the {PROMPT_LIMIT >> 20} MiB limit.")
-            prompt = data.decode()
-        except UnicodeDecodeError as error:
-            raise click.UsageError(f"Standard input is not UTF-8 text (byte {error.start}).") from error
-    if not prompt.strip():
-        raise click.UsageError("The prompt is empty. Pass a prompt, or use - to read from standard input.")
-    return replace_surrogates(prompt)
+def _read_prompt(words: tuple[str, ...]) -> str:
+    """Return the prompt: the text of standard input, if there is one, and the words of the command line."""
+    text = " ".join(word for word in words if word != "-")
+    piped = ""
+    if "-" in words or has_piped_input():
+        piped = read_standard_input()
+    if not text.strip() and not piped.strip():
+        raise click.UsageError("The prompt is empty. Pass a prompt, or pipe a text to standard input.")
+    return replace_surrogates("\n\n".join(part for part in (piped.strip("\n"), text) if part.strip()))
+
+
+def _read_schema(path: Path) -> OutputFormat:
+    try:
+        schema = read_json(path.read_bytes())
+    except OSError as error:
+        raise click.BadParameter(f"Cannot read {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise click.BadParameter(f"{path} is not valid JSON: {error}.") from error
+    if not isinstance(schema, dict):
+        raise click.BadParameter(f"{path} is not a JSON Schema: expected a JSON object.")
+    # The name of a format may have letters, digits, _ and -.
+    name = "".join(char if char.isascii() and char.isalnum() else "_" for char in path.stem)
+    return OutputFormat(name[:64] or "answer", schema)
 
 
 async def _ask(
-    question: Message, wishes: PromptOptions, where: ConnectionOptions, as_json: bool, over_budget: bool
+    question: Message,
+    wishes: PromptOptions,
+    keep: KeepOptions,
+    where: ConnectionOptions,
+    output: _Output,
+    *,
+    over_budget: bool,
 ) -> int:
     async with connect(where) as session:
-        model = await pick_model(session, wishes.model)
-        request = Conversation(model, wishes.system, wishes.effort).request(question)
-        runner = TurnRunner(session, None if as_json else Screen(sys.stdout, sys.stderr))
-        await runner.run(request, over_budget=over_budget)
-        if as_json:
-            click.echo(to_json(_as_json(runner, model)))
-        elif runner.error is None:
-            screen = Screen(sys.stdout, sys.stderr)
+        conversation = await open_conversation(
+            keep, session.settings, wishes, lambda name: pick_model(session, name)
+        )
+        screen = None if output.as_json else Screen(sys.stdout, sys.stderr, raw=output.raw)
+        runner = TurnRunner(session, screen, stream=output.stream)
+        await runner.run(conversation.request(question), over_budget=over_budget)
+        if conversation.add(question, runner.parts):
+            conversation.keep(session.secrets)
+        if output.as_json:
+            click.echo(to_json(_as_json(runner, conversation)))
+        elif screen is not None and runner.error is None:
             show_changes(runner.changes, screen, "; use --json to see all")
             screen.note(usage_line(runner.usage, runner.timing, runner.cost))
         if runner.error is not None:
@@ -76,10 +132,10 @@ async def _ask(
     return int(runner.error is not None)
 
 
-def _as_json(runner: TurnRunner, model: str) -> dict[str, object]:
+def _as_json(runner: TurnRunner, conversation: Conversation) -> dict[str, Any]:
     timing = runner.timing
     return {
-        "model": model,
+        "model": conversation.model,
         **msgspec.to_builtins(summarise(runner.events)),
         "changes": list(runner.changes),
         "counts": dict(runner.counts),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -16,6 +17,7 @@ from tollbridge.budget import WARNING_SHARE, list_budgets
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
 from tollbridge.cli.terminal import wrap_line
+from tollbridge.config.accounts import all_accounts, named_account
 from tollbridge.config.loading import (
     LoadedSettings,
     SettingsUnusable,
@@ -30,6 +32,11 @@ from tollbridge.storage.budgets import Budget, BudgetStatus, BudgetTable, format
 from tollbridge.storage.database import Database
 from tollbridge.transport.files import make_folder, replace_file
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+Result = TypeVar("Result")
+
 _BAR_WIDTH = 20
 COLUMNS = (
     Column("budget", min_width=12),
@@ -40,8 +47,31 @@ COLUMNS = (
     Column("used", drop_order=4),
     Column("source", min_width=16, drop_order=3),
 )
-NAMES = ("day", "month", "conversation", "cost-per-hour", "requests-per-minute")
+NAMES = ("day", "month", "conversation", "cost_per_hour", "requests_per_minute")
 ACCOUNT_NAMES = ("day", "month")
+
+
+class _BudgetName(click.ParamType[str]):
+    """The name of a budget as in the settings file. Hyphens are accepted too."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        name = str(value).replace("-", "_")
+        if name not in NAMES:
+            self.fail(f"{value!r} is not a budget. The budgets are {', '.join(NAMES)}.", param, ctx)
+        return name
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        # Imported here: only a shell that completes a name needs it.
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(name) for name in NAMES if name.startswith(incomplete)]
 
 
 class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +90,22 @@ class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
+def _check_account_name(_context: click.Context, _option: click.Parameter, account: str | None) -> str | None:
+    if account == "":
+        raise click.BadParameter("The name is empty. Pass the name of an account or its base URL.")
+    return account
+
+
 _json_option = click.option(
     "--json", "as_json", is_flag=True, help="Output JSON Lines, one object per budget."
 )
 _account_option = click.option(
-    "--account", metavar="NAME", help="The budget of one account: its name or base URL."
+    "--account",
+    metavar="NAME",
+    callback=_check_account_name,
+    help="The budget of one account: its name or base URL.",
 )
+_name_argument = click.argument("name", type=_BudgetName(), metavar="NAME")
 
 
 @click.group(invoke_without_command=True)
@@ -87,34 +127,44 @@ def show(as_json: bool) -> None:
     _show(as_json)
 
 
-@budget.command("set")
-@click.argument("name", type=click.Choice(NAMES))
+# A negative amount is not an option: _read_amount reports it.
+@budget.command("set", context_settings={"ignore_unknown_options": True})
+@_name_argument
 @click.argument("amount")
 @_account_option
 def set_budget(name: str, amount: str, account: str | None) -> None:
-    """Set a budget in US dollars (requests-per-minute: a number of requests).
+    """Set the budget NAME in US dollars (requests_per_minute: a number of requests).
 
-    It is written to the settings file. Running editors and servers use it with their next request.
+    NAME is day, month, conversation, cost_per_hour or requests_per_minute. The budget is written to the
+    settings file. Running editors and servers use it with their next request.
     """
     _check_scope(name, account)
-    setting = name.replace("-", "_")
-    _edit(setting, account, _read_amount(name, amount))
-    click.echo(f"Set {_full_name(setting, account)} to {amount} in {config_file()}.")
-    _report_override(setting, account, amount)
+    _edit(name, account, _read_amount(name, amount))
+    click.echo(f"Set {_full_name(name, account)} to {amount} in {config_file()}.")
+    _report_override(name, account, amount)
+    if account is not None and not _is_known_account(account):
+        click.echo(
+            f"Note: No account has the name or base URL {account!r}, so this budget limits nothing yet. "
+            "Run `tollbridge config` to see the accounts.",
+            err=True,
+        )
 
 
 @budget.command()
-@click.argument("name", type=click.Choice(NAMES))
+@_name_argument
 @_account_option
 def remove(name: str, account: str | None) -> int:
-    """Remove a budget from the settings file."""
+    """Remove the budget NAME from the settings file."""
     _check_scope(name, account)
-    setting = name.replace("-", "_")
-    if not _edit(setting, account, None):
-        click.echo(f"{config_file()} has no {_full_name(setting, account)}.", err=True)
+    full_name = _full_name(name, account)
+    if not _edit(name, account, None):
+        click.echo(f"{config_file()} has no {full_name}.", err=True)
+        loaded = load_settings()
+        if full_name in loaded.origins:
+            click.echo(f"It is set by {loaded.origin(full_name)}. Remove it there.", err=True)
         return 1
-    click.echo(f"Removed {_full_name(setting, account)} from {config_file()}.")
-    _report_override(setting, account, None)
+    click.echo(f"Removed {full_name} from {config_file()}.")
+    _report_override(name, account, None)
     return 0
 
 
@@ -129,11 +179,23 @@ def _read_amount(name: str, text: str) -> str:
         amount = Decimal(text.removeprefix("$"))
     except InvalidOperation:
         amount = Decimal("NaN")
-    is_count = name == "requests-per-minute"
+    is_count = name == "requests_per_minute"
     if not amount.is_finite() or amount < 0 or (is_count and amount != int(amount)):
         expected = "a whole number" if is_count else "an amount in US dollars, for example 2.50"
         raise click.UsageError(f"Invalid amount {text!r}. Expected {expected}.")
     return str(int(amount)) if is_count else f"{amount:f}"
+
+
+def _is_known_account(account: str) -> bool:
+    """Return whether requests can have this account: it is in the settings, or there is usage of it."""
+    loaded = load_settings()
+    try:
+        accounts = all_accounts(loaded)
+    except SettingsUnusable:  # the settings select no account
+        accounts = [named_account(loaded, name) for name in loaded.settings.accounts]
+    if any(account in (each.name, each.base_url) for each in accounts):
+        return True
+    return database_file().exists() and _read_table(lambda table: table.has_usage(account))
 
 
 # --- Showing ---
@@ -185,12 +247,15 @@ def _setting(budget: Budget) -> str:
 
 
 def _read_status(budgets: list[Budget]) -> list[BudgetStatus]:
-    path = database_file()
-    if not path.exists():
+    if not database_file().exists():
         return [BudgetStatus(budget, Decimal(), Decimal()) for budget in budgets]
-    table = BudgetTable(Database(path))
+    return _read_table(lambda table: table.status(budgets))
+
+
+def _read_table(read: Callable[[BudgetTable], Result]) -> Result:
+    table = BudgetTable(Database(database_file()))
     try:
-        return table.status(budgets)
+        return read(table)
     finally:
         table.close()
 
@@ -216,7 +281,8 @@ def _style(row: BudgetRow) -> str:
 
 
 def _bar(share: float) -> str:
-    cells = min(_BAR_WIDTH, round(share * _BAR_WIDTH) or int(share > 0))
+    # A bar is empty only if its percentage is 0.
+    cells = min(_BAR_WIDTH, round(share * _BAR_WIDTH) or int(round(100 * share) > 0))
     return f"{'█' * cells}{'░' * (_BAR_WIDTH - cells)} {100 * share:.0f} %"
 
 

@@ -1,80 +1,85 @@
-"""`tollbridge chat`: an interactive conversation in the terminal.
-
-The event loop runs only during an answer, where Ctrl-C stops the answer; between answers `input` blocks.
-"""
+"""`tollbridge chat`: an interactive conversation in the terminal."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
+import os
 import sys
 from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import NamedTuple
 
 import click
 
+from tollbridge.catalog.models import filter_models
 from tollbridge.cli.connection import Session, connect, pick_model
+from tollbridge.cli.conversations import (
+    Conversation,
+    open_conversation,
+    read_conversation,
+    write_conversation,
+)
 from tollbridge.cli.errors import print_error
 from tollbridge.cli.options import (
-    PROMPT_LIMIT,
     ConnectionOptions,
+    KeepOptions,
     PromptOptions,
     connection_options,
+    keep_options,
     over_budget_option,
     prompt_options,
+    read_attachment,
     record_options,
     ui_stream_option,
 )
-from tollbridge.cli.run_turn import Conversation, TurnRunner, show_changes
+from tollbridge.cli.prompt import Argument, ChatPrompt, hold_keyboard, read_piped_line
+from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
 from tollbridge.cli.terminal import Styles, format_count, one_line
 from tollbridge.compat.parameters import SENSITIVE_NOTES
-from tollbridge.types.messages import Message, Part, Role, TextPart
+from tollbridge.config.paths import data_folder
+from tollbridge.types.errors import BridgeError
+from tollbridge.types.messages import DataPart, Message, Role, TextPart
 from tollbridge.types.text import replace_surrogates
+from tollbridge.types.usage import Usage
 
-PROMPT = "> "
-HELP = """\
-/new          start a new conversation
-/model NAME   switch to another model
-/over-budget  send the next message even if it exceeds a budget
-/help         show this list
-/quit         exit (or Ctrl-D)
-Ctrl-C        stop the current answer"""
+_KEYS = """\
+Alt-Enter     start a new line (a pasted text keeps its lines)
+Tab           complete a command, a model or a file
+Up, Ctrl-R    earlier prompts
+Ctrl-C        stop the current answer
+Ctrl-D        exit"""
 
 
 @click.command()
 @prompt_options
+@keep_options
 @connection_options
 @ui_stream_option
 @record_options
 @over_budget_option
-def chat(wishes: PromptOptions, where: ConnectionOptions, over_budget: bool) -> int:
+def chat(wishes: PromptOptions, keep: KeepOptions, where: ConnectionOptions, over_budget: bool) -> int:
     """Start an interactive chat. If standard input is piped, it is read as prompts, one per line."""
     with asyncio.Runner() as runner, contextlib.ExitStack() as closing:
         stack = contextlib.AsyncExitStack()
         closing.callback(lambda: runner.run(stack.aclose()))
         session = runner.run(stack.enter_async_context(connect(where)))
-        model = runner.run(pick_model(session, wishes.model))
-        conversation = Conversation(model, wishes.system, wishes.effort)
-        return _Chat(runner, session, conversation, wishes.images, over_budget=over_budget).run()
+        conversation = runner.run(
+            open_conversation(keep, session.settings, wishes, lambda name: pick_model(session, name))
+        )
+        return _Chat(runner, session, conversation, wishes, over_budget=over_budget).run()
 
 
-def _read_line() -> str:
-    if sys.stdout.isatty():
-        with contextlib.suppress(ImportError):
-            import readline  # noqa: F401 (its import gives `input` editing and history)
-        return input(PROMPT)
-    click.echo(PROMPT, err=True, nl=False)  # standard output is redirected; the prompt must not be
-    line = _piped_line()
-    if not line:
-        raise EOFError
-    return line
+class _Command(NamedTuple):
+    """A command of the chat: how it is used, what it does, and what is completed after it."""
 
-
-def _piped_line() -> str:
-    line = sys.stdin.readline(PROMPT_LIMIT + 1)
-    if len(line) > PROMPT_LIMIT:
-        raise click.UsageError(f"A line of standard input exceeds the {PROMPT_LIMIT >> 20} MiB limit.")
-    return line
+    usage: str
+    summary: str
+    run: Callable[[str], None]
+    argument: Argument = None
 
 
 class _Chat:
@@ -83,69 +88,95 @@ class _Chat:
         runner: asyncio.Runner,
         session: Session,
         conversation: Conversation,
-        images: tuple[Part, ...],
+        wishes: PromptOptions,
         *,
         over_budget: bool = False,
     ) -> None:
         self._runner = runner
         self._session = session
         self._conversation = conversation
-        self._images = images  # attached to the next question
+        self._attachments = wishes.attachments  # of the next question
+        self._raw = wishes.raw
         self._over_budget = self._next_over_budget = over_budget
         self._shown_changes: set[str] = set()
+        self._saved_files: set[Path] = set()
+        self._spending = _Spending()
+        self._typed = ""  # during the last answer
         self._failed = False
+        self._exit = False
         self._interactive = sys.stdin.isatty()
-        self._commands: dict[str, Callable[[str], None]] = {
-            "/new": self._new,
-            "/model": self._model,
-            "/over-budget": self._allow_over_budget,
-            "/help": lambda _: self._print(HELP),
+        self._commands = {
+            "/new": _Command("/new", "start a new conversation", self._new),
+            "/model": _Command("/model NAME", "switch to another model", self._model, "model"),
+            "/edit": _Command("/edit", "write the next prompt in $EDITOR", self._edit),
+            "/file": _Command("/file PATH", "attach a file to the next prompt", self._attach, "file"),
+            "/save": _Command("/save PATH", "save the conversation (.json or .md)", self._save, "file"),
+            "/load": _Command("/load PATH", "continue a saved conversation (.json)", self._load, "file"),
+            "/cost": _Command("/cost", "show the tokens and the cost of this chat", self._cost),
+            "/over-budget": _Command(
+                "/over-budget",
+                "send the next message even if it exceeds a budget",
+                self._allow_over_budget,
+            ),
+            "/help": _Command("/help", "show this list", self._help),
+            "/quit": _Command("/quit", "exit", self._quit),
+            "/exit": _Command("", "", self._quit),
         }
+        history = data_folder() / "prompt_history" if session.settings.prompt_history else None
+        arguments = {name: command.argument for name, command in self._commands.items() if command.usage}
+        self._prompt = ChatPrompt(arguments, self._model_ids, history)
 
     def run(self) -> int:
         """Answer questions until the user exits. The exit code is 1 if a piped question failed."""
         if self._interactive:
             self._print_greeting()
-        while (line := self._next_line()) is not None:
-            words = line.strip()
-            name, _, rest = words.partition(" ")
-            if name in ("/quit", "/exit"):
-                break
-            if name in self._commands:
-                self._commands[name](rest.strip())
-            elif name.startswith("/") and name[1:].replace("-", "").isalpha():
+        while not self._exit and (text := self._next_prompt()) is not None:
+            name, _, rest = text.strip().partition(" ")
+            if command := self._commands.get(name):
+                try:
+                    command.run(rest.strip())
+                except click.ClickException as error:
+                    self._print(f"Error: {error.message}")  # without the "Invalid value" of an option
+            elif name.startswith("/") and name[1:].replace("-", "").isalpha() and "\n" not in text.strip():
                 self._print(f"Unknown command {name}. Type /help to list commands.")
-            elif words:
-                self._answer(line)
+            elif text.strip():
+                self._answer(text)
         return int(self._failed and not self._interactive)
 
-    def _next_line(self) -> str | None:
-        """Return the next line of input, or `None` at its end."""
+    def _next_prompt(self) -> str | None:
+        """Return the next prompt, or `None` at the end of the input."""
         if not self._interactive:
-            return _piped_line() or None
+            return read_piped_line() or None
+        typed, self._typed = self._typed, ""
         while True:
             try:
-                return _read_line()
+                return self._prompt.read(self._runner, typed)
             except EOFError:
                 click.echo(err=True)
                 return None
             except KeyboardInterrupt:
+                typed = ""
                 self._print("\nPress Ctrl-D or type /quit to exit.")
 
-    def _answer(self, line: str) -> None:
-        question = Message(Role.USER, (TextPart(replace_surrogates(line.strip("\n"))), *self._images))
-        screen = Screen(sys.stdout, sys.stderr)
+    def _answer(self, text: str) -> None:
+        parts = (TextPart(replace_surrogates(text.strip("\n"))), *self._attachments)
+        question = Message(Role.USER, parts)
+        screen = Screen(sys.stdout, sys.stderr, raw=self._raw)
         turn = TurnRunner(self._session, screen)
-        try:
-            request = self._conversation.request(question)
-            self._runner.run(turn.run(request, over_budget=self._next_over_budget))
-        except KeyboardInterrupt:
-            if not self._interactive:
-                raise
-            screen.note("[stopped]")
+        with hold_keyboard() as typed:
+            try:
+                request = self._conversation.request(question)
+                self._runner.run(turn.run(request, over_budget=self._next_over_budget))
+            except KeyboardInterrupt:
+                if not self._interactive:
+                    raise
+                screen.note("[stopped]")
         self._next_over_budget = self._over_budget
+        self._typed = typed.text
+        self._spending.add(turn.usage, turn.cost)
         if self._conversation.add(question, turn.parts):
-            self._images = ()
+            self._attachments = ()
+            self._conversation.keep(self._session.secrets)
         if turn.error is None:
             # The history is normalized again for every question; each change is shown once, except those
             # that concern privacy or the meaning of the answer.
@@ -163,9 +194,16 @@ class _Chat:
         paint = Styles(sys.stderr)
         model = f"{paint.bold}{one_line(self._conversation.model)}{paint.plain}"
         click.echo(f"{model} on {one_line(self._session.place)}", err=True)
-        if self._images:
-            self._print(f"Attached to your first message: {format_count(len(self._images), 'image')}.")
+        if self._conversation.messages:
+            count = format_count(len(self._conversation.messages), "message")
+            self._print(f"Continuing a conversation with {count}.")
+        if self._attachments:
+            only_images = all(isinstance(part, DataPart) for part in self._attachments)
+            count = format_count(len(self._attachments), "image" if only_images else "file")
+            self._print(f"Attached to your first message: {count}.")
         self._print("Ctrl-C: stop · Ctrl-D: exit · /help: commands\n")
+
+    # --- Commands ---
 
     def _new(self, _rest: str) -> None:
         self._conversation.clear()
@@ -175,6 +213,15 @@ class _Chat:
         if name and self._session.kind == "ui-stream":
             self._print("This endpoint does not support switching models.")
             return
+        models = list(self._runner.run(self._model_ids())) if name else []
+        if models and name not in models:
+            similar = difflib.get_close_matches(name, models, 1, 0.4)
+            suggestion = f' Did you mean "{one_line(similar[0])}"?' if similar else ""
+            self._print(
+                f'The gateway lists no model "{one_line(name)}".{suggestion} '
+                f"Still using {one_line(self._conversation.model)}."
+            )
+            return
         if name:
             self._conversation.model = name
         self._print(f"Now using {one_line(self._conversation.model)}.")
@@ -183,6 +230,89 @@ class _Chat:
         self._next_over_budget = True
         self._print("The next message is sent even if it exceeds a budget.")
 
+    async def _model_ids(self) -> list[str]:
+        """Return the models of the gateway; none if it cannot be reached or lists none."""
+        try:
+            listing = await self._session.list_models()
+        except (BridgeError, click.ClickException):
+            return []
+        models = filter_models(listing.models, self._session.settings)
+        return [model.id for model in models if model.is_chat_model]
+
+    def _edit(self, text: str) -> None:
+        edited = click.edit(text, extension=".md")
+        if edited is None or not edited.strip():
+            self._print("Nothing to send: the editor was closed without saving a text.")
+            return
+        self._print(f"> {edited.rstrip()}")
+        self._answer(edited)
+
+    def _attach(self, path: str) -> None:
+        self._attachments = (*self._attachments, read_attachment(_path_of(path, "/file notes.txt")))
+        count = format_count(len(self._attachments), "file")
+        self._print(f"Attached to your next message: {count}.")
+
+    def _save(self, path: str) -> None:
+        file = _path_of(path, "/save chat.json")
+        if file.exists() and file not in self._saved_files:
+            raise click.ClickException(f"{file} exists. Choose another name.")
+        if not file.parent.is_dir():
+            raise click.ClickException(f"The folder {file.parent} does not exist. Choose another path.")
+        write_conversation(file, self._conversation.save(), self._session.secrets)
+        self._saved_files.add(file)
+        self._print(f"Saved {format_count(len(self._conversation.messages), 'message')} to {file}.")
+
+    def _load(self, path: str) -> None:
+        saved = read_conversation(_path_of(path, "/load chat.json"))
+        self._conversation.clear()
+        self._conversation.restore(saved)
+        count = format_count(len(self._conversation.messages), "message")
+        self._print(f"Loaded {count}. Still using {one_line(self._conversation.model)}.")
+
+    def _cost(self, _rest: str) -> None:
+        self._print(self._spending.describe())
+
+    def _help(self, _rest: str) -> None:
+        lines = [f"{each.usage:<13} {each.summary}" for each in self._commands.values() if each.usage]
+        self._print("\n".join([*lines, _KEYS]))
+
+    def _quit(self, _rest: str) -> None:
+        self._exit = True
+
     def _print(self, text: str) -> None:
         paint = Styles(sys.stderr)
         click.echo(f"{paint.dim}{text}{paint.plain}", err=True)
+
+
+def _path_of(text: str, example: str) -> Path:
+    if not text:
+        raise click.UsageError(f"Name a file, for example: {example}")
+    return Path(os.path.expanduser(text))
+
+
+class _Spending:
+    """The tokens and the cost of the answers of a chat."""
+
+    def __init__(self) -> None:
+        self._answers = 0
+        self._tokens = 0
+        self._total = Decimal(0)
+        self._without_price = 0
+
+    def add(self, usage: Usage | None, cost: Decimal | None) -> None:
+        self._answers += 1
+        if usage is not None:
+            self._tokens += (usage.input_tokens or 0) + (usage.output_tokens or 0)
+        if cost is None:
+            self._without_price += 1
+        else:
+            self._total += cost
+
+    def describe(self) -> str:
+        """Return one line. An answer whose price or usage is unknown is not counted as free."""
+        parts = [format_count(self._answers, "answer"), format_count(self._tokens, "token")]
+        if self._without_price < self._answers:
+            parts.append(f"${self._total:.4f}")
+        if self._without_price:
+            parts.append(f"cost of {format_count(self._without_price, 'answer')} unknown")
+        return " · ".join(parts)

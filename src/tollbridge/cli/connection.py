@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ import click
 import msgspec
 
 from tollbridge.catalog.models import Catalog, Listing, filter_models, is_favourite
-from tollbridge.cli.errors import ConnectionKind, ExplainedError
+from tollbridge.cli.errors import LIST_ADVICE, ConnectionKind, ExplainedError
 from tollbridge.cli.options import ConnectionOptions
 from tollbridge.cli.terminal import one_line
 from tollbridge.clients.ai_sdk import UiStreamClient
@@ -114,12 +115,19 @@ class Session(msgspec.Struct, frozen=True):
     def settings(self) -> Settings:
         return self.engine.settings
 
+    @property
+    def secrets(self) -> list[str]:
+        """The keys that are sent, to be removed from whatever is written to a file."""
+        headers = find_secret_headers(self.account.headers)
+        keys = (self.account.api_key, os.environ.get(API_KEY_VARIABLE), *headers.values())
+        return [key for key in keys if key]
+
     async def list_models(self, *, refresh: bool = False) -> Listing:
         """Return the gateway's models. If the gateway is slow, an older list from the disk is returned."""
         try:
             return await self.engine.list_models(self.account, refresh=refresh, wait=LIST_WAIT)
         except BridgeError as error:
-            raise ExplainedError(error, self.kind) from error
+            raise ExplainedError(error, self.kind, LIST_ADVICE) from error
 
 
 def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> GatewayChoice:
@@ -145,6 +153,27 @@ def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> 
     )
 
 
+def _import_aiohttp() -> None:
+    """Import aiohttp without loading the system's certificates.
+
+    aiohttp loads them twice when it is imported, which takes 0.1 s, for default contexts that are not used:
+    `transport.http` has a context of its own. Without certificates the default contexts reject every server.
+    """
+    if "aiohttp" in sys.modules:
+        return
+    variables = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(dict.fromkeys(variables, os.devnull))
+    try:
+        importlib.import_module("aiohttp")
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 @contextlib.asynccontextmanager
 async def connect(where: ConnectionOptions, *, short_lived: bool = True) -> AsyncIterator[Session]:
     """Yield a session with the gateway that the options, the settings and the keys select.
@@ -153,6 +182,7 @@ async def connect(where: ConnectionOptions, *, short_lived: bool = True) -> Asyn
         where: The options of the command.
         short_lived: Whether the command runs a few turns and exits, see `Engine.open`.
     """
+    _import_aiohttp()
     async with Engine.open(options=where.flags(), short_lived=short_lived) as engine:
         account = None
         if not (where.local or where.ui_stream):
@@ -235,10 +265,14 @@ async def pick_model(session: Session, name: str | None) -> str:
     """Return the model to use: the one named or set, a favourite, or the only one.
 
     Raises:
-        click.UsageError: The gateway lists no model, or several and none was chosen.
+        click.UsageError: The gateway lists no model, or several and none was chosen; or another model than
+            the local one was named.
     """
-    if session.kind == "ui-stream":
-        name = None  # a model named in the environment is for gateways
+    if session.kind == "local" and name not in (None, session.model):
+        raise click.UsageError(
+            f"The local model is {session.model}, not {one_line(name or '')}. Remove --model, or remove "
+            "--local to use a gateway."
+        )
     model = name or session.model or session.settings.model
     if model:
         return model

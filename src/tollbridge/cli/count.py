@@ -13,6 +13,7 @@ import msgspec
 from tollbridge.cli.options import MODEL_NAME
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import format_count, one_line
+from tollbridge.config.loading import load_settings
 from tollbridge.config.paths import database_file
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.tokens.ledger import EstimationResult, Method
@@ -55,25 +56,39 @@ class TextCount(msgspec.Struct, frozen=True):
     parts: tuple[Share, ...]
 
 
+class _InputFile(click.File):
+    """A file to read, or - for standard input."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> IO[Any]:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            cause = error.__context__  # click's message repeats the name of the file
+            reason = cause.strerror if isinstance(cause, OSError) else error.message
+            raise click.UsageError(
+                f"Cannot read {value}: {reason}. Name another file, or - for standard input.", ctx
+            ) from error
+
+
 @click.command()
-@click.argument("file", type=click.File("rb"), required=False)
+@click.argument("file", type=_InputFile("rb"), required=False)
 @click.option(
     "--model",
     "-m",
     type=MODEL_NAME,
-    required=True,
     metavar="NAME",
-    help="Model whose tokenizer to use, e.g. openai/gpt-5.",
+    help="Model whose tokenizer to use, e.g. openai/gpt-5. Default: the `model` setting.  "
+    "[env: TOLLBRIDGE_MODEL]",
 )
 @click.option(
     "--messages",
-    type=click.File("rb"),
+    type=_InputFile("rb"),
     metavar="FILE.json",
     help="Count a conversation instead of a text: a JSON list of messages in Chat Completions format, or an "
     "object with `messages` and `tools`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Output one JSON object.")
-def count(file: IO[bytes] | None, model: str, messages: IO[bytes] | None, as_json: bool) -> None:
+def count(file: IO[bytes] | None, model: str | None, messages: IO[bytes] | None, as_json: bool) -> None:
     """Count the tokens in FILE, or in a conversation with --messages.
 
     Use - as FILE to read from standard input. Uses what was learned from earlier responses. Works offline.
@@ -82,6 +97,9 @@ def count(file: IO[bytes] | None, model: str, messages: IO[bytes] | None, as_jso
         raise click.UsageError("Provide a FILE (- for standard input) or --messages FILE.json.")
     if file is not None and messages is not None:
         raise click.UsageError("Provide either FILE or --messages, not both.")
+    model = model or load_settings().settings.model
+    if not model:
+        raise click.UsageError("Name the model with --model, TOLLBRIDGE_MODEL or the setting `model`.")
     estimator = HybridTokenEstimator(database_file())
     try:
         if messages is not None:

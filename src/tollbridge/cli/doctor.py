@@ -107,6 +107,7 @@ def plain(step: Step) -> str:
 @connection_options
 @click.option(
     "--model",
+    "-m",
     type=MODEL_NAME,
     envvar="TOLLBRIDGE_MODEL",
     metavar="NAME",
@@ -134,7 +135,7 @@ async def _doctor(where: ConnectionOptions, model: str | None, as_json: bool) ->
                 client,
                 model or session.model or session.settings.model,
                 tracker=session.engine.usage,
-                payer=BillingAccount(session.account.name, client.base_url),
+                account=BillingAccount(session.account.name, client.base_url),
             )
             async for step in examination.run():
                 checklist.show(step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Literal
 
 import click
@@ -23,18 +24,24 @@ ADVICE: dict[Kind, str] = {
     "permission": "Request access to this model, or choose another one; `tollbridge models` lists them.",
     "not_found": "Check --base-url and --model. Run `tollbridge models` to list models.",
     "rate_limited": "Try again later, or choose another model.",
-    "budget_exceeded": "Send it anyway with --over-budget (in a chat: /over-budget), or change the budget "
-    "with `tollbridge budget set`.",
+    "budget_exceeded": "Send it anyway with --over-budget (in a chat: /over-budget), or change the budget; "
+    "`tollbridge budget` shows its source.",
     "context_too_long": "Shorten the prompt, start a new conversation, or use a model with a larger context "
     "window. Run `tollbridge models` to list models.",
     "content_filtered": "Rephrase the prompt or try another model.",
-    "invalid_request": "Check your options; this model may not support images or reasoning.",
+    "invalid_request": "Check the prompt and the options; the model may not support one of them.",
     "overloaded": "Try again later, or choose another model.",
     "server": "Try again. If it keeps failing, contact the gateway's operator.",
     "network": "Check --base-url, the network connection and the proxy settings.",
     "timeout": "Try again. If it keeps failing, the gateway may be slow or unreachable.",
     "disconnected": "Try again. Any output above is incomplete.",
     "protocol": "Check that --base-url is an OpenResponses server; the URL usually ends in /v1.",
+}
+# The advice that differs from ADVICE if the model list was requested.
+LIST_ADVICE: dict[Kind, str] = {
+    "permission": "Check the API key: it may not be allowed to list models.",
+    "not_found": "Check --base-url; it usually ends in /v1.",
+    "invalid_request": "Check --base-url and --backend.",
 }
 _RUN_LOCAL_MODEL = "Try again. If it keeps failing, run `tollbridge local` to see the error."
 # The advice that differs from ADVICE for a kind of connection.
@@ -80,10 +87,18 @@ CONNECTION_ADVICE: dict[ConnectionKind, dict[Kind, str]] = {
 
 
 class ExplainedError(click.ClickException):
-    """An error with the advice for its kind of connection. Click prints it and exits with code 1."""
+    """An error with the advice for its kind of connection. Click prints it and exits with code 1.
 
-    def __init__(self, error: BridgeError, connection_kind: ConnectionKind) -> None:
-        super().__init__(explain(error, connection_kind))
+    Args:
+        error: The error.
+        connection_kind: How the command is connected.
+        advice: The advice of this command, for the kinds of errors where it differs.
+    """
+
+    def __init__(
+        self, error: BridgeError, connection_kind: ConnectionKind, advice: Mapping[Kind, str] = {}
+    ) -> None:
+        super().__init__(explain(error, connection_kind, advice))
 
     def show(self, file: object = None) -> None:  # noqa: ARG002 (the signature is click's)
         click.echo(wrap_line(f"Error: {self.message}", sys.stderr), err=True)
@@ -94,7 +109,11 @@ def print_error(error: BridgeError, connection_kind: ConnectionKind = "openrespo
     ExplainedError(error, connection_kind).show()
 
 
-def explain(error: BridgeError, connection_kind: ConnectionKind = "openresponses") -> str:
+def explain(
+    error: BridgeError,
+    connection_kind: ConnectionKind = "openresponses",
+    command_advice: Mapping[Kind, str] = {},
+) -> str:
     """Return the error's message, HTTP status, request id and advice on one printable line."""
     message = one_line(error.message) or f"The gateway failed ({error.kind})"
     if message[-1] not in ".!?":
@@ -105,10 +124,10 @@ def explain(error: BridgeError, connection_kind: ConnectionKind = "openresponses
     details += [f"request {one_line(error.request_id)}"] if error.request_id else []
     if details:
         message = f"{message} [{', '.join(details)}]"
-    return f"{message} {_advice(error, connection_kind)}".rstrip()
+    return f"{message} {_advice(error, connection_kind, command_advice)}".rstrip()
 
 
-def _advice(error: BridgeError, connection_kind: ConnectionKind) -> str:
+def _advice(error: BridgeError, connection_kind: ConnectionKind, command_advice: Mapping[Kind, str]) -> str:
     if error.advice is not None:
         return error.advice
     if isinstance(error, SettingsError):  # its message says where the setting is
@@ -117,4 +136,5 @@ def _advice(error: BridgeError, connection_kind: ConnectionKind) -> str:
         return "See --help for the options."
     if error.retry_after is not None and error.transient:
         return f"Try again in {error.retry_after:.0f} s."
-    return CONNECTION_ADVICE[connection_kind].get(error.kind) or ADVICE[error.kind]
+    tables = (command_advice, CONNECTION_ADVICE[connection_kind], ADVICE)
+    return next(table[error.kind] for table in tables if error.kind in table)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import msgspec
 
+from tollbridge.cli.options import WholeNumber
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
 from tollbridge.cli.terminal import format_count, one_line, wrap_line
@@ -18,6 +19,7 @@ from tollbridge.storage.database import Database
 
 # The first characters of a turn's id identify it.
 _ID_LENGTH = 8
+_DEFAULT_LIMIT = 20
 COLUMNS = (
     Column("turn"),
     Column("time", drop_order=2),
@@ -34,21 +36,21 @@ COLUMNS = (
 @click.option("--list", "as_list", is_flag=True, help="List the latest cache misses.")
 @click.option(
     "--limit",
-    type=click.IntRange(1, 5000),
+    type=WholeNumber(1, 5000),
     metavar="N",
-    default=20,
-    show_default=True,
-    help="Number of misses to list.",
+    help=f"With --list: number of misses to list.  [default: {_DEFAULT_LIMIT}]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Output JSON Lines, one object per turn.")
-def explain(turn: str | None, as_list: bool, limit: int, as_json: bool) -> None:
+def explain(turn: str | None, as_list: bool, limit: int | None, as_json: bool) -> None:
     """Explain how much of a prompt was read from the provider's prompt cache.
 
     TURN is the id of a turn or its first characters, as `--list` shows it; by default the last turn.
     """
     if as_list and turn is not None:
         raise click.UsageError("Use either TURN or --list.")
-    reports = _read_reports(turn, as_list=as_list, limit=limit)
+    if limit is not None and not as_list:
+        raise click.UsageError("--limit needs --list.")
+    reports = _read_reports(turn, as_list=as_list, limit=limit or _DEFAULT_LIMIT)
     if as_json:
         for report in reports:
             click.echo(to_json(to_fields(report)))

@@ -14,7 +14,7 @@ from tollbridge.cli.connection import connect
 from tollbridge.cli.options import Command, ConnectionOptions, connection_options
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
-from tollbridge.cli.terminal import one_line
+from tollbridge.cli.terminal import format_count, one_line
 from tollbridge.config.schema import Settings
 from tollbridge.types.models import Model, Prices
 
@@ -41,16 +41,25 @@ class Filter(msgspec.Struct, frozen=True):
     words: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     max_price: Decimal | None = None
-    every_type: bool = False
+    all_types: bool = False
 
     def matches(self, model: Model) -> bool:
         text = f"{model.id} {model.name or ''} {model.description or ''}".lower()
         return (
-            (self.every_type or model.is_chat_model)
+            (self.all_types or model.is_chat_model)
             and all(word.lower() in text for word in self.words)
             and all(tag in model.tags for tag in self.tags)
             and (self.max_price is None or _costs_at_most(model.prices, self.max_price))
         )
+
+    def describe(self) -> str:
+        """Return the conditions as they were given: ` --search "word" --tag "vision"`."""
+        conditions = [
+            *(f" --search {to_json(one_line(word))}" for word in self.words),
+            *(f" --tag {to_json(one_line(tag))}" for tag in self.tags),
+            *([] if self.max_price is None else [f" --max-price {self.max_price:f}"]),
+        ]
+        return "".join(conditions)
 
 
 def _costs_at_most(prices: Prices | None, max_price: Decimal) -> bool:
@@ -75,7 +84,7 @@ class _Dollars(click.ParamType[Decimal]):
 
 def filter_options(command: Command) -> Command:
     for option in (
-        click.option("--all", "every_type", is_flag=True, help="Include non-chat models."),
+        click.option("--all", "all_types", is_flag=True, help="Include non-chat models."),
         click.option(
             "--max-price", type=_Dollars(), metavar="USD", help="Maximum price in USD per million tokens."
         ),
@@ -102,27 +111,31 @@ def models(
     words: tuple[str, ...],
     tags: tuple[str, ...],
     max_price: Decimal | None,
-    every_type: bool,
+    all_types: bool,
     refresh: bool,
     as_json: bool,
 ) -> None:
     """List a gateway's models (filtered by your settings, favourites first)."""
     allowed, hidden, settings = asyncio.run(_list(where, refresh))
-    shown = [model for model in allowed if Filter(words, tags, max_price, every_type).matches(model)]
+    wanted = Filter(words, tags, max_price, all_types)
+    shown = [model for model in allowed if wanted.matches(model)]
     if as_json:
         for model in shown:
             click.echo(to_json(_as_json(model, settings)))
     elif shown:
         _show(shown, settings)
     else:
-        click.echo(_explain_empty(len(allowed), hidden, every_type), err=True)
+        click.echo(_explain_empty(allowed, hidden, wanted), err=True)
 
 
-def _explain_empty(allowed: int, hidden: int, every_type: bool) -> str:
+def _explain_empty(allowed: list[Model], hidden: int, wanted: Filter) -> str:
     """Return why no model is shown."""
     if allowed:
-        types = "" if every_type else " Use --all to include other types."
-        return f"No matching models ({allowed} available).{types}"
+        considered = sum(wanted.all_types or model.is_chat_model for model in allowed)
+        types = "" if wanted.all_types else " Use --all to include other types."
+        if not considered:
+            return f"The gateway lists no chat models.{types}"
+        return f"None of {format_count(considered, 'model')} matches{wanted.describe()}.{types}"
     if hidden:
         return (
             f"All {hidden} models are excluded by your `allow` and `deny` settings. "

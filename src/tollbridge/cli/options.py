@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import functools
+import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 import msgspec
 from click.core import ParameterSource
 
+from tollbridge.cli.terminal import one_line
 from tollbridge.types.media import sniff
-from tollbridge.types.messages import DataPart
-from tollbridge.types.text import replace_surrogates
+from tollbridge.types.messages import DataPart, TextPart
+from tollbridge.types.text import read_json, replace_surrogates
 from tollbridge.types.urls import BACKENDS, USERINFO_ERROR, Backend, has_userinfo
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-# About four million tokens at four bytes per token: more than any context window.
-PROMPT_LIMIT = 16 * 1024 * 1024
-IMAGE_LIMIT = 20 * 1024 * 1024
+# The size of an attached file (bytes).
+FILE_LIMIT = 20 * 1024 * 1024
+# Request fields that have an option of their own, or that the command controls.
+_NOT_FOR_OPTION = frozenset({"model", "messages", "input", "instructions", "tools", "stream"})
 
 Command = Callable[..., int | None]
 
@@ -33,8 +40,59 @@ class _ModelName(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
         return replace_surrogates(str(value))
 
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Complete the models of all gateways whose lists are cached. Nothing is fetched."""
+        # Imported here: only a shell that completes a model needs them.
+        from click.shell_completion import CompletionItem
+
+        from tollbridge.catalog.cache import CatalogCache
+        from tollbridge.config.paths import catalog_folder
+
+        names = CatalogCache(catalog_folder()).model_ids()
+        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
 
 MODEL_NAME = _ModelName()
+
+
+class WholeNumber(click.ParamType[int]):
+    """A whole number from `min` to `max`, if given."""
+
+    name = "number"
+
+    def __init__(self, min: int, max: int | None = None) -> None:
+        self._min = min
+        self._max = max
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = self._min - 1
+        if number < self._min or (self._max is not None and number > self._max):
+            limits = f"of at least {self._min}" if self._max is None else f"from {self._min} to {self._max}"
+            self.fail(f"{str(value)!r} is not a whole number {limits}.", param, ctx)
+        return number
+
+
+class _FiniteNumber(click.ParamType[float]):
+    """A number. Unlike click's, it is neither NaN nor infinite, which JSON cannot represent."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number. Pass a number such as 0.2.", param, ctx)
+        return number
 
 
 class ConnectionOptions(msgspec.Struct, frozen=True):
@@ -64,12 +122,26 @@ class ConnectionOptions(msgspec.Struct, frozen=True):
 
 
 class PromptOptions(msgspec.Struct, frozen=True):
-    """The model and the parts of a prompt. `images` are attached to the first message."""
+    """The model and the parts of a prompt.
+
+    Attributes:
+        attachments: Images and other files for the first message.
+        parameters: Fields of the `ChatRequest`.
+        raw: Whether to print Markdown as it is, on a terminal too.
+    """
 
     model: str | None = None
     system: str | None = None
-    images: tuple[DataPart, ...] = ()
-    effort: str | None = None
+    attachments: tuple[TextPart | DataPart, ...] = ()
+    parameters: Mapping[str, Any] = {}
+    raw: bool = False
+
+
+class KeepOptions(msgspec.Struct, frozen=True):
+    """Whether the conversation is kept (`None`: as the settings say), and whether the last one continues."""
+
+    keep: bool | None = None
+    resume: bool = False
 
 
 def connection_options(command: Command) -> Command:
@@ -175,6 +247,7 @@ def record_options(command: Command) -> Command:
         "--record",
         type=click.Path(file_okay=False),
         metavar="DIR",
+        callback=_check_folder,
         help="Save a recording of each request in this directory, for `tollbridge replay`.  "
         "[env: TOLLBRIDGE_RECORD]",
     )
@@ -200,13 +273,13 @@ def prompt_options(command: Command) -> Command:
 
     @click.option(
         "--model",
+        "-m",
         type=MODEL_NAME,
-        envvar="TOLLBRIDGE_MODEL",
         metavar="NAME",
         help="Model ID (see `tollbridge models`). Default: the `model` setting, else your first favourite or "
         "the gateway's only model.  [env: TOLLBRIDGE_MODEL]",
     )
-    @click.option("--system", metavar="TEXT", help="System prompt. Default: none.")
+    @click.option("--system", "-s", metavar="TEXT", help="System prompt. Default: none.")
     @click.option(
         "--image",
         "images",
@@ -216,20 +289,105 @@ def prompt_options(command: Command) -> Command:
         help="Attach an image to the (first) prompt; repeatable.",
     )
     @click.option(
+        "--file",
+        "-f",
+        "files",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        callback=lambda _context, _option, paths: tuple(read_attachment(path) for path in paths),
+        help="Attach a text file, an image, a PDF or audio to the (first) prompt; repeatable.",
+    )
+    @click.option(
         "--reasoning",
         "effort",
         type=click.Choice(EFFORTS),
         metavar="EFFORT",
         help=f"Reasoning effort: {', '.join(EFFORTS)}. By default the model decides.",
     )
+    @click.option(
+        "--max-tokens",
+        type=WholeNumber(1),
+        metavar="N",
+        help="The most tokens that the answer may have.",
+    )
+    @click.option(
+        "--temperature", type=_FiniteNumber(), metavar="T", help="Sampling temperature, such as 0.2."
+    )
+    @click.option(
+        "--option",
+        "-o",
+        "fields",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_read_fields,
+        help="Any other field of the request, such as top_p=0.9 or service_tier=flex; repeatable. The value "
+        "is JSON, or else a text.",
+    )
+    @click.option("--raw", is_flag=True, help="Print Markdown as the model wrote it, on a terminal too.")
     @functools.wraps(command)
     def with_prompt(
-        model: str | None, system: str | None, images: tuple[DataPart, ...], effort: str | None, **rest: Any
+        model: str | None,
+        system: str | None,
+        images: tuple[DataPart, ...],
+        files: tuple[TextPart | DataPart, ...],
+        effort: str | None,
+        max_tokens: int | None,
+        temperature: float | None,
+        fields: dict[str, Any],
+        raw: bool,
+        **rest: Any,
     ) -> int | None:
         system = None if system is None else replace_surrogates(system)
-        return command(wishes=PromptOptions(model, system, images, effort), **rest)
+        named = {"reasoning_effort": effort, "max_output_tokens": max_tokens, "temperature": temperature}
+        parameters = fields | {name: value for name, value in named.items() if value is not None}
+        wishes = PromptOptions(model, system, (*images, *files), parameters, raw)
+        return command(wishes=wishes, **rest)
 
     return with_prompt
+
+
+def _read_fields(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, Any]:
+    """Read request fields. Those that a `ChatRequest` does not name are in its field `extra`."""
+    # Imported here: most commands have no such option, and this module is loaded with every command.
+    from tollbridge.config.schema import REQUEST_PARAMETERS, parameter_error
+
+    named: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for text in values:
+        name, equals, value_text = replace_surrogates(text).partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE.")
+        if name in _NOT_FOR_OPTION:
+            raise click.BadParameter(f"{name!r} cannot be set with -o. See --help for the options.")
+        try:
+            value = read_json(value_text)
+        except ValueError:
+            value = value_text
+        if problem := parameter_error(name, value):
+            raise click.BadParameter(f"{name}: {problem}.")
+        (named if name in REQUEST_PARAMETERS else extra)[name] = value
+    return {**named, "extra": extra} if extra else named
+
+
+def keep_options(command: Command) -> Command:
+    """Add --keep and --continue; the command receives `keep: KeepOptions`."""
+
+    @click.option(
+        "--continue", "-c", "resume", is_flag=True, help="Continue the last conversation that was kept."
+    )
+    @click.option(
+        "--keep/--no-keep",
+        default=None,
+        help="Keep the conversation on this computer, for --continue and `tollbridge log`. Default: the "
+        "`keep_conversations` setting.  [env: TOLLBRIDGE_KEEP_CONVERSATIONS]",
+    )
+    @functools.wraps(command)
+    def with_keep(keep: bool | None, resume: bool, **rest: Any) -> int | None:
+        return command(keep=KeepOptions(keep, resume), **rest)
+
+    return with_keep
 
 
 def read_image(path: Path) -> DataPart:
@@ -238,13 +396,7 @@ def read_image(path: Path) -> DataPart:
     Raises:
         click.BadParameter: The file cannot be read, is too large or is not an image.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(IMAGE_LIMIT + 1)
-    except OSError as error:
-        raise click.BadParameter(f"Cannot read {path}: {error.strerror}.") from error
-    if len(data) > IMAGE_LIMIT:
-        raise click.BadParameter(f"{path} exceeds the {IMAGE_LIMIT >> 20} MiB limit.")
+    data = _read_file(path)
     mime = sniff(data)
     if mime is None or not mime.startswith("image/"):
         raise click.BadParameter(
@@ -253,17 +405,64 @@ def read_image(path: Path) -> DataPart:
     return DataPart(data, mime, path.name)
 
 
+def read_attachment(path: Path) -> TextPart | DataPart:
+    """Read a file of any kind: a text as a Markdown code block with the file's name, others as data.
+
+    Raises:
+        click.BadParameter: The file cannot be read, is too large, or is of an unknown binary format.
+    """
+    data = _read_file(path)
+    if mime := sniff(data):
+        return DataPart(data, mime, path.name)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise click.BadParameter(
+            f"{path} is neither UTF-8 text nor in a supported format (images, PDF, audio)."
+        ) from error
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`{3,}", text)), 0)
+    return TextPart(f"{path.name}:\n\n{fence}\n{text.rstrip()}\n{fence}")
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_LIMIT + 1)
+    except OSError as error:
+        raise click.BadParameter(f"Cannot read {path}: {error.strerror}.") from error
+    if len(data) > FILE_LIMIT:
+        raise click.BadParameter(f"{path} exceeds the {FILE_LIMIT >> 20} MiB limit.")
+    return data
+
+
 def _read_headers(
-    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+    _context: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
-    """Split headers into name and value. The settings check them; no message repeats a value."""
+    """Split headers into name and value, and check them. No message repeats a value."""
+    if not values:
+        return {}
+    # Imported here: most commands have no such option, and this module is loaded with every command.
+    from tollbridge.config.headers import header_problem
+    from tollbridge.config.schema import SecretHeader
+
     headers: dict[str, str] = {}
     for text in values:
-        name, colon, value = text.partition(":")
+        name, colon, value = (piece.strip() for piece in text.partition(":"))
         if not colon:
-            raise click.BadParameter("expected 'NAME: VALUE'.")
-        headers[name.strip().lower()] = value.strip()
+            raise click.BadParameter(f"expected {option.metavar}.")
+        is_secret = option.name == "secret_headers"
+        advice = f"Use --secret-header '{one_line(name)}: environment:NAME', or keyring:NAME"
+        header = SecretHeader(secret=value) if is_secret else value
+        if problem := header_problem(name, header, advice):
+            raise click.BadParameter(f"{one_line(name)}: {problem}.")
+        headers[name.lower()] = value
     return headers
+
+
+def _check_folder(_context: click.Context, _option: click.Parameter, folder: str | None) -> str | None:
+    if folder == "":
+        raise click.BadParameter("The name is empty. Pass the name of a directory.")
+    return folder
 
 
 def _check_url(_context: click.Context, option: click.Parameter, url: str | None) -> str | None:
@@ -273,6 +472,7 @@ def _check_url(_context: click.Context, option: click.Parameter, url: str | None
         raise click.BadParameter(USERINFO_ERROR)
     try:
         parts = urlsplit(url)
+        _ = parts.port  # raises if it is not a port
     except ValueError as error:
         raise click.BadParameter(f"{url!r} is not a valid URL: {error}.") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -10,15 +10,15 @@ import click
 import msgspec
 
 from tollbridge.catalog.models import Catalog
+from tollbridge.cli.options import WholeNumber
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
 from tollbridge.cli.terminal import Styles, format_count, one_line, wrap_line
 from tollbridge.compat.lessons import describe_lesson, describe_quirks, forget_lessons, read_lessons
 from tollbridge.compat.profiles import list_profiles, recognize_server
-from tollbridge.config.accounts import all_accounts
-from tollbridge.config.loading import load_settings
+from tollbridge.config.accounts import all_accounts, named_account
+from tollbridge.config.loading import SettingsUnusable, load_settings
 from tollbridge.config.paths import catalog_folder, database_file
-from tollbridge.types.errors import BridgeError
 from tollbridge.types.quirks import Evidence, Lesson
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
@@ -29,7 +29,7 @@ COLUMNS = (
     Column("holds for", min_width=16),
     Column("evidence", min_width=24, drop_order=1),
     Column("age", right=True, drop_order=2),
-    Column("tried again", drop_order=3),
+    Column("expires", drop_order=3),
 )
 
 
@@ -95,11 +95,13 @@ def _list(gateway: str | None, model: str | None, as_json: bool) -> None:
     elif rows:
         _show(rows)
     else:
-        click.echo("No quirks are known.", err=True)
+        place = f" of {one_line(gateway)}" if gateway else ""
+        place += f" for the model {one_line(model)}" if model else ""
+        click.echo(f"No quirks{place} are known.", err=True)
 
 
 @quirks.command()
-@click.argument("numbers", metavar="[NUMBER]...", type=int, nargs=-1)
+@click.argument("numbers", metavar="[NUMBER]...", type=WholeNumber(1), nargs=-1)
 @click.option("--gateway", metavar="URL", help="Forget what was learned about this base URL.")
 @click.option("--model", metavar="NAME", help="Forget what was learned about this model.")
 @click.option("--all", "everything", is_flag=True, help="Forget everything that was learned.")
@@ -131,22 +133,24 @@ def _profile_rows() -> Iterator[QuirkRow]:
     """Yield the quirks of the profiles: of the configured gateways, and of those that doctor has tested."""
     catalog = Catalog(catalog_folder())
     profiles = list_profiles()
+    loaded = load_settings()
     try:
-        accounts = [(account.base_url, account.name) for account in all_accounts(load_settings())]
-    except BridgeError:  # the settings select no account
-        accounts = []
-    names = {**dict.fromkeys(profiles, ""), **dict(accounts)}
+        accounts = all_accounts(loaded)
+    except SettingsUnusable:  # the settings select no account
+        accounts = [named_account(loaded, name) for name in loaded.settings.accounts]
+    names = {**dict.fromkeys(profiles, ""), **{account.base_url: account.name for account in accounts}}
     for url, name in names.items():
         server = recognize_server(url, owners=catalog.owners(url, name))
-        for quirk in describe_quirks(server.quirks) if server else ():
-            yield QuirkRow(gateway=url, source=f"shipped ({server.name})" if server else "", quirk=quirk)
+        if server:
+            for quirk in describe_quirks(server.quirks):
+                yield QuirkRow(gateway=url, source=f"shipped ({server.name})", quirk=quirk)
         profile = profiles.get(url)
         if profile is None:
             continue
         for quirk in describe_quirks(profile.quirks):
             yield QuirkRow(gateway=url, source="doctor", quirk=quirk)
         for model in profile.models:
-            for quirk in describe_quirks(profile.quirks_for(model), profile.quirks):
+            for quirk in describe_quirks(profile.quirks_for(model), base=profile.quirks):
                 yield QuirkRow(gateway=url, source="doctor", quirk=quirk, model=model)
 
 

@@ -18,7 +18,7 @@ import brotli  # type: ignore[import-untyped]
 import click
 import msgspec
 
-from tollbridge.cli.summary import Summary, summarise, to_json
+from tollbridge.cli.summary import Summary, describe_error, summarise, to_json
 from tollbridge.cli.tables import print_table, table_width
 from tollbridge.cli.terminal import Styles, format_count, one_line, replace_controls, wrap_line
 from tollbridge.protocols.detect import DECODERS, decoder_for
@@ -36,7 +36,7 @@ from tollbridge.recorder.recording import (
     read_recording,
 )
 from tollbridge.types.errors import RequestError
-from tollbridge.types.events import Event
+from tollbridge.types.events import Event, Failed
 from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
 from tollbridge.types.text import read_json, write_json
 
@@ -83,17 +83,25 @@ def replay(files: tuple[Path, ...], protocol: str, diff: bool, as_json: bool) ->
 
 
 def _replay_file(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
-    """Replay and show one file. Return false if `diff` is set and the result differs."""
+    """Replay and show one file.
+
+    Returns:
+        False if it is no recording, or if `diff` is set and the result differs.
+    """
     if is_recording(path):
         return _replay_turn(path, diff, as_json)
     if diff:
         raise RequestError(f"--diff needs a recording made with --record; {path} is a raw response.")
-    summary = summarise(replay_response(path, protocol))
+    events = replay_response(path, protocol)
+    summary = summarise(events)
     if as_json:
         click.echo(to_json({"file": str(path), **msgspec.to_builtins(summary)}))
     else:
         _show_summary(path, summary)
-    return True
+    # A file in which nothing was found but a decoding error or the missing end is not a recording.
+    return not all(
+        isinstance(event, Failed) and event.error.kind in ("protocol", "disconnected") for event in events
+    )
 
 
 # --- Raw responses ---
@@ -108,17 +116,17 @@ def replay_response(path: Path, protocol: str) -> list[Event]:
 
     Raises:
         OSError: The file or its headers file cannot be read.
-        RequestError: The file is too large.
+        RequestError: The file is too large, or it is empty and has no headers file.
     """
-    recording = open_recording(path)
-    decoder = decoder_for(protocol, recording.status, recording.headers)
+    response = open_response(path)
+    decoder = decoder_for(protocol, response.status, response.headers)
     events: list[Event] = []
-    for chunk in recording.chunks():
+    for chunk in response.chunks():
         events += decoder.feed(chunk)
     return events + decoder.close()
 
 
-class ResponseRecording(msgspec.Struct, frozen=True):
+class RawResponse(msgspec.Struct, frozen=True):
     """A recorded response body. Without a headers file `status` is `None` and `headers` is empty."""
 
     path: Path
@@ -130,18 +138,20 @@ class ResponseRecording(msgspec.Struct, frozen=True):
 
         Raises:
             OSError: The file cannot be read.
-            RequestError: The file is too large.
+            RequestError: The file is too large, or it is empty and has no headers file.
         """
         with self.path.open("rb") as file:
             data = file.read(RESPONSE_LIMIT + 1)
         if len(data) > RESPONSE_LIMIT:
             raise RequestError(f"{self.path} exceeds the {RESPONSE_LIMIT >> 20} MiB limit.")
+        if not data and self.status is None:
+            raise RequestError(f"{self.path} is empty. Specify a file with a recording.")
         body = decompress(data, self.headers.get("content-encoding", ""))
         for start in range(0, len(body), _CHUNK_SIZE):
             yield body[start : start + _CHUNK_SIZE]
 
 
-def open_recording(path: Path) -> ResponseRecording:
+def open_response(path: Path) -> RawResponse:
     """Find a recorded response and read its headers file, if there is one.
 
     Raises:
@@ -149,9 +159,9 @@ def open_recording(path: Path) -> ResponseRecording:
     """
     headers_path = path.parent / f"{path.stem}.headers"
     if headers_path == path or not headers_path.exists():
-        return ResponseRecording(path)
+        return RawResponse(path)
     status, headers = read_headers(headers_path.read_text(encoding="latin-1"))
-    return ResponseRecording(path, status, headers)
+    return RawResponse(path, status, headers)
 
 
 def read_headers(text: str) -> tuple[int | None, dict[str, str]]:
@@ -283,7 +293,7 @@ def _as_json(path: Path, recording: Recording, result: Replay, same: bool) -> di
         "file": str(path),
         "same": same,
         "outcome": INTERRUPTED if ended is None else ended.outcome,
-        "error": None if error is None else {"kind": error.kind, "message": error.message},
+        "error": None if error is None else describe_error(error),
         "finish_reason": result.turn.finish_reason if result.turn else None,
         "usage": result.turn.usage if result.turn else None,
         "changes": result.turn.changes if result.turn else (),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import assert_never
+from urllib.parse import urlsplit
 
 from tollbridge.cli.connection import Session
 from tollbridge.cli.screen import Screen, Timing
 from tollbridge.clients.base import Observer
-from tollbridge.history.answer import PartsBuilder, apply_corrections, join_parts
+from tollbridge.history.answer import PartsBuilder, apply_corrections
 from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import (
@@ -28,61 +30,41 @@ from tollbridge.types.events import (
     ToolCall,
     incomplete_reason,
 )
-from tollbridge.types.messages import ChatRequest, Message, Origin, Part, Role, TextPart, ThinkingPart
+from tollbridge.types.messages import ChatRequest, Origin, Part
 from tollbridge.types.usage import Usage
 
 # Shorter waits before a retry, in seconds, are not shown.
 LONG_WAIT = 1.0
+# Seconds between two drawings of a spinner.
+TICK = 0.1
 # How many changes are shown after one answer.
 MOST_CHANGES = 5
 
 
-class Conversation:
-    """The messages of a chat. A question and its answer are added together, so the history stays valid."""
-
-    def __init__(self, model: str, system: str | None = None, effort: str | None = None) -> None:
-        self.model = model
-        self._id = uuid.uuid4().hex
-        self._effort = effort
-        self._system = () if system is None else (Message(Role.SYSTEM, (TextPart(system),)),)
-        self._messages: list[Message] = []
-
-    def request(self, question: Message) -> ChatRequest:
-        """Return the request for the next question."""
-        messages = (*self._system, *self._messages, question)
-        return ChatRequest(
-            model=self.model, messages=messages, reasoning_effort=self._effort, conversation=self._id
-        )
-
-    def add(self, question: Message, answer: Iterable[Part]) -> bool:
-        """Add a question and its answer, unless the answer has nothing but reasoning.
-
-        Returns:
-            Whether they were added.
-        """
-        parts = join_parts(answer)
-        answered = any(not isinstance(part, ThinkingPart) for part in parts)
-        if answered:
-            self._messages += [question, Message(Role.ASSISTANT, parts)]
-        return answered
-
-    def clear(self) -> None:
-        """Start a new conversation."""
-        self._id = uuid.uuid4().hex
-        self._messages.clear()
-
-
 class TurnRunner:
-    """Runs one turn. What arrived is available however the turn ended: completed, failed or stopped."""
+    """Runs one turn. What arrived is available however the turn ended: completed, failed or stopped.
+
+    Args:
+        session: The engine and the account.
+        screen: Where the answer is shown; `None` to show nothing.
+        clock: Returns the time in seconds.
+        stream: Whether the answer is shown as it arrives, or when it is complete.
+    """
 
     def __init__(
-        self, session: Session, screen: Screen | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        session: Session,
+        screen: Screen | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        stream: bool = True,
     ) -> None:
         self.events: list[Event] = []
         self.error: BridgeError | None = None
         self._session = session
         self._screen = screen
         self._clock = clock
+        self._stream = stream
         self._start = clock()
         self._first: float | None = None
         self._end: float | None = None
@@ -91,7 +73,8 @@ class TurnRunner:
 
     async def run(self, request: ChatRequest, *, over_budget: bool = False) -> None:
         """Run the turn to its end. A failure is kept in `error` and not raised."""
-        observers = () if self._screen is None else (_Notices(self._screen),)
+        observers = () if self._screen is None else (_Notices(self._screen, request.model),)
+        animation = asyncio.create_task(_animate(self._screen)) if self._screen is not None else None
         try:
             async with self._session.engine.turn(
                 request, self._session.account, observers=observers, over_budget=over_budget
@@ -106,7 +89,12 @@ class TurnRunner:
             self.events.append(Failed(error))
         finally:
             self._end = self._clock()
+            if animation is not None:
+                animation.cancel()
             if self._screen is not None:
+                if not self._stream:
+                    for event in apply_corrections(self.events):
+                        show(event, self._screen)
                 self._screen.end()
 
     @property
@@ -148,17 +136,37 @@ class TurnRunner:
         self.events.append(event)
         if self._first is None and isinstance(event, (TextDelta, ReasoningDelta, ToolCall, File)):
             self._first = self._clock()
-        if self._screen is not None:
+        if self._screen is not None and self._stream:
             show(event, self._screen)
+
+
+async def _animate(screen: Screen) -> None:
+    """Redraw what changes on a terminal until the task is cancelled."""
+    if not screen.animated:
+        return
+    if screen.renders_markdown:
+        # Loaded while the answer is awaited, because loading takes a tenth of a second.
+        await asyncio.to_thread(importlib.import_module, "rich.markdown")
+    while True:
+        screen.tick()
+        await asyncio.sleep(TICK)
 
 
 class _Notices(Observer):
     """Shows why nothing happens for a while, and ends the line before others write to the terminal."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, model: str) -> None:
         self._screen = screen
+        self._model = model
+
+    def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:  # noqa: ARG002
+        self._screen.wait_for(f"Waiting for {urlsplit(url).netloc}")
+
+    def response(self, status: int, headers: Mapping[str, str]) -> None:  # noqa: ARG002
+        self._screen.wait_for(f"Waiting for {self._model}")
 
     def retry(self, error: BridgeError, seconds: float) -> None:
+        self._screen.wait_for("Waiting for the next attempt")
         if seconds < LONG_WAIT:
             return
         problem = f"The gateway returned HTTP {error.status}" if error.status else error.message.rstrip(".")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import unicodedata
 from collections.abc import Callable
 from decimal import Decimal
@@ -21,6 +22,7 @@ from tollbridge.cli.terminal import (
     format_seconds,
     one_line,
     replace_controls,
+    supports_styles,
     terminal_width,
     wrap_line,
 )
@@ -158,20 +160,47 @@ class Screen:
     """Print the parts of an answer as they arrive.
 
     Args:
-        out: Receives the text; unchanged if it is not a terminal.
+        out: Receives the text: rendered as Markdown on a terminal, unchanged elsewhere.
         side: Receives reasoning, tool calls and notes, dimmed, each starting on a new line.
+        raw: Print Markdown as it is, on a terminal too.
     """
 
-    def __init__(self, out: TextIO, side: TextIO) -> None:
+    def __init__(self, out: TextIO, side: TextIO, *, raw: bool = False) -> None:
         paint = Styles(side)
-        self._out = _Output(out)
+        self._spinner = Spinner(side) if supports_styles(side) else None
+        self._out: _MarkdownOutput | _Output = (
+            _MarkdownOutput(out) if supports_styles(out) and not raw else _Output(out)
+        )
         self._side = _Output(side, paint.dim, paint.plain)
         # Reasoning and text are separated by a blank line only if both appear on the terminal.
         self._together = out.isatty() and side.isatty()
-        self._last: _Output | None = None
+        self._last: _MarkdownOutput | _Output | None = None
+
+    @property
+    def animated(self) -> bool:
+        """Whether `tick` must be called while the answer is awaited."""
+        return self._spinner is not None or self.renders_markdown
+
+    @property
+    def renders_markdown(self) -> bool:
+        return isinstance(self._out, _MarkdownOutput)
+
+    def wait_for(self, what: str) -> None:
+        """Set what is awaited; `tick` shows it with the elapsed time."""
+        if self._spinner is not None:
+            self._spinner.text = one_line(what)
+
+    def tick(self) -> None:
+        """Draw what has changed: text that was not drawn yet, or a spinner if nothing arrives."""
+        if isinstance(self._out, _MarkdownOutput) and self._out.has_changed:
+            self._write_over_spinner()
+            self._out.refresh()
+        elif self._spinner is not None and (self._last is None or self._last.at_line_start):
+            self._spinner.draw()
 
     def text(self, text: str) -> None:
         if text:
+            self._write_over_spinner()
             if self._last is self._side:
                 self._close_line()
                 if self._together:
@@ -181,6 +210,7 @@ class Screen:
 
     def thinking(self, text: str) -> None:
         if text:
+            self._write_over_spinner()
             if self._last is self._out:
                 self._close_line()
             self._last = self._side
@@ -199,12 +229,17 @@ class Screen:
         self._side.line(line)
 
     def end(self) -> None:
-        """End the current line, if there is one."""
+        """End the current line, if there is one, and remove the spinner."""
         self._close_line()
 
     def _close_line(self) -> None:
+        self._write_over_spinner()
         if self._last is not None:
             self._last.close_line()
+
+    def _write_over_spinner(self) -> None:
+        if self._spinner is not None:
+            self._spinner.clear()
 
 
 class _Output:
@@ -214,22 +249,92 @@ class _Output:
         self._stream = stream
         self._before, self._after = before, after
         self._wrapper = Wrapper(lambda: terminal_width(stream)) if stream.isatty() else None
-        self._at_line_start = True
+        self.at_line_start = True
 
     def write(self, text: str) -> None:
-        self._at_line_start = text.endswith("\n")
+        self.at_line_start = text.endswith("\n")
         self._put(text if self._wrapper is None else self._wrapper.feed(replace_controls(text)))
 
     def line(self, text: str) -> None:
         self._put(wrap_line(one_line(text), self._stream), "\n")
 
     def close_line(self) -> None:
-        if not self._at_line_start:
+        if not self.at_line_start:
             self._put("" if self._wrapper is None else self._wrapper.flush(), "\n")
             if self._wrapper is not None:
                 self._wrapper.feed("\n")
-            self._at_line_start = True
+            self.at_line_start = True
 
     def _put(self, text: str, end: str = "") -> None:
         self._stream.write((f"{self._before}{text}{self._after}" if text else "") + end)
         self._stream.flush()
+
+
+class _MarkdownOutput:
+    """A terminal on which Markdown is rendered."""
+
+    at_line_start = True
+
+    def __init__(self, stream: TextIO) -> None:
+        # Imported here: answers are often written to a pipe or a file.
+        from tollbridge.cli.markdown import MarkdownWriter
+
+        self._writer = MarkdownWriter(stream)
+
+    @property
+    def has_changed(self) -> bool:
+        return self._writer.has_changed
+
+    def write(self, text: str) -> None:
+        self._writer.write(text)
+
+    def refresh(self) -> None:
+        self._writer.refresh()
+
+    def close_line(self) -> None:
+        self._writer.end()
+
+
+# --- Waiting ---
+
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_FRAMES_PER_SECOND = 10
+# Seconds without output after which the spinner appears.
+_SPINNER_DELAY = 0.3
+
+
+class Spinner:
+    """A line that shows what is awaited and for how long. It is removed before anything else is printed.
+
+    Args:
+        stream: A terminal that supports styles.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self.text = ""
+        self._stream = stream
+        self._clock = clock
+        self._start = self._last_output = clock()
+        self._shown = False
+
+    def draw(self) -> None:
+        """Draw the line, unless there was output just now."""
+        now = self._clock()
+        if not self.text or now - self._last_output < _SPINNER_DELAY:
+            return
+        seconds = now - self._start
+        frame = _FRAMES[int(seconds * _FRAMES_PER_SECOND) % len(_FRAMES)]
+        line = f"{frame} {self.text} · {seconds:.1f} s"[: max(1, terminal_width(self._stream) - 1)]
+        paint = Styles(self._stream)
+        self._stream.write(f"\r\x1b[K{paint.dim}{line}{paint.plain}")
+        self._stream.flush()
+        self._shown = True
+
+    def clear(self) -> None:
+        """Remove the line."""
+        self._last_output = self._clock()
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False

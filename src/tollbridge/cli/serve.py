@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import shlex
 import shutil
 import signal
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +20,7 @@ import click
 import msgspec
 
 from tollbridge.cli.connection import Session, connect, pick_model
-from tollbridge.cli.options import ConnectionOptions, connection_options, record_options
+from tollbridge.cli.options import ConnectionOptions, WholeNumber, connection_options, record_options
 from tollbridge.config.accounts import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.server import ServerOptions, run_server
@@ -27,6 +29,8 @@ from tollbridge.types.errors import RequestError
 from tollbridge.types.urls import is_loopback
 
 DEFAULT_PORT = 8787
+# Seconds after which a thread of the server lets another one run; Python's default is 0.005.
+SWITCH_INTERVAL = 0.0001
 
 
 # --- The settings of agents ---
@@ -250,10 +254,17 @@ def write_setup(setup: AgentSetup) -> None:
 # --- The command ---
 
 
+def _check_token(_context: click.Context, _option: click.Parameter, token: str | None) -> str | None:
+    # An empty environment variable is `None` here.
+    if token is not None and not token.strip():
+        raise click.BadParameter("The token is empty. Pass a token, or remove the option --token.")
+    return token
+
+
 @click.command()
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
     metavar="N",
@@ -268,8 +279,9 @@ def write_setup(setup: AgentSetup) -> None:
 )
 @click.option(
     "--token",
-    envvar="TOLLBRIDGE_SERVE_TOKEN",
+    envvar=TOKEN_VARIABLE,
     metavar="TOKEN",
+    callback=_check_token,
     help="Token that callers must send as their API key.  [env: TOLLBRIDGE_SERVE_TOKEN]",
 )
 @click.option(
@@ -302,7 +314,9 @@ def serve(
     """
     if agent is None and write:
         raise click.UsageError("--write needs --print-config.")
-    options = ServerOptions(host=host, port=port, token=token or None)
+    if token is None and TOKEN_VARIABLE in os.environ:
+        click.echo(f"Note: {TOKEN_VARIABLE} is empty, so callers need no token.", err=True)
+    options = ServerOptions(host=host, port=port, token=token)
     if agent is not None:
         _print_config(agent, options, model, write, where)
         return 0
@@ -358,7 +372,18 @@ async def _serve(options: ServerOptions, where: ConnectionOptions) -> None:
 
         async with run_server(session.engine, options, find_account) as url:
             _print_start(url, session)
+            _prefer_latency()
             await _wait_for_signal()
+
+
+def _prefer_latency() -> None:
+    """Keep background work from delaying streams."""
+    # Threads decode requests for explanations and estimates. While one does, the event loop waits this long
+    # for the interpreter, several times per event.
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    # Everything loaded so far stays: the garbage collector need not look at it again.
+    gc.collect()
+    gc.freeze()
 
 
 def _print_start(url: str, session: Session) -> None:

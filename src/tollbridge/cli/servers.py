@@ -9,12 +9,13 @@ from pathlib import Path
 import click
 
 from tollbridge.cli.connection import DownloadProgress
+from tollbridge.cli.options import WholeNumber
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel
 from tollbridge.types.errors import RequestError
 
 port_option = click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=0,
     metavar="N",
     help="Port to listen on. Default: any free port.",
@@ -31,7 +32,7 @@ port_option = click.option(
 @port_option
 @click.option(
     "--context",
-    type=click.IntRange(min=256),
+    type=WholeNumber(256),
     metavar="N",
     default=DEFAULT_CONTEXT,
     show_default=True,

@@ -40,7 +40,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     data: list[dict[str, Any]]
     usage: dict[str, int | None] | None
     finish_reason: FinishReason | None
-    errors: list[dict[str, str]]
+    errors: list[dict[str, Any]]
     ended: Ending
 
 
@@ -89,9 +89,15 @@ def summarise(events: Iterable[Event]) -> Summary:
         data=data,
         usage=_usage(usage),
         finish_reason=None if finished is None else finished.reason,
-        errors=[{"kind": error.kind, "message": error.message} for error in errors],
+        errors=[describe_error(error) for error in errors],
         ended=_ending(finished, errors),
     )
+
+
+def describe_error(error: BridgeError) -> dict[str, Any]:
+    """Return an error as JSON; what the gateway did not say is null."""
+    names = ("kind", "message", "status", "code", "request_id", "retry_after")
+    return {name: getattr(error, name) for name in names}
 
 
 def _append(pieces: list[str], delta: TextDelta | ReasoningDelta | Corrected) -> None:

@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from tollbridge.catalog.cache import CachedPrices
+from tollbridge.cli.options import WholeNumber
 from tollbridge.cli.summary import to_json
 from tollbridge.cli.tables import Column, Row, show_table
 from tollbridge.cli.terminal import format_count, format_seconds, wrap_line
@@ -51,7 +52,21 @@ COLUMNS = (
     Column("computed $", right=True, drop_order=9),
     Column("cost $", right=True, drop_order=1),
 )
-_DATE = click.DateTime(["%Y-%m-%d"])
+
+
+class _Date(click.ParamType[datetime]):
+    """A day, as its local midnight."""
+
+    name = "date"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            return datetime.strptime(str(value), "%Y-%m-%d")
+        except ValueError:
+            self.fail(f"{value!r} is not a date. Write it as 2026-10-31.", param, ctx)
+
+
+_DATE = _Date()
 
 
 @click.command()
@@ -64,7 +79,7 @@ _DATE = click.DateTime(["%Y-%m-%d"])
 )
 @click.option(
     "--days",
-    type=click.IntRange(1, 3650),
+    type=WholeNumber(1, 3650),
     metavar="N",
     help=f"Number of days to include, counting today.  [default: {_DEFAULT_DAYS}; with --by month "
     f"{_DEFAULT_MONTH_DAYS}]",
@@ -126,7 +141,8 @@ def _period(
         return start_of_day(end - 1, count - 1), end
     start = since.timestamp()
     if start >= end:
-        raise click.UsageError("--since must not be later than --until.")
+        last = time.strftime("%Y-%m-%d", time.localtime(end - 1))
+        raise click.UsageError(f"--since {since:%Y-%m-%d} is later than the last day, {last}.")
     return start, end
 
 

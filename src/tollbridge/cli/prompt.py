@@ -1,0 +1,302 @@
+"""Read prompts: from a pipe, line by line, or at a terminal with editing, history and completion.
+
+prompt_toolkit takes longer to load than most commands run, so it is loaded when the first prompt of a chat is
+shown. A terminal without cursor movement (TERM=dumb) is read line by line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import select
+import stat
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from tollbridge.transport.files import create_file, make_folder, make_private, replace_file
+from tollbridge.types.text import replace_surrogates
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.key_binding import KeyBindings
+else:
+    Completer = object  # prompt_toolkit is not loaded yet, and no method of the base class is used
+
+# About four million tokens at four bytes per token: more than any context window.
+PROMPT_LIMIT = 16 * 1024 * 1024
+PROMPT = "> "
+# The history is shortened to half of this size (bytes) when it is larger.
+HISTORY_LIMIT = 1024 * 1024
+# Seconds after which a command says that it waits for standard input.
+_SILENT_WAIT = 1.0
+
+
+# --- Standard input ---
+
+
+def has_piped_input() -> bool:
+    """Return whether standard input is a pipe, a socket or a file: not a terminal, nor the null device."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def read_standard_input() -> str:
+    """Read all of standard input as text.
+
+    Raises:
+        click.UsageError: It is too long or not UTF-8.
+    """
+    if sys.stderr.isatty() and not _has_data(_SILENT_WAIT):
+        click.echo("Reading standard input… (end it with Ctrl-D, or pass < /dev/null)", err=True)
+    data = sys.stdin.buffer.read(PROMPT_LIMIT + 1)
+    if len(data) > PROMPT_LIMIT:
+        raise click.UsageError(f"Standard input exceeds the {PROMPT_LIMIT >> 20} MiB limit.")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"Standard input is not UTF-8 text (byte {error.start}).") from error
+
+
+def _has_data(seconds: float) -> bool:
+    """Wait until standard input has data or has ended. Windows cannot wait for a pipe."""
+    return sys.platform == "win32" or bool(select.select([sys.stdin.fileno()], [], [], seconds)[0])
+
+
+def read_piped_line() -> str:
+    """Return the next line of standard input; empty at its end.
+
+    Raises:
+        click.UsageError: The line is too long.
+    """
+    line = sys.stdin.readline(PROMPT_LIMIT + 1)
+    if len(line) > PROMPT_LIMIT:
+        raise click.UsageError(f"A line of standard input exceeds the {PROMPT_LIMIT >> 20} MiB limit.")
+    return line
+
+
+# --- The prompt of a chat ---
+
+# What is completed after a command: the name of a model, the path of a file, or nothing.
+Argument = Literal["model", "file"] | None
+ListModels = Callable[[], Awaitable[Sequence[str]]]
+
+
+class ChatPrompt:
+    """The prompt of a chat on a terminal.
+
+    Args:
+        commands: The commands to complete, with what is completed after each.
+        list_models: Returns the models to complete; it may fail.
+        history: The file with the prompts of earlier chats; `None` to keep them for this chat only.
+    """
+
+    def __init__(
+        self, commands: Mapping[str, Argument], list_models: ListModels, history: Path | None
+    ) -> None:
+        self._completer = ChatCompleter(commands, list_models)
+        self._history = history
+        self._session: PromptSession[str] | None = None
+
+    def read(self, runner: asyncio.Runner, typed: str = "") -> str:
+        """Read one prompt, which can have several lines.
+
+        Args:
+            runner: Runs the prompt, so that tasks of the engine continue meanwhile.
+            typed: What the user typed before; the prompt starts with it.
+
+        Raises:
+            EOFError: The user pressed Ctrl-D.
+            KeyboardInterrupt: The user pressed Ctrl-C.
+        """
+        if os.environ.get("TERM") == "dumb":
+            return _read_plain_line()
+        if self._session is None:
+            self._session = self._open_session()
+        text = runner.run(self._session.prompt_async(default=typed, handle_sigint=False))
+        return replace_surrogates(text)
+
+    def _open_session(self) -> PromptSession[str]:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.filters import Condition
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.output import create_output
+        from prompt_toolkit.output.vt100 import Vt100_Output
+
+        path = self._history
+        # Standard output can be redirected; the prompt must not be.
+        output = create_output(sys.stdout if sys.stdout.isatty() else sys.stderr)
+        if isinstance(output, Vt100_Output):
+            output.enable_cpr = False  # the answer of a slow terminal would be read as typed text
+        session: PromptSession[str] = PromptSession(
+            PROMPT,
+            multiline=True,
+            prompt_continuation=" " * len(PROMPT),
+            key_bindings=_key_bindings(),
+            completer=self._completer,
+            complete_while_typing=Condition(lambda: session.default_buffer.text.startswith("/")),
+            history=FileHistory(path) if path and prepare_history(path) else InMemoryHistory(),
+            enable_open_in_editor=True,
+            tempfile_suffix=".md",
+            output=output,
+        )
+        return session
+
+
+def _read_plain_line() -> str:
+    if sys.stdout.isatty():
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 (its import gives `input` editing and history)
+        return input(PROMPT)
+    click.echo(PROMPT, err=True, nl=False)
+    line = read_piped_line()
+    if not line:
+        raise EOFError
+    return line
+
+
+def _key_bindings() -> KeyBindings:
+    """Enter sends the prompt, Alt-Enter starts a line, and Tab completes; a pasted text keeps its lines."""
+    from prompt_toolkit.filters import completion_is_selected
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    bindings = KeyBindings()
+
+    @bindings.add("enter", filter=~completion_is_selected)
+    def send(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @bindings.add("enter", filter=completion_is_selected)
+    def accept_completion(event: KeyPressEvent) -> None:
+        event.current_buffer.complete_state = None
+
+    @bindings.add("tab")
+    def complete(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state:
+            buffer.complete_next()
+        else:
+            buffer.start_completion(select_first=True)
+
+    @bindings.add("escape", "enter")
+    def start_line(event: KeyPressEvent) -> None:
+        event.current_buffer.newline(copy_margin=False)
+
+    return bindings
+
+
+def prepare_history(path: Path) -> bool:
+    """Create the history file, or shorten it if it is too long. Return whether it can be used."""
+    try:
+        if not path.exists():
+            make_folder(path.parent)
+            create_file(path).close()
+        make_private(path)
+        data = path.read_bytes()
+        if len(data) > HISTORY_LIMIT:
+            # An entry starts with a comment after an empty line.
+            replace_file(path, b"\n# " + data[-HISTORY_LIMIT // 2 :].partition(b"\n# ")[2])
+    except OSError:
+        return False
+    return True
+
+
+class ChatCompleter(Completer):
+    """Completes the commands of a chat, and the models and files after them."""
+
+    def __init__(self, commands: Mapping[str, Argument], list_models: ListModels) -> None:
+        self._commands = commands
+        self._list_models = list_models
+        self._models: Sequence[str] | None = None
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """Return the completions of commands and files."""
+        from prompt_toolkit.completion import Completion, PathCompleter
+        from prompt_toolkit.document import Document
+
+        name, space, argument = document.text_before_cursor.partition(" ")
+        if not space:
+            matches = [command for command in self._commands if name and command.startswith(name)]
+            return [Completion(command, -len(name)) for command in matches]
+        kind = self._commands.get(name)
+        if kind == "file":
+            return PathCompleter(expanduser=True).get_completions(Document(argument), complete_event)
+        models = (self._models or ()) if kind == "model" else ()
+        return [Completion(model, -len(argument)) for model in models if argument.lower() in model.lower()]
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion]:
+        """Yield all completions. The models are listed when the first one is completed."""
+        name, space, _ = document.text_before_cursor.partition(" ")
+        if self._models is None and space and self._commands.get(name) == "model":
+            self._models = await self._list_models()
+        for completion in self.get_completions(document, complete_event):
+            yield completion
+
+
+# --- What is typed during an answer ---
+
+# Escape sequences of keys such as the arrows, and the markers of a pasted text.
+_KEY_SEQUENCES = re.compile(r"\x1b(?:\[[0-9;?<>=]{0,32}[ -/]{0,4}[@-~]|O[@-~])?")
+_DELETE_KEYS = "\x08\x7f"
+
+
+class TypedText:
+    """The text that was typed while the keyboard was held."""
+
+    text = ""
+
+
+@contextlib.contextmanager
+def hold_keyboard() -> Iterator[TypedText]:
+    """Do not echo what is typed during an answer, and return it at the end. Ctrl-C is still a signal.
+
+    Without a terminal that can be held (a pipe, TERM=dumb, Windows), nothing happens.
+    """
+    typed = TypedText()
+    if sys.platform == "win32" or not sys.stdin.isatty() or os.environ.get("TERM") == "dumb":
+        yield typed
+        return
+    import termios
+
+    fd = sys.stdin.fileno()
+    before, held = termios.tcgetattr(fd), termios.tcgetattr(fd)
+    held[3] &= ~(termios.ECHO | termios.ICANON)
+    held[3] |= termios.NOFLSH  # Ctrl-C does not discard what was typed before it
+    held[6][termios.VMIN], held[6][termios.VTIME] = 1, 0
+    termios.tcsetattr(fd, termios.TCSANOW, held)
+    try:
+        yield typed
+    finally:
+        typed.text = clean_typed_text(_read_typed(fd).decode("utf-8", "replace"))
+        termios.tcsetattr(fd, termios.TCSANOW, before)
+
+
+def _read_typed(fd: int) -> bytes:
+    pieces: list[bytes] = []
+    while select.select([fd], [], [], 0)[0] and (piece := os.read(fd, 65536)):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def clean_typed_text(text: str) -> str:
+    """Return typed text without the sequences of special keys, and with its deletions applied."""
+    characters: list[str] = []
+    for character in _KEY_SEQUENCES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")):
+        if character in _DELETE_KEYS:
+            if characters:
+                characters.pop()
+        elif character.isprintable() or character in "\t\n":
+            characters.append(character)
+    return "".join(characters)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.history import FileHistory
+
+from tollbridge.cli.prompt import HISTORY_LIMIT, clean_typed_text, prepare_history
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        ("next question", "next question"),
+        ("two\rlines\r\nand more", "two\nlines\nand more"),
+        ("helo\x7flo", "hello"),
+        ("\x7f\x7fa", "a"),
+        ("up\x1b[A and \x1bOBdown", "up and down"),
+        ("\x1b[200~pasted\x1b[201~", "pasted"),
+        ("\x04\x1bend", "end"),
+        ("caf\u00e9 👩‍👧", "caf\u00e9 👩👧"),
+    ],
+)
+def test_typed_text_has_no_control_characters(typed: str, text: str) -> None:
+    assert clean_typed_text(typed) == text
+
+
+def test_the_history_is_private_and_a_long_one_is_cut_to_its_newest_entries(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "prompt_history"
+    assert prepare_history(path)
+    entry = "\n# 2026-11-17 09:00:00\n+Question {number}\n+with two lines\n"
+    path.write_text("".join(entry.format(number=number) for number in range(30_000)))
+    path.chmod(0o644)
+    assert path.stat().st_size > HISTORY_LIMIT
+    assert prepare_history(path)
+    assert path.stat().st_size <= HISTORY_LIMIT // 2
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    newest = list(FileHistory(path).load_history_strings())
+    assert newest[0] == "Question 29999\nwith two lines"
+    assert newest[-1].startswith("Question ")
+    assert len(newest) > 5_000
