@@ -5,15 +5,15 @@ import { BudgetPrompt } from "./budget.ts";
 import { toTollbridgeError } from "./errors.ts";
 import { type EngineCommand, findEngineCommands, findOnPath } from "./find-engine.ts";
 import { createAccountIds, ModelCache } from "./model-cache.ts";
-import type { ModelInfo, Settings, Usage } from "./protocol.ts";
+import type { Account, AccountCheck, ModelInfo, Settings, Usage } from "./protocol.ts";
 import { Provider } from "./provider.ts";
+import { Setup } from "./setup.ts";
 import { Sidecar } from "./sidecar.ts";
 import { UsageStatusBar } from "./status-bar.ts";
 import { collectToolTexts, TokenCounter } from "./token-counter.ts";
-import { openModelManager } from "./undocumented.ts";
+import { VENDOR } from "./undocumented.ts";
 import { createUsagePage } from "./usage-page.ts";
 
-const VENDOR = "tollbridge";
 // Settings that select the engine; a change restarts it.
 const ENGINE_SETTINGS = ["tollbridge.command", "tollbridge.interpreter"];
 
@@ -24,33 +24,44 @@ export function activate(context: vscode.ExtensionContext): void {
   const modelsChanged = new vscode.EventEmitter<void>();
   const sidecar = new Sidecar({
     findCommands: () => findCommands(context),
-    initializeParams: () => ({ client: { id: "vscode", name: vscode.env.appName, version: vscode.version }, settings: readSettings() }),
+    initializeParams: () => ({ client: { id: "vscode", name: vscode.env.appName, version: vscode.version }, settings: readSettings(context) }),
     log,
     onModelsChanged: () => models.refresh(false),
   });
   activeSidecar = sidecar;
   const fetchUsage = () => sidecar.request<Usage>("usage", {});
   const models = new ModelCache({
-    fetch: async (account, refresh) =>
-      (await sidecar.request<{ models: ModelInfo[] }>("models", { account, refresh })).models,
+    fetch: async (account, refresh) => {
+      const { models } = await sidecar.request<{ models: ModelInfo[] }>("models", { account, refresh });
+      void setup.offerChat();
+      return models;
+    },
     storage: context.globalState,
     onChanged: () => modelsChanged.fire(),
     onFailed: ({ baseUrl }, error) => {
       const url = baseUrl.replace(/\/\/.*@/, "//"); // without user name and password
-      void showWarning(log, `Could not load the models of ${url}. ${toTollbridgeError(error).message}`);
+      const message = `Could not load the models of ${url}. ${toTollbridgeError(error).message}`;
+      void showWarning(log, message, "Set Up").then((choice) => (choice === "Set Up" ? setup.show() : undefined));
     },
   });
   const counter = new TokenCounter(
     async (model, items) => (await sidecar.request<{ counts: number[] }>("count", { model, items })).counts,
     () => collectToolTexts(vscode.lm.tools),
   );
-  const statusBar = new UsageStatusBar("tollbridge.showUsage", fetchUsage);
+  const statusBar = new UsageStatusBar(fetchUsage);
   const page = createUsagePage(sidecar);
-  const shared = { sidecar, models, counter, budget: new BudgetPrompt(), identify: createAccountIds(context.secrets) };
+  const setup = new Setup({
+    check: (account) =>
+      sidecar.request<AccountCheck>("checkAccount", { account }).catch((error: unknown) => {
+        return { baseUrl: account.baseUrl, severity: "warning", message: toTollbridgeError(error).message };
+      }),
+    onAccounts: (exist) => statusBar.setAccounts(exist),
+  });
+  const shared = { sidecar, models, counter, budget: new BudgetPrompt(), identify: createAccountIds(context.secrets), onAccount: (account?: Account) => setup.observe(account) };
   const provider = new Provider({ ...shared, observer: statusBar, modelsChanged: modelsChanged.event });
 
   const commands: Record<string, () => unknown> = {
-    setUp: openModelManager,
+    setUp: () => setup.show(),
     refreshModels: () => models.refresh(),
     showLog: () => log.show(),
     showUsage: () => page.show(),
@@ -61,7 +72,7 @@ export function activate(context: vscode.ExtensionContext): void {
     },
   };
   context.subscriptions.push(
-    ...[log, modelsChanged, models, statusBar, page],
+    ...[log, modelsChanged, models, statusBar, page, setup],
     vscode.lm.registerLanguageModelChatProvider(VENDOR, provider),
     vscode.workspace.onDidChangeConfiguration((event) => applySettings(event, sidecar)),
     ...Object.entries(commands).map(([name, run]) =>
@@ -85,10 +96,11 @@ async function runCommand(log: vscode.LogOutputChannel, run: () => unknown): Pro
 }
 
 /** Shows a warning and not an error: an error notification with a button stays until it is dismissed. */
-async function showWarning(log: vscode.LogOutputChannel, message: string): Promise<void> {
+async function showWarning(log: vscode.LogOutputChannel, message: string, ...buttons: string[]) {
   log.error(message);
-  const choice = await vscode.window.showWarningMessage(message, "Show Log");
-  if (choice) log.show();
+  const choice = await vscode.window.showWarningMessage(message, ...buttons, "Show Log");
+  if (choice === "Show Log") log.show();
+  return choice;
 }
 
 function applySettings(event: vscode.ConfigurationChangeEvent, sidecar: Sidecar): void {
@@ -98,7 +110,7 @@ function applySettings(event: vscode.ConfigurationChangeEvent, sidecar: Sidecar)
   }
 }
 
-function readSettings(): Settings {
+function readSettings(context: vscode.ExtensionContext): Settings {
   const configuration = vscode.workspace.getConfiguration("tollbridge");
   const proxy = configuration.get<string>("proxy") || vscode.workspace.getConfiguration("http").get<string>("proxy");
   return {
@@ -106,11 +118,18 @@ function readSettings(): Settings {
     budgets: configuration.get<object>("budgets", {}),
     countAtGateway: configuration.get<boolean>("countAtGateway", true),
     promptCaching: configuration.get<boolean>("promptCaching", true),
+    reportCredits: configuration.get<boolean>("reportCredits", false),
+    imageFolder: showsLocalImages() ? vscode.Uri.joinPath(context.globalStorageUri, "images").fsPath : undefined,
     timeouts: configuration.get<Settings["timeouts"]>("timeouts", {}),
     proxy: proxy || undefined,
     record: configuration.get<string>("record") || undefined,
     recordRedact: configuration.get<boolean>("recordRedact", false),
   };
+}
+
+/** The chat shows images of local files only where the window and the extension run on the same computer. */
+function showsLocalImages(): boolean {
+  return vscode.env.uiKind === vscode.UIKind.Desktop && vscode.env.remoteName === undefined;
 }
 
 /** Turns recording to the extension's storage folder on or off. The engine receives the changed setting. */

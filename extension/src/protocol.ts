@@ -10,6 +10,13 @@ export interface Account {
   readonly headers?: object;
 }
 
+/** What a test of an account found. `baseUrl` has the part that was missing. */
+export interface AccountCheck {
+  readonly baseUrl: string;
+  readonly severity: "error" | "warning" | "info";
+  readonly message: string;
+}
+
 export interface Settings {
   readonly proxy?: string | undefined;
   readonly allowHttp: boolean;
@@ -17,6 +24,8 @@ export interface Settings {
   readonly timeouts: { readonly connect?: number; readonly idle?: number; readonly total?: number };
   readonly countAtGateway?: boolean;
   readonly promptCaching?: boolean;
+  readonly reportCredits?: boolean;
+  readonly imageFolder?: string | undefined; // where images of answers are saved
   readonly record?: string | undefined;
   readonly recordRedact?: boolean;
 }
@@ -48,24 +57,8 @@ export interface ChatParams {
   readonly overBudget?: boolean; // send it even if it exceeds a budget
 }
 
-type Count = "inputTokens" | "outputTokens" | "totalTokens" | "cachedTokens" | "reasoningTokens" | "cacheWriteTokens";
-/** Unknown counts are omitted; 0 means zero. */
-export type Tokens = { readonly [name in Count]?: number };
-
-/** US dollars as decimal strings; unknown values are omitted. `charge` is what was billed, or else computed. */
-export type TurnCost = { readonly [name in "charge" | "computed" | "billed" | "source" | "difference"]?: string };
-
-export interface ChatResult {
-  readonly finishReason?: string;
-  readonly usage?: Tokens; // what was billed for the turn
-  readonly context?: Tokens; // what the context window now contains
-  readonly cost?: TurnCost;
-  readonly firstSeconds?: number;
-  readonly seconds?: number;
-  readonly warning?: string;
-  readonly cache?: { readonly missed: boolean; readonly text: string }; // what the prompt cache did
-  readonly lesson?: number; // changes when cached token counts are stale
-}
+/** The part of the result that is used here. */
+export type ChatResult = { readonly lesson?: number }; // changes when cached token counts are stale
 
 type ModelNames = { readonly [name in "id" | "model" | "name" | "family" | "version"]: string };
 type ModelLimits = { readonly [name in "maxInputTokens" | "maxOutputTokens" | "contextWindow"]: number };
@@ -77,8 +70,11 @@ export interface ModelInfo extends ModelNames, ModelLimits {
   readonly [undocumented: string]: unknown;
 }
 
-type Requests = { readonly requests: number; readonly failures: number };
-/** `incomplete` is the number of attempts that may have used tokens which are not in `usage`. */
-export type ModelTotals = Requests & { readonly model: string; readonly usage: Tokens; readonly incomplete?: number };
+/** Why an answer has not begun. With `update`, it is not worth a new line in the chat. */
+export type Wait = { readonly state: "retry" | "answer"; readonly seconds: number; readonly text: string; readonly update?: boolean };
 
-export type Usage = { readonly models: ModelTotals[] };
+/** The status bar item: its text, the same for screen readers, and a tooltip in Markdown. */
+export type Status = { readonly text: string; readonly label: string; readonly tooltip: string; readonly warning?: boolean };
+
+/** The part of the usage that is used here. Earlier engines do not have it. */
+export type Usage = { readonly status?: Status };

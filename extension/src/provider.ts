@@ -6,13 +6,16 @@ import { toTollbridgeError, TollbridgeError } from "./errors.ts";
 import type { ModelCache } from "./model-cache.ts";
 import { decodePart, encodeMessage } from "./parts.ts";
 import { ProgressBuffer } from "./progress-buffer.ts";
-import type { Account, ChatParams, ChatResult, ModelInfo, Part } from "./protocol.ts";
-import type { Sidecar } from "./sidecar.ts";
+import type { Account, ChatParams, ChatResult, ModelInfo, Part, Wait } from "./protocol.ts";
+import type { Listener, Sidecar } from "./sidecar.ts";
+import type { RequestStatus } from "./status-bar.ts";
 import type { TokenCounter } from "./token-counter.ts";
 import { getAccount, getModelConfiguration } from "./undocumented.ts";
 
 // VS Code may show an error before the parts that were reported just before it. This delay lets them arrive first.
 const ERROR_DELAY_MS = 60;
+// The id of thinking parts that say why an answer has not begun. The engine removes them from the history.
+const WAIT_ID = "tollbridge.wait";
 
 type Information = ModelInfo & vscode.LanguageModelChatInformation;
 
@@ -20,10 +23,12 @@ export interface ProviderOptions {
   readonly sidecar: Sidecar;
   readonly models: ModelCache;
   readonly identify: (account: Account) => Promise<Account>;
+  /** Called with each account that VS Code asks for, and without one before it asks for all. */
+  readonly onAccount: (account?: Account) => void;
   readonly counter: TokenCounter;
   readonly budget: BudgetPrompt;
-  /** Observes the start and the end of requests. */
-  readonly observer: { begin(model: ModelInfo): void; end(model: ModelInfo, result?: ChatResult): void };
+  /** Shows the state of requests. */
+  readonly observer: { begin(name: string): RequestStatus };
   readonly modelsChanged: vscode.Event<void>;
 }
 
@@ -43,6 +48,7 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
     options: vscode.PrepareLanguageModelChatModelOptions,
   ): Promise<Information[]> {
     const configured = getAccount(options);
+    this.options.onAccount(configured);
     if (!configured) return [];
     const account = await this.options.identify(configured);
     const models = await this.options.models.list(account).catch((error: unknown) => {
@@ -68,22 +74,27 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
     });
     const { counter, observer } = this.options;
     const params = this.chatParams(model, messages, options);
-    let result: ChatResult | undefined;
-    observer.begin(model);
+    const status = observer.begin(model.name);
+    const onParts = (parts: Part[]) => {
+      status.wait(undefined);
+      buffer.add(parts);
+    };
+    const onWait = (wait: Wait) => {
+      status.wait(wait);
+      if (!wait.update) buffer.add([{ type: "thinking", value: `${wait.text}\n\n`, id: WAIT_ID }]);
+    };
     try {
-      result = await this.send(params, token, (parts) => buffer.add(parts));
-      counter.invalidate(result.lesson);
+      counter.invalidate((await this.send(params, token, { onParts, onWait })).lesson);
     } catch (error) {
       if (token.isCancellationRequested) return;
       const failure = toTollbridgeError(error);
       if (failure.lesson !== undefined) counter.invalidate(failure.lesson);
-      if (failure.code === "context_too_long") result = { warning: failure.message };
       buffer.flush();
       await new Promise((resolve) => setTimeout(resolve, ERROR_DELAY_MS));
       throw failure;
     } finally {
       buffer.flush();
-      observer.end(model, result);
+      status.end();
     }
   }
 
@@ -99,10 +110,10 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
   private async send(
     params: ChatParams,
     token: vscode.CancellationToken,
-    report: (parts: Part[]) => void,
+    listener: Listener,
   ): Promise<ChatResult> {
     const { sidecar, budget } = this.options;
-    const send = () => sidecar.request<ChatResult>("chat", { ...params, overBudget: budget.allowed }, token, report);
+    const send = () => sidecar.request<ChatResult>("chat", { ...params, overBudget: budget.allowed }, token, listener);
     try {
       return await send();
     } catch (error) {

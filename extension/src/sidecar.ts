@@ -4,7 +4,7 @@ import { type CancellationToken, ErrorCodes, ProgressType, ResponseError } from 
 import { type EngineProcess, type InitializeParams, type Log, startEngine } from "./engine-process.ts";
 import { toTollbridgeError, TollbridgeError } from "./errors.ts";
 import { type EngineCommand, NO_ENGINE_FOUND } from "./find-engine.ts";
-import type { Part } from "./protocol.ts";
+import type { Part, Wait } from "./protocol.ts";
 
 export const STARTS_PER_MINUTE = 5;
 export const FIRST_DELAY_MS = 250;
@@ -16,8 +16,13 @@ export const ENGINE_STOPPED =
 export const TOO_MANY_STARTS =
   "The Tollbridge engine stopped several times within a minute. See the log, then run “Tollbridge: Restart”.";
 
-type Report = (parts: Part[]) => void;
+/** Receives what the engine sends while a request is running. */
+export interface Listener {
+  readonly onParts: (parts: Part[]) => void;
+  readonly onWait: (wait: Wait) => void;
+}
 const PROGRESS = new ProgressType<{ readonly parts: Part[] }>();
+type WaitParams = { readonly token: number; readonly value: Wait };
 
 export interface SidecarOptions {
   readonly findCommands: () => Promise<EngineCommand[]>;
@@ -34,6 +39,7 @@ export class Sidecar {
   private engine: Promise<EngineProcess> | undefined;
   private startTimes: number[] = []; // of the last minute
   private nextToken = 0;
+  private readonly listeners = new Map<number, Listener>(); // by progress token
   private closed = false;
 
   constructor(options: SidecarOptions) {
@@ -41,19 +47,21 @@ export class Sidecar {
     this.now = options.now ?? Date.now;
   }
 
-  /** Sends a request and returns its result. `report` receives the parts of `$/progress` notifications. */
-  async request<T>(method: string, params: object, token?: CancellationToken, report?: Report): Promise<T> {
+  /** Sends a request and returns its result. */
+  async request<T>(method: string, params: object, token?: CancellationToken, listener?: Listener): Promise<T> {
     const engine = await this.start();
     const progressToken = ++this.nextToken;
-    const listener = report && engine.connection.onProgress(PROGRESS, progressToken, ({ parts }) => report(parts));
-    const fullParams = report ? { ...params, progressToken } : params;
+    const progress = listener && engine.connection.onProgress(PROGRESS, progressToken, ({ parts }) => listener.onParts(parts));
+    if (listener) this.listeners.set(progressToken, listener);
+    const fullParams = listener ? { ...params, progressToken } : params;
     try {
       // An explicit undefined token would be sent as a second parameter.
       return await engine.connection.sendRequest(method, fullParams, ...(token ? [token] : []));
     } catch (error) {
       throw isErrorResponse(error) ? error : new TollbridgeError(ENGINE_STOPPED, "sidecar");
     } finally {
-      listener?.dispose();
+      progress?.dispose();
+      this.listeners.delete(progressToken);
     }
   }
 
@@ -112,6 +120,7 @@ export class Sidecar {
       try {
         const engine = await startEngine(command, this.options.initializeParams(), this.options.log);
         engine.connection.onNotification("models/changed", () => this.options.onModelsChanged?.());
+        engine.connection.onNotification("$/wait", ({ token, value }: WaitParams) => this.listeners.get(token)?.onWait(value));
         this.options.log.info(`Started engine ${engine.version} with ${command.source} (${command.command})`);
         return engine;
       } catch (error) {

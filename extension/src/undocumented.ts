@@ -5,6 +5,8 @@
 import * as vscode from "vscode";
 import type { Account, Thinking } from "./protocol.ts";
 
+export const VENDOR = "tollbridge";
+
 type ThinkingPartClass = new (value: string | string[], id?: string, metadata?: Record<string, unknown>) => Thinking;
 
 const ThinkingPart = (vscode as { LanguageModelThinkingPart?: ThinkingPartClass }).LanguageModelThinkingPart;
@@ -36,7 +38,51 @@ export function isErrorResult(part: vscode.LanguageModelToolResultPart): boolean
   return (part as { isError?: unknown }).isError === true;
 }
 
-/** Opens VS Code's view of models and accounts. This also activates a built-in chat that was never set up. */
+/** Opens VS Code's list of models and accounts. If the chat is disabled, this enables it and restarts the extensions. */
 export async function openModelManager(): Promise<void> {
   await vscode.commands.executeCommand("workbench.action.chat.manage");
+}
+
+/** The extension that contains the chat. VS Code includes it, but disables it until someone signs in to GitHub. */
+const CHAT_EXTENSION = "GitHub.copilot-chat";
+
+export function isChatEnabled(): boolean {
+  return vscode.extensions.getExtension(CHAT_EXTENSION) !== undefined;
+}
+
+/**
+ * Enables the chat without signing in. It then works with all accounts of *Manage Language Models*.
+ *
+ * Works while VS Code starts. Later, the extensions must be restarted, which `openModelManager` does.
+ */
+export async function enableChat(): Promise<void> {
+  await vscode.commands.executeCommand("workbench.extensions.installExtension", CHAT_EXTENSION, { enable: true });
+}
+
+type Group = { readonly name: string; readonly vendor: string; readonly [property: string]: unknown };
+
+/** Adds an account to *Manage Language Models*, which stores its key as a secret. */
+export async function addAccount(group: Omit<Group, "vendor">): Promise<void> {
+  await vscode.commands.executeCommand("lm.addLanguageModelsProviderGroup", { ...group, vendor: VENDOR });
+}
+
+/** Removes an account from the file of *Manage Language Models*, for which there is no command, and returns it without its key. */
+export async function takeAccount({ baseUrl, backend }: Account): Promise<Group | undefined> {
+  await vscode.commands.executeCommand("workbench.action.openLanguageModelsJson");
+  const document = vscode.window.activeTextEditor?.document;
+  if (!document?.fileName.endsWith("chatLanguageModels.json")) return undefined;
+  const groups = JSON.parse(document.getText()) as Group[];
+  const matches = groups.filter((group) => group.vendor === VENDOR && group["baseUrl"] === baseUrl && (group["backend"] ?? backend) === backend);
+  const names = matches.map(({ name }) => name);
+  const name = names.length > 1 ? await vscode.window.showQuickPick(names, { placeHolder: "Which account?" }) : names[0];
+  const group = matches.find((match) => match.name === name);
+  if (group) {
+    const edit = new vscode.WorkspaceEdit();
+    const rest = JSON.stringify(groups.filter((other) => other !== group), undefined, "\t");
+    edit.replace(document.uri, new vscode.Range(0, 0, document.lineCount, 0), rest);
+    await vscode.workspace.applyEdit(edit);
+    await document.save();
+  }
+  await vscode.commands.executeCommand("workbench.action.closeActiveEditor");
+  return group && { ...group, apiKey: undefined };
 }

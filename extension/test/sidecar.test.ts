@@ -106,7 +106,7 @@ test("an engine that is frozen ends by itself, and the next request starts it ag
   // A pattern with exponential backtracking: the engine does not react to anything while it is matched.
   const freezing = script(
     "import re, sys\nfrom tollbridge.frontends.stdio import handlers, loop, main\nloop.FREEZE_SECONDS = 1\n" +
-      "async def usage(self):\n  re.match('(a+)+$', 'a' * 60 + 'b')\n" +
+      "async def usage(self, params):\n  re.match('(a+)+$', 'a' * 60 + 'b')\n" +
       "handlers.Handlers.usage = usage\nsys.exit(main())",
   );
   const { lines, sidecar, status } = start(t, [freezing]);
@@ -169,7 +169,7 @@ test("a restart during an answer rejects the request", async (t) => {
   const { sidecar, status } = start(t, [REAL]);
   await status();
   const account = { baseUrl: `http://127.0.0.1:${(gateway.address() as AddressInfo).port}/v1` };
-  const chat = sidecar.request("chat", { account, model: "m", messages: [] }, undefined, () => undefined);
+  const chat = sidecar.request("chat", { account, model: "m", messages: [] }, undefined, { onParts: () => undefined, onWait: () => undefined });
   const rejection = assert.rejects(chat, failure(ENGINE_STOPPED));
   await requestReceived;
   await sidecar.restart();

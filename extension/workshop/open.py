@@ -21,14 +21,18 @@ from tollbridge.local.process import LocalModel
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import BridgeError
 from workshop import vsix
-from workshop.code_server import entry_point
+from workshop.code_server import Tree, entry_point
 from workshop.workbench import Workbench
 
 Result = TypeVar("Result")
 
 PORT = 8777
+# The VS Code that users have.
+TREE: Tree = "strict"
 SETTINGS = {
-    "tollbridge.interpreter": sys.executable,
+    "tollbridge.command": [sys.executable, "-m", "tollbridge.sidecar"],
+    # The first question is answered without a dialog.
+    "tollbridge.enableChat": "always",
     # The demo model also names conversations and summarises progress.
     "chat.byokUtilityModelDefault": "mainAgent",
     # VS Code would offer every port that a program opens, in notifications over the chat.
@@ -36,11 +40,11 @@ SETTINGS = {
 }
 WELCOME = """# Tollbridge
 
-1. Press F1 and run **Tollbridge: Set Up** once. It activates VS Code's chat without an account.
-2. Close the list of models and send to the agent on the right: `Fix the bug in tolls.py`
+Send this to the agent on the right: `Fix the bug in tolls.py`
 
-The answers come from a scripted model, but the steps are real: it reads the file, edits it and, if you allow
-it, runs its examples. Try also `think`, `draw`, `slow long 500` and `fault:rate-limit`.
+The answers come from a scripted model, but the steps are real: it reads the file, edits it and runs its
+examples, after you have pressed **Allow**. Try also `think`, `draw`, `slow long 500` and `fault:rate-limit`.
+
 The local model is a small language model. Use it in *Ask* mode: the prompt of an agent fits into its context
 window, but takes it a long time to read.
 """
@@ -103,9 +107,11 @@ async def open_vscode(port: int, with_local: bool, folder: Path) -> None:
             package, base_urls, _ = await asyncio.gather(
                 steps.run("Packing the extension", asyncio.to_thread(pack)),
                 steps.run("Starting the models", stack.enter_async_context(serve_models(with_local))),
-                steps.run("Installing VS Code", asyncio.to_thread(entry_point)),
+                steps.run("Installing VS Code", asyncio.to_thread(entry_point, TREE)),
             )
-            workbench = Workbench(folder, accounts=base_urls, settings=SETTINGS, vsix=package, port=port)
+            workbench = Workbench(
+                folder, tree=TREE, accounts=base_urls, settings=SETTINGS, vsix=package, port=port
+            )
             await steps.run("Starting VS Code", stack.enter_async_context(workbench))
         welcome = workbench.workspace / "README.md"
         welcome.write_text(WELCOME)
@@ -122,10 +128,9 @@ def address(workbench: Workbench, file: Path) -> str:
 
 
 def pack() -> Path:
-    """Pack the extension for the running version of Python only."""
+    """Pack the extension without the engine: the demo uses the one of the checkout."""
     vsix.bundle_script(minify=True)
-    vsix.bundle_python([f"{sys.version_info.major}.{sys.version_info.minor}"])
-    return vsix.pack(vsix.REPOSITORY / "build" / "demo.vsix")
+    return vsix.pack(vsix.REPOSITORY / "build" / "demo.vsix", engine=False)
 
 
 async def run_until_signal(port: int, with_local: bool, folder: Path) -> None:

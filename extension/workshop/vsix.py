@@ -32,7 +32,7 @@ LIBS = EXTENSION / "bundled" / "libs"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 # Dependencies and modules that only the command line and tests use, not the sidecar; and brotli, because
 # gateways also compress with gzip.
-EXCLUDED_DEPENDENCIES = ("brotli", "click", "rich")
+EXCLUDED_DEPENDENCIES = ("brotli", "click", "prompt-toolkit", "rich")
 EXCLUDED_MODULES = ("cli", "testing", "gateway.py", "local", "__pycache__")
 FILES = ("package.json", "README.md", "CHANGELOG.md", "icon.png", "dist/extension.cjs", "bundled/start.py")
 # Contains the vocabularies.
@@ -133,10 +133,10 @@ def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def pack(output: Path) -> Path:
-    """Write the bundled files to a VSIX file."""
+def pack(output: Path, *, engine: bool = True) -> Path:
+    """Write the bundled files to a VSIX file, or all but the engine."""
     manifest = json.loads((EXTENSION / "package.json").read_text())
-    files = dict(_package_files())
+    files = {name: path for name, path in _package_files() if engine or LIBS not in path.parents}
     output.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
         _write(archive, "[Content_Types].xml", _content_types(files).encode())

@@ -26,6 +26,7 @@ SETTINGS: dict[str, Any] = {
     "extensions.autoUpdate": False,
     "security.workspace.trust.enabled": False,
     "telemetry.telemetryLevel": "off",
+    "tollbridge.enableChat": "never",
     "update.mode": "none",
     "workbench.enableExperiments": False,
     "workbench.startupEditor": "none",

@@ -14,17 +14,21 @@ from tests.vscode.browser import open_browser, take_screenshot
 from tests.vscode.vscode_page import VSCodePage
 from workshop.workbench import Workbench
 
+from tollbridge.testing.catalog import MODELS
 from tollbridge.testing.server import Gateway
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-# The prompt of VS Code is about a cent at the prices of the model, so that one request fits.
-BUDGET = 0.05
+# One cent. At these prices in US dollars per token, one request of VS Code's agent fits, and no second.
+BUDGET = 0.01
+PRICES = {"input": "0.0000002", "output": "0.0000008", "input_cache_write": "0.0000002"}
 
 
-async def test_a_budget_refuses_a_request_and_a_button_allows_it(
-    browser: None, package: Path, tmp_path: Path
+async def test_a_budget_of_one_cent_refuses_the_second_request_and_a_button_allows_it(
+    browser: None, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name, price in PRICES.items():
+        monkeypatch.setitem(MODELS[0]["pricing"], name, price)
     settings = {"tollbridge.interpreter": sys.executable, "tollbridge.budgets": {"day": BUDGET}}
     async with (
         Gateway() as gateway,
@@ -39,9 +43,14 @@ async def test_a_budget_refuses_a_request_and_a_button_allows_it(
         await vscode.close_models()
         await vscode.start_chat("Demo")
         try:
-            await vscode.send_message("long 12000")
+            await vscode.send_message("long 4000")
             await vscode.answer("w1 w2 w3").wait_for()
             await vscode.read_answer()
+            await vscode.status("$0.00").hover()
+            hover = page.locator(".monaco-hover", has_text="daily budget").last
+            await expect(hover).to_contain_text("of $0.01")
+            await take_screenshot(page, "budget-0-hover")
+            await page.mouse.move(600, 300)
             sent = len(gateway.counted)
             await vscode.send_message("and now?")
             notification = page.locator(".notification-list-item", has_text="daily budget")

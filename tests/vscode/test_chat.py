@@ -98,7 +98,7 @@ async def _read_the_usage(vscode: VSCodePage, gateway: Gateway) -> None:
     """VS Code's context meter and the status bar both show the gateway's own token counts."""
     body = [request.body for request in gateway.requests if request.path == "/v1/responses"][-1]
     input_tokens = await asyncio.to_thread(_count_input_tokens, gateway.url, body)
-    await vscode.status("/128K").hover()
+    await vscode.status(" %").hover()
     hover = vscode.page.locator(".monaco-hover", has_text="last answer").last
     await hover.wait_for()
     await take_screenshot(vscode.page, "6-status-bar")
@@ -114,7 +114,7 @@ async def _read_the_usage(vscode: VSCodePage, gateway: Gateway) -> None:
     meter = await vscode.page.locator(".monaco-hover, [class*=context-usage]").all_inner_texts()
     await take_screenshot(vscode.page, "7-context-meter")
     assert f"{total / 1000:.1f}K / 128K tokens" in " ".join(meter)
-    await vscode.status("/128K").click()
+    await vscode.status(" %").click()
     usage_page = vscode.page.frame_locator("iframe.webview").frame_locator("#active-frame")
     await usage_page.locator("canvas").first.wait_for()
     await take_screenshot(vscode.page, "8-usage")
@@ -125,7 +125,7 @@ async def _stop_an_answer(vscode: VSCodePage, gateway: Gateway) -> None:
     await vscode.answer(re.compile("w1 w2 w3")).wait_for()
     await take_screenshot(vscode.page, "9-streaming")
     await vscode.page.locator(".interactive-input-part [class*=codicon-stop]:visible").first.click()
-    await gateway.hung_up(10)
+    await gateway.wait_for_disconnect(10)
     await take_screenshot(vscode.page, "10-stopped")
 
 

@@ -60,4 +60,4 @@ async def test_the_typescript_unit_tests_pass() -> None:
 def test_the_extension_stays_small() -> None:
     sources = (vsix.EXTENSION / "src").glob("*.ts")
     lines = sum(len(path.read_text().splitlines()) for path in sources)
-    assert lines <= 1360, "logic belongs in the engine, not in the extension"
+    assert lines <= 1600, "logic belongs in the engine, not in the extension"

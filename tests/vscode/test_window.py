@@ -78,7 +78,10 @@ async def _fill_the_window(vscode: VSCodePage, gateway: Gateway, text: str) -> N
     assert accepted["max_output_tokens"] == WINDOW - tokens
     assert accepted["input"] == rejected["input"]
     assert text.strip() in "".join(_find_texts(accepted["input"]))
-    await vscode.status("/200K").wait_for()
+    usage = gateway.counted[-1].usage
+    assert usage is not None
+    assert usage.total_tokens is not None
+    await vscode.status(f"{100 * usage.total_tokens / WINDOW:.0f} %").wait_for()
 
 
 async def _choose_a_smaller_size(vscode: VSCodePage) -> None:

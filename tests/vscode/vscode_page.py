@@ -24,7 +24,7 @@ class VSCodePage:
         await self.page.goto(self.workbench.address, wait_until="domcontentloaded")
         await self.status("Tollbridge").wait_for()
 
-    def status(self, text: str) -> Locator:
+    def status(self, text: str | re.Pattern[str]) -> Locator:
         return self.page.locator('.statusbar-item[id*="tollbridge"]', has_text=text)
 
     async def run_command(self, command: str) -> None:
@@ -48,6 +48,18 @@ class VSCodePage:
         await self.page.keyboard.press("Enter")
         await widget.wait_for(state="hidden")
 
+    async def type_in_prompt(self, prompt: str, text: str, message: str) -> None:
+        """Replace the text of a prompt, and wait until a message appears under it."""
+        widget = self.page.locator(".quick-input-widget", has_text=prompt)
+        await widget.wait_for()
+        await self.page.keyboard.press("Control+A")
+        await self.page.keyboard.type(text)
+        await widget.get_by_text(message).first.wait_for()
+
+    async def choose_row(self, text: str) -> None:
+        """Click a row of the list that is open."""
+        await self.page.locator(".quick-input-list .monaco-list-row", has_text=text).first.click()
+
     def models_row(self, text: str) -> Locator:
         return self.page.locator(".models-widget .monaco-list-row", has_text=text)
 
@@ -62,7 +74,7 @@ class VSCodePage:
 
     async def set_up_chat(self) -> None:
         """Activate the chat. The list of models stays open."""
-        await self.run_command("Tollbridge: Set Up")
+        await self.run_command("Chat: Manage Language Models")
         await self.page.locator(".models-widget .monaco-button", has_text="Add Models").first.wait_for()
         await asyncio.sleep(8)  # VS Code restarts its extensions when the chat is set up
 

@@ -32,7 +32,7 @@ async function waitForModels(): Promise<vscode.LanguageModelChat[]> {
 }
 
 async function getDemoModel(): Promise<vscode.LanguageModelChat> {
-  const model = (await waitForModels()).find(({ id }) => id === "tollbridge%2Fdemo");
+  const model = (await waitForModels()).find(({ id }) => id === "tollbridge:demo");
   assert.ok(model);
   return model;
 }
@@ -66,7 +66,7 @@ test("an account has the texts of its configuration, trimmed, and its headers", 
 
 test("the account's models can be selected, with the gateway's descriptions", async () => {
   const models = await waitForModels();
-  assert.deepEqual(models.map(({ id }) => id).sort(), ["tollbridge%2Fdemo", "tollbridge%2Fplain"]);
+  assert.deepEqual(models.map(({ id }) => id).sort(), ["tollbridge:demo", "tollbridge:plain"]);
   const model = await getDemoModel();
   assert.deepEqual(
     [model.name, model.vendor, model.family, model.version, model.maxInputTokens],

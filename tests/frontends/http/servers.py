@@ -30,13 +30,14 @@ async def local_server(
     aliases: Mapping[str, str] | None = None,
     api_key: str | None = "key-of-the-gateway",
     budgets: BudgetSettings | None = None,
+    persistent: bool = False,
 ) -> AsyncIterator[LocalServer]:
-    """Start a server. One with budgets stores its usage, in `TOLLBRIDGE_DATA_DIR`."""
+    """Start a server. One with budgets always stores its usage, in `TOLLBRIDGE_DATA_DIR`."""
     account = Account("test", gateway_url, backend, "none", api_key=api_key)
     options = ServerOptions(token=token)
     settings = Settings(aliases=aliases or {}, budgets=budgets or BudgetSettings())
     async with (
-        Engine.open(settings, account=account, persistent=budgets is not None) as engine,
+        Engine.open(settings, account=account, persistent=persistent or budgets is not None) as engine,
         run_server(engine, options) as url,
         aiohttp.ClientSession() as http,
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -40,6 +41,41 @@ DECODERS: Mapping[Backend, Callable[[Any], Any]] = {
     "chat-completions": decode_completions,
     "anthropic-messages": decode_messages,
 }
+
+
+def decode_ai_sdk(body: Any) -> ChatRequest:
+    """Decode the call options of the AI SDK, as its specification describes them."""
+    messages = []
+    for message in body["prompt"]:
+        content = message["content"]
+        parts = [TextPart(content)] if isinstance(content, str) else [_decode_part(part) for part in content]
+        messages.append(Message(Role.USER if message["role"] == "tool" else Role(message["role"]), parts))
+    tools = [Tool(tool["name"], tool["description"], tool["inputSchema"]) for tool in body["tools"]]
+    return ChatRequest(
+        model=MODEL,
+        messages=tuple(messages),
+        tools=tuple(tools),
+        max_output_tokens=body["maxOutputTokens"],
+        temperature=body["temperature"],
+    )
+
+
+def _decode_part(part: Any) -> Any:
+    match part["type"]:
+        case "text":
+            return TextPart(part["text"])
+        case "tool-call":
+            return ToolCallPart(part["toolCallId"], part["toolName"], part["input"])
+        case "tool-result":
+            assert part["output"]["type"] == "text"
+            return ToolResultPart(part["toolCallId"], part["output"]["value"])
+        case "file":
+            data = part["data"]
+            return DataPart(b64decode(data if isinstance(data, str) else data["data"]), part["mediaType"])
+        case kind:
+            raise AssertionError(f"unexpected part {kind}")
+
+
 LOOK = Tool("look", "Looks.", {"type": "object", "properties": {"path": {"type": "string"}}})
 MODEL = "tollbridge/demo"
 # Texts with a visible character: others are left out, because some providers refuse them.
@@ -92,7 +128,7 @@ def _join_texts(parts: list[Any]) -> list[Any]:
 
 
 @pytest.mark.io
-@pytest.mark.parametrize("gateway_protocol", CALLERS)
+@pytest.mark.parametrize("gateway_protocol", BACKENDS)
 @pytest.mark.parametrize("caller", CALLERS)
 def test_a_conversation_reaches_the_gateway(caller: Backend, gateway_protocol: Backend) -> None:
     @settings(max_examples=8, deadline=None)
@@ -114,7 +150,10 @@ async def check_request(messages: tuple[Message, ...], caller: Backend, gateway_
         calling(server.url, caller) as engine,
     ):
         result = await engine.create(request)
-        received = DECODERS[gateway_protocol](gateway.requests[-1].body).request
+        body = gateway.requests[-1].body
+        received = (
+            decode_ai_sdk(body) if gateway_protocol == "ai-sdk" else DECODERS[gateway_protocol](body).request
+        )
         assert contents(received) == contents(request)
         assert received.tools == request.tools
         assert (received.max_output_tokens, received.temperature) == (500, 0.5)
@@ -123,6 +162,48 @@ async def check_request(messages: tuple[Message, ...], caller: Backend, gateway_
         assert record.usage is not None
         assert result.usage.input_tokens == record.usage.input_tokens
         assert result.usage.output_tokens == record.usage.output_tokens
+
+
+# What a model answers: reasoning, a text, and calls with any arguments.
+ARGUMENTS = st.dictionaries(st.sampled_from(("path", "depth")), WORDS | st.integers(0, 9))
+ANSWERS = st.tuples(WORDS, WORDS, st.lists(ARGUMENTS, max_size=3))
+
+
+@pytest.mark.io
+@pytest.mark.parametrize("gateway_protocol", BACKENDS)
+@pytest.mark.parametrize("caller", CALLERS)
+def test_an_answer_reaches_the_caller(caller: Backend, gateway_protocol: Backend) -> None:
+    @settings(max_examples=8, deadline=None)
+    @given(ANSWERS)
+    def check(answer: tuple[str, str, list[dict[str, Any]]]) -> None:
+        asyncio.run(check_answer(*answer, caller, gateway_protocol))
+
+    check()
+
+
+async def check_answer(
+    reasoning: str, text: str, calls: list[dict[str, Any]], caller: Backend, gateway_protocol: Backend
+) -> None:
+    blocks = [Call("look", msgspec.json.encode(call).decode()) for call in calls]
+    script = ScriptedAnswer(blocks=(Think(reasoning), Say(text), *blocks))
+    question = Message(Role.USER, "What is in a.txt?")
+    request = ChatRequest(model=MODEL, messages=(question,), tools=(LOOK,), reasoning_effort="low")
+    async with (
+        Gateway(model=lambda _: script) as gateway,
+        local_server(gateway.url, gateway_protocol) as server,
+        calling(server.url, caller) as engine,
+    ):
+        result = await engine.create(request)
+        assert (result.text, result.reasoning) == (text, reasoning)
+        assert [(call.name, call.input) for call in result.tool_calls] == [("look", call) for call in calls]
+        assert result.finish_reason == ("tool-calls" if calls else "stop")
+        [counted] = gateway.counted
+        assert counted.usage is not None
+        assert result.usage is not None
+        assert (result.usage.input_tokens, result.usage.output_tokens) == (
+            counted.usage.input_tokens,
+            counted.usage.output_tokens,
+        )
 
 
 def received_reasoning(gateway: Gateway, protocol: Backend) -> list[str]:

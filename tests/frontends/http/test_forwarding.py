@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from tests.canned_server import answering, http
 from tests.frontends.http.servers import local_server
 
-from tollbridge.storage.tables import UsageRow
+from tollbridge.config.paths import database_file
+from tollbridge.forward import ForwardedResponse
+from tollbridge.history.answer import join_parts, parts_from_events
+from tollbridge.protocols.detect import GuardedDecoder, decoder_for
+from tollbridge.storage.cache_tracker import CacheTable
+from tollbridge.storage.database import Database
+from tollbridge.storage.tables import UsageRow, UsageTable
+from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
 from tollbridge.testing.server import Gateway
+from tollbridge.types.events import Event, Finished, split_failure
 from tollbridge.types.usage import Usage
 
 # With spaces, an unknown field and an escaped character: a decoder that encodes again would change them.
@@ -81,6 +92,85 @@ async def test_a_short_request_is_written_once(monkeypatch: pytest.MonkeyPatch) 
     assert rows == []
 
 
+async def test_requests_that_end_together_are_written_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOLLBRIDGE_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr("tollbridge.forward.ROW_DELAY", 3600.0)
+    monkeypatch.setattr("tollbridge.forward.WRITE_DELAY", 3600.0)
+    writes: list[int] = []
+    put = UsageTable.put
+
+    def note(table: UsageTable, rows: Sequence[UsageRow]) -> None:
+        writes.append(len(rows))
+        put(table, rows)
+
+    monkeypatch.setattr(UsageTable, "put", note)
+    async with Gateway() as gateway, local_server(gateway.url, persistent=True) as server:
+        for _ in range(10):
+            async with server.http.post(f"{server.url}/v1/responses", data=BODY) as response:
+                await response.read()
+        assert len(server.engine.usage.records) == 10
+    assert writes == [10]  # when the engine was closed
+    table = UsageTable(Database(database_file()))
+    assert [row.outcome for row in table.since(0)] == ["completed"] * 10
+    table.close()
+    reports = CacheTable(Database(database_file()))
+    assert reports.find_report() is not None
+    reports.close()
+
+
+class StreamInPieces:
+    """A response whose body arrives in small pieces, as a model generates it."""
+
+    status, error = 200, None
+    headers: ClassVar = {"content-type": "text/event-stream"}
+
+    def __init__(self, body: bytes, size: int) -> None:
+        self.pieces = [body[start : start + size] for start in range(0, len(body), size)]
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        for piece in self.pieces:
+            yield piece
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["complete", "left"])
+async def test_a_stream_is_decoded_in_larger_pieces_than_it_arrives_in(
+    is_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = max(STREAMS, key=lambda path: path.stat().st_size).read_bytes()
+    response = StreamInPieces(stream, 100)
+    whole = decoder_for("openresponses", 200, response.headers)
+    expected, failure = split_failure([*whole.feed(stream), *whole.close()])
+    assert failure is None
+    fed: list[bytes] = []
+    feed = GuardedDecoder.feed
+
+    def note(decoder: GuardedDecoder, data: bytes) -> list[Event]:
+        fed.append(data)
+        return feed(decoder, data)
+
+    monkeypatch.setattr(GuardedDecoder, "feed", note)
+    record = RequestAccounting("m", UsageTracker(), BillingAccount())
+    forwarded = ForwardedResponse(response, "openresponses", record, keep_events=True)  # type: ignore[arg-type]
+    passed: list[bytes] = []
+    async with aclosing(forwarded.chunks()) as chunks:
+        async for chunk in chunks:
+            passed.append(chunk)
+            if not is_read and len(passed) == len(response.pieces) - 1:
+                break
+    forwarded.finish()
+    # One by one until the first event, then all at once.
+    assert len(fed) < len(passed) / 3
+    if is_read:
+        assert b"".join(passed) == b"".join(fed) == stream
+        assert join_parts(parts_from_events(forwarded.events)) == join_parts(parts_from_events(expected))
+        assert record.finished == next(event for event in expected if isinstance(event, Finished))
+    else:
+        # The caller has gone while the last piece was sent to it. The earlier ones are accounted for.
+        assert b"".join(fed) == b"".join(passed[:-1])
+
+
 @pytest.mark.parametrize(
     ("fields", "headers", "conversation"),
     [
@@ -142,7 +232,7 @@ async def test_a_caller_that_disconnects_stops_the_request_at_the_gateway() -> N
             await response.content.readany()
             started = time.monotonic()
             response.close()
-        await gateway.hung_up(5.0)
+        await gateway.wait_for_disconnect(5.0)
         assert time.monotonic() - started < 1
         for _ in range(100):
             if server.engine.usage.records:

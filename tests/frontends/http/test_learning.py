@@ -13,7 +13,7 @@ from tests.frontends.http.servers import LocalServer, local_server
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols.openresponses.server import decode_request
 from tollbridge.testing.server import Gateway
-from tollbridge.turn import WAITING_LIMIT, TokenAccounting
+from tollbridge.token_accounting import WAITING_LIMIT, TokenAccounting
 
 MODEL = "tollbridge/demo"
 BODY = {"model": MODEL, "input": "What is a bridge?", "instructions": "Be brief.", "stream": True}

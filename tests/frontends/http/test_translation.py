@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from tests.canned_server import answering, http
 from tests.frontends.http.servers import LocalServer, local_server
 from tests.testing.client import read_events
@@ -12,6 +13,7 @@ from tests.testing.protocol import check_event_shapes, check_stream
 
 from tollbridge.testing.server import Gateway
 
+QUESTION = [{"role": "user", "content": "Hello"}]
 TOOLS = [
     {
         "type": "function",
@@ -134,3 +136,54 @@ async def test_a_refusal_that_cannot_be_repaired_passes_unchanged() -> None:
             assert response.status == 400
             assert await response.read() == body
         assert len(gateway.heads) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "body"),
+    [
+        ("chat/completions", "max_tokens", {"messages": QUESTION}),
+        ("chat/completions", "max_completion_tokens", {"messages": QUESTION}),
+        ("messages", "max_tokens", {"messages": QUESTION}),
+        ("responses", "max_output_tokens", {"input": QUESTION}),
+    ],
+)
+async def test_an_output_limit_below_1_is_refused(path: str, field: str, body: dict[str, Any]) -> None:
+    async with Gateway() as gateway, local_server(gateway.url, "ai-sdk") as server:
+        body = {"model": "tollbridge/demo", field: -1, **body}
+        async with server.http.post(f"{server.url}/v1/{path}", json=body) as response:
+            assert response.status == 400, await response.text()
+            error = (await response.json())["error"]
+        assert not gateway.requests
+    assert error["message"] == f"{field} must be at least 1, not -1."
+
+
+async def test_messages_that_are_no_list_are_named() -> None:
+    async with Gateway() as gateway, local_server(gateway.url, "ai-sdk") as server:
+        body = {"model": "tollbridge/demo", "max_tokens": 20, "messages": 3}
+        async with server.http.post(f"{server.url}/v1/messages", json=body) as response:
+            assert response.status == 400
+            message = (await response.json())["error"]["message"]
+    assert message == "messages: Input should be a list of messages, not a number."
+
+
+async def test_an_input_that_is_no_list_is_named() -> None:
+    async with Gateway() as gateway, local_server(gateway.url, "ai-sdk") as server:
+        body = {"model": "tollbridge/demo", "input": 3}
+        async with server.http.post(f"{server.url}/v1/responses", json=body) as response:
+            assert response.status == 400
+            error = (await response.json())["error"]
+    assert (error["message"], error["param"]) == (
+        "input must be a string or an array, not a number.",
+        "input",
+    )
+
+
+async def test_a_get_that_opens_no_websocket_says_what_to_do() -> None:
+    async with (
+        Gateway() as gateway,
+        local_server(gateway.url) as server,
+        server.http.get(f"{server.url}/v1/responses") as response,
+    ):
+        assert response.status == 400
+        error = (await response.json())["error"]
+    assert error["message"] == "GET /v1/responses needs a WebSocket. Send POST, or open a WebSocket."

@@ -212,7 +212,9 @@ def add_estimates(path: Path) -> None:
     for number in range(120):
         actual = source.randrange(1_000, 20_000)
         estimate = round(actual * (1 + source.gauss(0, 0.02)))
-        LedgerTables(database).put_outcome((MODELS[number % 2], "hybrid", estimate + 300, estimate, actual))
+        LedgerTables(database).put_outcome(
+            (MODELS[number % 2], "hybrid", estimate + 300, estimate, actual, "")
+        )
     database.close()
 
 

@@ -103,7 +103,7 @@ async def test_a_caller_that_disconnects_stops_the_request_at_the_gateway() -> N
         async with connect(server) as socket:
             await socket.send_json({"type": "response.create", "model": MODEL, "input": "Hi"})
             await socket.receive_json(timeout=10)
-        await gateway.hung_up(5.0)
+        await gateway.wait_for_disconnect(5.0)
         for _ in range(500):
             if server.engine.usage.records:
                 break

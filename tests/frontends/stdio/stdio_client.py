@@ -101,6 +101,12 @@ class Editor:
                 self._arrived.clear()
                 await self._arrived.wait()
 
+    async def until_note(self) -> None:
+        """Wait for the next message of the sidecar."""
+        self._arrived.clear()
+        async with asyncio.timeout(PATIENCE):
+            await self._arrived.wait()
+
     async def until_orphan(self) -> dict[str, Any]:
         async with asyncio.timeout(PATIENCE):
             while not self.orphans:

@@ -40,7 +40,8 @@ async def test_the_profile_is_read_once_a_turn(
             reads.clear()  # saving a profile reads the earlier one
             account = wire.AccountParams(gateway.url)
             said = [vscode.Message(3, [vscode.Text("Be brief.")]), vscode.Message(1, [vscode.Text("Hi")])]
-            await turns.chat(wire.ChatParams(account=account, model="tollbridge/demo", messages=said), ignore)
+            params = wire.ChatParams(account=account, model="tollbridge/demo", messages=said)
+            await turns.chat(params, ignore, lambda wait: None)
             sent = list(gateway.requests)
         await turns.aclose()
     assert reads == [gateway.url]

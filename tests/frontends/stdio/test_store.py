@@ -51,7 +51,7 @@ async def test_a_store_that_is_held_delays_neither_a_turn_nor_stop(tmp_path: Pat
             with pytest.raises(Refusal) as refusal:
                 await answer
             assert refusal.value.code == jsonrpc.REQUEST_CANCELLED
-            assert await gateway.hung_up(5) - stopped < 0.1
+            assert await gateway.wait_for_disconnect(5) - stopped < 0.1
             assert (await editor.request("count", {"model": "tollbridge/demo", "items": ["hi"]}))["counts"]
         await editor.request("chat", question(gateway, "after"))
         accuracy = (await editor.request("usage"))["accuracy"]

@@ -231,7 +231,7 @@ async def test_stop_closes_the_socket_within_100_ms(editor: Editor, gateway: Gat
     with pytest.raises(Refusal) as refusal:
         await answer
     assert refusal.value.code == jsonrpc.REQUEST_CANCELLED
-    assert await gateway.hung_up(5) - stopped < 0.1
+    assert await gateway.wait_for_disconnect(5) - stopped < 0.1
 
 
 @pytest.mark.timed
@@ -275,7 +275,7 @@ async def test_closing_the_editor_hangs_up(gateway: Gateway) -> None:
         token, _ = editor.ask("chat", question(gateway, "slow long 2000"))
         await editor.until_part(token)
         editor.close_stdin()
-        await gateway.hung_up(5)
+        await gateway.wait_for_disconnect(5)
         assert await editor.exit_code() == 0
 
 
@@ -292,7 +292,7 @@ async def test_the_models_are_those_one_can_talk_to(editor: Editor, gateway: Gat
     models = (await editor.request("models", {"account": account}))["models"]
     assert [model["model"] for model in models] == ["tollbridge/demo", "tollbridge/plain"]
     demo = models[0]
-    assert demo["id"] == "tollbridge%2Fdemo"
+    assert demo["id"] == "tollbridge:demo"
     assert demo["maxInputTokens"] + demo["maxOutputTokens"] == 128_000
     assert demo["capabilities"] == {"toolCalling": True, "imageInput": True}
     assert models[1]["capabilities"] == {"toolCalling": False, "imageInput": False}

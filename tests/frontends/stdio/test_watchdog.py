@@ -29,7 +29,7 @@ def sidecar(freeze: str) -> list[str]:
         "import re, sys, time\n"
         "from tollbridge.frontends.stdio import handlers, loop, main\n"
         f"loop.FREEZE_SECONDS, loop.IDLE_INTERVAL = {LIMIT}, 0.2\n"
-        "async def usage(self):\n"
+        "async def usage(self, params):\n"
         f"    text = {SECRET!r}\n"
         f"    {freeze}\n"
         "handlers.Handlers.usage = usage\n"

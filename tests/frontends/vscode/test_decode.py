@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import os
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 import pytest
@@ -14,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.frontends.vscode import wire
+from tollbridge.frontends.vscode import images, wire
 from tollbridge.frontends.vscode.decode import Decoded, decode_chat, decode_message
 from tollbridge.frontends.vscode.encode import encode_model_id
+from tollbridge.frontends.vscode.images import save_image, write_image_link
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import (
     DataPart,
@@ -339,7 +341,55 @@ def test_a_single_message_is_decoded_for_a_token_count() -> None:
 
 
 @given(st.text())
-def test_the_encoded_model_id_has_no_slash_and_is_reversible(model_id: str) -> None:
-    host_id = encode_model_id(model_id)
-    assert "/" not in host_id
-    assert unquote(host_id) == model_id
+def test_the_encoded_model_id_has_no_slash(model_id: str) -> None:
+    assert "/" not in encode_model_id(model_id)
+
+
+@pytest.mark.parametrize(
+    ("options", "configuration", "efforts", "sent"),
+    [
+        ({}, {"reasoningEffort": "default"}, ("none", "low", "high"), None),
+        ({}, {"reasoningEffort": "high"}, ("none", "low", "high"), "high"),
+        ({"_enableThinking": False}, {"reasoningEffort": "high"}, ("none", "low", "high"), "none"),
+        ({"_enableThinking": False}, {}, ("low", "medium", "high"), "low"),
+        ({"_enableThinking": False}, {}, (), None),
+        ({"_enableThinking": True}, {}, ("none", "low"), None),
+    ],
+)
+def test_the_effort_is_what_the_user_chose_or_the_weakest_if_the_editor_wants_no_thinking(
+    options: dict[str, Any], configuration: dict[str, Any], efforts: tuple[str, ...], sent: str | None
+) -> None:
+    chat = wire.Chat(
+        "m", [wire.Message(1, [wire.Text("q")])], model_options=options, model_configuration=configuration
+    )
+    assert decode_chat(chat, efforts=efforts).request.reasoning_effort == sent
+
+
+def test_a_saved_image_is_sent_back_without_its_folder(tmp_path: Path) -> None:
+    path = save_image(tmp_path / "a (b) c!", _png())
+    assert path is not None
+    text = f"Look:{write_image_link(path)}Nice."
+    content = decode_message(wire.Message(2, [wire.Text(text)])).parts
+    assert content == (TextPart(f"Look:\n\n![Image]({path.name})\n\nNice."),)
+
+
+def test_only_images_of_a_limited_size_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert save_image(tmp_path, b"<svg xmlns='http://www.w3.org/2000/svg'/>") is None
+    monkeypatch.setattr(images, "MAX_BYTES", 10)
+    assert save_image(tmp_path, _png()) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_oldest_images_are_deleted_when_there_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = [_png() + bytes([number]) for number in range(3)]
+    monkeypatch.setattr(images, "MAX_FOLDER_BYTES", 2 * len(data[0]))
+    paths = []
+    for number, image in enumerate(data):
+        path = save_image(tmp_path, image)
+        assert path is not None
+        os.utime(path, (number, number))
+        paths.append(path)
+    assert sorted(tmp_path.iterdir()) == sorted(paths[1:])
+    assert save_image(tmp_path, data[2]) == paths[2]

@@ -115,7 +115,7 @@ def test_the_prices_of_long_prompts_have_a_column_of_their_own() -> None:
         "longContextOutputCost": 1500,
         "longContextCacheCost": 12.5,
     }
-    assert info["pricing"] == "$1.25 in, $10.00 out per 1M tokens"
+    assert info["pricing"] == "$1.25 in, $0.125 cached, $10.00 out per 1M tokens"
 
 
 def test_a_model_without_prices_has_no_costs() -> None:
@@ -137,7 +137,7 @@ def test_a_model_is_encoded_with_all_fields() -> None:
         prices=Prices(input=Decimal("0.000003"), output=Decimal("0.000015"), cache_read=Decimal("0.0000003")),
     )
     assert as_json(encode_model(model)) == {
-        "id": "anthropic%2Fclaude-sonnet-4.5",
+        "id": "anthropic:claude-sonnet-4.5",
         "model": "anthropic/claude-sonnet-4.5",
         "name": "Claude Sonnet 4.5",
         "family": "claude-sonnet-4.5",
@@ -145,23 +145,30 @@ def test_a_model_is_encoded_with_all_fields() -> None:
         "maxInputTokens": 191_808,
         "maxOutputTokens": 8_192,
         "contextWindow": 200_000,
+        "maxContextWindowTokens": 200_000,
         "capabilities": {"toolCalling": True, "imageInput": True},
         "tooltip": "A model.",
         "detail": "anthropic",
         "inputCost": 300,
         "outputCost": 1500,
         "cacheCost": 30,
-        "pricing": "$3.00 in, $15.00 out per 1M tokens",
+        "pricing": "$3.00 in, $0.30 cached, $15.00 out per 1M tokens",
         "priceCategory": "medium",
+        "category": "reasoning",
+        "infoText": {"prices": "Prices: $3.00 in, $0.30 cached, $15.00 out per 1M tokens."},
         "configurationSchema": {
             "properties": {
                 "reasoningEffort": {
                     "type": "string",
                     "title": "Thinking Effort",
                     "group": "navigation",
-                    "enum": ["low", "ultra"],
-                    "enumItemLabels": ["Low", "Ultra"],
-                    "enumDescriptions": ["Little reasoning, faster answers", "ultra"],
+                    "enum": ["default", "low", "ultra"],
+                    "enumItemLabels": ["Auto", "Low", "Ultra"],
+                    "enumDescriptions": [
+                        "What the model does if nothing is set",
+                        "Little reasoning, faster answers",
+                        "ultra",
+                    ],
                 },
                 "contextSize": {
                     "type": "number",
@@ -179,6 +186,43 @@ def test_a_model_is_encoded_with_all_fields() -> None:
             }
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (Model(id="m", tags=frozenset({"vision"}), context_window=128_000), "tools"),
+        (Model(id="m", context_window=8_192), "window"),
+        (Model(id="m", context_window=128_000), None),
+    ],
+)
+def test_a_model_that_the_chat_cannot_use_says_why(model: Model, reason: str | None) -> None:
+    info = as_json(encode_model(model))
+    if reason is None:
+        assert not {"warningText", "statusIcon"} & set(info)
+        return
+    assert info["statusIcon"] == {"id": "warning"}
+    assert list(info["warningText"]) == [reason]
+    assert info["tooltip"].startswith(info["warningText"][reason])
+
+
+@pytest.mark.parametrize(("window", "default"), [(200_000, None), (32_768, "default")])
+def test_one_value_is_shown_next_to_the_model(window: int, default: str | None) -> None:
+    """The context size if it can be chosen, or else the effort. Beside both, VS Code hides the name."""
+    schema = encode_model(
+        Model(id="m", reasoning_efforts=("low",), context_window=window)
+    ).configuration_schema
+    assert schema is not None
+    efforts, sizes = schema.properties.reasoning_effort, schema.properties.context_size
+    assert efforts is not None
+    assert efforts.default == default
+    assert (sizes is None) == (default is not None)
+
+
+def test_ids_are_readable_and_unique() -> None:
+    models = encode_models([Model(id="a/b"), Model(id="a:b"), Model(id="a/b/c:free")])
+    assert [info.id for info in models] == ["a:b", "a%3Ab", "a:b:c:free"]
+    assert [info.model for info in models] == ["a/b", "a:b", "a/b/c:free"]
 
 
 @pytest.mark.parametrize(
@@ -225,6 +269,7 @@ def test_a_model_with_only_an_id_is_encoded() -> None:
         "maxInputTokens": 24_576,
         "maxOutputTokens": 8_192,
         "contextWindow": 32_768,
+        "maxContextWindowTokens": 32_768,
         "capabilities": {"toolCalling": True, "imageInput": False},
         "tooltip": "smollm2",
     }

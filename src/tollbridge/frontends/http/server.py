@@ -263,6 +263,9 @@ Item = Mapping[str, Any]
 async def serve_socket(request: web.Request, service: AnswerService) -> web.StreamResponse:
     """Answer all requests of one WebSocket, one after the other."""
     socket = web.WebSocketResponse(max_msg_size=MESSAGE_LIMIT, heartbeat=_HEARTBEAT, compress=False)
+    if not socket.can_prepare(request).ok:
+        message = f"{request.method} {request.path} needs a WebSocket. Send POST, or open a WebSocket."
+        raise RequestError(message, status=400)
     await socket.prepare(request)
     await _Connection(request, socket, service).run()
     return socket

@@ -2,27 +2,66 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+import math
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
 
 import msgspec
 
+from tollbridge.clients.base import Observer
 from tollbridge.config.accounts import Account
 from tollbridge.config.loading import validate_settings
 from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.frontends.stdio import wire
+from tollbridge.frontends.stdio.status import Answer, StatusBar
 from tollbridge.frontends.usage_page import encode_report, read_page
 from tollbridge.frontends.vscode import wire as vscode
 from tollbridge.frontends.vscode.decode import decode_chat
-from tollbridge.frontends.vscode.encode import encode_models, encode_parts, encode_usage
-from tollbridge.types.errors import RequestError
+from tollbridge.frontends.vscode.encode import encode_error, encode_models, encode_parts, encode_usage
+from tollbridge.frontends.vscode.images import is_image, save_image, write_image_link
+from tollbridge.storage.database import StoreUnusable
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.types.errors import (
+    BridgeError,
+    ContextTooLong,
+    Kind,
+    NotAuthenticated,
+    NotFound,
+    RequestError,
+    StreamError,
+)
+from tollbridge.types.messages import ChatRequest, DataPart, Part
+from tollbridge.types.models import Model
 
 log = logging.getLogger(__name__)
 
 # Waits while the editor does not read.
 Report = Callable[[list[vscode.Part]], Awaitable[None]]
+ReportWait = Callable[[wire.Wait], object]
+
+# Somebody looks at an editor and can decide: a longer wait is an error with the seconds, not a silent delay.
+RETRIES = RetryPolicy(longest=15.0)
+
+# After how many seconds without an answer an editor adds a note to the chat. In between, and after the last
+# one, only the seconds are updated.
+NOTE_SECONDS = (2, 10, 30, 60, 120, 300)
+# The seconds of a retry that is too short for a note.
+SHORT_RETRY = 1.0
+# Why an attempt failed, by the kind of the error.
+WAIT_REASONS: dict[Kind, str] = {
+    "rate_limited": "The gateway limits the rate of requests.",
+    "overloaded": "The gateway is overloaded.",
+    "server": "The gateway failed.",
+    "network": "The gateway cannot be reached.",
+    "timeout": "The gateway did not answer in time.",
+    "disconnected": "The connection was lost.",
+}
 
 # The account name under which the editor's usage and model lists are stored, followed by the account's id.
 EDITOR_ACCOUNT = "editor"
@@ -44,6 +83,72 @@ def editor_settings_layer(settings: wire.EditorSettings) -> dict[str, Any]:
     return {name: value for name, value in layer.items() if value not in (None, (), {})}
 
 
+class WaitObserver(Observer):
+    """Reports why a turn has no output yet: retries, and an answer that does not begin.
+
+    Use it in a `with` statement around the turn, and call `stop` when output arrives.
+
+    Args:
+        report: Called once a second while there is something to report.
+    """
+
+    def __init__(self, report: ReportWait) -> None:
+        self._report = report
+        self._loop = asyncio.get_running_loop()
+        self._sent = self._loop.time()  # when the last attempt was sent
+        self._retry_at: float | None = None
+        self._failures = 0
+        self._reason = ""
+        self._notes = iter(NOTE_SECONDS)
+        self._next_note = next(self._notes)
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(self._next_note, self._tick)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:  # noqa: ARG002
+        if self._retry_at is None:
+            return  # the first attempt: preparing it counts as waiting
+        self._sent, self._retry_at = self._loop.time(), None
+        self._notes = iter(NOTE_SECONDS)
+        self._next_note = next(self._notes)
+
+    def retry(self, error: BridgeError, seconds: float) -> None:
+        self._failures += 1
+        self._reason = WAIT_REASONS.get(error.kind, "The request failed.")
+        self._retry_at = self._loop.time() + seconds
+        self._report_retry(seconds, update=seconds < SHORT_RETRY)
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        self._timer = self._loop.call_later(1.0, self._tick)
+        if self._retry_at is not None:
+            self._report_retry(max(0.0, self._retry_at - now), update=True)
+            return
+        waited = now - self._sent
+        if waited < NOTE_SECONDS[0] - 0.5:
+            return  # the next attempt was sent just now
+        is_note = waited >= self._next_note - 0.5
+        if is_note:
+            self._next_note = next(self._notes, sys.maxsize)
+        text = f"{self._reason} No answer yet after {waited:.0f} s."
+        self._report(wire.Wait("answer", round(waited), text.strip(), update=not is_note))
+
+    def _report_retry(self, seconds: float, *, update: bool) -> None:
+        left = math.ceil(seconds)
+        attempt = f"attempt {self._failures + 1} of {RETRIES.attempts}"
+        text = f"{self._reason} Trying again in {left} s ({attempt})."
+        self._report(wire.Wait("retry", left, text, update=update))
+
+
 class Handlers:
     """Shared by all requests of an editor. Holds no key: each request brings its own.
 
@@ -60,15 +165,26 @@ class Handlers:
         estimator: HybridTokenEstimator,
         on_models_changed: Callable[[str], object],
     ) -> None:
+        self._set_own(settings)
+        self._status_bar = StatusBar()
         self._engine = Engine.open(
-            editor=editor_settings_layer(settings), estimator=estimator, on_models_changed=on_models_changed
+            editor=editor_settings_layer(settings),
+            estimator=estimator,
+            on_models_changed=on_models_changed,
+            retries=RETRIES,
         )
 
     async def aclose(self) -> None:
         await self._engine.aclose()
 
     async def change_settings(self, settings: wire.EditorSettings) -> None:
+        self._set_own(settings)
         await self._engine.change_settings(editor_settings_layer(settings))
+
+    def _set_own(self, settings: wire.EditorSettings) -> None:
+        """Set what concerns this program and not the engine."""
+        self._report_credits = settings.report_credits
+        self._image_folder = Path(settings.image_folder) if settings.image_folder else None
 
     async def models(self, params: wire.ModelsParams) -> wire.ModelsResult:
         """Return the models for the picker; with `refresh`, a list that cannot be fetched is an error."""
@@ -76,27 +192,67 @@ class Handlers:
         self._warm([model.id for model in models])
         return wire.ModelsResult(encode_models(models))
 
-    async def chat(self, params: wire.ChatParams, report: Report) -> wire.ChatResult:
+    async def check_account(self, params: wire.CheckAccountParams) -> wire.CheckAccountResult:
+        """Test an account: fetch its models, also from `…/v1` if its own URL has none."""
+        account = params.account
+        try:
+            return await self._count_models(account)
+        except (NotFound, StreamError) as error:
+            if not account.base_url.rstrip("/").endswith("/v1"):
+                with_version = msgspec.structs.replace(account, base_url=account.base_url.rstrip("/") + "/v1")
+                with suppress(BridgeError):
+                    return await self._count_models(with_version)
+            message = f"There is no list of models at this URL, which usually ends in /v1. {error.message}"
+            return wire.CheckAccountResult(account.base_url, "warning", message)
+        except RequestError as error:
+            return wire.CheckAccountResult(account.base_url, "error", error.message)
+        except BridgeError as error:
+            return wire.CheckAccountResult(account.base_url, "warning", encode_error(error, {})[0])
+
+    async def _count_models(self, account: wire.AccountParams) -> wire.CheckAccountResult:
+        try:
+            count = len(await self._engine.models(_account(account), refresh=True))
+        except NotAuthenticated as error:
+            if account.api_key:
+                return wire.CheckAccountResult(account.base_url, "warning", error.message)
+            message = f"{account.base_url} answers and needs an API key."
+        else:
+            message = f"{account.base_url} has {count} {'model' if count == 1 else 'models'}."
+        return wire.CheckAccountResult(account.base_url, "info", message)
+
+    async def chat(self, params: wire.ChatParams, report: Report, report_wait: ReportWait) -> wire.ChatResult:
         """Run one turn. Report its parts as they arrive, then the usage as the last part."""
         account = _account(params.account)
         model = self._engine.find_model(params.model, account)
-        decoded = decode_chat(params, takes_files=model is None or model.capabilities.files)
+        decoded = decode_chat(
+            params,
+            takes_files=model is None or model.capabilities.files,
+            efforts=model.efforts if model is not None else (),
+        )
         if decoded.dropped:
             dropped = ", ".join(f"{count} × {name}" for name, count in decoded.dropped.items())
             log.info("Not sent to %s: %s.", params.model, dropped)
         keyless = msgspec.structs.replace(params.account, api_key=None)
         source = msgspec.structs.replace(params, account=keyless)
-        async with self._engine.turn(
-            decoded.request, account, source=source, over_budget=params.over_budget
-        ) as turn:
-            async for parts in turn.parts():
-                await report(encode_parts(parts, params.model))
+        try:
+            with WaitObserver(report_wait) as wait:
+                async with self._engine.turn(
+                    decoded.request, account, observers=(wait,), source=source, over_budget=params.over_budget
+                ) as turn:
+                    async for parts in turn.parts():
+                        wait.stop()
+                        await report(encode_parts(parts, params.model))
+                        if decoded.request.conversation and any(map(is_image, parts)):
+                            await report(await self._save_images(parts))
+        except ContextTooLong as error:
+            self._show_answer(decoded.request, model, None, error.message)
+            raise
         result = turn.result
         assert result is not None  # noqa: S101 - a turn without a result has raised
-        usage = encode_usage(result.context)
+        usage = encode_usage(result.context, result.cost.charge if self._report_credits else None)
         if usage is not None:
             await report([usage])
-        return wire.ChatResult(
+        answer = wire.ChatResult(
             finish_reason=result.finish_reason,
             usage=wire.TokenUsage.of(result.usage),
             context=wire.TokenUsage.of(result.context),
@@ -111,10 +267,31 @@ class Handlers:
             seconds=result.duration,
             lesson=self._engine.estimator.revision,
         )
+        self._show_answer(decoded.request, model, answer)
+        return answer
 
-    async def usage(self) -> wire.UsageResult:
-        """Return the usage per model since the start, and the accuracy of the estimates."""
+    def _show_answer(
+        self,
+        request: ChatRequest,
+        model: Model | None,
+        result: wire.ChatResult | None,
+        warning: str | None = None,
+    ) -> None:
+        """Add an answer, or the failure of one, to the status bar item."""
+        if request.conversation is None:
+            self._status_bar.add_background(result.cost if result else None)
+            return
+        name = model.name if model is not None and model.name else request.model
+        window = model.limits.window if model is not None else None
+        warning = result.warning if result is not None else warning
+        self._status_bar.add(Answer(name, request.conversation, result, window, warning))
+
+    async def usage(self, params: wire.UsageParams) -> wire.UsageResult:
+        """Return the usage per model since the start, the accuracy of the estimates, and the costs."""
         tracker = self._engine.usage
+        last = self._status_bar.last
+        named = params.conversation or (last.conversation if last else None)
+        today, conversation, budgets = await self._read_costs(named)
         return wire.UsageResult(
             [
                 wire.ModelTotals(
@@ -127,7 +304,39 @@ class Handlers:
                 for model in tracker.models()
             ],
             [wire.AccuracyInfo.of(accuracy) for accuracy in self._engine.estimator.accuracy()],
+            today,
+            conversation,
+            budgets,
+            self._status_bar.format(today, conversation, budgets),
         )
+
+    async def _read_costs(
+        self, conversation: str | None
+    ) -> tuple[wire.Spending, wire.Spending | None, tuple[wire.BudgetInfo, ...]]:
+        """Return the costs of today and of a conversation, and the budgets: nothing without a database."""
+        try:
+            today, chat = await self._engine.spending(conversation)
+            budgets = await self._engine.budgets()
+        except StoreUnusable as error:
+            log.warning("%s", error.message)
+            return wire.Spending(0), None, ()
+        return (
+            wire.Spending.of(today),
+            None if chat is None else wire.Spending.of(chat),
+            tuple(wire.BudgetInfo(each.budget.label, each.budget.limit, each.spent) for each in budgets),
+        )
+
+    async def _save_images(self, parts: Sequence[Part]) -> list[vscode.Part]:
+        """Save the images among the parts of an answer. Return texts that show them in a chat."""
+        if self._image_folder is None:
+            return []
+        images = [part.data for part in parts if isinstance(part, DataPart) and is_image(part)]
+        try:
+            paths = [await asyncio.to_thread(save_image, self._image_folder, data) for data in images]
+        except OSError as error:
+            log.warning("A generated image could not be saved: %s.", error.strerror)
+            return []
+        return [vscode.Text(write_image_link(path)) for path in paths if path is not None]
 
     async def usage_page(self) -> wire.UsagePageResult:
         """Return the usage page, which the editor shows in a webview."""

@@ -54,6 +54,9 @@ WAKE_SECONDS = 1.0
 # Seconds that the editor has to read the last responses, and the count thread to finish.
 STOP_SECONDS = 1.0
 COUNT_STOP_SECONDS = 2.0
+# Seconds after which a thread lets another one run; Python's default is 0.005. The loop decodes for a few
+# milliseconds at a time: with a longer interval, the threads that read and write would rarely interrupt it.
+SWITCH_INTERVAL = 0.0005
 
 
 class TokenCounts:
@@ -133,6 +136,7 @@ class Server:
         self._in_count_thread: dict[str, Callable[[msgspec.Raw], Any]] = {"count": self._count}
         self._in_event_loop: dict[str, Callable[[Id, msgspec.Raw], Work]] = {
             "models": self._models,
+            "checkAccount": self._check_account,
             "chat": self._chat,
             "usage": self._usage,
             "usagePage": self._usage_page,
@@ -141,6 +145,7 @@ class Server:
 
     def serve(self) -> int:
         """Serve until the editor sends `exit` or closes a pipe. Returns the exit code of the program."""
+        sys.setswitchinterval(SWITCH_INTERVAL)
         self._stdio.start(self._on_disconnect)
         self._reading.start()
         while not self._stopping.wait(WAKE_SECONDS):
@@ -344,6 +349,10 @@ class Server:
         params = read_parameters(raw, wire.ModelsParams)
         return lambda handlers: handlers.models(params)
 
+    def _check_account(self, _: Id, raw: msgspec.Raw) -> Work:
+        params = read_parameters(raw, wire.CheckAccountParams)
+        return lambda handlers: handlers.check_account(params)
+
     def _chat(self, call_id: Id, raw: msgspec.Raw) -> Work:
         params = read_parameters(raw, wire.ChatParams)
         token = call_id if params.progress_token is None else params.progress_token
@@ -353,17 +362,23 @@ class Server:
             progress = wire.ProgressParams(token, {"parts": parts})
             self._stdio.write(jsonrpc.encode_notification("$/progress", progress))
 
+        def report_wait(wait: wire.Wait) -> None:
+            if not self._stdio.is_full:  # an editor that does not read needs no news
+                self._stdio.write(jsonrpc.encode_notification("$/wait", wire.WaitParams(token, wait)))
+
         async def chat(handlers: Handlers) -> wire.ChatResult:
             self._turns += 1
             try:
-                return await handlers.chat(params, report)
+                return await handlers.chat(params, report, report_wait)
             finally:
                 self._turns -= 1
 
         return chat
 
-    def _usage(self, _: Id, __: msgspec.Raw) -> Work:
-        return lambda handlers: handlers.usage()
+    def _usage(self, _: Id, raw: msgspec.Raw) -> Work:
+        # Clients written for the first release send no parameters.
+        params = wire.UsageParams() if bytes(raw) == b"null" else read_parameters(raw, wire.UsageParams)
+        return lambda handlers: handlers.usage(params)
 
     def _usage_page(self, _: Id, __: msgspec.Raw) -> Work:
         return lambda handlers: handlers.usage_page()

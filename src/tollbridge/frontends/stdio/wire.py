@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -14,6 +14,7 @@ from tollbridge.types.urls import Backend
 from tollbridge.types.usage import Cost, Usage
 
 if TYPE_CHECKING:
+    from tollbridge.storage.reports import UsageTotals
     from tollbridge.tokens.cache_report import CacheReport
     from tollbridge.tokens.records import Accuracy as Measured
 
@@ -44,6 +45,8 @@ class EditorSettings(WireStruct, frozen=True):
     record_redact: bool | None = None
     count_at_gateway: bool | None = None
     prompt_caching: bool | None = None
+    report_credits: bool = False
+    image_folder: str | None = None
     budgets: Mapping[str, Any] = {}
 
 
@@ -94,6 +97,22 @@ class ModelsParams(WireStruct, frozen=True):
 
 class ModelsResult(WireStruct, frozen=True):
     models: list[vscode.ModelInfo]
+
+
+class CheckAccountParams(WireStruct, frozen=True):
+    account: AccountParams
+
+
+class CheckAccountResult(WireStruct, frozen=True):
+    """What a test of an account found, for the person who types it.
+
+    With the severity `error` the account cannot be used. `base_url` is the one to use: with `/v1`, if only
+    that was missing.
+    """
+
+    base_url: str
+    severity: Literal["error", "warning", "info"]
+    message: str
 
 
 class ChatParams(vscode.Chat, frozen=True, kw_only=True):
@@ -193,6 +212,27 @@ class ProgressParams(WireStruct, frozen=True):
     value: Mapping[str, list[vscode.Part]]
 
 
+class Wait(WireStruct, frozen=True):
+    """Why a turn has no output yet.
+
+    Attributes:
+        state: `retry`, before the next attempt, or `answer`, while the gateway is silent.
+        seconds: Until the next attempt, or since the last one was sent.
+        text: A sentence for users.
+        update: Whether this is not worth a new line: only the seconds have changed, or the wait is short.
+    """
+
+    state: Literal["retry", "answer"]
+    seconds: int
+    text: str
+    update: bool = False
+
+
+class WaitParams(WireStruct, frozen=True):
+    token: int | str
+    value: Wait
+
+
 class CountParams(WireStruct, frozen=True):
     model: str
     items: list[str | vscode.Message]
@@ -233,9 +273,48 @@ class AccuracyInfo(WireStruct, frozen=True, kw_only=True):
         return cls(**{name: getattr(measured, name) for name in cls.__struct_fields__})
 
 
+class UsageParams(WireStruct, frozen=True):
+    """`conversation` is the one whose requests are added up; by default, that of the last answer."""
+
+    conversation: str | None = None
+
+
+class Spending(WireStruct, frozen=True):
+    """The cost of some requests in US dollars, if it is known; `partial` if that of others is not."""
+
+    requests: int
+    cost: Decimal | None = None
+    partial: bool = False
+
+    @classmethod
+    def of(cls, totals: UsageTotals) -> Spending:
+        return cls(totals.requests, totals.cost, totals.cost is not None and bool(totals.unpriced))
+
+
+class BudgetInfo(WireStruct, frozen=True):
+    """A budget and what is spent of it, in US dollars."""
+
+    name: str
+    limit: Decimal
+    spent: Decimal
+
+
+class Status(WireStruct, frozen=True):
+    """A status bar item: its text, the same for screen readers, and a tooltip in Markdown."""
+
+    text: str
+    label: str
+    tooltip: str
+    warning: bool = False
+
+
 class UsageResult(WireStruct, frozen=True):
     models: list[ModelTotals]
     accuracy: list[AccuracyInfo]
+    today: Spending
+    conversation: Spending | None = None
+    budgets: tuple[BudgetInfo, ...] = ()
+    status: Status | None = None
 
 
 class UsagePageResult(WireStruct, frozen=True):

@@ -126,7 +126,7 @@ class StreamAdapter:
                 is_decoded = isinstance(chunk, _EVENTS)
                 for part in answer.take(self._collect(_decode(decoder, chunk), failures)):
                     yield part
-                if decoder.over:  # the connection can stay open, but no more events follow
+                if decoder.is_finished:  # the connection can stay open, but no more events follow
                     break
         except BrokenCall as error:  # raised by the stream of one of our clients
             failures.append(error)
@@ -243,8 +243,8 @@ class _AiSdkDecoder:
         self._decoder: DataDecoder | FullDecoder | UiDecoder | None = None
 
     @property
-    def over(self) -> bool:
-        return self._decoder is not None and self._decoder.over
+    def is_finished(self) -> bool:
+        return self._decoder is not None and self._decoder.is_finished
 
     @property
     def unknown(self) -> Mapping[str, int]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tollbridge.frontends.vscode import wire
+from tollbridge.frontends.vscode.images import shorten_image_links
 from tollbridge.frontends.vscode.wire import decode_marker
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
@@ -47,6 +48,8 @@ OPTIONS: dict[str, tuple[str, type | tuple[type, ...]]] = {
 }
 # The options in which VS Code says what a request belongs to. They are not sent.
 CONVERSATION, TURN, TRACE = "_conversationId", "_telemetryTurn", "_otelTraceContext"
+# False for requests that should be answered at once: inline chat, terminal chat, titles. Not sent either.
+THINKING = "_enableThinking"
 _ID_LIMIT = 200  # characters
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -73,12 +76,13 @@ class Decoded(msgspec.Struct, frozen=True):
     dropped: Mapping[str, int]
 
 
-def decode_chat(chat: wire.Chat, *, takes_files: bool = True) -> Decoded:
+def decode_chat(chat: wire.Chat, *, takes_files: bool = True, efforts: Sequence[str] = ()) -> Decoded:
     """Decode a chat request.
 
     Args:
         chat: The request of VS Code.
         takes_files: Whether the model accepts files such as PDF.
+        efforts: The reasoning efforts that the model accepts, weakest first.
 
     Raises:
         RequestError: A role, the tool mode or an option is invalid.
@@ -98,7 +102,7 @@ def decode_chat(chat: wire.Chat, *, takes_files: bool = True) -> Decoded:
         tools=tuple(Tool(tool.name, tool.description, _read_schema(tool)) for tool in chat.tools),
         tool_choice=TOOL_CHOICES[chat.tool_mode] if chat.tools else None,
         **_decode_context(chat),
-        **_decode_options(chat.model_options, chat.model_configuration),
+        **_decode_options(chat.model_options, chat.model_configuration, efforts),
     )
     return Decoded(request, dict(dropped))
 
@@ -118,6 +122,8 @@ def _decode_message(message: wire.Message, path: str, dropped: Counter[str], tak
 
 def _decode_part(part: wire.Part, dropped: Counter[str], takes_files: bool) -> Part | None:
     match part:
+        case wire.Thinking(id=wire.WAIT_ID):
+            return None  # a note of the extension for the user
         case wire.Thinking(value, id, metadata):
             text = value if isinstance(value, str) else "".join(value)
             # An empty part can contain the signature that the next turn needs.
@@ -136,7 +142,7 @@ def _decode_content(
 ) -> TextPart | DataPart | None:
     match part:
         case wire.Text(value):
-            return TextPart(value) if value else None
+            return TextPart(shorten_image_links(value)) if value else None
         case wire.PromptTsx(value):
             return TextPart(read_prompt_text(value))
         case wire.Data(mime_type, data):
@@ -207,7 +213,9 @@ def _make_traceparent(trace: Mapping[str, Any]) -> str:
     return f"00-{trace_id}-{span_id}-01"
 
 
-def _decode_options(options: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, Any]:
+def _decode_options(
+    options: Mapping[str, Any], configuration: Mapping[str, Any], efforts: Sequence[str]
+) -> dict[str, Any]:
     """Return the options as fields of the request. Names that start with `_` are internal to VS Code."""
     fields: dict[str, Any] = {}
     extra: dict[str, Any] = {}
@@ -223,6 +231,10 @@ def _decode_options(options: Mapping[str, Any], configuration: Mapping[str, Any]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise RequestError(f"modelOptions.{name} has the wrong type: {value!r}.")
         fields[field] = value
+    if fields.get("reasoning_effort") == wire.DEFAULT_EFFORT:
+        del fields["reasoning_effort"]
+    if options.get(THINKING) is False and efforts:
+        fields["reasoning_effort"] = efforts[0]
     return {**fields, "extra": extra} if extra else fields
 
 

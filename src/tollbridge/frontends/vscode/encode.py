@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 MILLION = 1_000_000
 # The unit of prices in VS Code: a credit is a cent.
 CREDITS = 100
+NANO = 1_000_000_000
+# The fewest tokens that the system prompt and the tools of VS Code's agent take.
+AGENT_PROMPT = 16_000
 
 # What the user can do, by the kind of the error. It is appended to the message of the gateway.
 ADVICE: dict[Kind, str] = {
@@ -53,8 +57,9 @@ VSCODE_ADVICE: dict[Kind, str] = {
     "timeout": "Try again, or increase tollbridge.timeouts.",
 }
 
-EFFORT_LABELS = {"xhigh": "Extra High"}
+EFFORT_LABELS = {wire.DEFAULT_EFFORT: "Auto", "xhigh": "Extra High"}
 EFFORT_DESCRIPTIONS = {
+    wire.DEFAULT_EFFORT: "What the model does if nothing is set",
     "none": "No reasoning",
     "minimal": "Minimal reasoning",
     "low": "Little reasoning, faster answers",
@@ -78,8 +83,13 @@ def encode_parts(parts: Iterable[Part], model: str = "") -> list[wire.Part]:
     return [_encode_part(part, model) for part in parts]
 
 
-def encode_usage(usage: Usage | None) -> wire.Data | None:
-    """Return the part that updates VS Code's context meter, or `None` if the gateway did not report usage."""
+def encode_usage(usage: Usage | None, cost: Decimal | None = None) -> wire.Data | None:
+    """Return the part that updates VS Code's context meter, or `None` if the gateway did not report usage.
+
+    Args:
+        usage: What the context window contains.
+        cost: The cost of the answer in US dollars, if VS Code should show it as credits.
+    """
     if usage is None or not usage.known or usage.input_tokens is None or usage.output_tokens is None:
         return None
     cached, reasoning = usage.cached_tokens, usage.reasoning_tokens
@@ -91,24 +101,29 @@ def encode_usage(usage: Usage | None) -> wire.Data | None:
         completion_tokens_details=None
         if reasoning is None
         else wire.TokenDetails(reasoning_tokens=reasoning),
+        copilot_usage=None if cost is None else wire.CreditUsage(round(cost * CREDITS * NANO)),
     )
     return wire.Data(wire.USAGE_MIME, msgspec.json.encode(body))
 
 
 def encode_model_id(model_id: str) -> str:
-    """Return a unique id without slashes, because VS Code uses slashes to separate its own prefix."""
-    return model_id.replace("%", "%25").replace("/", "%2F")
+    """Return an id without slashes, because VS Code uses slashes to separate its own prefix."""
+    return model_id.replace("/", ":")
 
 
 def encode_models(models: Iterable[Model]) -> list[wire.ModelInfo]:
     """Return the model information for VS Code. A model that cannot be encoded is left out and logged."""
-    infos: list[wire.ModelInfo] = []
+    infos: dict[str, wire.ModelInfo] = {}
     for model in models:
         try:
-            infos.append(encode_model(model))
+            info = encode_model(model)
         except Exception as error:  # noqa: BLE001 - one model never hides the others
             log.warning("left the model %.100r out of the list: %s", model.id, type(error).__name__)
-    return infos
+            continue
+        if info.id in infos:  # VS Code would show one of the two: `a/b` and `a:b`
+            info = msgspec.structs.replace(info, id=quote(model.id, safe=""))
+        infos[info.id] = info
+    return list(infos.values())
 
 
 def encode_model(model: Model) -> wire.ModelInfo:
@@ -117,7 +132,7 @@ def encode_model(model: Model) -> wire.ModelInfo:
     `family` is the full name without the creator, because VS Code chooses its prompts by the start of it.
     """
     identity, limits, capabilities = model.identity, model.limits, model.capabilities
-    prices = model.prices or Prices()
+    prices, warnings = model.prices or Prices(), _find_warnings(model)
     # VS Code has one column for long prompts, so it shows the highest prices.
     long = prices.for_prompt(prices.tiers[-1].min_input) if prices.tiers else Prices()
     return wire.ModelInfo(
@@ -129,8 +144,9 @@ def encode_model(model: Model) -> wire.ModelInfo:
         max_input_tokens=limits.input,
         max_output_tokens=limits.output,
         context_window=limits.window,
+        max_context_window_tokens=limits.window,
         capabilities=wire.ModelCapabilities(tool_calling=capabilities.tools, image_input=capabilities.images),
-        tooltip=model.description or model.id,
+        tooltip=" ".join(filter(None, (*warnings.values(), model.description or model.id))),
         detail=identity.creator or model.owner,
         input_cost=_to_credits(prices.input),
         output_cost=_to_credits(prices.output),
@@ -142,6 +158,10 @@ def encode_model(model: Model) -> wire.ModelInfo:
         long_context_cache_write_cost=_to_credits(long.cache_write),
         pricing=_describe_prices(prices),
         price_category=prices.category,
+        category="reasoning" if capabilities.reasoning else None,
+        warning_text=warnings or None,
+        info_text={"prices": f"Prices: {text}."} if (text := _describe_prices(prices)) else None,
+        status_icon=wire.ThemeIcon("warning") if warnings else None,
         configuration_schema=_encode_configuration(model),
     )
 
@@ -206,8 +226,18 @@ def _describe_prices(prices: Prices) -> str | None:
     """Return the prices in US dollars, as a text for users."""
     if prices.input is None or prices.output is None:
         return None
-    input_price, output_price = (_format_dollars(price) for price in (prices.input, prices.output))
-    return f"{input_price} in, {output_price} out per 1M tokens"
+    amounts = {"in": prices.input, "cached": prices.cache_read, "out": prices.output}
+    texts = (f"{_format_dollars(price)} {name}" for name, price in amounts.items() if price is not None)
+    return f"{', '.join(texts)} per 1M tokens"
+
+
+def _find_warnings(model: Model) -> dict[str, str]:
+    """Return why VS Code cannot use a model, or not well, as texts by the name of the reason."""
+    if not model.capabilities.tools:
+        return {"tools": "Not offered in the chat: VS Code requires models that call tools."}
+    if model.limits.window < AGENT_PROMPT:
+        return {"window": f"The agent's own prompt and tools take more than {model.limits.window:,} tokens."}
+    return {}
 
 
 def _format_dollars(price: Decimal) -> str:
@@ -217,22 +247,27 @@ def _format_dollars(price: Decimal) -> str:
 
 def _encode_configuration(model: Model) -> wire.Configuration | None:
     """Return the schema of what the user can choose next to the model's name, or `None` for nothing."""
-    efforts, sizes = _encode_efforts(model.efforts), _encode_context_sizes(model)
+    sizes = _encode_context_sizes(model)
+    # VS Code shows the chosen values next to the model's name, or the title of a schema if nothing is chosen.
+    # In a narrow chat, the name disappears beside two values or a title, and stays beside one value.
+    efforts = _encode_efforts(model.efforts, None if sizes else wire.DEFAULT_EFFORT)
     if efforts is None and sizes is None:
         return None
     return wire.Configuration(wire.ConfigurationProperties(efforts, sizes))
 
 
-def _encode_efforts(efforts: tuple[str, ...]) -> wire.Effort | None:
+def _encode_efforts(efforts: tuple[str, ...], default: str | None) -> wire.Effort | None:
     if not efforts:
         return None
+    choices = (wire.DEFAULT_EFFORT, *efforts)
     return wire.Effort(
         type="string",
         title="Thinking Effort",
         group="navigation",
-        enum=efforts,
-        enum_item_labels=tuple(EFFORT_LABELS.get(effort, effort.capitalize()) for effort in efforts),
-        enum_descriptions=tuple(EFFORT_DESCRIPTIONS.get(effort, effort) for effort in efforts),
+        enum=choices,
+        enum_item_labels=tuple(EFFORT_LABELS.get(effort, effort.capitalize()) for effort in choices),
+        enum_descriptions=tuple(EFFORT_DESCRIPTIONS.get(effort, effort) for effort in choices),
+        default=default,
     )
 
 

@@ -12,7 +12,8 @@ from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, CompatStore
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
-from tollbridge.turn import StreamClient, TokenAccounting, Turn, TurnResult
+from tollbridge.token_accounting import TokenAccounting
+from tollbridge.turn import StreamClient, Turn, TurnResult
 from tollbridge.types.messages import ChatRequest, Message, Part, Tool
 from tollbridge.types.models import Capabilities, Model
 from tollbridge.types.quirks import LearnedQuirks

@@ -26,6 +26,10 @@ AUTO, REQUIRED = 1, 2
 USAGE_MIME = "usage"
 # The mime type of the data part that VS Code stores for a provider and sends back with the conversation.
 MARKER_MIME = "stateful_marker"
+# The id of the thinking parts in which the extension says why an answer has not begun.
+WAIT_ID = "tollbridge.wait"
+# The effort in the model picker that leaves the choice to the model: nothing is sent.
+DEFAULT_EFFORT = "default"
 
 
 class WireStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -125,6 +129,7 @@ class Effort(WireStruct, frozen=True):
     enum: tuple[str, ...]
     enum_item_labels: tuple[str, ...]
     enum_descriptions: tuple[str, ...]
+    default: str | None = None
 
 
 class ContextSize(WireStruct, frozen=True):
@@ -148,10 +153,17 @@ class Configuration(WireStruct, frozen=True):
     properties: ConfigurationProperties
 
 
+class ThemeIcon(WireStruct, frozen=True):
+    """One of VS Code's icons."""
+
+    id: str
+
+
 class ModelInfo(WireStruct, frozen=True, kw_only=True):
     """A LanguageModelChatInformation, and `model`, the id of the model at the gateway.
 
-    The costs are in VS Code's credits per million tokens; `pricing` has the dollars, as a text.
+    The costs are in VS Code's credits per million tokens; `pricing` has the dollars, as a text. The keys of
+    `warning_text` and `info_text` are names of our choice; VS Code shows the texts.
     """
 
     id: str
@@ -175,12 +187,23 @@ class ModelInfo(WireStruct, frozen=True, kw_only=True):
     long_context_cache_write_cost: float | None = None
     pricing: str | None = None
     price_category: str | None = None
+    category: str | None = None
+    max_context_window_tokens: int | None = None
+    warning_text: Mapping[str, str] | None = None
+    info_text: Mapping[str, str] | None = None
+    status_icon: ThemeIcon | None = None
     configuration_schema: Configuration | None = None
 
 
 class TokenDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
+
+
+class CreditUsage(msgspec.Struct, frozen=True):
+    """VS Code shows the sum over a chat as credits: one is 10⁹ of these, and $0.01."""
+
+    total_nano_aiu: int
 
 
 class UsageJson(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -191,6 +214,7 @@ class UsageJson(msgspec.Struct, frozen=True, omit_defaults=True):
     total_tokens: int
     prompt_tokens_details: TokenDetails | None = None
     completion_tokens_details: TokenDetails | None = None
+    copilot_usage: CreditUsage | None = None
 
 
 # --- Reasoning markers ---
