@@ -25,6 +25,7 @@ from rich.progress import track
 from rich.table import Table
 
 from bench.clients import CLIENTS
+from bench.results import save
 from bench.targets import at_least, at_most, exit_if_missed
 
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
@@ -89,6 +90,7 @@ def show(results: list[dict[str, Any]], count: int) -> list[str]:
         cells = [_median(results, name, field) for field in FIELDS]
         texts = ["–" if cell is None else f"{cell:,.2f}" if cell < 100 else f"{cell:,.0f}" for cell in cells]
         table.add_row(title, *texts)
+    save("streaming", {"events": count, "rounds": ROUNDS, "cpu_us": cost})
     console = Console()
     console.print(table)
     socket_ratio, openai_ratio = cost["ours"] / cost["socket"], cost["openai"] / cost["ours"]

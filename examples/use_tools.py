@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tollbridge import ChatRequest, Engine, Message, Role, Tool, ToolCallPart, ToolResultPart
+from tollbridge import ChatRequest, Engine, Message, Role, Settings, Tool, ToolCallPart, ToolResultPart
 from tollbridge.testing import Gateway
 
 WEATHER = Tool(
@@ -23,7 +23,11 @@ def get_weather(city: str) -> str:
 
 
 async def main() -> None:
-    async with Gateway() as gateway, Engine.open({"base_url": gateway.url}, persistent=False) as engine:
+    async with (
+        Gateway() as gateway,
+        # With complete settings the settings file is not read, and nothing is stored without `persistent`.
+        Engine.open(Settings(base_url=gateway.url), persistent=False) as engine,
+    ):
         messages = [Message(Role.USER, "Use the tool to get the weather in Oslo.")]
         while True:
             request = ChatRequest(model="tollbridge/demo", messages=messages, tools=[WEATHER])
