@@ -57,7 +57,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
 )
 from tollbridge.types.text import read_json, write_valid_json
 
@@ -106,7 +106,7 @@ def _decode_stream(protocol: str, *, status: int | None = None) -> Run:
             batch = decoder.feed(chunk)
             events += batch
             parts += answer.take(batch)
-            if decoder.over:
+            if decoder.is_finished:
                 break
         else:
             batch = decoder.close()
@@ -214,7 +214,7 @@ _CALLER_REQUEST = ChatRequest(
         Message(
             Role.ASSISTANT,
             (
-                ThinkingPart("Hm.", "r", bind(ORIGIN, {"signature": "s"})),
+                ThinkingPart("Hm.", "r", add_origin(ORIGIN, {"signature": "s"})),
                 TextPart("Yes."),
                 ToolCallPart("c1", "read", {"path": "/x", "n": [1, 2.5, None]}),
             ),

@@ -6,6 +6,7 @@ import ast
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from tollbridge.cli import COMMANDS
 
@@ -23,11 +24,30 @@ def test_every_package_and_module_is_in_the_tree_of_the_architecture() -> None:
 
 
 def test_every_package_and_module_has_a_layer() -> None:
-    contract, _ = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    layered = [name for layer in contract["layers"] for name in layer.split(" | ")]
+    layered = [name for layer in _contracts()[0]["layers"] for name in layer.split(" | ")]
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     modules = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "_version"}
     assert sorted(layered) == sorted(f"tollbridge.{name}" for name in packages | modules)
+
+
+def test_the_architecture_lists_the_layers_that_are_checked() -> None:
+    rules = (ROOT / "ARCHITECTURE.md").read_text().partition("## Dependency rules")[2].partition("\n## ")[0]
+    listed = [re.findall(r"`([a-z_]+)`", line) for line in re.findall(r"^\d+\. (.*)$", rules, re.M)]
+    checked = [layer.replace("tollbridge.", "").split(" | ") for layer in _contracts()[0]["layers"]]
+    assert [sorted(layer) for layer in listed] == [sorted(layer) for layer in checked]
+
+
+def test_the_embedded_gateway_may_use_only_the_codecs_and_the_types() -> None:
+    layers, gateway = _contracts()
+    below_the_entry_points = {name for layer in layers["layers"][1:] for name in layer.split(" | ")}
+    allowed = {"tollbridge.protocols", "tollbridge.types", *gateway["source_modules"]}
+    assert set(gateway["forbidden_modules"]) == below_the_entry_points - allowed
+
+
+def _contracts() -> list[dict[str, Any]]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts: list[dict[str, Any]] = settings["tool"]["importlinter"]["contracts"]
+    return contracts
 
 
 def test_the_list_of_async_modules_is_complete() -> None:

@@ -256,7 +256,7 @@ async def test_an_account_and_a_conversation_have_their_own_budgets() -> None:
             await ask(engine, request(conversation="three"), account=home)
 
 
-async def test_a_program_that_runs_away_is_stopped() -> None:
+async def test_a_program_that_repeats_requests_without_end_is_stopped() -> None:
     async with Gateway() as gateway, open_engine(gateway, requests_per_minute=3) as engine:
         for _ in range(3):
             await engine.create(request())

@@ -24,7 +24,8 @@ from tollbridge.recorder.replay import replay_recording
 from tollbridge.testing.refusals import CannedReply
 from tollbridge.testing.requests import PromptSettings
 from tollbridge.testing.server import Gateway
-from tollbridge.turn import TokenAccounting, TurnResult
+from tollbridge.token_accounting import TokenAccounting
+from tollbridge.turn import TurnResult
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.messages import ChatRequest, Message, Role, Tool
 from tollbridge.types.models import OUTPUT_RESERVE
@@ -67,7 +68,9 @@ def open_engine(gateway: Gateway, backend: Backend = "openresponses", **settings
 async def test_the_first_request_of_an_unknown_model_is_counted_by_the_gateway(
     vocabulary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tollbridge.turn.COUNT_WAIT", 30.0)  # this test is not about the speed of the machine
+    monkeypatch.setattr(
+        "tollbridge.token_accounting.COUNT_WAIT", 30.0
+    )  # this test is not about the speed of the machine
     tokenizer = splintr.Tokenizer.from_pretrained(vocabulary)
     prompts = PromptSettings(count_text=lambda text: len(tokenizer.encode(text)))
     errors = {}
@@ -150,7 +153,7 @@ async def create_long(
     return result, response_bodies(gateway, path)
 
 
-async def test_where_a_limit_is_required_it_is_what_the_prompt_leaves_of_the_window() -> None:
+async def test_a_required_limit_is_what_the_prompt_leaves_of_the_window() -> None:
     async with Gateway(prompts=SHARED) as gateway:
         result, bodies = await create_long(gateway, "anthropic-messages")
     assert result.finish_reason == "stop"

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import load_profile, profile_file
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import ContextTooLong
@@ -32,15 +31,6 @@ async def run(program: str, **given: Any) -> dict[str, Any]:
     exec(wrapped, given)
     named: dict[str, Any] = await given["_program"]()
     return named
-
-
-async def my_client(url: str) -> None:
-    async with OpenResponsesClient(url, "secret") as client:
-        await client.create({"model": "tollbridge/demo", "input": "Hello!"})
-
-
-async def test_the_program_with_the_embedded_gateway_runs() -> None:
-    await run(block("gateway.md", "python"), my_client=my_client)
 
 
 async def test_the_program_that_examines_a_server_runs(

@@ -102,7 +102,7 @@ async def test_leaving_a_turn_early_closes_the_connection_and_records_it_as_canc
         async with engine.turn(request()) as turn:
             async for _ in turn:
                 break
-        assert await gateway.hung_up(10)
+        assert await gateway.wait_for_disconnect(10)
         assert [record.outcome for record in engine.usage.records] == ["cancelled"]
 
 
@@ -320,10 +320,10 @@ async def test_a_change_of_settings_that_is_cancelled_leaves_no_client_open() ->
         for url in (gateway.url, other.url):
             account = Account("a", url, "openresponses", "none")
             await engine.create(request(), account)
-            clients.append(engine._connection(account).client)
+            clients.append(engine._connections.get(account).client)
         # Closing waits for the last thing to be learned, which takes longer than the caller has time.
         learned = threading.Event()
-        for connection in engine._connections.values():
+        for connection in engine._connections._connections.values():
             assert connection.tokens is not None
             connection.tokens._learner.submit(lambda: learned.wait(5))
         changing = asyncio.create_task(engine.change_settings({}))

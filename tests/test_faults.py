@@ -165,7 +165,7 @@ async def test_every_scenario_has_its_outcome(name: str, backend: Backend) -> No
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["server-error-once", "rate-limit-once", "hang-up-once"])
-async def test_what_fails_once_is_tried_again(name: str, backend: Backend) -> None:
+async def test_a_request_that_fails_once_is_retried(name: str, backend: Backend) -> None:
     async with Gateway(scenario=name, settings=QUICK) as gateway, backend_of(backend, gateway, 2) as client:
         _, error = await collect(client)
         assert error is None
@@ -174,7 +174,7 @@ async def test_what_fails_once_is_tried_again(name: str, backend: Backend) -> No
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", sorted(MIDWAY))
-async def test_what_fails_midway_is_not_tried_again(name: str, backend: Backend) -> None:
+async def test_a_request_that_fails_mid_stream_is_not_retried(name: str, backend: Backend) -> None:
     async with Gateway(scenario=name, settings=QUICK) as gateway, backend_of(backend, gateway, 3) as client:
         _, error = await collect(client)
         assert error is not None
@@ -190,7 +190,7 @@ async def test_stopping_closes_the_socket_within_100_ms(text: str) -> None:
                 if isinstance(event, TextDelta):
                     break
             left = time.monotonic()
-        assert await gateway.hung_up(timeout=2) - left < 0.1
+        assert await gateway.wait_for_disconnect(timeout=2) - left < 0.1
 
 
 @pytest.mark.parametrize("name", ["stall", "stall-headers"])
@@ -198,23 +198,23 @@ async def test_stopping_closes_the_socket_within_100_ms(text: str) -> None:
 async def test_stopping_closes_the_socket_of_a_silent_gateway_too(name: str) -> None:
     async with Gateway(scenario=name, settings=QUICK) as gateway, OpenResponsesClient(gateway.url) as client:
         turn = asyncio.create_task(collect(client))
-        await gateway.arrived()
+        await gateway.wait_for_request()
         stopped = time.monotonic()
         turn.cancel()
-        left = await gateway.hung_up()
+        left = await gateway.wait_for_disconnect()
         with pytest.raises(asyncio.CancelledError):
             await turn
     assert left - stopped < 0.1
 
 
 @pytest.mark.parametrize("name", ["reasoning-raw", "reasoning-text", "reasoning-summary"])
-async def test_thinking_is_told_under_all_its_names(name: str) -> None:
+async def test_reasoning_is_decoded_under_all_its_names(name: str) -> None:
     async with Gateway(scenario=name) as gateway, client_of(gateway) as client:
         events, _ = await collect(client)
     assert "".join(event.text for event in events if isinstance(event, ReasoningDelta))
 
 
-async def test_an_image_is_told_as_what_it_is() -> None:
+async def test_an_image_has_the_mime_type_of_its_bytes() -> None:
     async with Gateway(scenario="image") as gateway, client_of(gateway) as client:
         events, _ = await collect(client)
     (image,) = [event for event in events if isinstance(event, File)]

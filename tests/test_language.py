@@ -6,6 +6,7 @@ phrase is right in one file, add the file and the exact phrase to `ALLOWED`.
 
 from __future__ import annotations
 
+import ast
 import functools
 import io
 import re
@@ -57,6 +58,8 @@ PHRASES = {
     r"\bin the place of\b": '"instead of"',
     r"\bbeg[ia]ns? again\b": '"restart", "start over"',
 }
+# Names that say neither what a value is nor what a function does.
+PARTICIPLES = frozenset({"asked", "found", "given", "heard", "made", "said", "told"})
 # (file, exact phrase) pairs that are correct as they are.
 ALLOWED: frozenset[tuple[str, str]] = frozenset(
     {("src/tollbridge/types/models.py", "told")}  # a field name of cached model lists
@@ -116,6 +119,16 @@ def all_hits() -> list[Hit]:
     return hits
 
 
+def assigned_names(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the names that a Python file assigns or defines, with their lines."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield node.lineno, name
+
+
 def whole_text(source: str) -> Iterator[Text]:
     yield Text(1, source)
 
@@ -123,6 +136,17 @@ def whole_text(source: str) -> Iterator[Text]:
 def test_no_text_has_a_phrase_of_the_list() -> None:
     hits = [hit for hit in all_hits() if (hit.file, hit.phrase) not in ALLOWED]
     assert not hits, f"{len(hits)} phrases to write in plain English:\n" + "\n".join(map(str, sorted(hits)))
+
+
+def test_no_variable_or_function_is_named_with_a_participle() -> None:
+    hits = [
+        f"{path.relative_to(ROOT)}:{line}: {name}: name the thing, such as `settings` or `matches`"
+        for pattern in PYTHON
+        for path in sorted(ROOT.glob(pattern))
+        for line, name in assigned_names(path.read_text(encoding="utf-8"))
+        if name.strip("_") in PARTICIPLES
+    ]
+    assert not hits, "\n".join(hits)
 
 
 def test_every_exception_is_still_needed() -> None:

@@ -8,6 +8,7 @@ that is missing here fails a test.
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import re
@@ -19,6 +20,8 @@ import pytest
 
 from tests.pumps import MAX_RATIO, MAX_SIZE, SOURCE, Pump, find_patterns, find_ratio, find_slow_pumps, pump
 from tollbridge.catalog.models import filter_models
+from tollbridge.cli.markdown import MarkdownWriter, render_markdown
+from tollbridge.cli.prompt import clean_typed_text
 from tollbridge.cli.replay import read_headers
 from tollbridge.cli.screen import Wrapper
 from tollbridge.cli.summary import to_json
@@ -27,6 +30,7 @@ from tollbridge.compat import parameters, repairs
 from tollbridge.config.loading import find_lines
 from tollbridge.config.schema import Settings
 from tollbridge.frontends.vscode.encode import encode_models
+from tollbridge.frontends.vscode.images import shorten_image_links
 from tollbridge.frontends.vscode.wire import decode_marker
 from tollbridge.history.normalize import normalize_request
 from tollbridge.history.tool_calls import repair_arguments, valid_input
@@ -65,11 +69,13 @@ from tollbridge.types.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
+    decode_metadata,
     read_reasoning_pack,
 )
 from tollbridge.types.models import ID_LIMIT, identify
 from tollbridge.types.text import join_escaped_surrogates, read_json, read_json_to_depth, replace_surrogates
 from tollbridge.types.urls import hide_userinfo
+from tollbridge.types.usage import parse_amount
 
 # --- Regular expressions ---
 
@@ -98,6 +104,13 @@ REPAIR_PATTERNS = tuple(rule.pattern for rule in repairs.REPAIR_RULES)
 
 PATTERNS: dict[str, Use] = {
     "cli/config.py:_USERINFO": Use("sub", SETTING),
+    "cli/markdown.py:_FENCE": MATCH,
+    "cli/markdown.py:_HEADING": MATCH,
+    "cli/markdown.py:_ITEM": MATCH,
+    "cli/markdown.py:_QUOTE": MATCH,
+    "cli/markdown.py:_STYLES": SUB,
+    "cli/options.py:read_attachment": FINDALL,
+    "cli/prompt.py:_KEY_SEQUENCES": SUB,
     "cli/replay.py:_STATUS_LINE": MATCH,
     "cli/replay.py:read_headers": SPLIT,
     "cli/screen.py:_PIECES": FINDALL,
@@ -134,6 +147,7 @@ PATTERNS: dict[str, Use] = {
     "config/loading.py:quote_name": FULLMATCH,
     "config/schema.py:_TYPE_MISMATCH": Use("sub", SETTING),
     "frontends/vscode/decode.py:_TRACEPARENT": FULLMATCH,
+    "frontends/vscode/images.py:_LINK": SUB,
     "history/content.py:_MIME": MATCH,
     "history/tool_calls.py:VALID_NAME": MATCH,
     "history/tool_calls.py:_INVALID_CHARACTERS": SUB,
@@ -153,7 +167,7 @@ PATTERNS: dict[str, Use] = {
     "protocols/chat_completions/requests.py:_NEW_LIMIT": IN_MODEL_ID,
     "protocols/detect.py:_CODE_LINE": MATCH,
     "protocols/detect.py:_LINE": MATCH,
-    "protocols/detect.py:_SKIPPED": MATCH,
+    "protocols/detect.py:_BLANK": MATCH,
     "protocols/errors.py:_BEFORE_EMBEDDED": MATCH,
     "protocols/errors.py:_BREAKDOWN": IN_MESSAGE,
     "protocols/errors.py:_BREAKDOWN_ENTRY": IN_MESSAGE._replace(method="findall"),
@@ -547,6 +561,13 @@ def read_every_line(data: bytes) -> None:
             continue
 
 
+def render_in_pieces(text: str) -> None:
+    writer = MarkdownWriter(io.StringIO())
+    for start in range(0, len(text), 64):
+        writer.write(text[start : start + 64])
+    writer.end()
+
+
 def ignoring(read: Callable[[Any], object]) -> Callable[[Any], None]:
     """Return a reader that ignores the exceptions for invalid data."""
 
@@ -586,11 +607,21 @@ READERS: dict[str, tuple[Case, ...]] = {
             MODELS[:4],
         ),
     ),
+    "cli/markdown.py:MarkdownWriter": (
+        Case(lambda text: render_markdown(text, io.StringIO()), TEXTS),
+        Case(render_in_pieces, TEXTS[:20]),
+    ),
+    "cli/prompt.py:clean_typed_text": (
+        Case(clean_typed_text, [*TEXTS, pump("", "\x7f"), pump("", "\x1b[")]),
+    ),
     "cli/replay.py:read_headers": (Case(read_headers, TEXTS),),
     "cli/screen.py:Wrapper": (Case(lambda text: Wrapper(lambda: 80).feed(text), TEXTS),),
     "cli/summary.py:to_json": (Case(to_json, TEXTS),),
     "cli/terminal.py:one_line": (Case(one_line, TEXTS),),
     "config/loading.py:find_lines": (Case(find_lines, TEXTS),),
+    "frontends/vscode/images.py:shorten_image_links": (
+        Case(shorten_image_links, [*TEXTS, pump("", "![Image](file://"), pump("![Image](file://", "/a")]),
+    ),
     "frontends/vscode/wire.py:decode_marker": (Case(decode_marker, BYTES),),
     "history/normalize.py:normalize_request": (
         Case(normalize_request, [calls, orphans, texts, same_ids, thoughts]),
@@ -662,12 +693,16 @@ READERS: dict[str, tuple[Case, ...]] = {
     "types/media.py:display_mime": (Case(lambda data: display_mime(data, ""), IMAGES + BYTES),),
     "types/media.py:image_size": (Case(image_size, IMAGES),),
     "types/media.py:sniff": (Case(sniff, IMAGES + BYTES),),
+    "types/messages.py:decode_metadata": (
+        Case(decode_metadata, [*TEXTS, pump("tollbridge:", "QUJD"), pump("tollbridge:", "W1tb")]),
+    ),
     "types/messages.py:read_reasoning_pack": (Case(read_reasoning_pack, BYTES),),
     "types/models.py:identify": (Case(identify, TEXTS),),
     "types/text.py:join_escaped_surrogates": (Case(join_escaped_surrogates, BYTES),),
     "types/text.py:read_json": (Case(ignoring(read_json), BYTES),),
     "types/text.py:read_json_to_depth": (Case(ignoring(read_json_to_depth), BYTES),),
     "types/text.py:replace_surrogates": (Case(replace_surrogates, TEXTS),),
+    "types/usage.py:parse_amount": (Case(parse_amount, TEXTS),),
     "types/urls.py:hide_userinfo": (
         Case(hide_userinfo, [*TEXTS, pump("", "://"), pump("://", "a"), pump("", "://a@")]),
     ),
@@ -700,6 +735,11 @@ NOT_READERS: dict[str, str] = {
     "protocols/openresponses/wire.py:read_long_writes": "an object of StreamDecoder",
     "protocols/openresponses/wire.py:read_searches": "an object of StreamDecoder",
     "protocols/openresponses/wire.py:read_usage": "an object of StreamDecoder",
+    "protocols/request_fields.py:read_list": "reads one field",
+    "protocols/request_fields.py:read_number": "reads one field",
+    "protocols/request_fields.py:read_object": "reads one field",
+    "protocols/request_fields.py:read_optional": "reads one field",
+    "protocols/request_fields.py:read_text": "reads one field",
     "protocols/sse.py:_LineDecoder": "called by SseDecoder",
     "protocols/stream.py:StreamDecoder": "the base class of three decoders above",
     "recorder/recording.py:read_recording": "calls read_line",

@@ -9,11 +9,11 @@ from tollbridge.compat.profiles import CompatMemory
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter
 from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.history.tool_calls import INVALID
+from tollbridge.prepared_request import REPAIR_LIMIT, PreparedRequest
 from tollbridge.testing.requests import AcceptedRequest as Asked
 from tollbridge.testing.responses import Call, Say, ScriptedAnswer
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import REPAIR_LIMIT, PreparedRequest
 from tollbridge.types.errors import InvalidRequest
 from tollbridge.types.messages import (
     ChatRequest,
@@ -38,20 +38,20 @@ def ask(*messages: Message, **fields: Any) -> ChatRequest:
     return ChatRequest(model=MODEL, messages=messages, **fields)
 
 
-def broken(_asked: Asked) -> ScriptedAnswer:
+def broken_answer(_asked: Asked) -> ScriptedAnswer:
     return ScriptedAnswer(
         blocks=(Say("I look."), Call("weather", '{"city": "Os'), Call("weather", '{"city": "Rome",}'))
     )
 
 
-async def answered(gateway: Gateway, request: ChatRequest) -> list[Part]:
+async def answer_parts(gateway: Gateway, request: ChatRequest) -> list[Part]:
     parts: list[Part] = []
     async with OpenResponsesClient(gateway.url, retries=RetryPolicy(attempts=1)) as client:
         await Bridge(client).answer(request, parts.extend)
     return parts
 
 
-def test_what_the_model_cannot_take_is_replaced_for_it() -> None:
+def test_content_that_the_model_does_not_accept_is_replaced() -> None:
     crossing = PreparedRequest(ask(Message(Role.USER, (PICTURE,))), "http://here", CompatMemory(), BLIND)
     [part] = crossing.request.messages[0].parts
     assert isinstance(part, TextPart)
@@ -59,7 +59,7 @@ def test_what_the_model_cannot_take_is_replaced_for_it() -> None:
     assert len(crossing.changes) == 1
 
 
-def test_nothing_is_asked_again_once_something_was_said() -> None:
+def test_a_request_is_not_sent_again_after_the_first_output() -> None:
     refusal = InvalidRequest("Unsupported parameter: 'temperature'", status=400, param="temperature")
     crossing = PreparedRequest(ask(HI, temperature=1), "http://here", CompatMemory())
     crossing.started = True
@@ -80,7 +80,7 @@ def test_a_request_is_repaired_a_limited_number_of_times() -> None:
     assert [crossing.repair(refusal) for refusal in refusals] == [True] * REPAIR_LIMIT + [False]
 
 
-def test_what_helped_is_told_in_later_turns_too() -> None:
+def test_the_changes_are_listed_in_later_turns_too() -> None:
     lessons = CompatMemory()
     refusal = InvalidRequest("Unsupported parameter: 'temperature'", status=400, param="temperature")
     crossing = PreparedRequest(ask(HI, temperature=1), "http://here", lessons)
@@ -91,29 +91,29 @@ def test_what_helped_is_told_in_later_turns_too() -> None:
     assert PreparedRequest(ask(HI), "http://here", lessons).changes == ()
 
 
-async def test_a_tool_is_called_by_the_name_its_editor_gave_it() -> None:
+async def test_a_tool_call_has_the_name_that_the_editor_declared() -> None:
     tool = Tool("mcp.server/weather: größe", parameters={"type": "object", "properties": {}})
     async with Gateway(strict=True) as gateway:
-        parts = await answered(gateway, ask(Message(Role.USER, "Use the tool"), tools=(tool,)))
+        parts = await answer_parts(gateway, ask(Message(Role.USER, "Use the tool"), tools=(tool,)))
         [call] = [part for part in parts if isinstance(part, ToolCallPart)]
         assert call.name == tool.name
         history = (Message(Role.USER, "Use the tool"), Message(Role.ASSISTANT, (call,)))
         result = Message(Role.USER, (ToolResultPart(call.call_id, "sunny"),))
-        again = await answered(gateway, ask(*history, result, tools=(tool,)))
+        again = await answer_parts(gateway, ask(*history, result, tools=(tool,)))
         assert [arrival.status for arrival in gateway.requests] == [200, 200]
     assert "sunny" in "".join(part.text for part in again if isinstance(part, TextPart))
 
 
-async def test_broken_calls_reach_the_editor_and_the_turn_is_whole() -> None:
-    async with Gateway(model=broken) as gateway:
-        parts = await answered(gateway, ask(HI, tools=(Tool("weather"),)))
+async def test_broken_calls_reach_the_editor_and_the_turn_completes() -> None:
+    async with Gateway(model=broken_answer) as gateway:
+        parts = await answer_parts(gateway, ask(HI, tools=(Tool("weather"),)))
     calls = [part.input for part in parts if isinstance(part, ToolCallPart)]
     assert calls == [{INVALID: '{"city": "Os'}, {"city": "Rome"}]
 
 
-async def test_the_adapters_hand_broken_calls_on_as_the_bridge_does() -> None:
+async def test_the_adapters_pass_broken_calls_on_as_a_turn_does() -> None:
     parts: list[Part] = []
-    async with Gateway(model=broken) as gateway, OpenResponsesClient(gateway.url) as client:
+    async with Gateway(model=broken_answer) as gateway, OpenResponsesClient(gateway.url) as client:
         stream = client.stream(ask(HI, tools=(Tool("weather"),)))
         await OpenResponsesStreamAdapter().process_stream(stream, parts.append)
     calls = [part.input for part in parts if isinstance(part, ToolCallPart)]

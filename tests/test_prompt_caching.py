@@ -35,7 +35,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
 )
 from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.urls import ANTHROPIC_URL, VERCEL_URL
@@ -91,7 +91,7 @@ def conversations(draw: st.DrawFn, origin: Origin) -> tuple[list[Tool], list[Mes
     for _ in range(draw(st.integers(1, 3))):
         messages.append(Message(Role.USER, (TextPart(draw(texts)), *draw(st.lists(images, max_size=1)))))
         for _ in range(draw(st.integers(0, 3))):
-            thinking = [ThinkingPart(draw(texts), "r", bind(origin, {"signature": "s"}))]
+            thinking = [ThinkingPart(draw(texts), "r", add_origin(origin, {"signature": "s"}))]
             thinking = draw(st.sampled_from([thinking, []]))
             said = [TextPart(text) for text in draw(st.lists(texts, max_size=1))]
             numbers = range(calls, calls + draw(st.integers(1, 3)))
@@ -250,7 +250,7 @@ def test_a_request_without_settings_is_not_changed() -> None:
     assert b"cach" not in OpenResponsesClient(VERCEL_URL).encode_request(request)
 
 
-def test_what_the_caller_says_about_caching_is_kept() -> None:
+def test_the_caching_options_of_the_caller_are_kept() -> None:
     extra = {"prompt_cache_key": "mine", "caching": "off"}
     body = body_of(OpenResponsesClient(VERCEL_URL), msgspec.structs.replace(HELLO, extra=extra))
     assert (body["prompt_cache_key"], body["caching"]) == ("mine", "off")

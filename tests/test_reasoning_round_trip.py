@@ -1,6 +1,6 @@
-"""Reasoning that survives: out through an editor, back to the model that did it, and to nobody else.
+"""Reasoning passes through an editor and is returned to the model that produced it, and to no other.
 
-The strict gateway refuses a call that comes back without the very reasoning it sealed before it.
+The strict gateway rejects a call that is sent without the encrypted reasoning that preceded it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
 )
 from tollbridge.types.models import Capabilities
 from tollbridge.types.text import write_json
@@ -99,7 +99,7 @@ def results_for(parts: Sequence[Part]) -> Message:
 
 @pytest.mark.parametrize("client_for", [openresponses, ai_sdk, chat_completions])
 @pytest.mark.parametrize("keep", [as_they_came, as_an_editor_keeps_them, marker_alone, thoughts_alone])
-async def test_sealed_reasoning_comes_back_before_the_call_it_led_to(
+async def test_encrypted_reasoning_is_returned_before_its_call(
     client_for: Callable[[Gateway], GatewayClient], keep: Callable[[Sequence[Part]], list[Part]]
 ) -> None:
     async with Gateway(strict=True) as gateway, client_for(gateway) as client:
@@ -116,7 +116,7 @@ async def test_sealed_reasoning_comes_back_before_the_call_it_led_to(
     assert ended.finish_reason == "stop"
 
 
-async def test_reasoning_that_was_lost_is_healed_by_telling_the_call_as_text() -> None:
+async def test_a_call_whose_reasoning_was_lost_is_sent_as_text() -> None:
     async with Gateway(strict=True) as gateway, openresponses(gateway) as client:
         _, parts = await turn(client, QUESTION)
         calls = [part for part in parts if isinstance(part, ToolCallPart)]
@@ -146,10 +146,12 @@ async def test_an_answer_that_an_editor_kept_twice_is_sent_with_its_reasoning_on
     assert DUPLICATE in ended.changes
 
 
-async def test_two_thoughts_under_one_id_are_healed_by_leaving_the_ids_out() -> None:
+async def test_two_reasoning_items_with_one_id_are_sent_without_ids() -> None:
     async with Gateway(strict=True) as gateway, openresponses(gateway) as client:
         thoughts = [
-            ThinkingPart(text, "rs_1", bind(Origin.of(OTHER, gateway.url), {"id": "rs_1", "format": text}))
+            ThinkingPart(
+                text, "rs_1", add_origin(Origin.of(OTHER, gateway.url), {"id": "rs_1", "format": text})
+            )
             for text in ("One.", "Two.")
         ]
         said = [Message(Role.ASSISTANT, (thought, TextPart("Well."))) for thought in thoughts]
@@ -169,7 +171,7 @@ async def test_a_switch_of_gateway_drops_reasoning_cleanly() -> None:
     assert "Dropped reasoning from another model." in ended.changes
 
 
-async def test_two_thoughts_of_one_answer_come_back_each_before_its_call() -> None:
+async def test_each_reasoning_item_of_an_answer_is_returned_before_its_call() -> None:
     def model(asked: Asked) -> ScriptedAnswer | None:
         if any(item["type"] == "function_call_output" for item in asked.items):
             return None
@@ -184,8 +186,8 @@ async def test_two_thoughts_of_one_answer_come_back_each_before_its_call() -> No
         assert [arrival.status for arrival in gateway.requests] == [200, 200]
 
 
-async def test_plain_reasoning_goes_back_within_the_question_and_not_after_it() -> None:
-    # A server that seals nothing: its thoughts help through the calls.
+async def test_unsigned_reasoning_is_returned_only_until_the_next_question() -> None:
+    # A server that does not sign reasoning: it is returned while the model calls tools.
     async with Gateway() as gateway, openresponses(gateway) as client:
         _, parts = await turn(client, QUESTION, abilities=None)
         thought = "".join(part.text for part in parts if isinstance(part, ThinkingPart))
@@ -199,7 +201,7 @@ async def test_plain_reasoning_goes_back_within_the_question_and_not_after_it() 
     assert len(ended.changes) == 1
 
 
-async def test_what_is_asked_for_is_what_proves_reasoning_where_the_model_reasons() -> None:
+async def test_signatures_are_requested_if_the_model_reasons() -> None:
     async with Gateway() as gateway, openresponses(gateway) as client:
         await turn(client, Message(Role.USER, "Hi"))
         assert "reasoning.encrypted_content" in sent(gateway)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
+from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.estimator import NEAR, HybridTokenEstimator
 from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.testing.server import Gateway
+from tollbridge.token_accounting import TokenAccounting
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import TokenAccounting
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
 from tollbridge.types.usage import Usage
@@ -69,12 +72,55 @@ async def test_a_prompt_near_its_window_is_warned_of_and_sent_all_the_same(
     assert any(isinstance(part, TextPart) for part in parts)
 
 
+class CuttingServer:
+    """A Chat Completions server that silently keeps only the last tokens of a prompt, 4 bytes each."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    async def answer(self, asked: web.Request) -> web.Response:
+        messages = (await asked.json())["messages"]
+        tokens = min(self.limit, sum(len(json.dumps(message["content"])) for message in messages) // 4)
+        chunk = {
+            "id": "chatcmpl-1",
+            "object": "chat.completion.chunk",
+            "choices": [{"index": 0, "delta": {"content": "Yes."}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": tokens, "completion_tokens": 2, "total_tokens": tokens + 2},
+        }
+        body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
+        return web.Response(text=body, content_type="text/event-stream")
+
+
+async def test_a_prompt_that_the_server_cuts_is_noticed_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app, toll, messages = web.Application(), TokenAccounting(HybridTokenEstimator()), [QUESTION]
+    app.router.add_post("/v1/chat/completions", CuttingServer(1_000).answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with ChatCompletionsClient(f"http://127.0.0.1:{runner.addresses[0][1]}/v1") as client:
+            bridge = Bridge(client, toll=toll)
+            for turn in range(12):
+                await bridge.answer(request(*messages), lambda parts: None)
+                question = f"Question {turn}: " + "What does a truck with three axles pay on a Sunday? " * 20
+                messages += [Message(Role.ASSISTANT, "Yes."), Message(Role.USER, question)]
+    finally:
+        await runner.cleanup()
+    (accuracy,) = toll.estimator.accuracy()
+    assert accuracy.refused["cut by the server"] >= 1
+    assert caplog.text.count("tollbridge/demo read only 1000 of about") == 1
+    # The cut prompts were not learned: the next one is estimated as large as it is.
+    assert toll.estimator.estimate_request(request(*messages)).tokens > 2_000
+
+
 async def test_the_gateway_is_asked_for_a_new_conversation_in_the_background() -> None:
     estimator = HybridTokenEstimator()
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         toll = TokenAccounting(estimator, client)
         toll.estimate(request(QUESTION), None)
-        await gateway.arrived()
+        await gateway.wait_for_request()
         await asyncio.gather(*toll._count_requests)
         truth = await client.input_tokens(request(QUESTION))
         await toll.aclose()
@@ -126,6 +172,22 @@ async def test_behind_a_turn_a_lesson_delays_nobody_and_is_not_lost(tmp_path: Pa
         again = estimator.estimate_request(request(QUESTION))
     assert turn.usage is not None
     assert (again.tokens, again.method) == (turn.usage.input_tokens, "actual")
+
+
+@pytest.mark.parametrize(("known", "turns", "learned"), [(0, 1, 1), (9, 1, 10), (10, 1, 10), (10, 2, 12)])
+async def test_the_only_turn_of_a_program_is_not_learned_from_if_the_model_is_well_known(
+    known: int, turns: int, learned: int
+) -> None:
+    """The user would wait until a vocabulary is loaded."""
+    estimator = HybridTokenEstimator()
+    asked = [request(Message(Role.USER, f"Question {number}")) for number in range(known + turns)]
+    for each in asked[:known]:
+        assert estimator.calibrate_request(each, Usage(estimator.estimate_request(each).tokens, 1))
+    accounting = TokenAccounting(estimator, short_lived=True)
+    for each in asked[known:]:
+        await accounting.learn(each, Usage(estimator.estimate_request(each).tokens, 1), ())
+    await accounting.aclose(within=30)
+    assert estimator.seen(asked[0].model) == learned
 
 
 @pytest.mark.parametrize(

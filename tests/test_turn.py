@@ -56,7 +56,7 @@ def text_of(parts: list[Part]) -> str:
     return "".join(part.text for part in parts if isinstance(part, TextPart))
 
 
-async def test_a_turn_reports_its_parts_and_says_what_it_came_to() -> None:
+async def test_a_turn_reports_its_parts_and_its_usage() -> None:
     parts: list[Part] = []
     async with Gateway() as gateway, client_of(gateway) as client:
         bridge = Bridge(client)
@@ -80,7 +80,9 @@ async def test_a_turn_reports_its_parts_and_says_what_it_came_to() -> None:
     assert bridge.tracker.total(MODEL) == turn.usage
 
 
-async def test_a_history_nobody_would_take_is_mended_and_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_history_is_repaired_and_changes_are_listed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     call = Message(Role.ASSISTANT, (ToolCallPart("c1", "weather", {}),))
     with caplog.at_level(logging.INFO, "tollbridge"):
         async with Gateway() as gateway, client_of(gateway) as client:
@@ -89,7 +91,7 @@ async def test_a_history_nobody_would_take_is_mended_and_said(caplog: pytest.Log
     assert turn.changes[0] in caplog.text
 
 
-async def test_what_was_said_before_a_failure_is_reported_and_accounted_for() -> None:
+async def test_output_before_a_failure_is_reported_and_recorded() -> None:
     parts: list[Part] = []
     async with Gateway(scenario="failed") as gateway, client_of(gateway) as client:
         bridge = Bridge(client)
@@ -120,7 +122,7 @@ def incomplete(reason: str | None, *before: dict[str, Any]) -> bytes:
         (None, ServerFailed, "gave no reason"),
     ],
 )
-async def test_an_answer_that_stopped_before_its_first_word_is_a_failure_that_costs(
+async def test_an_answer_that_stopped_before_any_output_is_an_error_with_its_usage(
     reason: str | None, kind: type[BridgeError], word: str
 ) -> None:
     thought = {"type": "response.reasoning_text.delta", "delta": "Hm", "item_id": "rs_1"}
@@ -144,7 +146,7 @@ async def test_an_answer_that_stopped_before_its_first_word_is_a_failure_that_co
     ("reason", "word"),
     [("content_filter", "content filter"), ("max_output_tokens", "output limit"), (None, "gave no reason")],
 )
-async def test_an_answer_that_stopped_after_its_first_word_is_kept_and_warned_of(
+async def test_an_answer_that_stopped_after_some_output_is_kept_with_a_warning(
     reason: str | None, word: str
 ) -> None:
     parts: list[Part] = []
@@ -189,12 +191,12 @@ async def test_the_message_of_a_turn_has_the_corrections_of_the_server() -> None
     assert turn.result.text == "Hello world"
 
 
-async def test_an_answer_that_is_whole_is_warned_of_by_nobody() -> None:
+async def test_a_complete_answer_has_no_warning() -> None:
     async with Gateway() as gateway, client_of(gateway) as client:
         assert (await Bridge(client).answer(ask(say("Hi")), list)).warning is None
 
 
-async def test_a_failure_before_anything_was_said_has_no_first_word() -> None:
+async def test_a_failure_before_any_output_has_no_time_of_the_first_event() -> None:
     async with Gateway(scenario="unauthorized") as gateway, client_of(gateway) as client:
         bridge = Bridge(client)
         with pytest.raises(NotAuthenticated):
@@ -209,7 +211,7 @@ async def test_a_failure_before_anything_was_said_has_no_first_word() -> None:
     assert not record.incomplete  # a refused request is not counted
 
 
-async def test_a_cancelled_turn_hangs_up_and_is_recorded_as_that() -> None:
+async def test_a_cancelled_turn_disconnects_and_is_recorded_as_cancelled() -> None:
     begun = asyncio.Event()
     async with (
         Gateway(scenario="slow", settings=FaultSettings(pace=0.2)) as gateway,
@@ -222,12 +224,12 @@ async def test_a_cancelled_turn_hangs_up_and_is_recorded_as_that() -> None:
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
-        await gateway.hung_up(2)
+        await gateway.wait_for_disconnect(2)
     (record,) = bridge.tracker.records
     assert (record.outcome, record.usage, record.incomplete) == ("cancelled", Usage(), True)
 
 
-async def test_an_editor_that_fails_is_recorded_too_and_the_gateway_let_go() -> None:
+async def test_a_failure_of_the_editor_is_recorded_and_disconnects() -> None:
     def report(parts: list[Part]) -> None:
         raise KeyError("the editor's own")
 
@@ -238,11 +240,11 @@ async def test_an_editor_that_fails_is_recorded_too_and_the_gateway_let_go() -> 
         bridge = Bridge(client)
         with pytest.raises(KeyError):
             await bridge.answer(ask(say("Say hello")), report)
-        await gateway.hung_up(2)
+        await gateway.wait_for_disconnect(2)
     assert [record.outcome for record in bridge.tracker.records] == ["failed"]
 
 
-async def test_turns_at_once_share_only_the_tracker() -> None:
+async def test_concurrent_turns_share_only_the_tracker() -> None:
     tracker = UsageTracker()
 
     async def one(bridge: Bridge, number: int) -> str:
@@ -260,7 +262,7 @@ async def test_turns_at_once_share_only_the_tracker() -> None:
     assert tracker.requests() == 10
 
 
-async def test_what_a_failed_turn_cost_is_not_forgotten() -> None:
+async def test_the_usage_of_a_failed_turn_is_recorded() -> None:
     response = {
         "id": "resp_1",
         "object": "response",

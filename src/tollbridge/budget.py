@@ -30,7 +30,7 @@ from tollbridge.types.usage import Usage
 log = logging.getLogger(__name__)
 
 # The most output tokens of a model whose limit is not known.
-UNKNOWN_OUTPUT = 32_000
+_UNKNOWN_OUTPUT = 32_000
 # An answer is not limited to fewer output tokens because of a budget: the request is refused instead. Models
 # that reason need some tokens before they answer.
 LEAST_OUTPUT = 1_024
@@ -96,7 +96,8 @@ class BudgetGuard(UsageTracker):
         store: Keeps the reservations.
         settings: The budgets.
         prices: The prices of the model; `None` if they are not known.
-        model_output: The most output tokens of the model, if the request does not say how many it permits.
+        model_output: The most output tokens of the model, for a request that sets no limit; `None` if
+            unknown.
         estimate: Estimates the tokens of a prompt.
         over_budget: Whether the user permits this request to exceed the budgets.
     """
@@ -107,7 +108,7 @@ class BudgetGuard(UsageTracker):
         store: BudgetStore,
         settings: BudgetSettings,
         prices: Prices | None,
-        model_output: int,
+        model_output: int | None,
         estimate: Callable[[ChatRequest], EstimationResult],
         *,
         over_budget: bool = False,
@@ -117,7 +118,7 @@ class BudgetGuard(UsageTracker):
         self._store = store
         self._settings = settings
         self._prices = prices
-        self._model_output = model_output
+        self._model_output = model_output or _UNKNOWN_OUTPUT
         self._estimate_prompt = estimate
         self._over_budget = over_budget
         self._attempt: UsageRow | None = None
@@ -127,7 +128,8 @@ class BudgetGuard(UsageTracker):
         self._attempt = row
         return self._tracker.begin(row)
 
-    def record(self, row: UsageRow, *, last: bool = True) -> Future[None] | None:
+    def record(self, row: UsageRow, *, last: bool = True, delay: float = 0.0) -> Future[None] | None:  # noqa: ARG002
+        # Without the delay: the row replaces the reservation, which ends now.
         written = self._tracker.record(row, last=last)
         if row.key is not None:
             self._store.settle(row.key, self._final_cost(row))

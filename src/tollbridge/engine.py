@@ -8,21 +8,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
-from tollbridge.budget import UNKNOWN_OUTPUT, BudgetGuard, list_budgets
+from tollbridge.budget import BudgetGuard, list_budgets
 from tollbridge.catalog.cache import CachedPrices
-from tollbridge.catalog.models import Catalog, Listing, PriceLookup, apply_model_settings, filter_models
-from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
+from tollbridge.catalog.models import (
+    Catalog,
+    Listing,
+    ModelFacts,
+    PriceLookup,
+    apply_model_settings,
+    collect_facts,
+    filter_models,
+)
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient, Observer
-from tollbridge.clients.chat_completions import ChatCompletionsClient
-from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.lessons import CompatMemory, LessonStore
 from tollbridge.compat.profiles import UnreadableProfile, find_quirks
 from tollbridge.config.accounts import Account, named_account, resolve_account
@@ -31,15 +36,16 @@ from tollbridge.config.keys import TokenRefresher, find_key
 from tollbridge.config.loading import LoadedSettings, load_settings
 from tollbridge.config.paths import catalog_folder, config_file, database_file
 from tollbridge.config.schema import Settings, apply_settings, http_timeouts
+from tollbridge.connections import Connection, ConnectionPool, open_client
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.forward import ForwardedResponse, forward_request
-from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
+from tollbridge.prepared_request import OutputLimit
 from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.storage.budgets import BudgetStatus, BudgetStore
 from tollbridge.storage.cache_tracker import CacheTracker
-from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT, wait_for_write
-from tollbridge.storage.reports import BudgetState, UsageReader, UsageReport
+from tollbridge.storage.database import wait_for_write
+from tollbridge.storage.reports import BudgetState, UsageReader, UsageReport, UsageTotals
 from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import (
     BillingAccount,
@@ -48,19 +54,15 @@ from tollbridge.storage.tracker import (
     UsageTracker,
     open_tracker,
 )
-from tollbridge.transport.retry import Timeouts
-from tollbridge.turn import CountClient, OutputLimit, TokenAccounting, Turn, TurnResult
+from tollbridge.transport.retry import RetryPolicy
+from tollbridge.turn import Turn, TurnResult
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.messages import ChatRequest, Message, Origin, Role
-from tollbridge.types.models import Capabilities, Model, Prices, identify
+from tollbridge.types.models import Model
 from tollbridge.types.quirks import LearnedQuirks, Quirks
-from tollbridge.types.urls import Auth, Backend
 
 log = logging.getLogger(__name__)
 
-# Assumed of a model that neither the gateway nor the settings describe: content is sent, and a rejection
-# shows what the model does not accept.
-_UNKNOWN_MODEL = {"tools": True, "images": True, "files": True, "reasoning": False}
 # Seconds that learning in a short-lived program waits for another process that writes to the database.
 _SHORT_LIVED_WAIT = 1.0
 # Seconds that a turn waits for the stored lessons about servers, if they are read. Without them, it may be
@@ -73,13 +75,6 @@ COUNT_TIMEOUT = 5.0
 
 # The account name that is used for a client the caller passed in.
 CLIENT_ACCOUNT = "client"
-
-
-class _Connection(msgspec.Struct, frozen=True):
-    """A client for one gateway, and the token accounting of its turns."""
-
-    client: GatewayClient
-    tokens: TokenAccounting | None
 
 
 class Engine:
@@ -104,9 +99,11 @@ class Engine:
         compat: CompatMemory | None = None,
         estimator: HybridTokenEstimator | None = None,
         usage: UsageTracker | None = None,
+        retries: RetryPolicy | None = None,
         short_lived: bool = False,
     ) -> None:
         self._load = load
+        self._retries = retries
         self._loaded: LoadedSettings | Settings | None = None  # set once they could be read
         self._settings_file = Path()
         self._file_stamp: tuple[int, int] | None = None  # of the settings file, when it was read
@@ -124,10 +121,9 @@ class Engine:
         self._closing = AsyncExitStack()
         if compat is None:
             self._closing.callback(self.compat.close)
-        self._connections: dict[tuple[object, ...], _Connection] = {}
-        self._retired: list[_Connection] = []
-        self._in_use = 0
-        self._account_names: dict[str, str] = {}  # by base URL
+        self._connections = ConnectionPool(
+            self.open_client, lambda: self.estimator, client=client, short_lived=short_lived
+        )
         self._reported: set[str] = set()
         self._token_refresher = TokenRefresher()
         self._bills: BillLookup | None = None
@@ -148,6 +144,7 @@ class Engine:
         estimator: HybridTokenEstimator | None = None,
         usage: UsageTracker | None = None,
         on_models_changed: Callable[[str], object] | None = None,
+        retries: RetryPolicy | None = None,
         persistent: bool = True,
         short_lived: bool = False,
     ) -> Engine:
@@ -166,7 +163,9 @@ class Engine:
             usage: Use this usage tracker. It is not closed.
             on_models_changed: Called with a base URL when its model list, refreshed in the background,
                 differs from the one that was returned.
-            persistent: Whether usage, learned data and model lists are stored on disk.
+            retries: When failed requests are sent again; by default as `RetryPolicy()` says.
+            persistent: Whether usage, learned data and model lists are stored on disk. Budgets need it: if
+                the settings have one and this is false, requests raise `RequestError`.
             short_lived: For programs that run a few turns and exit: loading and learning delay no turn.
         """
 
@@ -184,6 +183,7 @@ class Engine:
             compat=compat,
             estimator=estimator,
             usage=usage,
+            retries=retries,
             short_lived=short_lived,
         )
 
@@ -200,10 +200,7 @@ class Engine:
             if self._bills is not None:
                 await self._bills.aclose()
             await self.catalog.aclose()
-            self._retired += self._connections.values()
-            self._connections = {}
-            while self._retired:
-                await self._close(self._retired.pop())
+            await self._connections.aclose()
         finally:
             await self._closing.aclose()
 
@@ -218,8 +215,8 @@ class Engine:
     async def change_settings(self, editor: Mapping[str, Any]) -> None:
         """Use other editor settings for the requests from now on; running requests are not affected."""
         self._load = lambda: load_settings(editor=editor)
-        self._retire_connections()
-        await self._close_retired()
+        self._forget_settings()
+        await self._connections.close_retired()
 
     async def account(self, name: str | None = None) -> Account:
         """Return an account with its key: by name, or the one that the settings select.
@@ -286,7 +283,7 @@ class Engine:
 
     def find_model(self, model_id: str, account: Account) -> Model | None:
         """Return a model of the last list, with the corrections of the settings; `None` if unknown."""
-        client = self._connection(account).client
+        client = self._connections.get(account).client
         model = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
         return None if model is None else apply_model_settings(model, self.settings)
 
@@ -318,23 +315,16 @@ class Engine:
         async with self._connect(account) as connection:
             client = connection.client
             request = apply_settings(request, self.settings, client.base_url)
-            window, capabilities, prices = self._model_facts(request.model, client, account)
             budget = None
             if self.settings.budgets.is_set:
-                prices = prices or await self._fetch_prices(request.model, client, account)
-                budget = self._guard_budgets(request, account, prices, over_budget=over_budget)
+                facts = await self._priced_facts(request.model, client, account)
+                budget = self._guard_budgets(facts, over_budget=over_budget)
+            else:
+                facts = self._model_facts(request.model, client, account)
             await wait_for_write(self.compat.load(), _LESSONS_TIMEOUT)
             learned = self.compat.recall(client.base_url, request.model, request)
-            recorder = self._recorder()
-            if recorder is not None:
-                recording = recorder.start(
-                    request,
-                    Origin.of(request.model, client.base_url),
-                    editor_request=source,
-                    keys=(account.api_key or "", *client.secrets),
-                    learned=learned,
-                    capabilities=capabilities,
-                )
+            recording = self._start_recording(request, client, account, facts, source, learned)
+            if recording is not None:
                 observers = (*observers, recording)
             async with Turn(
                 request,
@@ -344,12 +334,14 @@ class Engine:
                 tokens=connection.tokens,
                 cache=self.cache_tracker,
                 account=BillingAccount(account.name, client.base_url, initiator),
-                prices=prices,
+                prices=facts.prices,
                 find_prices=partial(self._prices.find, request.model, client.base_url),
                 api_key=account.api_key,
-                window=window,
-                output_limit=self._output_limit(request.model, client, account),
-                capabilities=capabilities,
+                window=facts.model.context_window,
+                output_limit=OutputLimit.for_model(
+                    facts.model, required=isinstance(client, AnthropicMessagesClient)
+                ),
+                capabilities=facts.capabilities,
                 learned=learned,
                 count=self._may_count(client.base_url, request.model),
                 budget=budget,
@@ -388,30 +380,29 @@ class Engine:
         """
         async with self._connect(account) as connection:
             client = connection.client
-            _, capabilities, prices = self._model_facts(model, client, account)
-            payer = BillingAccount(account.name, client.base_url, initiator)
-            tracker, reserve = self.usage, None
+            tracker, reserve, prices = self.usage, None, None
             if self.settings.budgets.is_set:
-                prices = prices or await self._fetch_prices(model, client, account)
+                facts = await self._priced_facts(model, client, account)
+                prices = facts.prices
                 request = decode() if decode else _unread_request(model, body)
-                tracker = budget = self._guard_budgets(request, account, prices)
+                tracker = budget = self._guard_budgets(facts)
                 reserve = partial(budget.reserve, request)
-            recorder = self._recorder()
-            if recorder is not None and decode is not None:
-                recording = recorder.start(
-                    decode(),
-                    Origin.of(model, client.base_url),
-                    keys=(account.api_key or "", *client.secrets),
-                    capabilities=capabilities,
-                )
-                observers = (*observers, recording)
+            if self.settings.record_folder and decode is not None:
+                facts = self._model_facts(model, client, account)
+                recording = self._start_recording(decode(), client, account, facts)
+                if recording is not None:
+                    observers = (*observers, recording)
             async with forward_request(
                 client,
                 path,
                 body,
                 RequestAccounting(
-                    *(model, tracker, payer, prices),
-                    find_prices=partial(self._prices.find, model, client.base_url),
+                    model,
+                    tracker,
+                    BillingAccount(account.name, client.base_url, initiator),
+                    prices,
+                    # After the response, unless the budgets need them before.
+                    find_prices=lambda: self._model_facts(model, client, account).prices,
                     conversation=conversation,
                     sent=False,
                     begin=reserve is not None,
@@ -422,27 +413,15 @@ class Engine:
                 observers=observers,
                 tokens=connection.tokens,
                 decode=decode,
-                explain=None if decode is None else lambda record: self._explain_forwarded(decode, record),
+                explain=None if decode is None else partial(self.cache_tracker.add_later, decode),
                 reserve=reserve,
             ) as response:
                 yield response
 
-    def _explain_forwarded(self, decode: Callable[[], ChatRequest], record: RequestAccounting) -> None:
-        self.cache_tracker.add(decode, record.last_row, record.finished)
-
     def is_plain(self, model: str, account: Account) -> bool:
         """Return whether nothing is known that must be changed in requests for a model."""
-        base_url = self._connection(account).client.base_url
-        learned = self.compat.recall(base_url, model)
-        # These concern token counts, optional fields, and what doctor could not prove: not the form.
-        neutral = msgspec.structs.replace(
-            learned.quirks,
-            input_tokens=True,
-            cache_fields=frozenset(),
-            cache_diagnostics=False,
-            unproven=frozenset(),
-        )
-        return msgspec.structs.replace(learned, quirks=neutral) == LearnedQuirks()
+        base_url = self._connections.get(account).client.base_url
+        return not self.compat.recall(base_url, model).changes_requests
 
     async def create(
         self,
@@ -540,15 +519,26 @@ class Engine:
         Raises:
             StoreUnusable: The database cannot be read.
         """
+        report = await asyncio.to_thread(self._open_usage_reader().read, days)
+        budgets = [BudgetState.of(status) for status in await self.budgets()]
+        return report.with_budgets(budgets) if budgets else report
+
+    async def spending(self, conversation: str | None = None) -> tuple[UsageTotals, UsageTotals | None]:
+        """Return the recorded usage of all programs today, and that of a conversation.
+
+        Raises:
+            StoreUnusable: The database cannot be read.
+        """
+        return await asyncio.to_thread(self._open_usage_reader().spending, conversation)
+
+    def _open_usage_reader(self) -> UsageReader:
         if self._usage_reader is None:
             folder = catalog_folder()
             self._usage_reader = UsageReader(
                 self._database, lambda: CachedPrices(folder), self.estimator.accuracy
             )
             self._closing.callback(self._usage_reader.close)
-        report = await asyncio.to_thread(self._usage_reader.read, days)
-        budgets = [BudgetState.of(status) for status in await self.budgets()]
-        return report.with_budgets(budgets) if budgets else report
+        return self._usage_reader
 
     async def credits(self, account: Account | str | None = None) -> Credits:
         """Return the balance of an account at a gateway that sells credits.
@@ -598,37 +588,17 @@ class Engine:
             self._closing.callback(self._budgets.close)
         return self._budgets
 
-    def _guard_budgets(
-        self,
-        request: ChatRequest,
-        account: Account,
-        prices: Prices | None,
-        *,
-        over_budget: bool = False,
-    ) -> BudgetGuard:
+    def _guard_budgets(self, facts: ModelFacts, *, over_budget: bool = False) -> BudgetGuard:
         """Return what keeps a request within the budgets."""
-        model = self.find_model(request.model, account)
-        output = (model.max_output_tokens if model else None) or UNKNOWN_OUTPUT
         return BudgetGuard(
             self.usage,
             self._budget_store(),
             self.settings.budgets,
-            prices,
-            output,
+            facts.prices,
+            facts.model.max_output_tokens,
             self.estimator.estimate_request,
             over_budget=over_budget,
         )
-
-    async def _fetch_prices(self, model: str, client: GatewayClient, account: Account) -> Prices | None:
-        """Return the prices of a model that is in no list yet; `None` if they cannot be had."""
-        if self.find_model(model, account) is None:
-            with suppress(BridgeError):
-                await self.list_models(account)
-        prices = self._model_facts(model, client, account)[2]
-        if prices is None and (loading := self._prices.load()) is not None:
-            await asyncio.to_thread(loading.join, _PRICES_TIMEOUT)
-            prices = self._prices.find(model, client.base_url)
-        return prices
 
     # --- Clients ---
 
@@ -640,6 +610,7 @@ class Engine:
             account.base_url,
             account.api_key,
             timeouts=http_timeouts(settings),
+            retries=self._retries,
             proxy=settings.proxy,
             allow_http=settings.allow_http,
             headers=plain_headers(account.headers),
@@ -647,60 +618,13 @@ class Engine:
             auth=account.auth,
         )
 
-    @asynccontextmanager
-    async def _connect(self, account: Account) -> AsyncIterator[_Connection]:
-        """Yield the connection of an account, which is not closed while it is used."""
+    def _connect(self, account: Account) -> AbstractAsyncContextManager[Connection]:
+        """Return a context manager for the connection of an account."""
         if self._closed:
             raise RequestError("The engine is closed. Open a new one with Engine.open().")
-        self._in_use += 1
-        try:
-            if self._loaded is not None and self._file_stamp != _file_stamp(self._settings_file):
-                self._retire_connections()
-            yield self._connection(account)
-        finally:
-            self._in_use -= 1
-            await self._close_retired()
-
-    def _connection(self, account: Account) -> _Connection:
-        """Return the connection of an account. It holds no key, only the values of secret headers.
-
-        Accounts at the same gateway with the same headers share one.
-        """
-        name = account.backend, account.base_url, account.auth, frozenset(account.headers.items())
-        connection = self._connections.get(name)
-        if connection is None:
-            keyless = msgspec.structs.replace(account, api_key=None)
-            client = self._client or self.open_client(keyless)
-            connection = _Connection(client, self._token_accounting(client))
-            self._connections[name] = connection
-        self._account_names.setdefault(connection.client.base_url, account.name)
-        return connection
-
-    def _token_accounting(self, client: GatewayClient) -> TokenAccounting | None:
-        if isinstance(client, UiStreamClient):
-            return None  # the endpoint does not report which model answers
-        counter: CountClient | None = None
-        if isinstance(client, OpenResponsesClient | AnthropicMessagesClient) and not self._short_lived:
-            counter = client
-        return TokenAccounting(self.estimator, counter, short_lived=self._short_lived)
-
-    def _retire_connections(self) -> None:
-        self._loaded = None
-        self._retired += self._connections.values()
-        self._connections = {}
-
-    async def _close_retired(self) -> None:
-        # One after the other: if this is cancelled, the next call closes the rest.
-        while self._retired and self._in_use == 0:
-            await self._close(self._retired.pop())
-
-    async def _close(self, connection: _Connection) -> None:
-        try:
-            if connection.tokens is not None:
-                await connection.tokens.aclose(BUSY_TIMEOUT if self._short_lived else WRITE_TIMEOUT)
-        finally:
-            if connection.client is not self._client:
-                await connection.client.aclose()
+        if self._loaded is not None and self._file_stamp != _file_stamp(self._settings_file):
+            self._forget_settings()
+        return self._connections.use(account)
 
     # --- What is known about servers and models ---
 
@@ -711,9 +635,14 @@ class Engine:
             self._loaded = self._load()
         return self._loaded
 
+    def _forget_settings(self) -> None:
+        """Read the settings again, and open new connections with them."""
+        self._loaded = None
+        self._connections.retire()
+
     def _find_quirks(self, base_url: str, model: str) -> Quirks | None:
         """Return the quirks of a server from its profile. An invalid profile is reported once and ignored."""
-        owners = self.catalog.owners(base_url, self._account_names.get(base_url, ""))
+        owners = self.catalog.owners(base_url, self._connections.account_name(base_url))
         try:
             return find_quirks(base_url, model, owners=owners)
         except UnreadableProfile as error:
@@ -727,88 +656,49 @@ class Engine:
         profile = self.compat.profile(base_url, model)
         return self.settings.count_at_gateway and profile is not None and profile.input_tokens
 
-    def _model_facts(
-        self, model_id: str, client: GatewayClient, account: Account
-    ) -> tuple[int | None, Capabilities | None, Prices | None]:
-        """Return the context window of a model, its capabilities and prices; `None` for unknown ones."""
+    def _model_facts(self, model_id: str, client: GatewayClient, account: Account) -> ModelFacts:
         listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
-        listed = listed or Model(id=model_id)
-        model = apply_model_settings(listed, self.settings)
-        if listed.tags | listed.parameters:
-            capabilities: Capabilities | None = model.capabilities
-        else:
-            assumed = {**_UNKNOWN_MODEL, **model.overrides}
-            capabilities = Capabilities(**assumed) if assumed != _UNKNOWN_MODEL else None
-        prices = listed.prices or self._prices.find(model_id, client.base_url)
-        return model.context_window, capabilities, prices
+        return collect_facts(listed, model_id, self.settings, self._prices, client.base_url)
 
-    def _output_limit(self, model_id: str, client: GatewayClient, account: Account) -> OutputLimit | None:
-        """Return how the output limit of a request without one is chosen; `None` if no gateway needs one.
+    async def _priced_facts(self, model_id: str, client: GatewayClient, account: Account) -> ModelFacts:
+        """Return the facts about a model. Wait for its prices, which the budgets need."""
+        facts = self._model_facts(model_id, client, account)
+        if facts.prices is None and not facts.is_listed:
+            with suppress(BridgeError):
+                await self.list_models(account)
+            facts = self._model_facts(model_id, client, account)
+        if facts.prices is None and (loading := self._prices.load()) is not None:
+            await asyncio.to_thread(loading.join, _PRICES_TIMEOUT)
+            facts = self._model_facts(model_id, client, account)
+        return facts
 
-        The Messages API requires a limit. Gateways that send requests for Claude to it add the model's
-        largest limit, which providers reject if it does not fit the window next to the prompt.
-        """
-        required = isinstance(client, AnthropicMessagesClient)
-        if not required and not identify(model_id).is_claude:
-            return None
-        listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
-        model = apply_model_settings(listed or Model(id=model_id), self.settings)
-        tokens = model.max_output_tokens or (default_max_tokens(model_id) if required else None)
-        return None if tokens is None else OutputLimit(tokens, model.context_window, required)
-
-    def _recorder(self) -> Recorder | None:
+    def _start_recording(
+        self,
+        request: ChatRequest,
+        client: GatewayClient,
+        account: Account,
+        facts: ModelFacts,
+        source: object = None,
+        learned: LearnedQuirks | None = None,
+    ) -> Observer | None:
+        """Start the recording of a request, if the settings ask for one."""
         folder = self.settings.record_folder
-        return Recorder(folder, redacted=self.settings.record_redact) if folder else None
+        if folder is None:
+            return None
+        return Recorder(folder, redacted=self.settings.record_redact).start(
+            request,
+            Origin.of(request.model, client.base_url),
+            editor_request=source,
+            keys=(account.api_key or "", *client.secrets),
+            learned=learned,
+            capabilities=facts.capabilities,
+        )
 
     def _text_request(self, text: str, model: str | None) -> ChatRequest:
         model = model or self.settings.model
         if model is None:
             raise RequestError('No model is set. Pass model="…", or set `model` in the settings.')
         return ChatRequest(model=model, messages=(Message(Role.USER, text),))
-
-
-def open_client(
-    backend: Backend,
-    base_url: str,
-    api_key: str | None = None,
-    *,
-    timeouts: Timeouts | None = None,
-    proxy: str | None = None,
-    allow_http: bool = False,
-    headers: Mapping[str, str] | None = None,
-    secret_headers: Mapping[str, str] | None = None,
-    auth: Auth | None = None,
-) -> GatewayClient:
-    """Return a client for a gateway and one of its protocols.
-
-    Gateways that support several serve OpenResponses, Chat Completions and Messages under `/v1` and the AI
-    SDK's protocol next to it, so all can be used with the same base URL.
-    """
-    if backend == "anthropic-messages":
-        return AnthropicMessagesClient(
-            base_url,
-            api_key,
-            timeouts=timeouts,
-            proxy=proxy,
-            allow_http=allow_http,
-            auth=auth or "x-api-key",
-        )
-    kind: type[OpenResponsesClient | AiSdkClient | ChatCompletionsClient] = OpenResponsesClient
-    if backend == "chat-completions":
-        kind = ChatCompletionsClient
-    elif backend == "ai-sdk":
-        kind = AiSdkClient
-        base_url = base_url.rstrip("/").removesuffix("/v1")
-        base_url = base_url if base_url.endswith("/ai") else base_url + PATHS[4]
-    return kind(
-        base_url,
-        api_key,
-        timeouts=timeouts,
-        proxy=proxy,
-        allow_http=allow_http,
-        headers=headers,
-        secret_headers=secret_headers,
-    )
 
 
 def _unread_request(model: str, body: bytes) -> ChatRequest:

@@ -11,17 +11,20 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import cached_property
 
 from tollbridge.clients.base import GatewayClient, Observer, PassedResponse
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.history.answer import apply_corrections, parts_from_events
-from tollbridge.protocols.detect import decoder_for
+from tollbridge.protocols.detect import GuardedDecoder, decoder_for
 from tollbridge.protocols.guard import log_defect
 from tollbridge.storage.database import wait_for_write
+from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import RequestAccounting
-from tollbridge.turn import STOP_TIMEOUT, AttemptObserver, TokenAccounting, TurnResult
+from tollbridge.token_accounting import TokenAccounting
+from tollbridge.turn import STOP_TIMEOUT, AttemptObserver, TurnResult
 from tollbridge.types.errors import BridgeError, ContextTooLong, RequestError
-from tollbridge.types.events import Event, split_failure
+from tollbridge.types.events import Event, Finished, split_failure
 from tollbridge.types.messages import ChatRequest, is_marker
 from tollbridge.types.usage import Usage
 
@@ -30,6 +33,11 @@ log = logging.getLogger(__name__)
 # Seconds after which the row of a running request is written. The thread that writes competes with the event
 # loop, which should first send the request. Models take longer than this for their first token.
 ROW_DELAY = 0.02
+# Seconds that the records of a completed request may wait, to be written together with those of others.
+WRITE_DELAY = 0.1
+# Bytes of the body that are decoded at once, after they were passed on. Decoding every event on its own takes
+# several times as long, and the next event of another stream would wait for it.
+DECODED_SIZE = 16 * 1024
 
 
 class ForwardedResponse:
@@ -56,10 +64,18 @@ class ForwardedResponse:
         self.headers = response.headers
         self.error = response.error
         self._response = response
-        self._decoder = decoder_for(protocol, response.status, response.headers)
+        self._protocol = protocol
         self._record = record
         self._observers = observers
         self._keep_events = keep_events
+        self._has_events = False
+        self._is_complete = False
+        self._unread = bytearray()  # what was passed on and is not decoded yet
+
+    @cached_property
+    def _decoder(self) -> GuardedDecoder:
+        # Not created with the response: the first chunk is passed on before.
+        return decoder_for(self._protocol, self.status, self.headers)
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Yield the body as it arrives, and observe the events in it.
@@ -71,18 +87,32 @@ class ForwardedResponse:
             async with aclosing(self._response.chunks()) as chunks:
                 async for chunk in chunks:
                     yield chunk
-                    self._observe(self._decoder.feed(chunk))
+                    self._unread += chunk
+                    # The time of the first event is recorded, and observers expect events as they arrive.
+                    if len(self._unread) >= DECODED_SIZE or not self._has_events or self._observers:
+                        self._read()
         except BridgeError as error:
             self.error = error
             raise
-        finally:
-            if (billing := self._decoder.billing) is not None:
-                self._record.add_billing(billing)
-        self._observe(self._decoder.close())
+        self._is_complete = True
+
+    def finish(self) -> None:
+        """Observe the rest of what was passed on. The caller has received it and does not wait for this."""
+        self._read()
+        if (billing := self._decoder.billing) is not None:
+            self._record.add_billing(billing)
+        if self._is_complete:
+            self._observe(self._decoder.close())
+
+    def _read(self) -> None:
+        if self._unread:
+            data, self._unread = bytes(self._unread), bytearray()
+            self._observe(self._decoder.feed(data))
 
     def _observe(self, events: list[Event]) -> None:
         batch, failure = split_failure(events)
         if batch:
+            self._has_events = True
             self._record.add_events(batch)
             if self._keep_events:
                 self.events += batch
@@ -104,7 +134,7 @@ async def forward_request(
     observers: Sequence[Observer] = (),
     tokens: TokenAccounting | None = None,
     decode: Callable[[], ChatRequest] | None = None,
-    explain: Callable[[RequestAccounting], object] | None = None,
+    explain: Callable[[UsageRow | None, Finished | None, float], object] | None = None,
     reserve: Callable[[], Awaitable[object]] | None = None,
 ) -> AsyncIterator[ForwardedResponse]:
     """Send a body as it is, and record the usage of the answer however the request ends.
@@ -123,7 +153,8 @@ async def forward_request(
         tokens: Learns from the usage of the answer.
         decode: Returns the request that the body contains. It is called on another thread; if it raises a
             `RequestError`, nothing is learned.
-        explain: Called after a complete response, to explain the use of the prompt cache. It does not block.
+        explain: Called after a complete response, to explain the use of the prompt cache: with the record of
+            the last attempt, the end of the answer, and the seconds that the explanation may wait.
         reserve: Reserves the cost of an attempt in the budgets, before each one is sent.
 
     Raises:
@@ -141,7 +172,10 @@ async def forward_request(
             await reserve()
         async with client.forward(path, body, api_key=api_key, headers=headers) as response:
             forwarded = ForwardedResponse(response, client.protocol, record, observers, keep_events=learns)
-            yield forwarded
+            try:
+                yield forwarded
+            finally:
+                forwarded.finish()
         failure = forwarded.error
         if tokens is not None and decode is not None:
             _learn(tokens, decode, forwarded, record)
@@ -155,9 +189,9 @@ async def forward_request(
     finally:
         row.cancel()
         reason = failure if isinstance(failure, BridgeError) else None
-        record.close("completed" if failure is None else "failed", reason)
+        record.close("completed" if failure is None else "failed", reason, delay=WRITE_DELAY)
         if explain is not None and failure is None:
-            explain(record)
+            explain(record.last_row, record.finished, WRITE_DELAY)
         for observer in observers:
             await observer.end(_make_result(record) if failure is None else None, failure)
 
@@ -170,6 +204,8 @@ def _learn(
 ) -> None:
     """Learn from the usage of an answer, or from the error of a prompt that is too long, as a turn does."""
     error, events, usage = forwarded.error, forwarded.events, _context(record)
+    billing = record.finished.billing if record.finished else None
+    provider = billing.provider if billing else None
     if not isinstance(error, ContextTooLong) and (error is not None or usage is None):
         return
 
@@ -180,7 +216,8 @@ def _learn(
                 estimator.refused(request, error)
             elif usage is not None:
                 parts = parts_from_events(apply_corrections(events))
-                estimator.calibrate_request(request, usage, [part for part in parts if not is_marker(part)])
+                answer = [part for part in parts if not is_marker(part)]
+                estimator.calibrate_request(request, usage, answer, provider=provider)
         except RequestError:
             log.debug("A forwarded request could not be decoded; the token estimator does not learn from it.")
         except Exception as defect:  # noqa: BLE001 - nobody waits for the result; see guard.py

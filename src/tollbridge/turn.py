@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -19,17 +16,17 @@ import msgspec
 
 from tollbridge.budget import BudgetGuard
 from tollbridge.clients.base import GatewayClient, Observer
-from tollbridge.compat.lessons import CompatMemory, CompatStore, describe_lesson, uses_feature
-from tollbridge.compat.parameters import SENSITIVE_NOTES, describe_omissions, omitted_fields
-from tollbridge.compat.repairs import find_repair
-from tollbridge.estimator import NEAR, HybridTokenEstimator, Preflight, prompt_warning
-from tollbridge.history.answer import AnswerEvents, PartsBuilder, apply_corrections, join_parts
-from tollbridge.history.normalize import MIN_OUTPUT_TOKENS, NormalizedRequest, normalize_request
+from tollbridge.compat.lessons import CompatMemory, CompatStore
+from tollbridge.estimator import Preflight
+from tollbridge.history.answer import PartsBuilder, apply_corrections, join_parts
+from tollbridge.history.normalize import MIN_OUTPUT_TOKENS
+from tollbridge.prepared_request import OutputLimit, PreparedRequest
 from tollbridge.protocols.billing import read_billing_headers
 from tollbridge.storage.cache_tracker import CacheTracker, request_diagnosis
-from tollbridge.storage.database import WRITE_TIMEOUT, WorkerThread, wait_for_write
+from tollbridge.storage.database import wait_for_write
 from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
+from tollbridge.token_accounting import TokenAccounting
 from tollbridge.tokens.cache_report import CacheReport
 from tollbridge.types.errors import BridgeError, ContextTooLong
 from tollbridge.types.events import (
@@ -44,7 +41,6 @@ from tollbridge.types.events import (
 )
 from tollbridge.types.messages import (
     ChatRequest,
-    DataPart,
     Message,
     Origin,
     Part,
@@ -54,30 +50,14 @@ from tollbridge.types.messages import (
     ToolCallPart,
     is_marker,
 )
-from tollbridge.types.models import OUTPUT_RESERVE, Capabilities, Prices
-from tollbridge.types.quirks import Hypothesis, LearnedQuirks, Lesson
-from tollbridge.types.text import write_json
+from tollbridge.types.models import Capabilities, Prices
+from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.usage import Billing, Cost, Usage
 
 log = logging.getLogger(__name__)
 
-# Statuses of a gateway without a token-count endpoint. Any other error concerns that one request.
-NO_COUNT_ENDPOINT = frozenset({404, 405, 501})
 # Seconds that a cancelled turn waits until its usage is written: the editor waits for the turn.
 STOP_TIMEOUT = 0.05
-# Seconds that the first request of an unknown model waits for the gateway's token count.
-COUNT_WAIT = 0.3
-# How many limits of context-length errors are kept.
-_REFUSED_LIMIT = 100
-# The least room for an answer with which a request is sent again.
-MIN_ROOM = 16
-# How often a request is changed and sent again. A server can reject several features, one after the other.
-REPAIR_LIMIT = 3
-# How much of the time the learner thread may spend on forwarded requests, and how many seconds at once. It
-# competes with the event loop: while many requests are forwarded, it learns from some of them.
-LEARNING_SHARE, LEARNING_BUDGET = 0.05, 0.25
-# Forwarded requests that may wait for that thread, in memory.
-WAITING_LIMIT = 8
 
 
 class StreamClient(Protocol):
@@ -87,414 +67,6 @@ class StreamClient(Protocol):
     def base_url(self) -> str: ...
 
     def batches(self, request: ChatRequest, *, api_key: str | None = None) -> AsyncGenerator[list[Event]]: ...
-
-
-class CountClient(Protocol):
-    """A client whose gateway counts the tokens of a request."""
-
-    async def input_tokens(
-        self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
-    ) -> int: ...
-
-
-class TokenAccounting:
-    """Estimate the tokens of requests and learn from the reported usage.
-
-    Only the first request of a model whose tokenizer is unknown waits for the gateway's count, and only
-    `COUNT_WAIT` seconds. Only a prompt that is known to be too long is rejected. Learning is done by a thread
-    of its own, in order, because another process may hold the database.
-
-    Args:
-        estimator: The estimator that is asked and calibrated.
-        counter: A client that can count at the gateway. It is asked for the first request of each new
-            conversation, in the background if the tokenizer is known. A gateway without that endpoint is not
-            asked again.
-        short_lived: For programs that run a few turns and exit: prompts that certainly fit are not
-            estimated, because loading a vocabulary takes time, and no turn waits for learning.
-    """
-
-    def __init__(
-        self,
-        estimator: HybridTokenEstimator,
-        counter: CountClient | None = None,
-        *,
-        short_lived: bool = False,
-    ) -> None:
-        self.estimator = estimator
-        self._counter = counter
-        self._short_lived = short_lived
-        self._count_requests: set[asyncio.Task[int | None]] = set()
-        # The limits in context-length errors, by model and the options that can change its window.
-        self._refused_limits: dict[tuple[str, str], int] = {}
-        self._learner = WorkerThread("token-accounting")
-        self._waiting: deque[Future[float]] = deque()  # with the seconds that each took
-        self._budget, self._budget_time = LEARNING_BUDGET, time.monotonic()
-        self._is_asked = False  # for an estimate
-
-    def estimate(
-        self, request: ChatRequest, window: int | None, api_key: str | None = None, *, count: bool = True
-    ) -> Preflight | None:
-        """Estimate the prompt, and log a warning if it is close to or over the context window.
-
-        Args:
-            request: The request as it will be sent.
-            window: The most input tokens the model accepts, if known.
-            api_key: The key for a count request to the gateway.
-            count: Whether the gateway may be asked to count.
-
-        Returns:
-            The estimate, or `None` if no estimate was needed.
-        """
-        preflight = self._preflight(request, window)
-        if preflight is not None:
-            _log_warning(preflight)
-            self._start_count(request, api_key, preflight, count=count)
-        return preflight
-
-    async def measure(
-        self, request: ChatRequest, window: int | None, api_key: str | None = None, *, count: bool = True
-    ) -> Preflight | None:
-        """Estimate the prompt like `estimate`; wait for the gateway's count if the tokenizer is unknown.
-
-        Raises:
-            ContextTooLong: The gateway has counted this prompt, and rejects prompts of this length.
-        """
-        preflight = self._preflight(request, window)
-        if preflight is None:
-            return None
-        counting = self._start_count(request, api_key, preflight, count=count)
-        if counting is not None and not self.estimator.is_calibrated(request.model):
-            await asyncio.wait({counting}, timeout=COUNT_WAIT)  # a slower count is used by the next request
-            if counting.done():
-                preflight = self.estimator.preflight(request, window)
-        _log_warning(preflight)
-        self._check_length(request, preflight)
-        return preflight
-
-    def _preflight(self, request: ChatRequest, window: int | None) -> Preflight | None:
-        if self._short_lived and (window is None or _certainly_fits(request, window)):
-            return None
-        self._is_asked = True
-        return self.estimator.preflight(request, window)
-
-    def _start_count(
-        self, request: ChatRequest, api_key: str | None, preflight: Preflight, *, count: bool
-    ) -> asyncio.Task[int | None] | None:
-        """Let the gateway count the first request of a conversation, in a task of its own."""
-        if not count or self._counter is None or preflight.estimate.method != "estimated":
-            return None
-        task = asyncio.create_task(self.count(request, api_key))
-        self._count_requests.add(task)
-        task.add_done_callback(self._count_requests.discard)
-        return task
-
-    def _check_length(self, request: ChatRequest, preflight: Preflight) -> None:
-        """Reject a prompt only if the gateway has counted it, and has named the limit that it exceeds."""
-        if not self._refused_limits or preflight.estimate.method != "actual":
-            return
-        tokens, limit = preflight.estimate.tokens, self._refused_limits.get(_window_key(request))
-        if limit is not None and tokens > limit:
-            message = f"The prompt has {tokens:,} tokens; {request.model} accepts at most {limit:,}."
-            raise ContextTooLong(message, tokens=tokens, limit=limit)
-
-    async def count(
-        self, request: ChatRequest, api_key: str | None = None, body: Mapping[str, Any] | None = None
-    ) -> int | None:
-        """Let the gateway count the input tokens of a request, and learn from the count.
-
-        Args:
-            request: The request.
-            api_key: The key for the count request.
-            body: The request as the caller wrote it, if the caller speaks the gateway's protocol.
-
-        Returns:
-            The count, or `None` if the gateway does not count or the count request failed.
-        """
-        self._is_asked = True
-        if self._counter is None:
-            return None
-        try:
-            tokens = await self._counter.input_tokens(request if body is None else body, api_key=api_key)
-        except BridgeError as error:
-            if error.status in NO_COUNT_ENDPOINT:
-                log.info("The gateway does not count tokens (status %s); not asking again.", error.status)
-                self._counter = None
-            return None
-        await self._submit(lambda: self.estimator.counted(request, tokens))
-        return tokens
-
-    def warning(self, usage: Usage | None, window: int | None, preflight: Preflight | None) -> str | None:
-        """Return a warning for a finished turn, from the reported usage or else from the estimate."""
-        if usage is not None and usage.input_tokens:
-            return prompt_warning(usage.input_tokens, window)
-        return preflight.warning if preflight is not None else None
-
-    async def learn(
-        self,
-        request: ChatRequest,
-        usage: Usage | None,
-        answer: Iterable[Part],
-        preflight: Preflight | None = None,
-    ) -> None:
-        """Learn from a finished turn. `usage` is that of the last step, whose input was this request."""
-        if usage is not None:
-            parts, estimate = tuple(answer), preflight.estimate if preflight else None
-            await self._submit(lambda: self.estimator.calibrate_request(request, usage, parts, estimate))
-
-    async def learn_from_rejection(self, request: ChatRequest, error: BridgeError) -> None:
-        """Learn from a "too long" error: the numbers in it are exact for this prompt."""
-        if isinstance(error, ContextTooLong):
-            if error.tokens and error.limit and error.tokens > error.limit:
-                if len(self._refused_limits) == _REFUSED_LIMIT:
-                    self._refused_limits.clear()
-                self._refused_limits[_window_key(request)] = error.limit
-            await self._submit(lambda: self.estimator.refused(request, error))
-
-    def learn_later(self, learn: Callable[[HybridTokenEstimator], None]) -> None:
-        """Run a function, which must not raise, on the learner thread. Skip it if that thread is too busy.
-
-        Also skip it until somebody has asked for an estimate: learning loads a vocabulary of 33 MB.
-        """
-        if not self._is_asked:
-            return
-        while self._waiting and self._waiting[0].done():
-            # The first one loads a vocabulary, and any can wait for the database: neither costs more.
-            self._budget -= min(LEARNING_BUDGET, self._waiting.popleft().result())
-        now = time.monotonic()
-        self._budget = min(LEARNING_BUDGET, self._budget + LEARNING_SHARE * (now - self._budget_time))
-        self._budget_time = now
-        if self._budget > 0 and len(self._waiting) < WAITING_LIMIT:
-            self._waiting.append(self._learner.submit(lambda: _measure(learn, self.estimator)))
-
-    async def aclose(self, within: float = WRITE_TIMEOUT) -> None:
-        """Cancel count requests and wait until everything learned is stored, at most `within` seconds."""
-        for task in self._count_requests:
-            task.cancel()
-        await asyncio.gather(*self._count_requests, return_exceptions=True)
-        await wait_for_write(self._learner.submit(lambda: None), within)  # the last task in the queue
-        self._learner.close(0)
-
-    async def _submit(self, learn: Callable[[], object]) -> None:
-        """Run in the learner thread. A database held by another process delays the turn only briefly."""
-        learning = self._learner.submit(learn)
-        if not self._short_lived:
-            await wait_for_write(learning)
-
-
-def _measure(learn: Callable[[HybridTokenEstimator], None], estimator: HybridTokenEstimator) -> float:
-    """Call a function, and return the seconds that it took."""
-    started = time.monotonic()
-    learn(estimator)
-    return time.monotonic() - started
-
-
-def _log_warning(preflight: Preflight) -> None:
-    if preflight.warning is not None:
-        log.warning("%s", preflight.warning)
-
-
-def _window_key(request: ChatRequest) -> tuple[str, str]:
-    """Return what a context window depends on: some gateways have options that enlarge it."""
-    return request.model, write_json(request.extra)
-
-
-def _certainly_fits(request: ChatRequest, window: int) -> bool:
-    """Return whether the request fits whatever the tokenizer: a token of text has at least one byte."""
-    parts = (part for message in request.messages for part in message.parts)
-    if any(isinstance(part, DataPart) for part in parts):
-        return False
-    return len(write_json((request.messages, request.tools)).encode()) < NEAR * window
-
-
-class OutputLimit(msgspec.Struct, frozen=True):
-    """How to choose the output limit of a request whose caller set none.
-
-    Attributes:
-        tokens: The most output tokens of the model.
-        window: The context window that prompt and answer share, if known.
-        required: Whether the protocol requires a limit. Otherwise it is sent only if the gateway would assume
-            `tokens`, and prompt and answer would not fit the window.
-    """
-
-    tokens: int
-    window: int | None = None
-    required: bool = False
-
-    def choose(self, preflight: Preflight | None) -> int | None:
-        """Return the limit for a prompt, or `None` if none should be sent.
-
-        A limit that is too low would cut the answer. One that is too high is rejected with the exact numbers,
-        so an estimate does not make it lower than a usual answer needs.
-        """
-        limit = self.tokens
-        if self.window is not None and preflight is not None:
-            estimate = preflight.estimate
-            least = MIN_ROOM if estimate.method == "actual" else OUTPUT_RESERVE
-            limit = min(limit, max(least, self.window - estimate.tokens))
-        return limit if self.required or limit < self.tokens else None
-
-
-class PreparedRequest:
-    """A request made valid for its server, and again after each rejection that can be repaired.
-
-    A repair is only a hypothesis about the server. `accept` is called when the first event has arrived: it
-    confirms the hypotheses of this turn, and from then on the request is not sent again. If the turn fails
-    before, nothing is learned.
-
-    Args:
-        request: The request of the caller.
-        base_url: The gateway it is sent to.
-        compat: What is known about servers, and where lessons are remembered.
-        capabilities: What the model can do, if known.
-        learned: What `compat` says about this model, if the caller looked it up already.
-        min_output_tokens: The lowest output limit that the server's protocol allows.
-    """
-
-    def __init__(
-        self,
-        request: ChatRequest,
-        base_url: str,
-        compat: CompatStore,
-        capabilities: Capabilities | None = None,
-        learned: LearnedQuirks | None = None,
-        *,
-        min_output_tokens: int = MIN_OUTPUT_TOKENS,
-    ) -> None:
-        self.started = False
-        # The estimate of the prompt, for a rejection that does not say how long it is.
-        self.preflight: Preflight | None = None
-        self._min_output_tokens = min_output_tokens
-        self._original = request
-        self._base_url = base_url
-        self._compat = compat
-        self._capabilities = capabilities
-        self._origin = Origin.of(request.model, base_url)
-        self._learned = learned or compat.recall(base_url, request.model, request)
-        self._hypotheses: list[Hypothesis] = []
-        self._repairs = 0
-        self._changes: dict[str, None] = {}
-        self._normalized = self._normalize(self._learned)
-        # Lessons about the whole server only concern the form of requests, which users do not see.
-        self._add_lesson_note(
-            lesson
-            for lesson in compat.lessons(base_url, request)
-            if lesson.model and uses_feature(lesson, request)
-        )
-
-    @property
-    def request(self) -> ChatRequest:
-        """The request to send."""
-        return self._normalized.request
-
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """One sentence for each thing that was changed; those in `warnings` come first."""
-        return (*self.warnings, *(change for change in self._changes if change not in SENSITIVE_NOTES))
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """The changes that concern privacy or the meaning of the answer."""
-        return tuple(change for change in self._changes if change in SENSITIVE_NOTES)
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How often each kind of thing was changed."""
-        return self._normalized.counts
-
-    def answer_events(self) -> AnswerEvents:
-        """Return the converter for the events of the answer to this request."""
-        tools = frozenset(tool.name for tool in self._original.tools)
-        return AnswerEvents(self._normalized.names.back, tools=tools)
-
-    def add_changes(self, changes: Iterable[str]) -> None:
-        for change in changes:
-            if change not in self._changes:
-                self._changes[change] = None
-                log.info("%s", change)
-
-    def limit_output(self, tokens: int) -> None:
-        """Set the output limit of the request."""
-        self._original = msgspec.structs.replace(self._original, max_output_tokens=tokens)
-        limited = msgspec.structs.replace(self.request, max_output_tokens=tokens)
-        self._normalized = msgspec.structs.replace(self._normalized, request=limited)
-
-    def repair(self, error: BridgeError, sent: ChatRequest | None = None) -> bool:
-        """Change the request after a rejection, at most `REPAIR_LIMIT` times, and never in the same way.
-
-        Args:
-            error: The rejection.
-            sent: What was rejected, if fields were added to the request.
-
-        Returns:
-            Whether to send the request again.
-        """
-        if self.started or self._repairs == REPAIR_LIMIT:
-            return False
-        if isinstance(error, ContextTooLong):
-            return self._make_room(error)
-        repair = find_repair(error, sent or self.request, self._learned)
-        if repair is None:
-            return False
-        self._repairs += 1
-        log.info("The gateway rejected the request (%s); retrying with changes.", error.code or error.kind)
-        self.add_changes(repair.changes)
-        self._hypotheses += repair.hypotheses
-        self._learned = repair.learned
-        self._normalized = self._normalize(repair.learned)
-        return True
-
-    def _make_room(self, error: ContextTooLong) -> bool:
-        """Lower the output limit if the prompt fits the window, and only prompt and answer together do not.
-
-        A gateway without a limit from the caller may assume the model's largest.
-        """
-        tokens, limit = error.tokens, error.limit
-        if tokens is None and error.shared and self.preflight is not None:
-            tokens = self.preflight.estimate.tokens
-        if tokens is None or limit is None:
-            return False
-        room, previous = limit - tokens, self.request.max_output_tokens
-        if room < MIN_ROOM or (previous is not None and room >= previous):
-            return False
-        self._repairs += 1
-        self.limit_output(room)
-        share = f"the prompt takes {tokens:,} of the {limit:,} tokens of the context window"
-        self.add_changes([f"Limited the answer to {room:,} tokens: {share}."])
-        return True
-
-    def accept(self) -> None:
-        """Note that the gateway has accepted the request."""
-        self.started = True
-        self._compat.accept(self._base_url, self._original, self.request, self._hypotheses)
-        self._add_lesson_note(self._hypotheses)
-
-    def _add_lesson_note(self, lessons: Iterable[Lesson | Hypothesis]) -> None:
-        """Say what was learned, if the user can undo it."""
-        if self._compat.persistent and (facts := "; ".join(map(describe_lesson, lessons))):
-            note = (
-                f"Learned from errors of this gateway: {facts}. `tollbridge quirks` shows and removes this."
-            )
-            self.add_changes([note])
-
-    def _normalize(self, learned: LearnedQuirks) -> NormalizedRequest:
-        quirks, capabilities = learned.quirks, self._capabilities
-        reasons = self._original.reasons or (capabilities is not None and capabilities.reasoning)
-        request = msgspec.structs.replace(self._original, quirks=quirks, reasons=reasons)
-        if capabilities is not None:
-            # Content that the model cannot accept is replaced as if the server rejected it.
-            accepted = msgspec.structs.replace(
-                quirks,
-                images=quirks.images and capabilities.images,
-                files=quirks.files and capabilities.files,
-            )
-            learned = msgspec.structs.replace(learned, quirks=accepted)
-        normalized = normalize_request(
-            request, learned, self._origin, min_output_tokens=self._min_output_tokens
-        )
-        self.add_changes(normalized.changes)
-        if quirks.without:
-            self.add_changes(describe_omissions(omitted_fields(request, quirks)))
-        return normalized
 
 
 class TurnResult(msgspec.Struct, frozen=True):
@@ -742,7 +314,8 @@ class Turn:
         self.result = self._make_result(record, prepared, preflight, parts, report, budget_warning)
         if self._tokens is not None:
             parts = [part for part in parts if not is_marker(part)]
-            await self._tokens.learn(prepared.request, self.result.context, parts, preflight)
+            provider = record.last_row.provider if record.last_row else None
+            await self._tokens.learn(prepared.request, self.result.context, parts, preflight, provider)
 
     async def _measure(self, prepared: PreparedRequest) -> Preflight | None:
         """Estimate the prompt, and choose an output limit if the caller set none and one is needed."""

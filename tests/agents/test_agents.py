@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.agents.agents import (
     CLAUDE_CODE,
     CODEX,
     COPILOT,
+    MODEL,
     OPENCODE,
     TASK,
     Agent,
@@ -22,7 +24,11 @@ from tests.agents.agents import (
 )
 from tests.frontends.http.servers import local_server
 
+from tollbridge.config.paths import database_file
+from tollbridge.storage.database import Database
+from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing import Gateway
+from tollbridge.testing.catalog import find_model
 from tollbridge.types.urls import Backend
 from tollbridge.types.usage import Usage
 
@@ -39,21 +45,49 @@ pytestmark = [
 
 @pytest.mark.parametrize("backend", ["openresponses", "chat-completions", "anthropic-messages"])
 @pytest.mark.parametrize("agent", [CODEX, CLAUDE_CODE, COPILOT, OPENCODE], ids=lambda agent: agent.name)
-async def test_an_agent_completes_a_task(agent: Agent, backend: Backend, tmp_path: Path) -> None:
+async def test_an_agent_completes_a_task(
+    agent: Agent, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOLLBRIDGE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path / "data"))
     workspace, home = tmp_path / "workspace", tmp_path / "home"
     workspace.mkdir()
     home.mkdir()
     (workspace / "notes.txt").write_text(BEFORE)
     model = ScriptedAgentModel(agent.steps(workspace))
-    async with Gateway(model=model) as gateway, local_server(gateway.url, backend) as server:
+    async with (
+        Gateway(model=model) as gateway,
+        local_server(gateway.url, backend, persistent=True) as server,
+    ):
+        await server.engine.models()  # with their prices
         output = await run_agent(agent, TASK, workspace, set_up(agent, server.url, home))
         assert (workspace / "notes.txt").read_text() == AFTER, output
         assert ANSWER in output
         assert model.rounds == 3
         assert BEFORE.strip() in model.results[0]
         assert AFTER.strip() in model.results[-1]
-        assert len(server.engine.usage.records) >= 4
-        assert server.engine.usage.total() == sum(
-            (answer.usage or Usage() for answer in gateway.counted), Usage()
-        )
-        assert all(record.initiator for record in server.engine.usage.records)
+        counted = [answer.usage for answer in gateway.counted if answer.usage is not None]
+    rows = read_rows()
+    assert len(rows) >= 4
+    assert all(row.initiator for row in rows)
+    assert sum((row.usage for row in rows), Usage()) == sum(counted, Usage())
+    if backend != "anthropic-messages":  # whose model list has no prices
+        assert sum(row.cost or 0 for row in rows) == sum(price(usage) for usage in counted) > 0
+
+
+def read_rows() -> list[UsageRow]:
+    """Return the recorded requests, from the database."""
+    table = UsageTable(Database(database_file()))
+    try:
+        return table.since(0)
+    finally:
+        table.close()
+
+
+def price(usage: Usage) -> Decimal:
+    """Return what the gateway's own price list says that an answer costs."""
+    pricing = {name: Decimal(value) for name, value in find_model(MODEL)["pricing"].items()}
+    cached, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
+    fresh = (usage.input_tokens or 0) - cached - written
+    cost = fresh * pricing["input"] + (usage.output_tokens or 0) * pricing["output"]
+    return cost + cached * pricing["input_cache_read"] + written * pricing["input_cache_write"]

@@ -16,7 +16,7 @@ TOKEN = ".".join(b64encode(part).decode() for part in (b'{"alg": "none"}', b'{"s
 
 
 @pytest.mark.parametrize(
-    ("own", "given", "method"),
+    ("own", "call_key", "method"),
     [
         ("a-key", None, "api-key"),
         (TOKEN, None, "oidc"),
@@ -26,10 +26,10 @@ TOKEN = ".".join(b64encode(part).decode() for part in (b'{"alg": "none"}', b'{"s
     ],
 )
 async def test_the_auth_method_header_matches_the_key(
-    own: str | None, given: str | None, method: str | None
+    own: str | None, call_key: str | None, method: str | None
 ) -> None:
     async with answering(http(200, STREAM)) as server, AiSdkClient(server.url, own) as client:
-        async for _ in client.stream(HELLO, api_key=given):
+        async for _ in client.stream(HELLO, api_key=call_key):
             pass
     headers = [line for line in server.heads[0].lower().split("\r\n") if line.startswith("ai-gateway-auth-m")]
     assert headers == ([] if method is None else [f"ai-gateway-auth-method: {method}"])

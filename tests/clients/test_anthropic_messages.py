@@ -13,7 +13,8 @@ from tests.canned_server import answering, http
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.config.accounts import Account
 from tollbridge.config.schema import Settings
-from tollbridge.engine import Engine, open_client
+from tollbridge.connections import open_client
+from tollbridge.engine import Engine
 from tollbridge.local.process import LocalModel
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
@@ -41,7 +42,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
 )
 
 MODEL = "tollbridge/demo"
@@ -245,8 +246,8 @@ async def test_an_engine_uses_the_protocol_and_keeps_the_output_limit_of_the_mod
 async def test_reasoning_of_another_model_is_not_sent() -> None:
     async with Gateway() as gateway:
         account = Account("a", gateway.url, "anthropic-messages", "none")
-        foreign = bind(Origin.of("other", gateway.url), {"signature": "x"})
-        own = bind(Origin.of(MODEL, gateway.url), {"redacted_data": "tollbridge:x"})
+        foreign = add_origin(Origin.of("other", gateway.url), {"signature": "x"})
+        own = add_origin(Origin.of(MODEL, gateway.url), {"redacted_data": "tollbridge:x"})
         call = ToolCallPart("call_1", "get_weather", {})
         messages = [
             Message(Role.USER, "Hi"),
@@ -258,6 +259,15 @@ async def test_reasoning_of_another_model_is_not_sent() -> None:
             await engine.create(request)
         sent = gateway.requests[-1].body["messages"][1]["content"]
     assert [block["type"] for block in sent] == ["redacted_thinking", "tool_use"]
+
+
+async def test_an_authorization_header_of_the_caller_is_sent_next_to_the_key() -> None:
+    login = {"authorization": "Basic dGVhbTpzZWNyZXQ="}
+    async with Gateway() as gateway:
+        async with AnthropicMessagesClient(gateway.url, "key", secret_headers=login) as client:
+            await client.models()
+        (arrival,) = gateway.requests
+    assert {"authorization", "x-api-key"} <= arrival.headers.keys()
 
 
 async def test_the_client_is_opened_by_its_name() -> None:

@@ -11,7 +11,8 @@ from tests.interop.upstream import THOUGHT, Upstream
 from tests.recorded_streams import chat_completions
 
 from tollbridge.clients.chat_completions import ChatCompletionsClient
-from tollbridge.engine import Engine, open_client
+from tollbridge.connections import open_client
+from tollbridge.engine import Engine
 from tollbridge.local.process import LocalModel
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
@@ -153,8 +154,8 @@ async def test_plain_reasoning_returns_in_its_field_until_the_next_question() ->
         called = await answer(question)
         [call] = [part for part in called.parts if isinstance(part, ToolCallPart)]
         loop = [question, called, Message(Role.USER, [ToolResultPart(call.call_id, "Sunny")])]
-        told = await answer(*loop)
-        await answer(*loop, told, Message(Role.USER, "Thanks"))
+        final = await answer(*loop)
+        await answer(*loop, final, Message(Role.USER, "Thanks"))
     _, within_loop, afterwards = server.requests
     assert within_loop["messages"][1]["reasoning_content"].strip() == THOUGHT
     assert "reasoning_content" not in afterwards["messages"][1]
@@ -178,7 +179,8 @@ async def test_a_server_that_does_not_know_stream_options_is_asked_without_them(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_a_real_llamacpp_answers_with_text_json_and_usage() -> None:
-    schema = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
+    colour = {"type": "string", "enum": ["red", "green", "blue"]}  # so that any answer is short enough
+    schema = {"type": "object", "properties": {"colour": colour}, "required": ["colour"]}
     async with LocalModel(context=2048) as local, ChatCompletionsClient(local.url) as client:
         history = [
             Message(Role.SYSTEM, "Be brief."),

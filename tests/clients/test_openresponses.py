@@ -346,7 +346,7 @@ async def test_leaving_the_stream_closes_the_connection() -> None:
     async with Gateway(scenario="slow") as gateway, client_of(gateway) as client:
         async with aclosing(client.stream(ask("Say hello"))) as events:
             await anext(events)
-        await gateway.hung_up(2)
+        await gateway.wait_for_disconnect(2)
 
 
 # --- keys --------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_a_field_that_changes_the_meaning_is_not_found_if_it_is_mentioned(messag
 
 
 @pytest.mark.parametrize("code", ["unsupported_value", "invalid_parameter", None])
-def test_a_server_that_knows_store_is_not_taken_for_one_that_does_not(code: str | None) -> None:
+def test_an_error_about_the_value_of_store_does_not_remove_store(code: str | None) -> None:
     error = InvalidRequest("Unsupported value: false.", status=400, code=code, param="store")
     assert refused_fields(error, SENSITIVE) == []
 

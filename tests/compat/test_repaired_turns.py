@@ -27,7 +27,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
 )
 from tollbridge.types.quirks import Quirks
 
@@ -67,7 +67,7 @@ CHANGES = {
 def everything(base_url: str) -> ChatRequest:
     """A request with everything that a server may reject."""
     proof = {"id": "rs_1", "encrypted_content": "sealed"}
-    thought = ThinkingPart("Hm.", "rs_1", bind(Origin.of(MODEL, base_url), proof))
+    thought = ThinkingPart("Hm.", "rs_1", add_origin(Origin.of(MODEL, base_url), proof))
     return ChatRequest(
         model=MODEL,
         messages=(
@@ -171,7 +171,7 @@ async def test_new_reasoning_is_sent_after_earlier_reasoning_was_rejected() -> N
         await answer(gateway, memory)
         assert memory.recall(gateway.url, MODEL).quirks.reasoning
         fresh = ThinkingPart(
-            "New.", "rs_2", bind(Origin.of(MODEL, gateway.url), {"encrypted_content": "new"})
+            "New.", "rs_2", add_origin(Origin.of(MODEL, gateway.url), {"encrypted_content": "new"})
         )
         before = everything(gateway.url)
         messages = (

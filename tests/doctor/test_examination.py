@@ -291,10 +291,10 @@ async def test_a_base_url_without_v1_is_reported() -> None:
 
 
 async def test_every_request_is_in_the_ledger_with_its_usage() -> None:
-    tracker, payer = UsageTracker(), BillingAccount("work", "http://h/v1")
+    tracker, account = UsageTracker(), BillingAccount("work", "http://h/v1")
     async with Gateway(scenario="no-calls") as gateway:
         async with OpenResponsesClient(gateway.url) as client:
-            examination = Examination(client, MODEL, tracker=tracker, payer=payer)
+            examination = Examination(client, MODEL, tracker=tracker, account=account)
             async for _ in examination.run():
                 pass
         arrivals = [arrival for arrival in gateway.requests if arrival.path.endswith("/responses")]
@@ -370,3 +370,10 @@ async def test_every_step_has_a_finding_with_any_server(
         examination = await run_examination(gateway, MODEL, limits=ProbeLimits(answer=1.0))
     assert list(findings(examination)) == list(STEPS)
     assert all(finding.sentence.endswith((".", "…")) for finding in findings(examination).values())
+
+
+async def test_a_model_that_does_not_exist_is_not_a_problem_of_the_key() -> None:
+    async with Gateway() as gateway:
+        key = findings(await run_examination(gateway, "nope"))["key"]
+    assert key.verdict == "unknown"
+    assert key.remedy == "Choose a model of the gateway with --model; `tollbridge models` lists them."

@@ -40,7 +40,8 @@ async def test_the_local_model_passes_and_its_profile_works_in_a_turn() -> None:
                 pass
             findings = {step.name: step.finding for step in examination.steps if step.finding}
             assert examination.can_chat
-            assert examination.requests <= 26
+            # About 24. A step asks again if this small model does not do what it is asked to do.
+            assert examination.requests <= 40
             assert examination.server is not None
             assert examination.server.name == "llama.cpp"
             verdicts = {name: finding.verdict for name, finding in findings.items()}

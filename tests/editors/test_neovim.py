@@ -101,7 +101,7 @@ async def test_stop_closes_the_connection_and_keeps_the_text(tmp_path: Path) -> 
         await editor.wait_for("has(text(), 'word word')")
         await editor.command("TollbridgeStop")
         await editor.wait_for("status() == 'Stopped.'")
-        await gateway.hung_up()
+        await gateway.wait_for_disconnect()
         assert "word word" in await editor.text()
         assert await editor.messages() == ""
         await editor.command("Tollbridge Hello")  # the sidecar still works
@@ -224,7 +224,7 @@ async def test_deleting_the_buffer_stops_the_answer(tmp_path: Path) -> None:
         await editor.command("Tollbridge Tell me a story.")
         await editor.wait_for("has(text(), 'word word')")
         await editor.command("bwipeout! tollbridge://chat")
-        await gateway.hung_up()
+        await gateway.wait_for_disconnect()
         assert await editor.text() == ""
         assert await editor.messages() == ""
 
@@ -241,7 +241,7 @@ async def test_the_sidecar_ends_with_neovim(tmp_path: Path) -> None:
                 else:
                     editor.process.kill()
                 await editor.process.wait()
-                await gateway.hung_up()
+                await gateway.wait_for_disconnect()
                 await until_gone(sidecar)
 
 

@@ -24,7 +24,7 @@ from tollbridge.types.messages import (
     ToolResultPart,
     is_marker,
     read_reasoning_pack,
-    unbind,
+    split_metadata,
 )
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.text import read_json, write_json
@@ -108,7 +108,7 @@ def _proofs_with_followers(message: Message, here: Origin) -> Iterable[tuple[str
     for at, part in enumerate(parts):
         if not isinstance(part, ThinkingPart):
             continue
-        bound, proof = unbind(part.metadata)
+        bound, proof = split_metadata(part.metadata)
         after = next((each for each in parts[at:] if not isinstance(each, ThinkingPart)), None)
         if bound is None or bound.origin != here or bound.call is not None or not proof:
             continue
@@ -122,7 +122,7 @@ def _proofs(request: ChatRequest) -> Iterable[tuple[str, Origin | None]]:
     for message in request.messages:
         for part in message.parts:
             if isinstance(part, ThinkingPart):
-                bound, proof = unbind(part.metadata)
+                bound, proof = split_metadata(part.metadata)
                 yield from ((value, bound.origin if bound else None) for value in _strings(proof))
             elif isinstance(part, DataPart) and part.mime == PACK_MIME:
                 carried = read_reasoning_pack(part.data)

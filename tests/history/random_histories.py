@@ -24,7 +24,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
     is_marker,
     read_reasoning_pack,
 )
@@ -147,7 +147,7 @@ class Maker:
                 write_json(ReasoningPack(origin.model, origin.gateway, (block,))).encode(), PACK_MIME
             )
         bound = self._random.choice(
-            [bind(origin, proof), proof, bind(origin, {"thought_signature": "x"}, call="call_0")]
+            [add_origin(origin, proof), proof, add_origin(origin, {"thought_signature": "x"}, call="call_0")]
         )
         return ThinkingPart(
             self._random.choice(["", text]), self._random.choice([None, "rs_1", "rs_2:1"]), bound
@@ -161,7 +161,7 @@ class Maker:
         carried = read_reasoning_pack(pack.data)
         assert carried is not None
         block = self._random.choice(carried.blocks)
-        return ThinkingPart(block.text, block.id, bind(self._here, block.proof))
+        return ThinkingPart(block.text, block.id, add_origin(self._here, block.proof))
 
     def _call(self) -> ToolCallPart:
         given: list[Any] = [

@@ -13,7 +13,7 @@ from tollbridge.types.messages import (
     TextPart,
     ThinkingPart,
     ToolCallPart,
-    bind,
+    add_origin,
     read_reasoning_pack,
 )
 
@@ -35,7 +35,7 @@ def test_a_broken_call_keeps_its_metadata() -> None:
     answer = AnswerParts(origin=origin)
     answer.take([ToolCall("c1", "read_file", '{"path": "/x', offered=False, metadata=signed)])
     [mark, call, pack], _ = answer.close(PROBLEM)
-    assert mark == ThinkingPart("", None, bind(origin, signed, call="c1"))
+    assert mark == ThinkingPart("", None, add_origin(origin, signed, call="c1"))
     assert isinstance(call, ToolCallPart)
     assert isinstance(pack, DataPart)
     content = read_reasoning_pack(pack.data)

@@ -10,7 +10,7 @@ import pytest
 from tollbridge.history.answer import AnswerParts, apply_corrections, join_parts, parts_from_events
 from tollbridge.history.normalize import normalize_request
 from tollbridge.types.events import Corrected, Event, ReasoningDelta, ReasoningEnded, TextDelta
-from tollbridge.types.messages import ChatRequest, Message, Origin, Role, TextPart, ThinkingPart, bind
+from tollbridge.types.messages import ChatRequest, Message, Origin, Role, TextPart, ThinkingPart, add_origin
 
 ORIGIN = Origin.of("m", "http://127.0.0.1/v1")
 LINE = "x" * 60
@@ -46,7 +46,7 @@ def correct_often(count: int) -> None:
 
 def join_returned_thinking(count: int) -> None:
     pieces = [ThinkingPart(LINE, "r")] * count
-    end = ThinkingPart("", "r", bind(ORIGIN, {"signature": "s"}))
+    end = ThinkingPart("", "r", add_origin(ORIGIN, {"signature": "s"}))
     answer = Message(Role.ASSISTANT, (*pieces, end, TextPart("Hi")))
     request = ChatRequest(model="m", messages=(Message(Role.USER, "Hi"), answer, Message(Role.USER, "Go on")))
     normalize_request(request, origin=ORIGIN)

@@ -20,7 +20,7 @@ from tollbridge.types.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
     digest,
 )
 from tollbridge.types.quirks import LearnedQuirks, Quirks
@@ -33,7 +33,7 @@ HI, CALL, RESULT = Message(Role.USER, "Hi"), ToolCallPart("c1", "f", {}), ToolRe
 
 
 def thought(proof: dict[str, Any] | None = None, origin: Origin = HERE, text: str = "Hm.") -> ThinkingPart:
-    return ThinkingPart(text, "rs_1", bind(origin, proof))
+    return ThinkingPart(text, "rs_1", add_origin(origin, proof))
 
 
 def normalize(
@@ -121,14 +121,14 @@ def test_streamed_pieces_of_reasoning_are_joined_with_their_proof() -> None:
     pieces = (
         ThinkingPart("H", "rs_1"),
         ThinkingPart("m.", "rs_1"),
-        ThinkingPart("", "rs_1", bind(HERE, SEALED)),
+        ThinkingPart("", "rs_1", add_origin(HERE, SEALED)),
     )
     assert thoughts(normalize(*pieces, CALL)) == [thought(SEALED)]
 
 
 def test_the_parts_of_a_summary_are_joined() -> None:
     pieces = ThinkingPart("One.", "rs_1"), ThinkingPart("Two.", "rs_1:1")
-    [joined] = thoughts(normalize(*pieces, ThinkingPart("", "rs_1", bind(HERE, SEALED)), CALL))
+    [joined] = thoughts(normalize(*pieces, ThinkingPart("", "rs_1", add_origin(HERE, SEALED)), CALL))
     assert joined.text == "One.\n\nTwo."
 
 
@@ -170,7 +170,7 @@ def test_a_pack_of_another_model_is_dropped() -> None:
 
 def test_the_signature_of_a_call_is_restored() -> None:
     proof = {"thought_signature": "s"}
-    for carrier in (ThinkingPart("", None, bind(HERE, proof, call="c1")), pack(c1=proof)):
+    for carrier in (ThinkingPart("", None, add_origin(HERE, proof, call="c1")), pack(c1=proof)):
         [call] = [
             p
             for m in normalize(carrier, CALL).request.messages

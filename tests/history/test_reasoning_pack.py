@@ -10,9 +10,9 @@ from tollbridge.types.messages import (
     Origin,
     ReasoningBlock,
     ReasoningPack,
-    bind,
+    add_origin,
     read_reasoning_pack,
-    unbind,
+    split_metadata,
 )
 
 HERE = Origin.of("m", "http://here")
@@ -57,7 +57,7 @@ def test_a_block_can_precede_a_call_that_is_not_offered() -> None:
 def test_the_end_of_a_block_is_marked_with_its_origin() -> None:
     [_, ended] = ReasoningPacker(HERE).take([ReasoningDelta("One.", "a"), ReasoningEnded("a", SEALED)])
     assert isinstance(ended, ReasoningEnded)
-    bound, proof = unbind(ended.metadata)
+    bound, proof = split_metadata(ended.metadata)
     assert bound is not None
     assert (bound.origin, bound.plain, proof) == (HERE, False, SEALED)
 
@@ -65,13 +65,13 @@ def test_the_end_of_a_block_is_marked_with_its_origin() -> None:
 def test_a_block_without_a_proof_is_marked_as_plain() -> None:
     [_, ended] = ReasoningPacker(HERE).take([ReasoningDelta("One.", "a"), ReasoningEnded("a")])
     assert isinstance(ended, ReasoningEnded)
-    assert ended.metadata == bind(HERE, None)
+    assert ended.metadata == add_origin(HERE, None)
 
 
 def test_the_metadata_of_a_call_is_marked_and_packed() -> None:
     packer, signed = ReasoningPacker(HERE), {"google": {"thoughtSignature": "s"}}
     call = ToolCall("c1", "f", {}, metadata=signed)
-    assert packer.take([call]) == [ReasoningEnded(None, bind(HERE, signed, call="c1")), call]
+    assert packer.take([call]) == [ReasoningEnded(None, add_origin(HERE, signed, call="c1")), call]
     assert packed(packer).calls == {"c1": signed}
 
 

@@ -21,7 +21,7 @@ from tollbridge.types.messages import (
     TextPart,
     ThinkingPart,
     ToolCallPart,
-    bind,
+    add_origin,
     read_reasoning_pack,
 )
 
@@ -124,15 +124,15 @@ def test_packs_without_positions_are_supported() -> None:
 
 
 def test_unchanged_thinking_parts_keep_their_position_if_a_pack_has_none() -> None:
-    kept = ThinkingPart("One.", "a", bind(HERE, SEALED))
+    kept = ThinkingPart("One.", "a", add_origin(HERE, SEALED))
     pack = old(ReasoningBlock("One.", "a", SEALED))
     assert shape_of(restore_reasoning([TextPart("Hi"), kept, CALL], pack)) == ".a1"
-    changed = ThinkingPart("One.Two.", "a", bind(HERE, SEALED))
+    changed = ThinkingPart("One.Two.", "a", add_origin(HERE, SEALED))
     assert shape_of(restore_reasoning([TextPart("Hi"), changed, CALL], pack)) == "a.1"
 
 
 def test_equal_reasoning_blocks_are_both_restored() -> None:
-    kept = ThinkingPart("One.", "a", bind(HERE, SEALED))
+    kept = ThinkingPart("One.", "a", add_origin(HERE, SEALED))
     pack = old(ReasoningBlock("One.", "a", SEALED), ReasoningBlock("One.", "a", SEALED))
     found = restore_reasoning([kept, CALL, kept, TextPart("Hi")], pack)
     assert shape_of(found) == "a1a."

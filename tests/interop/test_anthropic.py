@@ -192,4 +192,4 @@ async def test_the_clients_retries_honour_retry_after(gateway: Gateway) -> None:
         message = await client.messages.create(model=MODEL, max_tokens=200, messages=messages)
     assert message.stop_reason == "end_turn"
     one, other = gateway.requests
-    assert other.arrived_at - one.arrived_at >= 1
+    assert other.received_at - one.received_at >= 1

@@ -147,7 +147,7 @@ async def test_the_clients_retries_honour_retry_after(gateway: Gateway) -> None:
         response = await client.responses.create(model=MODEL, input="Hi fault:rate-limit-once")
     assert response.status == "completed"
     one, other = gateway.requests
-    assert other.arrived_at - one.arrived_at >= 1
+    assert other.received_at - one.received_at >= 1
 
 
 async def test_models_and_token_counts_are_read(client: openai.AsyncOpenAI) -> None:

@@ -59,7 +59,7 @@ def test_an_event_that_fails_is_skipped_and_the_others_of_the_read_survive(
     decoder = decoder_for("openresponses")
     events = decoder.feed(sse(text("Hello"), IMAGE, IMAGE, text(" there"), completed()))
     assert events == [TextDelta("Hello"), TextDelta(" there"), Finished("stop", usage=Usage(3, 2, 5))]
-    assert decoder.over
+    assert decoder.is_finished
     assert decoder.unknown == {"response.output_item.done (not decoded)": 2}
     [message] = logged(caplog)
     assert "LookupError" in message
@@ -98,7 +98,7 @@ def test_a_chunk_that_fails_is_skipped_and_the_others_of_the_read_survive(
 class Broken:
     """A decoder with a defect."""
 
-    over = False
+    is_finished = False
     unknown: Mapping[str, int] = {}
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ def test_a_decoder_that_fails_ends_the_response_after_everything_it_has(
     rest, failed = decoder.feed(b"x")
     assert rest == TextDelta("rest")
     assert failed == Failed(StreamError("The gateway's answer could not be decoded."))
-    assert decoder.over
+    assert decoder.is_finished
     assert decoder.feed(b"x") == []
     assert decoder.close() == []
     assert inner.closed == 1

@@ -175,7 +175,7 @@ async def test_an_attempt_that_was_never_sent_has_used_nothing(tracker: UsageTra
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         bridge = Bridge(client, tracker, observers=[Retries()])
         waiting = asyncio.ensure_future(bridge.answer(request("fault:rate-limit"), lambda parts: None))
-        await gateway.arrived()
+        await gateway.wait_for_request()
         await asyncio.wait_for(retrying.wait(), 10)  # for a second, as the gateway asked
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from tollbridge.storage.database import WorkerThread, wait_for_write
+from tollbridge.storage.database import BatchQueue, WorkerThread, wait_for_write
 
 
 def thread_names() -> list[str]:
@@ -97,3 +97,38 @@ async def test_waiting_for_a_write_raises_its_exception() -> None:
     with pytest.raises(KeyError):
         await wait_for_write(write, 10)
     assert time.monotonic() - started < 5
+
+
+def test_a_batch_has_all_items_that_arrived_while_the_thread_was_busy() -> None:
+    worker, go_on, batches = WorkerThread("test worker"), threading.Event(), list[list[int]]()
+    queue = BatchQueue[int](worker, batches.append)
+    worker.submit(lambda: go_on.wait(30))
+    futures = [queue.add(number) for number in range(5)]
+    assert len(queue) == 5
+    go_on.set()
+    futures[0].result(30)
+    queue.add(5).result(30)
+    worker.close(30)
+    assert batches == [[0, 1, 2, 3, 4], [5]]
+    assert all(future.done() for future in futures)
+
+
+def test_items_that_may_wait_are_handled_with_the_next_one_that_may_not() -> None:
+    worker, batches = WorkerThread("test worker"), list[list[str]]()
+    queue = BatchQueue[str](worker, batches.append)
+    waiting = [queue.add("first", delay=3600), queue.add("second", delay=3600)]
+    queue.add("third").result(30)
+    assert all(future.done() for future in waiting)
+    worker.close(30)
+    assert batches == [["first", "second", "third"]]
+
+
+def test_items_that_may_wait_are_handled_after_their_delay_or_when_asked() -> None:
+    worker, batches = WorkerThread("test worker"), list[list[str]]()
+    queue = BatchQueue[str](worker, batches.append)
+    queue.add("first", delay=0.01).result(30)
+    second = queue.add("second", delay=3600)
+    queue.hurry()
+    second.result(30)
+    worker.close(30)
+    assert batches == [["first"], ["second"]]

@@ -117,13 +117,13 @@ class _Items:
         self.finished: list[dict[str, Any]] = []
         self._open: dict[str, Any] | None = None
         self._part: tuple[Any, ...] | None = None
-        self._said = ""
+        self._text = ""
 
     def take(self, name: str, event: dict[str, Any]) -> None:
         assert event["output_index"] == len(self.finished)
         if name == "output_item.added":
             assert self._open is None
-            self._open, self._said = event["item"], ""
+            self._open, self._text = event["item"], ""
             return
         assert self._open is not None, f"{name} before its item"
         assert event.get("item_id", self._open["id"]) == self._open["id"]
@@ -136,9 +136,9 @@ class _Items:
             assert kind == "function_call_arguments" or self._part is not None, f"{name} outside its part"
             if stage == "delta":
                 assert event["delta"]
-                self._said += event["delta"]
+                self._text += event["delta"]
             else:
-                assert event[_TEXTS[kind]] == self._said, "the deltas must add up"
+                assert event[_TEXTS[kind]] == self._text, "the deltas must add up"
 
     def _take_part(self, stage: str, event: dict[str, Any]) -> None:
         at = (event.get("content_index"), event.get("summary_index"))
@@ -149,7 +149,7 @@ class _Items:
         else:
             assert self._part == at
             self._part = None
-            assert event["part"].get("text", event["part"].get("refusal")) == self._said
+            assert event["part"].get("text", event["part"].get("refusal")) == self._text
 
     def _end_item(self, item: dict[str, Any]) -> None:
         assert self._open is not None

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient
-from tollbridge.engine import open_client
+from tollbridge.connections import open_client
 from tollbridge.frontends.vscode.provider import Bridge
 from tollbridge.testing.ai_sdk import read_call
 from tollbridge.testing.server import Gateway

@@ -183,7 +183,7 @@ async def test_a_broken_stream_has_some_output(gateway: Gateway, name: str) -> N
     assert b"response.completed" not in data
     [received] = gateway.requests
     assert received.dropped
-    assert received.hung_up_at is None
+    assert received.disconnected_at is None
 
 
 @pytest.mark.parametrize("name", [*BROKEN, "hang-up", "stall-headers"])

@@ -139,9 +139,9 @@ async def test_a_disconnect_of_the_client_is_noticed_immediately(client: Client,
         await reply.content.readany()
         reply.close()
         left = time.monotonic()
-    noticed = await gateway.hung_up(timeout=2)
+    noticed = await gateway.wait_for_disconnect(timeout=2)
     assert noticed - left < 0.1
-    assert gateway.requests[0].hung_up_at == noticed
+    assert gateway.requests[0].disconnected_at == noticed
 
 
 @pytest.mark.timed
@@ -150,7 +150,7 @@ async def test_a_disconnect_during_a_stall_is_noticed(session: aiohttp.ClientSes
         async with Gateway(scenario=name, settings=FaultSettings(stall_seconds=30)) as gateway:
             body = {"model": DEMO, "input": "Hi", "stream": True}
             request = asyncio.ensure_future(session.post(f"{gateway.url}/responses", json=body))
-            await gateway.arrived()
+            await gateway.wait_for_request()
             if name == "stall":
                 reply = await request
                 await reply.content.readany()
@@ -159,13 +159,13 @@ async def test_a_disconnect_during_a_stall_is_noticed(session: aiohttp.ClientSes
                 await asyncio.sleep(0.05)
                 request.cancel()
             left = time.monotonic()
-            assert await gateway.hung_up(timeout=2) - left < 0.1
+            assert await gateway.wait_for_disconnect(timeout=2) - left < 0.1
 
 
 async def test_a_connected_client_is_not_reported_as_disconnected(client: Client, gateway: Gateway) -> None:
     await client.stream("Hi")
     with pytest.raises(TimeoutError):
-        await gateway.hung_up(timeout=0.1)
+        await gateway.wait_for_disconnect(timeout=0.1)
 
 
 async def test_the_gateway_stops_while_streams_are_open(session: aiohttp.ClientSession) -> None:
@@ -256,7 +256,7 @@ async def test_a_disconnect_during_a_fast_stream_is_noticed(client: Client, gate
     async with client.session.post(f"{gateway.url}/responses", json=body) as reply:
         await reply.content.readany()
         reply.close()
-    await gateway.hung_up(timeout=2)
+    await gateway.wait_for_disconnect(timeout=2)
 
 
 async def test_a_custom_model_answers(session: aiohttp.ClientSession) -> None:

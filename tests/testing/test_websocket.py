@@ -84,7 +84,7 @@ async def test_a_disconnect_of_the_client_is_noticed(client: Client, gateway: Ga
     await socket.send_json({"type": "response.create", "model": DEMO, "input": "long slow"})
     await socket.receive_json(timeout=5)
     await socket.close()
-    await gateway.hung_up(timeout=3)
+    await gateway.wait_for_disconnect(timeout=3)
 
 
 async def test_messages_are_recorded_as_requests(client: Client, gateway: Gateway) -> None:

@@ -65,7 +65,7 @@ def test_writes_of_several_threads_do_not_interleave_and_keep_their_order(wire: 
         assert [frame for frame in chunks if frame[:2] == mine[0][:2]] == mine
 
 
-def test_a_full_queue_blocks_no_write_and_tells_who_asks_when_it_is_shorter(
+def test_a_full_queue_blocks_no_write_and_calls_back_when_it_is_shorter(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stdio, "QUEUE_WAIT_BYTES", 100_000)

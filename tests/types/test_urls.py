@@ -39,7 +39,7 @@ def test_url_checks_profiles_and_keys_agree_on_loopback_hosts(host: str) -> None
     check_url(url, allow_http=False)
     found = recognize_server(url)
     assert found is not None
-    assert 11434 in found.marks.ports
+    assert 11434 in found.recognized_by.ports
     account = Account("default", url, "openresponses", "auto")
     assert "AI_GATEWAY_API_KEY" in variables_for(account)
 

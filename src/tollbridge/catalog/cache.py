@@ -117,6 +117,11 @@ class CatalogCache:
         matching = [cached for cached in lists if cached is not None and cached.base_url == base_url]
         return sorted(matching, key=lambda cached: cached.fetched)
 
+    def model_ids(self) -> set[str]:
+        """Return the models in the cached lists of all gateways."""
+        lists = [self._read(path) for path in self._folder.glob("*.json")]
+        return {model.id for cached in lists if cached is not None for model in cached.models}
+
     def put(self, models: CachedModels, api_key: str | None = None) -> None:
         """Write a list with a tag of the key it was fetched with. It replaces the previous one atomically."""
         try:

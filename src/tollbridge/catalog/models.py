@@ -3,6 +3,7 @@
 `Catalog` returns the cached list at once and refreshes it in the background; a failed fetch never empties it.
 `fill_gaps` completes models whose listing has missing fields from their endpoints, some in every refresh.
 `filter_models` applies the user's settings. `PriceLookup` knows prices that a gateway does not list.
+`collect_facts` combines all of this for the model of a request.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tollbridge.catalog.cache import CachedEndpoints, CachedModels, CatalogCache
 from tollbridge.config.schema import ModelSettings, Settings, any_matches, matching
 from tollbridge.protocols.model_list import fill_from_endpoints, has_gaps
 from tollbridge.types.errors import BridgeError, InvalidRequest, NotFound, StreamError
-from tollbridge.types.models import Model, Prices, PriceTier, identify
+from tollbridge.types.models import Capabilities, Model, Prices, PriceTier, identify
 from tollbridge.types.urls import is_loopback
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ ENRICH_LIMIT = 50
 ENRICH_CONCURRENCY = 8
 # Endpoints are valid for this long (seconds); so is the answer that a gateway has none.
 ENRICH_RETRY = 86_400.0
+# Assumed of a model that neither the gateway nor the settings describe: content is sent, and a rejection
+# shows what the model does not accept.
+_UNKNOWN_MODEL = {"tools": True, "images": True, "files": True, "reasoning": False}
 
 
 # --- Settings ---
@@ -450,3 +454,45 @@ def _convert(price: Any) -> Prices | None:
         return None
     ordered = tuple(PriceTier(start, **prices) for start, prices in sorted(tiers.items()))
     return Prices(**fields, tiers=ordered, source="genai-prices")
+
+
+# --- Everything about one model ---
+
+
+class ModelFacts(msgspec.Struct, frozen=True):
+    """What is known about the model of a request, with the user's settings applied.
+
+    Attributes:
+        model: The model. One that is not listed has only its id and what the settings say.
+        is_listed: Whether the model is in the gateway's list.
+        capabilities: What the model can do; `None` if it is not known.
+        prices: The prices; `None` if they are not known.
+    """
+
+    model: Model
+    is_listed: bool
+    capabilities: Capabilities | None
+    prices: Prices | None
+
+
+def collect_facts(
+    listed: Model | None, model_id: str, settings: Settings, prices: PriceLookup, base_url: str
+) -> ModelFacts:
+    """Return what is known about a model.
+
+    Args:
+        listed: The model as the gateway lists it, if it does.
+        model_id: The id of the model.
+        settings: The user's settings.
+        prices: The prices of models that are listed without any.
+        base_url: The gateway.
+    """
+    source = listed or Model(id=model_id)
+    model = apply_model_settings(source, settings)
+    capabilities: Capabilities | None = model.capabilities
+    if not source.tags | source.parameters:
+        assumed = {**_UNKNOWN_MODEL, **model.overrides}
+        capabilities = Capabilities(**assumed) if assumed != _UNKNOWN_MODEL else None
+    return ModelFacts(
+        model, listed is not None, capabilities, source.prices or prices.find(model_id, base_url)
+    )

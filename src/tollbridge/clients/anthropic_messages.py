@@ -6,25 +6,24 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 from urllib.parse import quote, urlsplit
 
-from tollbridge.clients.base import ClientOptions, EncodedRequest, GatewayClient, encode_body
-from tollbridge.clients.openresponses import Answer
+from tollbridge.clients.base import ClientOptions, encode_body
+from tollbridge.clients.openresponses import AnswerClient, check_counting
 from tollbridge.protocols.anthropic_messages.requests import COUNTED_FIELDS, encode_request
 from tollbridge.protocols.anthropic_messages.wire import VERSION, read_model_page, read_token_count
-from tollbridge.protocols.detect import decoder_for
-from tollbridge.types.errors import NotFound
 from tollbridge.types.messages import ChatRequest
 from tollbridge.types.models import Model
 from tollbridge.types.urls import ANTHROPIC_URL, Auth
 
-# More pages than any server has.
+# Ends the loop if a server never stops paging.
 _PAGE_LIMIT = 20
 _PAGE_SIZE = 1000
 
 
-class AnthropicMessagesClient(GatewayClient):
+class AnthropicMessagesClient(AnswerClient):
     """A client for a server of the Messages API at one base URL (`…/v1`, which is added to a bare host).
 
-    The protocol requires an output limit; a request without one gets `default_max_tokens`.
+    The protocol requires an output limit; a request without one gets the default of its model
+    (`default_max_tokens` in protocols/anthropic_messages/requests.py).
 
     Args:
         base_url: The URL of the server; Anthropic's if omitted.
@@ -38,6 +37,7 @@ class AnthropicMessagesClient(GatewayClient):
 
     protocol = "anthropic-messages"
     home = ANTHROPIC_URL
+    answer_path = "/messages"
 
     def __init__(
         self,
@@ -55,20 +55,6 @@ class AnthropicMessagesClient(GatewayClient):
         if urlsplit(self.base_url).path == "" and "://" in self.base_url:
             self.base_url += "/v1"
 
-    async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
-        """Send a request and return the complete answer, without streaming.
-
-        Args:
-            request: The request, or its body in the format of the protocol.
-            api_key: The key for this call; the empty string is no key.
-
-        Raises:
-            BridgeError: The request failed.
-        """
-        body = encode_body({**_to_body(request), "stream": False})
-        headers = _beta_headers(request)
-        return await self._call("POST", "/messages", body, api_key, _decode_message, headers)
-
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """Return the server's models, of all pages."""
         models: dict[str, Model] = {}
@@ -82,6 +68,10 @@ class AnthropicMessagesClient(GatewayClient):
             path = f"/models?limit={_PAGE_SIZE}&after_id={quote(last_id, safe='', errors='replace')}"
         return list(models.values())
 
+    async def endpoints(self, model: str, *, api_key: str | None = None) -> None:  # noqa: ARG002
+        """Return `None`: the protocol has no list of a model's providers."""
+        return
+
     async def input_tokens(
         self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
     ) -> int:
@@ -91,22 +81,22 @@ class AnthropicMessagesClient(GatewayClient):
             NotFound: The server does not count tokens.
             BridgeError: The request failed.
         """
-        if isinstance(request, ChatRequest) and request.quirks and not request.quirks.input_tokens:
-            raise NotFound("This gateway does not count tokens (according to its profile).")
+        check_counting(request)
         body = {name: value for name, value in _to_body(request).items() if name in COUNTED_FIELDS}
         path, headers = "/messages/count_tokens", _beta_headers(request)
         return await self._call("POST", path, encode_body(body), api_key, read_token_count, headers)
 
-    def _encode(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
-        body = encode_body({**_to_body(request), "stream": True})
-        return EncodedRequest(f"{self.base_url}/messages", body, _beta_headers(request))
+    def _encode_body(self, request: ChatRequest | Mapping[str, Any], *, stream: bool) -> bytes:
+        return encode_body({**_to_body(request), "stream": stream})
+
+    def _body_headers(self, request: ChatRequest | Mapping[str, Any]) -> Mapping[str, str]:
+        return _beta_headers(request)
 
     def _request_headers(self, key: str | None) -> dict[str, str]:
-        headers = {"anthropic-version": VERSION, **super()._request_headers(key)}
-        if key and self._auth == "x-api-key":
-            del headers["authorization"]
-            headers["x-api-key"] = key
-        return headers
+        return {"anthropic-version": VERSION, **super()._request_headers(key)}
+
+    def _key_headers(self, key: str) -> dict[str, str]:
+        return {"x-api-key": key} if self._auth == "x-api-key" else super()._key_headers(key)
 
 
 def _to_body(request: ChatRequest | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -120,7 +110,3 @@ def _beta_headers(request: ChatRequest | Mapping[str, Any]) -> dict[str, str]:
     fields = request.extra if isinstance(request, ChatRequest) else request
     betas = (fields or {}).get("betas")
     return {"anthropic-beta": ",".join(map(str, betas))} if isinstance(betas, list | tuple) and betas else {}
-
-
-def _decode_message(data: bytes) -> Answer:
-    return Answer.decode(data, decoder_for("anthropic-messages"))

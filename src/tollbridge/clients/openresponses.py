@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
@@ -98,15 +99,13 @@ class Answer(msgspec.Struct, frozen=True):
         }
 
 
-class OpenResponsesClient(GatewayClient):
-    """A client for an OpenResponses server at one base URL (`…/v1`).
+class AnswerClient(GatewayClient):
+    """The base class of clients whose protocol can also return an answer as one JSON body.
 
-    The arguments are those of `GatewayClient`.
+    A subclass sets the path of the endpoint and encodes its body.
     """
 
-    protocol = "openresponses"
-    home = VERCEL_URL
-    min_output_tokens = MIN_OUTPUT_TOKENS
+    answer_path: ClassVar[str]
 
     async def create(self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None) -> Answer:
         """Send a request and return the complete answer, without streaming.
@@ -118,14 +117,12 @@ class OpenResponsesClient(GatewayClient):
         Raises:
             BridgeError: The request failed.
         """
-        body = response_body(request, stream=False)
-        return await self._call(
-            "POST",
-            "/responses",
-            body,
-            api_key,
-            lambda data: Answer.decode(data, decoder_for("openresponses")),
-        )
+
+        def decode(data: bytes) -> Answer:
+            return Answer.decode(data, decoder_for(self.protocol))
+
+        body, headers = self._encode_body(request, stream=False), self._body_headers(request)
+        return await self._call("POST", self.answer_path, body, api_key, decode, headers)
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:
         """Return the gateway's models of every type."""
@@ -134,6 +131,36 @@ class OpenResponsesClient(GatewayClient):
     async def endpoints(self, model: str, *, api_key: str | None = None) -> Endpoints | None:
         path = f"/models/{quote(model, safe='/', errors='replace')}/endpoints"
         return await self._call("GET", path, None, api_key, read_endpoints)
+
+    def _encode(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
+        body = self._encode_body(request, stream=True)
+        return EncodedRequest(self.base_url + self.answer_path, body, self._body_headers(request))
+
+    @abstractmethod
+    def _encode_body(self, request: ChatRequest | Mapping[str, Any], *, stream: bool) -> bytes:
+        """Return the body of a request."""
+
+    def _body_headers(self, request: ChatRequest | Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG002
+        """Return headers that depend on the request."""
+        return {}
+
+
+def check_counting(request: ChatRequest | Mapping[str, Any]) -> None:
+    """Raise `NotFound` if the profile of the server says that it does not count tokens."""
+    if isinstance(request, ChatRequest) and request.quirks and not request.quirks.input_tokens:
+        raise NotFound("This gateway does not count tokens (according to its profile).")
+
+
+class OpenResponsesClient(AnswerClient):
+    """A client for an OpenResponses server at one base URL (`…/v1`).
+
+    The arguments are those of `GatewayClient`.
+    """
+
+    protocol = "openresponses"
+    home = VERCEL_URL
+    min_output_tokens = MIN_OUTPUT_TOKENS
+    answer_path = "/responses"
 
     async def input_tokens(
         self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
@@ -144,13 +171,12 @@ class OpenResponsesClient(GatewayClient):
             NotFound: The gateway does not count tokens.
             BridgeError: The request failed.
         """
-        if isinstance(request, ChatRequest) and request.quirks and not request.quirks.input_tokens:
-            raise NotFound("This gateway does not count tokens (according to its profile).")
+        check_counting(request)
         body = count_body(request)
         return await self._call("POST", "/responses/input_tokens", body, api_key, _decode_count)
 
-    def _encode(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
-        return EncodedRequest(f"{self.base_url}/responses", response_body(request))
+    def _encode_body(self, request: ChatRequest | Mapping[str, Any], *, stream: bool) -> bytes:
+        return response_body(request, stream=stream)
 
 
 def response_body(request: ChatRequest | Mapping[str, Any], *, stream: bool = True) -> bytes:

@@ -27,7 +27,6 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from tollbridge.compat.parameters import has_field
-from tollbridge.compat.repairs import CONTENT_TESTS, REFUSED_LIMIT
 from tollbridge.storage.database import Database, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import LESSON_LIMIT, LessonTable
 from tollbridge.types.messages import ChatRequest, DataPart, Role, TextPart
@@ -80,6 +79,9 @@ def uses_feature(lesson: Lesson, request: ChatRequest) -> bool:
     """Return whether a request contains what a lesson is about. Single items are not looked for."""
     if lesson.feature == "without":
         return has_field(request, lesson.subject)
+    # Imported here: its patterns take time to compile, and few servers have lessons.
+    from tollbridge.compat.repairs import CONTENT_TESTS
+
     test = CONTENT_TESTS.get(lesson.feature)
     return test is not None and test(request)
 
@@ -124,22 +126,22 @@ class LessonStore:
         self._table: LessonTable | None = None
         self._worker = WorkerThread("lessons")
         self._unwritten: deque[Callable[[LessonTable], None]] = deque(maxlen=_UNWRITTEN_LIMIT)
-        self._used = False
-        self._reported = False
+        self._is_used = False
+        self._is_reported = False
 
     def load(self) -> Future[list[Lesson] | None]:
         """Read all lessons; the future's result is `None` if the database cannot be used."""
-        self._used = True
+        self._is_used = True
         return self._worker.submit(lambda: self._run(lambda table: table.load()))
 
     def save(self, confirmed: Sequence[Lesson], deleted: Sequence[Lesson]) -> None:
-        self._used = True
+        self._is_used = True
         self._unwritten.append(lambda table: table.change(confirmed, deleted))
         self._worker.submit(lambda: self._run(lambda _: None))
 
     def close(self) -> None:
         """Wait until everything is written, at most a second."""
-        if self._used:
+        if self._is_used:
             self._worker.submit(self._close_table)
         self._worker.close(_CLOSING_TIMEOUT)
 
@@ -154,11 +156,11 @@ class LessonStore:
                 self._unwritten.popleft()
             result = operation(self._table)
         except StoreUnusable as error:
-            if not self._reported:
+            if not self._is_reported:
                 log.warning("%s; what is learned about servers is not stored", error.message)
-                self._reported = True
+                self._is_reported = True
             return None
-        self._reported = False
+        self._is_reported = False
         return result
 
     def _close_table(self) -> None:
@@ -287,12 +289,14 @@ class CompatMemory:
     def accept(
         self, base_url: str, request: ChatRequest, sent: ChatRequest, hypotheses: Sequence[Hypothesis]
     ) -> None:
-        known = self._find(base_url, request.model, request)
-        if not known and not hypotheses:
+        earlier_lessons = self._find(base_url, request.model, request)
+        if not earlier_lessons and not hypotheses:
             return
         confirmed = [self._confirm(base_url, request, hypothesis) for hypothesis in hypotheses]
         keys = {lesson.key for lesson in confirmed}
-        deleted = [lesson for lesson in known if lesson.key not in keys and is_contradicted(lesson, sent)]
+        deleted = [
+            lesson for lesson in earlier_lessons if lesson.key not in keys and is_contradicted(lesson, sent)
+        ]
         for lesson in (*confirmed, *deleted):
             self._lessons.pop(lesson.key, None)
         for lesson in confirmed:
@@ -369,6 +373,8 @@ class CompatMemory:
             return lesson
         value = lesson.value
         if isinstance(value, list):
+            from tollbridge.compat.repairs import REFUSED_LIMIT
+
             value = [*value, *(item for item in earlier.value if item not in value)][:REFUSED_LIMIT]
         return msgspec.structs.replace(lesson, value=value, confirmations=earlier.confirmations + 1)
 
@@ -395,8 +401,8 @@ def describe_lesson(lesson: Lesson | Hypothesis) -> str:
             return _describe_value(feature, lesson.value)
 
 
-def describe_quirks(quirks: Quirks, base: Quirks | None = None) -> list[str]:
-    """Return the differences of some quirks from others, by default those of a fully conforming server."""
+def describe_quirks(quirks: Quirks, *, base: Quirks | None = None) -> list[str]:
+    """Return the quirks that differ from `base`, by default from those of a fully conforming server."""
     base = base or Quirks()
     texts = [f"{field} is not sent" for field in sorted(quirks.without - base.without)]
     for name in Quirks.__struct_fields__:

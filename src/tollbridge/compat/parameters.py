@@ -105,9 +105,9 @@ def refused_fields(error: BridgeError, request: ChatRequest) -> list[str]:
     if error.code not in PARAMETER_CODES and not _REJECTION.search(error.message):
         return []
     names = _field_names(request)
-    named = param_field(error, request)
-    if named is not None:
-        fields = [named]
+    error_field = param_field(error, request)
+    if error_field is not None:
+        fields = [error_field]
     elif re.split(r"[\[.]", error.param or "")[0] in _CONTENT_PARAMS:
         fields = []
     else:
@@ -150,13 +150,13 @@ def _unsupported_pattern(name: str) -> re.Pattern[str]:
     """Match sentences that call a parameter unsupported; to mention it is not enough."""
     kind = r"(?:(?:parameter|argument|field|option|key|input)(?:s|\(s\))?|property|properties)"
     name = re.escape(name)
-    listed = rf"[\s:\[('\"`]{{0,6}}(?:[\w.]{{1,40}}['\"`]?, ?['\"`]?){{0,8}}(?:body\.)?{name}(?!\w|\.\w)"
+    in_list = rf"[\s:\[('\"`]{{0,6}}(?:[\w.]{{1,40}}['\"`]?, ?['\"`]?){{0,8}}(?:body\.)?{name}(?!\w|\.\w)"
     not_allowed = r"not (?:supported|permitted|allowed|accepted|available|recogni[sz]ed)"
     unknown = r"(?:unsupported|unknown|unrecogni[sz]ed|unexpected)"
     return re.compile(
-        rf"\b(?:{unknown}|extra|additional) (?:\w{{1,12}} )?{kind}(?: (?:supplied|provided))?{listed}"
-        rf"|(?:{kind}) (?:are |is )?{not_allowed}(?: at| by this model)?{listed}"
-        rf"|does(?:n't| not) (?:support|accept|allow|recogni[sz]e) (?:the )?(?:{kind})?{listed}"
+        rf"\b(?:{unknown}|extra|additional) (?:\w{{1,12}} )?{kind}(?: (?:supplied|provided))?{in_list}"
+        rf"|(?:{kind}) (?:are |is )?{not_allowed}(?: at| by this model)?{in_list}"
+        rf"|does(?:n't| not) (?:support|accept|allow|recogni[sz]e) (?:the )?(?:{kind})?{in_list}"
         rf"|(?<![\w.]){name}['\"`]?(?: {kind})? is (?:{not_allowed}|{unknown})"
         rf"|(?<![\w.]){name}['\"`]?: (?:extra inputs|{unknown})",
         re.IGNORECASE,

@@ -116,8 +116,8 @@ def apply_findings(quirks: Quirks, fields: Mapping[str, Any]) -> Quirks:
 # --- Shipped profiles ---
 
 
-class Marks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The marks by which a server is recognized; one match is enough.
+class Recognition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a server is recognized by; one match is enough.
 
     Attributes:
         hosts: Host names.
@@ -136,7 +136,7 @@ class KnownServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A shipped profile."""
 
     name: str
-    marks: Marks
+    recognized_by: Recognition
     quirks: Quirks = Quirks()
 
 
@@ -161,25 +161,26 @@ def recognize_server(
     Response headers and model owners take precedence over the host and the port.
     """
     servers = load_known_servers()
-    by_response = [server for server in servers if _matches_response(server.marks, headers or {}, owners)]
-    by_address = [server for server in servers if _matches_address(server.marks, base_url)]
+    headers = headers or {}
+    by_response = [each for each in servers if _matches_response(each.recognized_by, headers, owners)]
+    by_address = [each for each in servers if _matches_address(each.recognized_by, base_url)]
     return next(iter([*by_response, *by_address]), None)
 
 
-def _matches_response(marks: Marks, headers: Mapping[str, str], owners: Collection[str]) -> bool:
-    if any(owner in owners for owner in marks.owners):
+def _matches_response(rules: Recognition, headers: Mapping[str, str], owners: Collection[str]) -> bool:
+    if any(owner in owners for owner in rules.owners):
         return True
-    return any(name in headers and headers[name].startswith(prefix) for name, prefix in marks.headers.items())
+    return any(name in headers and headers[name].startswith(prefix) for name, prefix in rules.headers.items())
 
 
-def _matches_address(marks: Marks, base_url: str) -> bool:
+def _matches_address(rules: Recognition, base_url: str) -> bool:
     try:
         parts = urlsplit(base_url)
         port = parts.port
     except ValueError:
         return False
     host = parts.hostname or ""
-    return host in marks.hosts or (port in marks.ports and is_loopback(host))
+    return host in rules.hosts or (port in rules.ports and is_loopback(host))
 
 
 # --- Saved profiles ---

@@ -35,7 +35,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
     digest,
-    unbind,
+    split_metadata,
 )
 from tollbridge.types.quirks import (
     Basis,
@@ -215,7 +215,7 @@ class RepairRule(msgspec.Struct, frozen=True, kw_only=True):
             learned = msgspec.structs.replace(learned, quirks=self.change(learned.quirks))
         if "drop reasoning" in self.actions:
             metadata = [part.metadata for part in _parts(request) if isinstance(part, ThinkingPart)]
-            proofs = [unbind(part_metadata)[1] for part_metadata in metadata]
+            proofs = [split_metadata(part_metadata)[1] for part_metadata in metadata]
             digests = {digest(proof) for proof in proofs if proof}
             learned = msgspec.structs.replace(learned, refused=_add_bounded(learned.refused, digests))
         if "drop files" in self.actions:

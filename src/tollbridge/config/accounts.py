@@ -18,8 +18,8 @@ class Account(msgspec.Struct, frozen=True):
         selected: True for the account in use. Only this account may use `TOLLBRIDGE_API_KEY`.
         headers: Extra headers for its requests. Secret ones have the source of their value.
         auth: How an anthropic-messages gateway gets the key; by default as `x-api-key`.
-        anonymous: True if the name does not tell this account from others of the gateway. Its model lists are
-            kept in memory only.
+        anonymous: True if the name does not identify the account at the gateway. Its model lists are kept in
+            memory only.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Account(msgspec.Struct, frozen=True):
     selected: bool = True
     auth: Auth | None = None
     anonymous: bool = False
-    # The key itself, where it was looked up. It is never shown or stored.
+    # The key itself, if it was looked up. It is never shown or stored.
     api_key: str | None = None
     headers: Headers = {}
 
@@ -81,7 +81,11 @@ def named_account(loaded: LoadedSettings, name: str) -> Account:
     if name == DEFAULT_ACCOUNT:
         return _vercel_account(loaded)
     if not accounts:
-        raise SettingsUnusable(f'Account "{name}" not found in {loaded.path} (no accounts configured).')
+        raise SettingsUnusable(
+            f'Account "{name}" not found in {loaded.path} (no accounts configured).',
+            f"Add it with `tollbridge config set accounts.{quote_name(name)}.base_url URL`, "
+            "or choose no account.",
+        )
     raise SettingsUnusable(
         f'Account "{name}" not found in {loaded.path}. Configured accounts: {", ".join(accounts)}.'
     )
@@ -125,7 +129,7 @@ def _complete_account(loaded: LoadedSettings, name: str, account: AccountSetting
 
 
 def _gateway_headers(loaded: LoadedSettings) -> Headers:
-    """Return the headers for the gateway of the settings that is no account.
+    """Return the headers for a gateway that the settings name without an account.
 
     A header is not sent to a gateway that another source chose: it may be a secret.
     """

@@ -31,8 +31,14 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 ADVICE = 'Name its source instead: { secret = "environment:NAME" }, or "keyring:NAME"'
 
 
-def header_problem(name: str, value: str | SecretHeader) -> str | None:
-    """Return why a header is not valid in the settings, or `None`. The text does not contain the value."""
+def header_problem(name: str, value: str | SecretHeader, advice: str = ADVICE) -> str | None:
+    """Return why a header is not valid in the settings, or `None`. The text does not contain the value.
+
+    Args:
+        name: The name of the header.
+        value: Its value, or the source of its value.
+        advice: What to do if the value looks like a key.
+    """
     if not _NAME.fullmatch(name):
         return "not a valid header name"
     if name.lower() in _RESERVED:
@@ -45,7 +51,7 @@ def header_problem(name: str, value: str | SecretHeader) -> str | None:
     if not _VALUE.fullmatch(value):
         return "must be 1 to 4096 printable ASCII characters"
     if _SECRET_NAME.search(name) or _looks_secret(value):
-        return f"looks like a key, which settings must not contain. {ADVICE}"
+        return f"looks like a key, which settings must not contain. {advice}"
     return None
 
 
@@ -83,7 +89,9 @@ def _find_secret(name: str, source: str, environ: Mapping[str, str]) -> str:
     value = (environ.get(entry) if kind == "environment" else read_keyring(entry)) or ""
     value = value.strip()
     if not value:
-        raise SettingsUnusable(f"The header {name} has its value from {source}, which is not set.", "Set it.")
+        place = "environment variable" if kind == "environment" else "keyring entry"
+        message = f"The header {name} needs the {place} {entry}, which is not set."
+        raise SettingsUnusable(message, "Set it, or remove the header.")
     if not _VALUE.fullmatch(value):
         raise SettingsUnusable(f"The value of {source} contains invalid characters.", "Set it again.")
     return value

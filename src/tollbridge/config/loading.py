@@ -55,11 +55,12 @@ class SettingsUnusable(RequestError):
 
 
 class SettingsError(RequestError):
-    """Raised when a setting has an invalid value; `setting` is its full name."""
+    """Raised when a setting has an invalid value; `setting` is its full name, `problem` what is wrong."""
 
     def __init__(self, setting: str, problem: str, location: str) -> None:
         super().__init__(f"{setting}: {problem} ({location})")
         self.setting = setting
+        self.problem = problem
 
 
 # --- Layers ---
@@ -244,6 +245,8 @@ VARIABLES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "TOLLBRIDGE_CONTEXT_MANAGEMENT": ("context_management", _parse_boolean),
     "TOLLBRIDGE_COUNT_AT_GATEWAY": ("count_at_gateway", _parse_boolean),
     "TOLLBRIDGE_PROMPT_CACHING": ("prompt_caching", _parse_boolean),
+    "TOLLBRIDGE_KEEP_CONVERSATIONS": ("keep_conversations", _parse_boolean),
+    "TOLLBRIDGE_PROMPT_HISTORY": ("prompt_history", _parse_boolean),
     "TOLLBRIDGE_RECORD": ("record", str),
     "TOLLBRIDGE_RECORD_REDACT": ("record_redact", _parse_boolean),
     "TOLLBRIDGE_BUDGET_DAY": ("budgets.day", _parse_dollars),

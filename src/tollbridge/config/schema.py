@@ -146,6 +146,8 @@ class Settings(SettingsTable, frozen=True, kw_only=True):
         count_at_gateway: Use the gateway's token-count endpoint, if any, for each new conversation, in the
             background.
         prompt_caching: Ask gateways and providers that need it to cache prompts.
+        keep_conversations: Keep the conversations of `ask` and `chat`, for `--continue` and `tollbridge log`.
+        prompt_history: Keep the prompts of `chat` for the next one.
         record: The folder for recordings; nothing is recorded if it is unset or empty.
         record_redact: Remove message content from recordings.
         budgets: Limits of what requests may cost.
@@ -166,6 +168,8 @@ class Settings(SettingsTable, frozen=True, kw_only=True):
     context_management: bool = True
     count_at_gateway: bool = True
     prompt_caching: bool = True
+    keep_conversations: bool = False
+    prompt_history: bool = True
     record: str | None = None
     record_redact: bool = False
     timeouts: TimeoutSettings = TimeoutSettings()
@@ -272,7 +276,8 @@ def describe_mismatch(message: str) -> str:
     For example, "Expected `float | null`, got `str`" becomes "expected a number, got a string".
     """
     return _TYPE_MISMATCH.sub(
-        lambda match: f"expected {_type_names(match[1])}, got {_type_names(match[2])}", message
+        lambda match: f"expected {_type_names(match[1])}, got {_type_names(match[2])}",
+        message.replace("Invalid decimal string", "expected a number"),
     )
 
 

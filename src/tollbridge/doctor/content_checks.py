@@ -30,7 +30,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
     is_marker,
 )
 from tollbridge.types.quirks import SystemAs
@@ -426,7 +426,7 @@ async def check_reasoning_replay(session: ProbeSession) -> Finding:
     if reply is None or not (reply.reasoning or _proof(reply)):
         return passed("Not needed: no reasoning was returned.")
     origin = Origin.of(session.model or "", session.client.base_url)
-    reasoning = ThinkingPart(reply.reasoning, metadata=bind(origin, _proof(reply)))
+    reasoning = ThinkingPart(reply.reasoning, metadata=add_origin(origin, _proof(reply)))
     messages = tool_round(session, WEATHER_RESULT, reasoning=reasoning)
     request = session.build_request(*messages, tools=(WEATHER,), reasoning_effort="low")
     if session.body(request, reasoning=True) == session.body(request, reasoning=False):

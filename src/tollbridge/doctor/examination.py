@@ -106,6 +106,9 @@ async def check_key(session: ProbeSession) -> Finding:
     if reply.error.kind in _KEY_ERRORS:
         problem = "The key was rejected" if session.client.has_key else "A key is required"
         return failed(f"{problem}: {describe_error(reply.error)}", _CHECK_KEY)
+    if reply.error.kind == "not_found":
+        remedy = "Choose a model of the gateway with --model; `tollbridge models` lists them."
+        return unknown(f"Could not be determined: {describe_error(reply.error)}", remedy)
     return inconclusive(reply.error)
 
 
@@ -143,9 +146,8 @@ async def check_text(session: ProbeSession) -> Finding:
         return failed("No model available.", _CHOOSE_MODEL)
     reply, rejection = answer.reply, answer.rejection
     if reply.error is not None:
-        return failed(
-            f"{session.model} did not respond: {describe_error(reply.error)}", "Chat will not work."
-        )
+        remedy = _CHOOSE_MODEL if reply.error.kind == "not_found" else "Chat will not work."
+        return failed(f"{session.model} did not respond: {describe_error(reply.error)}", remedy)
     learned = {"text_as": "string", "without": frozenset(), **answer.quirks}
     if rejection is not None:
         form = " and ".join(_describe_form(**answer.quirks))
@@ -319,8 +321,8 @@ STEPS: dict[str, tuple[str, Check]] = {
     "tokens": ("Token count", check_input_tokens),
     "cancel": ("Cancellation", check_cancellation),
 }
-# If one of these fails, the remaining steps are skipped.
-_REQUIRED_STEPS = ("reach", "text")
+# If one of these fails, the remaining steps are skipped, for this reason.
+_REQUIRED_STEPS = {"reach": "the server does not respond", "text": "the model does not respond"}
 # The number of requests to a server without quirks; others receive a few more.
 TYPICAL_REQUESTS = 20
 
@@ -341,7 +343,7 @@ class Examination:
         model: The model to use; by default, one is chosen from the server's list.
         limits: The limits on time and requests.
         tracker: Records the usage of the requests.
-        payer: The account in the usage records.
+        account: The account in the usage records.
 
     Attributes:
         steps: The finished steps.
@@ -354,9 +356,9 @@ class Examination:
         limits: ProbeLimits | None = None,
         *,
         tracker: UsageTracker | None = None,
-        payer: BillingAccount | None = None,
+        account: BillingAccount | None = None,
     ) -> None:
-        self._session = ProbeSession(client, model, limits, tracker, payer)
+        self._session = ProbeSession(client, model, limits, tracker, account)
         self._learned: dict[str, object] = {}
         self.steps: list[Step] = []
 
@@ -372,7 +374,7 @@ class Examination:
             self.steps.append(step)
             yield step
             if name in _REQUIRED_STEPS and finding.verdict != "well" and not self._can_continue(name):
-                skip_reason = "the server does not respond"
+                skip_reason = _REQUIRED_STEPS[name]
 
     @property
     def model(self) -> str | None:

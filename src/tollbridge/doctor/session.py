@@ -13,11 +13,11 @@ from tollbridge.clients.openresponses import OpenResponsesClient, count_body, re
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.compat.repairs import find_repair
 from tollbridge.history.answer import AnswerParts
+from tollbridge.prepared_request import PreparedRequest
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
-from tollbridge.turn import PreparedRequest
 from tollbridge.types.errors import BridgeError, TimedOut
 from tollbridge.types.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
 from tollbridge.types.messages import ChatRequest, Message, Origin, Part, Role
@@ -220,10 +220,10 @@ class ProbeSession:
         model: str | None = None,
         limits: ProbeLimits | None = None,
         tracker: UsageTracker | None = None,
-        payer: BillingAccount | None = None,
+        account: BillingAccount | None = None,
     ) -> None:
         self._tracker = tracker or UsageTracker()
-        self._payer = payer or BillingAccount()
+        self._account = account or BillingAccount()
         self.limits = limits or ProbeLimits()
         self.client = client
         self.model = model
@@ -339,7 +339,7 @@ class ProbeSession:
 
     def start_accounting(self) -> RequestAccounting:
         """Record a request to the model in the ledger: an examination costs as much as other turns."""
-        return RequestAccounting(self.model or "", self._tracker, self._payer)
+        return RequestAccounting(self.model or "", self._tracker, self._account)
 
     async def _send_with_timeout(self, method: str, path: str, body: bytes | None, seconds: float) -> Reply:
         started = time.monotonic()
@@ -385,7 +385,7 @@ _OTHER_FORMS: tuple[dict[str, Any], ...] = (
 async def find_first_answer(session: ProbeSession) -> FirstAnswer:
     """Send the simplest request, in other forms if it is rejected. All later checks depend on its answer."""
     first = await session.ask(session.build_request(HELLO))
-    if first.rejection is None:
+    if first.rejection is None or first.rejection.kind == "not_found":  # no form helps if the model is wrong
         return FirstAnswer(first, {}, None)
     for quirks in _OTHER_FORMS:
         reply = await session.ask(session.build_request(HELLO), **quirks)

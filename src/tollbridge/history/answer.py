@@ -25,14 +25,14 @@ from tollbridge.types.events import (
 )
 from tollbridge.types.media import display_mime
 from tollbridge.types.messages import (
-    BOUND_KEY,
+    METADATA_KEY,
     DataPart,
     Origin,
     Part,
     TextPart,
     ThinkingPart,
     ToolCallPart,
-    bind,
+    add_origin,
 )
 from tollbridge.types.text import replace_surrogates, write_json
 
@@ -61,8 +61,8 @@ def parts_from_events(events: Iterable[Event], *, reasoning: bool = True) -> lis
                     parts.append(ThinkingPart(text, id_))
             case ReasoningEnded(id_, metadata, shape):
                 if reasoning and metadata:
-                    if shape is not None and BOUND_KEY not in metadata:
-                        metadata = bind(None, metadata, shape=shape)
+                    if shape is not None and METADATA_KEY not in metadata:
+                        metadata = add_origin(None, metadata, shape=shape)
                     parts.append(ThinkingPart("", id_, metadata))
             case ToolCall():
                 if event.offered:
@@ -89,28 +89,28 @@ def apply_corrections(events: Iterable[Event]) -> list[Event]:
     Text that a delta or a `Corrected` replaces is removed. A `Corrected` becomes a delta at the position of
     the text that it replaces.
     """
-    corrected: list[Event | None] = []
+    result: list[Event | None] = []
     # The positions of the deltas of the text, and of the reasoning.
     positions: dict[type[TextDelta | ReasoningDelta], list[int]] = {TextDelta: [], ReasoningDelta: []}
     for event in events:
         match event:
             case TextDelta(text, replaces) | ReasoningDelta(text, _, replaces):
-                _remove_end(corrected, positions[type(event)], replaces)
-                positions[type(event)].append(len(corrected))
-                corrected.append(msgspec.structs.replace(event, replaces=0) if replaces else event)
+                _remove_end(result, positions[type(event)], replaces)
+                positions[type(event)].append(len(result))
+                result.append(msgspec.structs.replace(event, replaces=0) if replaces else event)
             case Corrected(text, replaces, of, id_):
                 places = positions[TextDelta if of == "text" else ReasoningDelta]
-                position = _remove_end(corrected, places, replaces)
-                rest = corrected[position] if position < len(corrected) else None
+                position = _remove_end(result, places, replaces)
+                rest = result[position] if position < len(result) else None
                 if isinstance(rest, TextDelta | ReasoningDelta):
                     text = rest.text + text
                 else:
                     places.append(position)
                 delta = TextDelta(text) if of == "text" else ReasoningDelta(text, id_)
-                corrected[position : position + 1] = [delta]
+                result[position : position + 1] = [delta]
             case _:
-                corrected.append(event)
-    return [event for event in corrected if event is not None]
+                result.append(event)
+    return [event for event in result if event is not None]
 
 
 def _remove_end(events: list[Event | None], positions: list[int], count: int) -> int:
@@ -119,18 +119,18 @@ def _remove_end(events: list[Event | None], positions: list[int], count: int) ->
     Returns:
         The position of the first delta that was changed, or the end of the list if none was.
     """
-    changed = len(events)
+    first = len(events)
     while count > 0 and positions:
-        changed = positions[-1]
-        delta = events[changed]
+        first = positions[-1]
+        delta = events[first]
         if isinstance(delta, TextDelta | ReasoningDelta):
             if len(delta.text) > count:
-                events[changed] = msgspec.structs.replace(delta, text=delta.text[:-count])
-                return changed
+                events[first] = msgspec.structs.replace(delta, text=delta.text[:-count])
+                return first
             count -= len(delta.text)
-        events[changed] = None
+        events[first] = None
         positions.pop()
-    return changed
+    return first
 
 
 def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
@@ -139,24 +139,24 @@ def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
     Adjacent texts are joined, and so are thinking parts with the same id, up to the one that has metadata.
     Data parts are dropped: files that a model generated are not sent back.
     """
-    joined: list[Part] = []
+    result: list[Part] = []
     texts: list[str] = []  # of the last part; joined once, because it can be long
     for part in parts:
-        last = joined[-1] if joined else None
+        last = result[-1] if result else None
         match part, last:
             case TextPart(text), TextPart():
                 texts.append(text)
             case ThinkingPart(text, id_, metadata), ThinkingPart(_, last_id, None) if id_ == last_id:
                 texts.append(text)
-                joined[-1] = ThinkingPart("", id_, metadata)
+                result[-1] = ThinkingPart("", id_, metadata)
             case ((TextPart() | ThinkingPart() | ToolCallPart()), _):
-                _set_text(joined, texts)
-                joined.append(part)
+                _set_text(result, texts)
+                result.append(part)
                 texts = [part.text] if isinstance(part, TextPart | ThinkingPart) else []
             case DataPart(), _:
                 pass
-    _set_text(joined, texts)
-    return tuple(joined)
+    _set_text(result, texts)
+    return tuple(result)
 
 
 def _set_text(parts: list[Part], texts: list[str]) -> None:
@@ -205,13 +205,13 @@ class AnswerEvents:
 
     def take(self, events: Iterable[Event]) -> list[Event]:
         """Return the events with the caller's tool names."""
-        renamed = [self._rename(event) for event in events]
-        for event in renamed:
+        result = [self._rename(event) for event in events]
+        for event in result:
             if isinstance(event, ToolCall) and not event.offered:
                 self._withheld[event.call_id] = event
             elif isinstance(event, Finished):
                 self._invalid = event.invalid
-        return renamed
+        return result
 
     def close(self, error: BridgeError | None = None) -> tuple[list[Event], BridgeError | None]:
         """Return the remaining events and the error that remains.
@@ -277,8 +277,9 @@ class PartsBuilder:
         self._packer = ReasoningPacker(origin) if origin is not None else None
 
     def take(self, events: list[Event]) -> list[Part]:
-        bound = events if self._packer is None else self._packer.take(events)
-        return parts_from_events(bound, reasoning=self._reasoning)
+        if self._packer is not None:
+            events = self._packer.take(events)
+        return parts_from_events(events, reasoning=self._reasoning)
 
     def close(self) -> list[Part]:
         """Return the reasoning of the whole answer as a part. Call this only if the answer did not fail."""

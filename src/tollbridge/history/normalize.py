@@ -108,8 +108,8 @@ def normalize_request(
 
 def _tool_names(request: ChatRequest, changes: Changes) -> Names:
     calls = (part for message in request.messages for part in message.parts if isinstance(part, ToolCallPart))
-    chosen = [request.tool_choice.name] if isinstance(request.tool_choice, NamedTool) else []
-    names = Names([*(tool.name for tool in request.tools), *chosen, *(call.name for call in calls)])
+    choice = [request.tool_choice.name] if isinstance(request.tool_choice, NamedTool) else []
+    names = Names([*(tool.name for tool in request.tools), *choice, *(call.name for call in calls)])
     for name, sent in names.changed.items():
         changes.add("name", f'Tool name "{name[:80]}" is not allowed by the API; it was sent as "{sent}".')
     return names
@@ -191,13 +191,13 @@ def _normalize_output_tokens(limit: int | None, minimum: int, changes: Changes) 
 
 def normalize_shape(messages: Iterable[Message], changes: Changes) -> list[Message]:
     """Remove empty messages, merge adjacent messages of one role, and add a user message if there is none."""
-    shaped = remove_empty_messages(messages, changes)
-    if not any(is_question(message) for message in shaped):
+    result = remove_empty_messages(messages, changes)
+    if not any(is_question(message) for message in result):
         changes.add("question", f'Added a user message ("{CONTINUE}").')
-        shaped.append(Message(Role.USER, CONTINUE))
-    shaped = merge_messages(drop_stale_reasoning(shaped, changes), changes)
-    shaped = [_drop_trailing_reasoning(message, changes) for message in shaped]
-    return merge_messages([message for message in shaped if message.parts], changes)
+        result.append(Message(Role.USER, CONTINUE))
+    result = merge_messages(drop_stale_reasoning(result, changes), changes)
+    result = [_drop_trailing_reasoning(message, changes) for message in result]
+    return merge_messages([message for message in result if message.parts], changes)
 
 
 def remove_empty_messages(messages: Iterable[Message], changes: Changes) -> list[Message]:

@@ -27,11 +27,11 @@ from tollbridge.types.messages import (
     TextPart,
     ThinkingPart,
     ToolCallPart,
-    bind,
+    add_origin,
     digest,
     is_marker,
     read_reasoning_pack,
-    unbind,
+    split_metadata,
 )
 from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.text import MAX_TEXT, exceeds_depth, replace_surrogates, write_json
@@ -77,7 +77,7 @@ class ReasoningPacker:
 
         The metadata of a tool call is marked as well, in a `ReasoningEnded` of its own before the call.
         """
-        marked: list[Event] = []
+        result: list[Event] = []
         for event in events:
             match event:
                 case ReasoningDelta():
@@ -93,11 +93,11 @@ class ReasoningPacker:
                     self._place_blocks(event.call_id)
                     if event.offered and event.metadata:
                         self._calls[event.call_id] = event.metadata
-                        marked.append(
-                            ReasoningEnded(None, bind(self._origin, event.metadata, call=event.call_id))
+                        result.append(
+                            ReasoningEnded(None, add_origin(self._origin, event.metadata, call=event.call_id))
                         )
-            marked.append(event)
-        return marked
+            result.append(event)
+        return result
 
     def close(self) -> list[Part]:
         """Return the pack as a data part; empty if there is no reasoning or too much.
@@ -137,7 +137,7 @@ class ReasoningPacker:
             self._unplaced.append(block)
         else:
             self._blocks.append(_with_place(block, place))
-        metadata = bind(self._origin, event.metadata, shape=event.shape)
+        metadata = add_origin(self._origin, event.metadata, shape=event.shape)
         return ReasoningEnded(event.id, metadata, event.shape)
 
     def _place_blocks(self, call: str | None) -> None:
@@ -198,26 +198,26 @@ def is_question(message: Message) -> bool:
 
 
 def _is_unsigned(part: Part) -> bool:
-    return isinstance(part, ThinkingPart) and not unbind(part.metadata)[1]
+    return isinstance(part, ThinkingPart) and not split_metadata(part.metadata)[1]
 
 
 def _select(message: Message, learned: LearnedQuirks, origin: Origin | None, changes: Changes) -> Message:
-    joined = _join_thinking([part for part in message.parts if not is_marker(part)])
+    all_parts = _join_thinking([part for part in message.parts if not is_marker(part)])
     pack = _find_pack(message, origin)
     if pack is not None and message.role is Role.ASSISTANT:
-        joined = restore_reasoning(joined, pack)
+        all_parts = restore_reasoning(all_parts, pack)
     call_metadata: dict[str, Mapping[str, Any]] = {}
     parts: list[Part] = []
-    for part in joined:
+    for part in all_parts:
         if not isinstance(part, ThinkingPart):
             parts.append(part)
             continue
         problem = _find_problem(part, message.role, learned, origin)
-        bound, proof = unbind(part.metadata)
+        metadata, proof = split_metadata(part.metadata)
         if problem is not None:
             changes.add("reasoning", problem)
-        elif bound is not None and bound.call is not None:
-            call_metadata[bound.call] = proof
+        elif metadata is not None and metadata.call is not None:
+            call_metadata[metadata.call] = proof
         else:
             parts.append(part)
     return Message(
@@ -235,16 +235,16 @@ def _find_problem(
     part: ThinkingPart, role: Role, learned: LearnedQuirks, origin: Origin | None
 ) -> str | None:
     """Return why reasoning must be dropped, or `None`."""
-    bound, proof = unbind(part.metadata)
+    metadata, proof = split_metadata(part.metadata)
     if not learned.quirks.reasoning:
         return UNWANTED
-    if role is not Role.ASSISTANT or (origin and (bound is None or bound.origin != origin)):
+    if role is not Role.ASSISTANT or (origin and (metadata is None or metadata.origin != origin)):
         return FOREIGN
     if exceeds_depth(proof):
         return UNPROVEN
     if proof:
         return REFUSED if digest(proof) in learned.refused else None
-    if bound is None or not part.text.strip() or len(part.text) > MAX_TEXT:
+    if metadata is None or not part.text.strip() or len(part.text) > MAX_TEXT:
         return UNPROVEN
     return None
 
@@ -258,34 +258,34 @@ def _drop_duplicates(message: Message, seen: set[str], changes: Changes) -> Mess
     seen_here: set[str] = set()
     parts: list[Part] = []
     for part in message.parts:
-        proof = unbind(part.metadata)[1] if isinstance(part, ThinkingPart) else None
+        proof = split_metadata(part.metadata)[1] if isinstance(part, ThinkingPart) else None
         if proof:
-            key, known = digest(proof), seen if proof.get("id") else seen_here
-            if key in known:
+            key, digests = digest(proof), seen if proof.get("id") else seen_here
+            if key in digests:
                 changes.add("reasoning", DUPLICATE)
                 continue
-            known.add(key)
+            digests.add(key)
         parts.append(part)
     return Message(message.role, tuple(parts), message.name)
 
 
 def _join_thinking(parts: Sequence[Part]) -> list[Part]:
     """Join the streamed pieces of each reasoning block. Its proof is in the last piece, which has no text."""
-    joined: list[Part] = []
+    result: list[Part] = []
     texts: list[str] = []  # of the last part, if that is a thinking part
     for part in parts:
-        last = joined[-1] if joined else None
+        last = result[-1] if result else None
         if isinstance(part, ThinkingPart) and isinstance(last, ThinkingPart) and _is_same_block(last, part):
             separator = "\n\n" if part.id != last.id and part.text and any(texts) else ""
             texts += [separator, part.text]
             metadata = {**(last.metadata or {}), **(part.metadata or {})}
-            joined[-1] = ThinkingPart("", last.id, metadata or None)
+            result[-1] = ThinkingPart("", last.id, metadata or None)
             continue
-        _set_text(joined, texts)
-        joined.append(part)
+        _set_text(result, texts)
+        result.append(part)
         texts = [part.text] if isinstance(part, ThinkingPart) else []
-    _set_text(joined, texts)
-    return joined
+    _set_text(result, texts)
+    return result
 
 
 def _set_text(parts: list[Part], texts: list[str]) -> None:
@@ -314,7 +314,7 @@ def restore_reasoning(parts: Sequence[Part], pack: ReasoningPack) -> list[Part]:
     insertions: Insertions = deque()
     unplaced: list[ThinkingPart] = []
     for block in pack.blocks:
-        thinking = ThinkingPart(block.text, block.id, bind(pack.origin, block.proof, shape=block.shape))
+        thinking = ThinkingPart(block.text, block.id, add_origin(pack.origin, block.proof, shape=block.shape))
         if block.before in call_ids:
             before_call.setdefault(block.before, []).append(thinking)
         elif block.after is not None:
@@ -325,21 +325,21 @@ def restore_reasoning(parts: Sequence[Part], pack: ReasoningPack) -> list[Part]:
     # Packs of older versions have no positions in the text. Blocks that the editor kept stay where they are.
     unchanged = _find_unchanged(parts, unplaced) if pack.text_length is None else {}
     is_same_text = pack.text_length == sum(len(part.text) for part in parts if isinstance(part, TextPart))
-    restored: list[Part] = [thinking for thinking in unplaced if thinking not in unchanged.values()]
+    result: list[Part] = [thinking for thinking in unplaced if thinking not in unchanged.values()]
     offset = 0
     for at, part in enumerate(parts):
         match part:
             case ThinkingPart():
-                restored += [unchanged[at]] if at in unchanged else []
+                result += [unchanged[at]] if at in unchanged else []
             case TextPart(text):
-                restored += _insert(part, offset, insertions, split=is_same_text)
+                result += _insert(part, offset, insertions, split=is_same_text)
                 offset += len(text)
             case ToolCallPart(call_id):
-                restored += [*before_call.pop(call_id, []), add_call_metadata(part, pack.calls)]
+                result += [*before_call.pop(call_id, []), add_call_metadata(part, pack.calls)]
             case _:
-                restored.append(part)
+                result.append(part)
     remaining = [thinking for _, thinking in insertions]
-    return [*restored, *remaining] if is_same_text else [*remaining, *restored]
+    return [*result, *remaining] if is_same_text else [*remaining, *result]
 
 
 def add_call_metadata(part: Part, metadata: Mapping[str, Mapping[str, Any]]) -> Part:
@@ -354,9 +354,10 @@ def _find_unchanged(parts: Sequence[Part], thinking: Sequence[ThinkingPart]) -> 
     candidates = {at: part for at, part in enumerate(parts) if isinstance(part, ThinkingPart)}
     unchanged: dict[int, ThinkingPart] = {}
     for original in thinking:
-        content = original.text, unbind(original.metadata)
+        content = original.text, split_metadata(original.metadata)
         index = next(
-            (at for at, part in candidates.items() if (part.text, unbind(part.metadata)) == content), None
+            (at for at, part in candidates.items() if (part.text, split_metadata(part.metadata)) == content),
+            None,
         )
         if index is not None:
             unchanged[index] = original
@@ -366,13 +367,13 @@ def _find_unchanged(parts: Sequence[Part], thinking: Sequence[ThinkingPart]) -> 
 
 def _insert(part: TextPart, offset: int, insertions: Insertions, *, split: bool) -> list[Part]:
     """Insert reasoning into a text, or before it if the text may not be split because it has changed."""
-    inserted: list[Part] = []
+    pieces: list[Part] = []
     start = 0
     while insertions and insertions[0][0] < offset + len(part.text):
         after, thinking = insertions.popleft()
         cut = after - offset if split else 0
         if cut > start:
-            inserted.append(TextPart(part.text[start:cut]))
+            pieces.append(TextPart(part.text[start:cut]))
             start = cut
-        inserted.append(thinking)
-    return [*inserted, TextPart(part.text[start:])]
+        pieces.append(thinking)
+    return [*pieces, TextPart(part.text[start:])]

@@ -81,13 +81,13 @@ class CallIds:
 
     def assign(self, id_: str) -> str:
         """Return the id itself if it is valid and unused, else a new one."""
-        assigned = id_
+        new_id = id_
         if not is_valid_name(id_) or id_ in self._used:
-            assigned, self._attempts[id_] = _unused_name(
+            new_id, self._attempts[id_] = _unused_name(
                 id_, self._used, self._reserved, first=self._attempts[id_]
             )
-        self._used.add(assigned)
-        return assigned
+        self._used.add(new_id)
+        return new_id
 
 
 def _unused_name(
@@ -207,7 +207,7 @@ def _parse_object(text: str) -> dict[str, Any] | None:
 def _parse_single_value(text: str) -> Any:
     """Parse the only value of a text. Some adapters send an empty object before the real one."""
     decoder = json.JSONDecoder(strict=False)
-    parsed: Any = None
+    result: Any = None
     text = text.strip()
     end = 0
     while end < len(text):
@@ -215,11 +215,11 @@ def _parse_single_value(text: str) -> Any:
             value, end = decoder.raw_decode(text, end)
         except (ValueError, RecursionError):
             return None
-        if parsed is not None and parsed not in ({}, value):
+        if result is not None and result not in ({}, value):
             return None
-        parsed = value
-        end = _SPACE.match(text, end).end()  # type: ignore[union-attr]  # matches also no white space
-    return parsed
+        result = value
+        end = _SPACE.match(text, end).end()  # type: ignore[union-attr]  # always matches
+    return result
 
 
 def _remove_fence(text: str) -> str:

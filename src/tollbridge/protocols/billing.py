@@ -11,14 +11,14 @@ Everything is read leniently: an invalid value counts as unknown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from tollbridge.types.errors import StreamError
 from tollbridge.types.text import read_json
-from tollbridge.types.usage import Billing, Usage, token_count
+from tollbridge.types.usage import Billing, Usage, parse_amount, token_count
 
 # LiteLLM sends its header before the body, so that of a stream has no cost yet.
 COST_HEADER = "x-litellm-response-cost"
@@ -26,9 +26,8 @@ GENERATION_HEADER = "x-generation-id"  # OpenRouter's
 # How the ids of generations start: at Vercel AI Gateway and at OpenRouter.
 _GENERATION_PREFIXES = ("gen_", "gen-")
 _NAME_LIMIT = 200
-_DIGIT_LIMIT = 40
-# Higher costs of one request (US dollars) are errors.
-_COST_LIMIT = 1_000_000
+# Higher costs of one request (US dollars) are errors, and so are lower powers of ten.
+_COST_LIMIT, _COST_EXPONENT = 1_000_000, -40
 
 
 def read_billing(
@@ -91,16 +90,10 @@ def read_billing_headers(headers: Mapping[str, str]) -> Billing | None:
 
 def parse_cost(value: object) -> Decimal | None:
     """Return a cost in US dollars; `None` if the value is not a plausible number."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    cost = parse_amount(value)
+    if cost is None or cost >= _COST_LIMIT:
         return None
-    try:
-        digits = str(value)
-        cost = Decimal(digits) if len(digits) <= _DIGIT_LIMIT else None
-    except (InvalidOperation, ValueError):
-        return None
-    if cost is None or not cost.is_finite() or not 0 <= cost < _COST_LIMIT:
-        return None
-    return cost if not cost or cost.adjusted() > -_DIGIT_LIMIT else None
+    return cost if not cost or cost.adjusted() > _COST_EXPONENT else None
 
 
 # --- Endpoints ---
@@ -160,9 +153,9 @@ def read_credits(body: bytes) -> Credits:
     """
     data = _read_data(body, "balance")
     balance, used = parse_cost(data.get("balance")), parse_cost(data.get("total_used"))
-    bought, spent = parse_cost(data.get("total_credits")), parse_cost(data.get("total_usage"))
-    if balance is None and bought is not None and spent is not None:
-        balance, used = bought - spent, spent
+    total, usage = parse_cost(data.get("total_credits")), parse_cost(data.get("total_usage"))
+    if balance is None and total is not None and usage is not None:
+        balance, used = total - usage, usage
     if balance is None and used is None:
         raise StreamError("The gateway's answer has no balance.")
     return Credits(balance, used)

@@ -48,7 +48,7 @@ _SHARED_CHUNKS = frozenset({"ping"})
 
 _CODE_LINE = re.compile(rb'[0-9a-z]:[\["{\dtfn-]')
 # A byte order mark, white space, comments, and all server-sent event lines except `data`.
-_SKIPPED = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t\r\n]+|:[^\r\n]*[\r\n]|(?:event|id|retry):[^\r\n]*[\r\n])*")
+_BLANK = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t\r\n]+|:[^\r\n]*[\r\n]|(?:event|id|retry):[^\r\n]*[\r\n])*")
 _LINE = re.compile(rb"([^\r\n]*)([\r\n]?)")
 
 
@@ -117,8 +117,8 @@ def _first_line(start: bytes) -> tuple[bytes, bytes]:
 
 def _skip_blank(start: bytes) -> bytes:
     """Return the bytes from the first line with content."""
-    skipped = _SKIPPED.match(start)
-    return start[skipped.end() if skipped else 0 :]
+    blank = _BLANK.match(start)
+    return start[blank.end() if blank else 0 :]
 
 
 def _frames(start: bytes, complete: bool) -> list[Frame]:
@@ -162,7 +162,7 @@ class Decoder(Protocol):
     """
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the response has ended. The connection can stay open, but no more events follow."""
 
     @property
@@ -200,8 +200,8 @@ class GuardedDecoder:
         self._failed = False
 
     @property
-    def over(self) -> bool:
-        return self._failed or self.decoder.over
+    def is_finished(self) -> bool:
+        return self._failed or self.decoder.is_finished
 
     @property
     def unknown(self) -> Mapping[str, int]:
@@ -304,8 +304,8 @@ class DetectingDecoder:
         self._decoder: Decoder | None = None
 
     @property
-    def over(self) -> bool:
-        return self._decoder is not None and self._decoder.over
+    def is_finished(self) -> bool:
+        return self._decoder is not None and self._decoder.is_finished
 
     @property
     def billing(self) -> Billing | None:

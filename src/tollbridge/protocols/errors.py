@@ -313,18 +313,18 @@ def _choose_class(codes: list[str], status: int | None, message: str) -> type[Br
 
 def _parse_body(body: bytes) -> object:
     """Return the JSON value of a body, which can be an event stream; else its text as one line."""
-    stripped = body.strip().removeprefix(b"\xef\xbb\xbf")
+    content = body.strip().removeprefix(b"\xef\xbb\xbf")
     values: list[object] = []
-    for candidate in (stripped, *re.findall(rb"(?m)^data: ?(.*?)\r?$", stripped)):
+    for candidate in (content, *re.findall(rb"(?m)^data: ?(.*?)\r?$", content)):
         try:
             values.append(json.loads(candidate.decode("utf-8", "replace")))
         except (ValueError, RecursionError):
             continue
     if values:  # prefer the event with a message
         return next((value for value in values if "message" in _flatten(value)), values[0])
-    if stripped[:1] == b"<":
-        return f"The gateway answered with {_describe_page(stripped)} instead of JSON."
-    return " ".join(stripped.decode("utf-8", "replace").split())
+    if content[:1] == b"<":
+        return f"The gateway answered with {_describe_page(content)} instead of JSON."
+    return " ".join(content.decode("utf-8", "replace").split())
 
 
 def describe_body(body: bytes) -> str:
@@ -459,7 +459,7 @@ def _seconds_until(date: str, now: datetime) -> float | None:
 class ErrorResponseDecoder:
     """Decodes the body of one response with an error status to a `Failed` event."""
 
-    over = False
+    is_finished = False
     unknown: Mapping[str, int] = {}
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:

@@ -88,13 +88,13 @@ class Reader:
         self._length: int | None = None  # of the next body, if its header was read
         self._skip = 0  # remaining bytes of a body over the limit
         self._head = b""  # the first bytes of that body, which can contain its id
-        self._lost = False
+        self._is_lost = False
 
     def feed(self, chunk: bytes) -> list[Call | InvalidMessage]:
         """Return the messages that these bytes complete."""
         messages: list[Call | InvalidMessage] = []
         self._buffer += chunk
-        while not self._lost:
+        while not self._is_lost:
             if self._skip:
                 step: list[Call | InvalidMessage] | None = self._skip_body()
             elif self._length is not None:
@@ -109,7 +109,7 @@ class Reader:
     @property
     def idle(self) -> bool:
         """Whether the bytes so far end at the end of a message."""
-        return not (self._buffer or self._skip) and self._length is None and not self._lost
+        return not (self._buffer or self._skip) and self._length is None and not self._is_lost
 
     # Each of the following methods is one step. It returns `None` if it needs more bytes, else the messages
     # that it completes.
@@ -151,7 +151,7 @@ class Reader:
         return [InvalidMessage(Fault(INVALID_REQUEST, message), _find_id(self._head))]
 
     def _give_up(self, reason: str) -> list[Call | InvalidMessage]:
-        self._lost = True
+        self._is_lost = True
         self._buffer.clear()
         return [InvalidMessage(Fault(PARSE_ERROR, f"Lost message framing: {reason}."), unrecoverable=True)]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from tollbridge.types.errors import StreamError
 from tollbridge.types.models import ID_LIMIT, TOKEN_LIMIT, Model, Prices, PriceTier, identify
 from tollbridge.types.text import join_escaped_surrogates, read_json, replace_surrogates
+from tollbridge.types.usage import parse_amount
 
 log = logging.getLogger(__name__)
 
@@ -239,16 +240,8 @@ def _entries(value: object) -> list[Mapping[str, Any]]:
 
 
 def _parse_price(value: object) -> Decimal | None:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    try:
-        digits = str(value)
-        price = Decimal(digits) if len(digits) <= _DIGIT_LIMIT else None
-    except (InvalidOperation, ValueError):
-        return None
-    # Some gateways use a negative price for a variable price.
-    if price is None or not price.is_finite() or price < 0:
-        return None
+    # Some gateways use a negative price for a variable price, which is unknown.
+    price = parse_amount(value)
     return price if not price or price.adjusted() in _PRICE_EXPONENTS else None
 
 

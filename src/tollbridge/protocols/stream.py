@@ -28,12 +28,12 @@ class ResponseState(Protocol):
     """The state of one response: applies wire events and returns events.
 
     Attributes:
-        over: Whether the response has ended. After that, no more events are returned.
+        is_finished: Whether the response has ended. After that, no more events are returned.
         unknown: The number of wire events of unknown types, by type.
         billing: What the gateway has said about the bill so far.
     """
 
-    over: bool
+    is_finished: bool
     unknown: UnknownNames
 
     @property
@@ -79,9 +79,9 @@ class StreamDecoder(ABC, Generic[State]):
         self._head = b""  # the first bytes, for the error if this is neither a stream nor JSON
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the response has ended. The connection can stay open, but no more events follow."""
-        return self._state.over
+        return self._state.is_finished
 
     @property
     def unknown(self) -> UnknownNames:
@@ -94,7 +94,7 @@ class StreamDecoder(ABC, Generic[State]):
         return self._state.billing
 
     def feed(self, chunk: bytes) -> list[Event]:
-        if self._state.over:
+        if self._state.is_finished:
             return []
         if not self._has_frames and len(self._head) < HEAD_LIMIT:
             self._head += chunk[: HEAD_LIMIT - len(self._head)]
@@ -115,13 +115,13 @@ class StreamDecoder(ABC, Generic[State]):
 
     def close(self) -> list[Event]:
         """Return the last events. Call it once, after the last byte."""
-        if self._state.over:
+        if self._state.is_finished:
             return []
         if self._body is not None:
             return self._decode_body(b"".join(self._body))
         invalid_frames = self._invalid_frames
         events = self._add_framing_error(self._decode_frames(self._sse.close()))
-        if self._state.over:
+        if self._state.is_finished:
             return events
         # An incomplete last frame was truncated; it is not invalid data.
         if not self._has_frames and (self._sse.has_unknown_fields or invalid_frames):
@@ -201,6 +201,6 @@ class StreamDecoder(ABC, Generic[State]):
         return self._apply_body(Fields(value))
 
     def _add_framing_error(self, events: list[Event]) -> list[Event]:
-        if self._sse.error is not None and not self._state.over:
+        if self._sse.error is not None and not self._state.is_finished:
             events += self._state.interrupt(self._sse.error)
         return events

@@ -440,6 +440,15 @@ class RecordingDraft:
         self._redacted_bytes += self._redact(b"", last=True)
 
 
+def _make_recording_folder(folder: Path) -> None:
+    """Create the folder. In a git checkout, a new folder is ignored: recordings contain prompts."""
+    is_new = not folder.exists()
+    make_folder(folder)
+    if is_new and any((parent / ".git").exists() for parent in folder.resolve().parents):
+        with suppress(FileExistsError), create_file(folder / ".gitignore") as file:
+            file.write(b"*\n")
+
+
 class RecordingFile:
     """The file of a recording, created with its first line. The first error is logged; others are ignored.
 
@@ -457,7 +466,7 @@ class RecordingFile:
         """Write complete lines and flush them, so that they survive if the process is killed."""
         try:
             if self._file is None and not self.failed:
-                make_folder(self._folder)
+                _make_recording_folder(self._folder)
                 self._file = create_file(self.path)
             if self._file is not None:
                 self._file.write(data)
@@ -469,7 +478,7 @@ class RecordingFile:
         """Replace the content of the file atomically."""
         draft = self.path.with_suffix(".part")
         try:
-            make_folder(self._folder)
+            _make_recording_folder(self._folder)
             with create_file(draft) as file:
                 file.writelines(line.encode() for line in lines)
             draft.replace(self.path)

@@ -180,7 +180,10 @@ def read_recording(path: Path) -> Recording:
             except ValueError as error:
                 if lines and not text.endswith(b"\n"):
                     break
-                raise RequestError(f"{path}, line {number} is not a valid recording line: {error}.") from None
+                raise RequestError(
+                    f"{path}, line {number} is not a valid recording line: {error}. "
+                    "The file is damaged; record the request again with --record."
+                ) from None
     if not lines or not isinstance(lines[0], RecordingStart):
         raise RequestError(f"{path} is not a recording: missing start record.")
     start = lines[0]

@@ -167,7 +167,7 @@ class _RecordedGateway:
         for line in attempt.data:
             self.time = line.at
             yield from _raise_failure(decoder.feed(line.data))
-            if decoder.over:
+            if decoder.is_finished:
                 return
         yield from _raise_failure(decoder.close())
 

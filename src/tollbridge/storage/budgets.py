@@ -4,7 +4,7 @@ The cost of an attempt is in its row of the table `usage`: what was billed, or e
 `reserved_cost`. So a budget also counts the requests of programs that have no budget. Before an attempt is
 sent, `BudgetTable.reserve` adds up the rows of each budget and writes the row with the most that the attempt
 can cost, in one transaction: concurrent requests of several processes cannot exceed a budget together. The
-table `reservation` lists the attempts that are running. The reservations of a process that has died lapse:
+table `reservation` lists the attempts that are running. The reservations of a process that has died expire:
 the next reservation of any process replaces them by an estimate of what was used.
 """
 
@@ -24,8 +24,8 @@ from tollbridge.storage.database import Database, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import COST_UNIT, ProcessLock, UsageRow, encode_text, is_alive, write_rows
 from tollbridge.types.errors import BudgetExceeded
 
-# What an answer costs that was cut, if the gateway does not say: as many tokens as a fast model writes in the
-# time until then, and in the seconds until the gateway notices.
+# The cost of an answer that was cut, if the gateway does not report it, is that of as many tokens as a fast
+# model writes until then, and in the seconds until the gateway notices.
 TOKENS_PER_SECOND = 200
 SECONDS_AFTER_CUT = 5.0
 # The most output tokens of a request whose output is limited because the budget does not allow more. A part
@@ -59,12 +59,12 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The budget for people: `The daily budget of the account work (budgets.accounts.work.day)`."""
+        """The budget in words: `The daily budget of the account work (budgets.accounts.work.day)`."""
         return f"The {self.label} (budgets.{self.name})"
 
     @property
     def label(self) -> str:
-        """The budget for people, without its setting: `daily budget of the account work`."""
+        """The budget in words, without its setting: `daily budget of the account work`."""
         account = "" if self.account is None else f" of the account {self.account}"
         return f"{_TITLES[self.name.rpartition('.')[2]]}{account}"
 
@@ -115,7 +115,7 @@ class CostEstimate(msgspec.Struct, frozen=True, kw_only=True):
         return self.prompt + self.output_tokens * self.output_token
 
     def cost_when_cut(self, seconds: float) -> Decimal:
-        """Return what the attempt costs at most, most likely, if it ends after this many seconds."""
+        """Return an estimate of what an attempt costs that was cut after this many seconds."""
         tokens = int(TOKENS_PER_SECOND * (max(0.0, seconds) + SECONDS_AFTER_CUT))
         return self.prompt + min(self.output_tokens, tokens) * self.output_token
 
@@ -174,6 +174,11 @@ class BudgetTable:
                 return [self._add_up(budget) for budget in budgets]
 
         return self._database.retry_while_busy(read)
+
+    def has_usage(self, account: str) -> bool:
+        """Return whether there is an attempt of the account with this name or base URL."""
+        query = "SELECT 1 FROM usage WHERE account = ? OR base_url = ? LIMIT 1"
+        return bool(self._database.query(query, (account, account)))
 
     def note_alive(self) -> None:
         """Note that the process is alive: if it dies, its reservations are valued by the last such note."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from tollbridge.storage.database import Database, StoreUnusable, WorkerThread
+from tollbridge.storage.database import BatchQueue, Database, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import UsageRow
 from tollbridge.tokens.cache_chain import is_continuation, make_chain
 from tollbridge.tokens.cache_report import CacheReport, SentPrompt, choose_previous, explain
@@ -30,6 +31,8 @@ PROMPT_LIMIT, REPORT_LIMIT = 500, 5_000
 # Prompts kept in memory, and how many of a table's newest prompts are compared with a new one.
 _RECENT_LIMIT, _CANDIDATE_LIMIT = 32, 16
 _RESPONSE_LIMIT = 1_000
+# Requests that may wait to be explained, in memory. While that many wait, no more are explained.
+_WAITING_LIMIT = 256
 # Seconds that writing waits for another process, and that closing takes at most.
 _BUSY_TIMEOUT, _CLOSING_TIMEOUT = 1.0, 1.0
 
@@ -60,6 +63,22 @@ class StoredReport(msgspec.Struct, frozen=True, kw_only=True):
     report: CacheReport
 
 
+class CacheEntry(msgspec.Struct, frozen=True):
+    """What is stored of one turn.
+
+    Attributes:
+        scope: Where the prompt can be found again.
+        prompt: The prompt.
+        report: The report.
+        replaced: The turn whose prompt is the beginning of this one, and is not needed any more.
+    """
+
+    scope: Scope
+    prompt: SentPrompt
+    report: StoredReport
+    replaced: str | None = None
+
+
 class CacheTable:
     """Stores prompts and reports. Closes the given database when it is closed."""
 
@@ -79,35 +98,34 @@ class CacheTable:
                 prompts.append(_decode_prompt(data))
         return prompts
 
-    def put(self, scope: Scope, prompt: SentPrompt, report: StoredReport, replaced: str | None) -> None:
-        """Add a prompt and its report.
+    def put(self, entries: Sequence[CacheEntry]) -> None:
+        """Add prompts and their reports in one transaction."""
+        self._database.retry_while_busy(lambda: self._put(entries))
 
-        Args:
-            scope: Where the prompt can be found again.
-            prompt: The prompt.
-            report: The report.
-            replaced: The turn whose prompt is the beginning of this one, and is not needed any more.
-        """
-        self._database.retry_while_busy(lambda: self._put(scope, prompt, report, replaced))
-
-    def _put(self, scope: Scope, prompt: SentPrompt, report: StoredReport, replaced: str | None) -> None:
+    def _put(self, entries: Sequence[CacheEntry]) -> None:
         with self._database.transaction():
-            self._database.execute("DELETE FROM sent_prompt WHERE turn IS ?", (replaced,))
-            self._database.execute(
-                "INSERT OR REPLACE INTO sent_prompt (turn, base_url, account, conversation, prompt) "
-                "VALUES (?, ?, ?, ?, ?)",
-                (prompt.turn, scope.base_url, scope.account, scope.conversation, _encode_prompt(prompt)),
-            )
-            self._database.execute(
-                "INSERT OR REPLACE INTO cache_report (turn, started, missed, report) VALUES (?, ?, ?, ?)",
-                (report.turn, report.started, report.report.missed, msgspec.json.encode(report).decode()),
-            )
+            for entry in entries:
+                self._put_entry(entry.scope, entry.prompt, entry.report, entry.replaced)
             for table, limit in (("sent_prompt", PROMPT_LIMIT), ("cache_report", REPORT_LIMIT)):
                 self._database.execute(
                     f"DELETE FROM {table} WHERE id <= "  # noqa: S608
                     f"(SELECT id FROM {table} ORDER BY id DESC LIMIT 1 OFFSET ?)",
                     (limit,),
                 )
+
+    def _put_entry(
+        self, scope: Scope, prompt: SentPrompt, report: StoredReport, replaced: str | None
+    ) -> None:
+        self._database.execute("DELETE FROM sent_prompt WHERE turn IS ?", (replaced,))
+        self._database.execute(
+            "INSERT OR REPLACE INTO sent_prompt (turn, base_url, account, conversation, prompt) "
+            "VALUES (?, ?, ?, ?, ?)",
+            (prompt.turn, scope.base_url, scope.account, scope.conversation, _encode_prompt(prompt)),
+        )
+        self._database.execute(
+            "INSERT OR REPLACE INTO cache_report (turn, started, missed, report) VALUES (?, ?, ?, ?)",
+            (report.turn, report.started, report.report.missed, msgspec.json.encode(report).decode()),
+        )
 
     def find_report(self, turn: str | None = None) -> StoredReport | None:
         """Return the report of a turn by the start of its id, or the last report."""
@@ -152,6 +170,8 @@ class CacheTracker:
         self._recent: deque[tuple[Scope, SentPrompt]] = deque(maxlen=_RECENT_LIMIT)
         self._responses: OrderedDict[Scope, str] = OrderedDict()
         self._worker = WorkerThread("cache-reports")
+        self._entries = BatchQueue(self._worker, self._store)
+        self._waiting = BatchQueue(self._worker, self._explain_all)
         self._closing = False
 
     def add(
@@ -167,6 +187,28 @@ class CacheTracker:
         Returns:
             A future with the report; `None` if the gateway reported no usage.
         """
+        call = self._prepare(read_request, row, finished)
+        if call is None:
+            return None
+        self._waiting.hurry()  # what was added before is explained before
+        return self._worker.submit(call)
+
+    def add_later(
+        self,
+        read_request: Callable[[], ChatRequest],
+        row: UsageRow | None,
+        finished: Finished | None,
+        delay: float,
+    ) -> None:
+        """Like `add`, but nobody waits for the report: it is made within `delay` seconds, with others."""
+        call = self._prepare(read_request, row, finished)
+        if call is not None and len(self._waiting) < _WAITING_LIMIT:
+            self._waiting.add(call, delay)
+
+    def _prepare(
+        self, read_request: Callable[[], ChatRequest], row: UsageRow | None, finished: Finished | None
+    ) -> Callable[[], CacheReport | None] | None:
+        """Return a function that explains a request; `None` if the gateway reported no usage."""
         usage = finished and (finished.context or finished.usage)
         if row is None or finished is None or row.turn is None or not usage or not usage.input_tokens:
             return None
@@ -177,7 +219,7 @@ class CacheTracker:
             if len(self._responses) > _RESPONSE_LIMIT:
                 self._responses.popitem(last=False)
         row = msgspec.structs.replace(row, usage=usage)
-        return self._worker.submit(lambda: self._explain(read_request, row, finished.cache))
+        return partial(self._explain, read_request, row, finished.cache)
 
     def previous_response(self, base_url: str, account: str, conversation: str | None) -> str | None:
         """Return the id of the last response in a conversation."""
@@ -186,10 +228,15 @@ class CacheTracker:
     def close(self) -> None:
         """Finish writing, for at most a second, and close the database."""
         self._closing = True
+        self._waiting.hurry()
         self._worker.submit(self._close_table)
         self._worker.close(_CLOSING_TIMEOUT)
 
     # --- On the background thread ---
+
+    def _explain_all(self, calls: list[Callable[[], object]]) -> None:
+        for call in calls:
+            call()
 
     def _explain(
         self, read_request: Callable[[], ChatRequest], row: UsageRow, diagnosis: CacheDiagnosis | None
@@ -229,10 +276,11 @@ class CacheTracker:
             response_id=row.response_id,
             report=report,
         )
+        entry = CacheEntry(scope, prompt, stored, replaced)
         if self._closing:
-            self._store(scope, prompt, stored, replaced)
+            self._store([entry])
         else:  # afterwards: the turn waits for the report only
-            self._worker.submit(lambda: self._store(scope, prompt, stored, replaced))
+            self._entries.add(entry)
         return report
 
     def _find_previous(self, scope: Scope, prompt: SentPrompt) -> SentPrompt | None:
@@ -248,10 +296,10 @@ class CacheTracker:
             previous = choose_previous(prompt.chain, stored, same_conversation=same_conversation)
         return previous
 
-    def _store(self, scope: Scope, prompt: SentPrompt, report: StoredReport, replaced: str | None) -> None:
+    def _store(self, entries: list[CacheEntry]) -> None:
         if (table := self._open()) is not None:
             try:
-                table.put(scope, prompt, report, replaced)
+                table.put(entries)
             except StoreUnusable as error:
                 log.info("%s", error.message)
 

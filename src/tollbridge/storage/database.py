@@ -19,8 +19,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock, Thread
-from typing import IO, Any, TypeVar
+from threading import Event, Lock, Thread
+from typing import IO, Any, Generic, TypeVar
 
 from tollbridge.transport.files import create_file, make_folder, make_private
 from tollbridge.types.errors import BridgeError
@@ -121,6 +121,56 @@ class WorkerThread:
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
+
+
+class BatchQueue(Generic[T]):
+    """Passes items to a function on a worker thread, with one call for all that have arrived meanwhile.
+
+    Args:
+        worker: The thread.
+        handle: Is called with the items, in order. It must not raise.
+    """
+
+    def __init__(self, worker: WorkerThread, handle: Callable[[list[T]], object]) -> None:
+        self._worker = worker
+        self._handle = handle
+        self._lock = Lock()
+        self._items: list[T] = []
+        self._call: Future[None] | None = None  # the next call, if there are items
+        self._hurry = Event()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, item: T, delay: float = 0.0) -> Future[None]:
+        """Add an item.
+
+        Args:
+            item: The item.
+            delay: Seconds in which more items may follow. It ends when an item without a delay is added.
+
+        Returns:
+            A future that is done when the item has been handled.
+        """
+        with self._lock:
+            self._items.append(item)
+            if delay == 0:
+                self._hurry.set()
+            if self._call is None:
+                self._call = self._worker.submit(lambda: self._handle_items(delay))
+            return self._call
+
+    def hurry(self) -> None:
+        """Handle the items now, whatever their delays."""
+        self._hurry.set()
+
+    def _handle_items(self, delay: float) -> None:
+        if delay > 0:
+            self._hurry.wait(delay)
+        with self._lock:
+            items, self._items, self._call = self._items, [], None
+            self._hurry.clear()
+        self._handle(items)
 
 
 def _run_into(future: Future[T], function: Callable[[], T]) -> None:
@@ -301,6 +351,18 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX usage_costs
         ON usage (started, account, base_url, billed_cost, computed_cost, reserved_cost);
     CREATE INDEX usage_by_conversation ON usage (conversation, started) WHERE conversation IS NOT NULL;
+    """,
+    # Tool sets have a table of their own, so that many of them do not displace weights. The weights of texts
+    # and the features of tool sets from before are not usable any more.
+    """
+    CREATE TABLE toolset (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        data BLOB NOT NULL
+    );
+    DELETE FROM learned WHERE name LIKE 'tools %' OR name LIKE 'text %';
+    ALTER TABLE measured ADD COLUMN deviation REAL;
+    ALTER TABLE outcome ADD COLUMN refused TEXT NOT NULL DEFAULT '';
     """,
 )
 

@@ -53,6 +53,8 @@ PriceLookup = Callable[[str, str, str], Prices | None]
 
 # Conversations in a report.
 CONVERSATION_LIMIT = 10
+# Days over which the requests of one conversation are added up.
+CONVERSATION_DAYS = 30
 # Cache misses in a report.
 MISS_LIMIT = 20
 
@@ -357,7 +359,7 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a budget is used, in US dollars.
 
     Attributes:
-        name: What the budget is, for people.
+        name: The budget in words.
         limit: The budget.
         spent: The cost of the requests that have ended.
         reserved: What running requests may cost.
@@ -439,7 +441,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
 class UsageReader:
     """Reads reports from a database. Threads can share it.
 
-    The last report is kept and returned again while nobody writes to the database, because a page asks every
+    The last report is kept and returned again while the database does not change, because a page asks every
     few seconds.
 
     Args:
@@ -478,6 +480,23 @@ class UsageReader:
                 empty = UsageReport(revision=revision, since=since, until=until, generated=now)
                 self._report = empty if database is None else self._compute(database, empty, days)
             return self._report
+
+    def spending(self, conversation: str | None) -> tuple[UsageTotals, UsageTotals | None]:
+        """Return the sums of today, and those of a conversation in the last days.
+
+        Raises:
+            StoreUnusable: The database cannot be read.
+        """
+        with self._lock:
+            database, now = self._open(), time.time()
+            if database is None:
+                return UsageTotals(), UsageTotals() if conversation else None
+            end = start_of_day(now, -1)
+            today = add_up(sum_usage(database, (), start_of_day(now), end))
+            if conversation is None:
+                return today, None
+            since = start_of_day(now, CONVERSATION_DAYS)
+            return today, add_up(sum_usage(database, (), since, end, conversations=[conversation]))
 
     def close(self) -> None:
         with self._lock:

@@ -29,7 +29,7 @@ LOCK_GRACE_SECONDS = 60.0
 # Rows of the usage table; the oldest are deleted. At about 150 bytes each, 30 MB.
 ROW_LIMIT = 200_000
 # Rows of each ledger table; the oldest are deleted. Together they stay well under 50 MB.
-LIMITS = {"prefix": 150_000, "measured": 200_000, "learned": 2_000, "outcome": 20_000}
+LIMITS = {"prefix": 150_000, "measured": 200_000, "learned": 1_000, "toolset": 1_000, "outcome": 20_000}
 # Tables are trimmed at the first of every so many writes. The first write of a process trims too, because a
 # short-lived process never reaches the second trim.
 _TRIM_INTERVAL = 500
@@ -41,8 +41,8 @@ _TRIM_INTERVAL = 500
 class ProcessLock:
     """A locked file next to the database that shows other processes that this one is alive.
 
-    The operating system releases the lock when the process dies. A process id would not do: ids are reused,
-    and mean nothing in another container. `name` identifies the lock, for `is_alive`.
+    The operating system releases the lock when the process dies. A process id is not sufficient: ids are
+    reused, and mean nothing in another container. `name` identifies the lock, for `is_alive`.
 
     Raises:
         StoreUnusable: The file cannot be written.
@@ -456,19 +456,20 @@ class LedgerTables:
         )
         self._trim_periodically()
 
-    def measured(self, keys: Sequence[bytes]) -> list[tuple[bytes, int, int]]:
-        rows: list[tuple[bytes, int, int]] = []
+    def measured(self, keys: Sequence[bytes]) -> list[tuple[bytes, int, int, float]]:
+        rows: list[tuple[bytes, int, int, float]] = []
         for start in range(0, len(keys), 500):
             batch = keys[start : start + 500]
             rows += self._database.query(
-                f"SELECT key, tokens, reasoning FROM measured WHERE key IN ({_placeholders(batch)})",  # noqa: S608
+                "SELECT key, tokens, reasoning, coalesce(deviation, tokens * 0.02) FROM measured "  # noqa: S608
+                f"WHERE key IN ({_placeholders(batch)})",
                 batch,
             )
         return rows
 
-    def put_measured(self, rows: Sequence[tuple[bytes, int, int]]) -> None:
+    def put_measured(self, rows: Sequence[tuple[bytes, int, int, float]]) -> None:
         self._database.execute_many(
-            "INSERT OR REPLACE INTO measured (key, tokens, reasoning) VALUES (?, ?, ?)", rows
+            "INSERT OR REPLACE INTO measured (key, tokens, reasoning, deviation) VALUES (?, ?, ?, ?)", rows
         )
 
     def learned(self, name: str) -> bytes | None:
@@ -478,12 +479,22 @@ class LedgerTables:
     def put_learned(self, name: str, data: bytes) -> None:
         self._database.execute("INSERT OR REPLACE INTO learned (name, data) VALUES (?, ?)", (name, data))
 
-    def outcomes(self) -> list[tuple[str, str, int, int, int]]:
-        return self._database.query("SELECT model, method, plain, estimate, actual FROM outcome ORDER BY id")
+    def toolset(self, name: str) -> bytes | None:
+        rows = self._database.query("SELECT data FROM toolset WHERE name = ?", (name,))
+        return bytes(rows[0][0]) if rows else None
 
-    def put_outcome(self, outcome: tuple[str, str, int, int, int]) -> None:
+    def put_toolset(self, name: str, data: bytes) -> None:
+        self._database.execute("INSERT OR REPLACE INTO toolset (name, data) VALUES (?, ?)", (name, data))
+
+    def outcomes(self) -> list[tuple[str, str, int, int, int, str]]:
+        return self._database.query(
+            "SELECT model, method, plain, estimate, actual, refused FROM outcome ORDER BY id"
+        )
+
+    def put_outcome(self, outcome: tuple[str, str, int, int, int, str]) -> None:
         self._database.execute(
-            "INSERT INTO outcome (model, method, plain, estimate, actual) VALUES (?, ?, ?, ?, ?)", outcome
+            "INSERT INTO outcome (model, method, plain, estimate, actual, refused) VALUES (?, ?, ?, ?, ?, ?)",
+            outcome,
         )
 
     def clear(self) -> None:

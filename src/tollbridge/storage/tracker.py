@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from tollbridge.protocols.billing import Generation
-from tollbridge.storage.database import Database, StoreUnusable, WorkerThread
+from tollbridge.storage.database import BatchQueue, Database, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import Outcome, UsageRow, UsageTable, is_incomplete
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event, File, Finished
@@ -72,12 +72,13 @@ class UsageTracker:
         """
         return None
 
-    def record(self, row: UsageRow, *, last: bool = True) -> Future[None] | None:
+    def record(self, row: UsageRow, *, last: bool = True, delay: float = 0.0) -> Future[None] | None:  # noqa: ARG002
         """Add an attempt that has ended.
 
         Args:
             row: The attempt.
             last: Whether it is the last attempt of its request, so that its outcome is that of the request.
+            delay: Seconds that the row may wait, to be written together with others.
 
         Returns:
             A future that is done when the row has been written; `None` if the tracker does not write.
@@ -155,7 +156,7 @@ class StoredTracker(UsageTracker):
 
     A background thread writes, in order, because a write can wait for another process. If a write fails, for
     whatever reason, its rows are kept in memory (at most `SPOOL_LIMIT`) and written with a later one, or
-    after `RETRY_SECONDS`. The log has one warning for each period of failures, and one line when it is over.
+    after `RETRY_SECONDS`. The log has one warning for each period of failures, and one line at its end.
 
     Args:
         open_table: Opens the table. It is called on the background thread, until it succeeds.
@@ -172,6 +173,7 @@ class StoredTracker(UsageTracker):
         self._timeout: float | None = None
         self._timer: threading.Timer | None = None
         self._writer = WorkerThread("usage")
+        self._queue = BatchQueue(self._writer, self._write)
 
     @property
     def unwritten(self) -> int:
@@ -179,31 +181,33 @@ class StoredTracker(UsageTracker):
         return len(self._spool)
 
     def begin(self, row: UsageRow) -> Future[None] | None:
-        return self._writer.submit(lambda: self._write(row))
+        return self._queue.add(row)
 
-    def record(self, row: UsageRow, *, last: bool = True) -> Future[None] | None:
+    def record(self, row: UsageRow, *, last: bool = True, delay: float = 0.0) -> Future[None] | None:
         super().record(row, last=last)
-        return self._writer.submit(lambda: self._write(row))
+        return self._queue.add(row, delay)
 
     def amend(self, row: UsageRow) -> Future[None] | None:
         super().amend(row)
-        return self._writer.submit(lambda: self._write(row))
+        return self._queue.add(row)
 
     def close(self) -> None:
         """Write what is pending, at most `CLOSING_TIMEOUT` seconds, and close the database."""
         self._timeout = CLOSING_BUSY_TIMEOUT
         if (table := self._table) is not None:
             table.set_timeout(CLOSING_BUSY_TIMEOUT)
+        self._queue.hurry()
         self._writer.submit(self._finish)
         self._writer.close(CLOSING_TIMEOUT)
 
     # --- On the background thread ---
 
-    def _write(self, row: UsageRow) -> None:
-        self._spool[row.key] = row
-        if len(self._spool) > SPOOL_LIMIT:
-            del self._spool[next(iter(self._spool))]
-            self.lost += 1
+    def _write(self, rows: list[UsageRow]) -> None:
+        for row in rows:
+            self._spool[row.key] = row
+            if len(self._spool) > SPOOL_LIMIT:
+                del self._spool[next(iter(self._spool))]
+                self.lost += 1
         self._flush()
 
     def _flush(self) -> None:
@@ -286,7 +290,7 @@ class RequestAccounting:
     Args:
         model: The model.
         tracker: Where attempts are recorded.
-        payer: The account that pays.
+        account: The account that pays.
         prices: The prices of the model, if they are known.
         find_prices: Returns the prices if they become known while the request runs.
         conversation: The conversation of the request, if the caller says which.
@@ -300,7 +304,7 @@ class RequestAccounting:
         self,
         model: str,
         tracker: UsageTracker,
-        payer: BillingAccount,
+        account: BillingAccount,
         prices: Prices | None = None,
         *,
         find_prices: Callable[[], Prices | None] | None = None,
@@ -330,9 +334,9 @@ class RequestAccounting:
             turn=turn,
             started=time.time(),
             model=model,
-            account=payer.account,
-            base_url=payer.base_url,
-            initiator=payer.initiator,
+            account=account.account,
+            base_url=account.base_url,
+            initiator=account.initiator,
             conversation=conversation,
             outcome="running",
             incomplete=True,
@@ -375,8 +379,15 @@ class RequestAccounting:
         self.finished = None
         self._begin(sent=False)
 
-    def close(self, outcome: Outcome, error: BridgeError | None = None) -> Future[None] | None:
+    def close(
+        self, outcome: Outcome, error: BridgeError | None = None, *, delay: float = 0.0
+    ) -> Future[None] | None:
         """Record how the request ended. Only the first call has an effect.
+
+        Args:
+            outcome: How it ended.
+            error: Why it failed.
+            delay: Seconds that the record may wait, to be written together with others.
 
         Returns:
             A future that is done when the record has been written; `None` if nothing is written.
@@ -386,7 +397,7 @@ class RequestAccounting:
         self._closed = True
         self.duration = time.monotonic() - self._clock
         self.first = None if self._first is None else self._first - self._clock
-        return self._record(outcome, error, last=True)
+        return self._record(outcome, error, last=True, delay=delay)
 
     def _begin(self, *, sent: bool, write: bool = True) -> None:
         self._sent = sent
@@ -396,7 +407,9 @@ class RequestAccounting:
         self._billing = Billing()
         self.row = self._tracker.begin(self._attempt) if write else None
 
-    def _record(self, outcome: Outcome, error: BridgeError | None, *, last: bool) -> Future[None] | None:
+    def _record(
+        self, outcome: Outcome, error: BridgeError | None, *, last: bool, delay: float = 0.0
+    ) -> Future[None] | None:
         finished = self.finished
         usage = finished.usage if finished else error.usage if error else None
         if usage is not None and self._images and usage.images is None:
@@ -433,23 +446,23 @@ class RequestAccounting:
         if self._on_unbilled is not None and row.billed is None and row.generation_id is not None:
             self._on_unbilled(row)
         self.last_row = row
-        return self._tracker.record(row, last=last)
+        return self._tracker.record(row, last=last, delay=delay)
 
 
-# --- Costs that are asked for later ---
+# --- Costs that the gateway reports later ---
 
-# Seconds before each question: the gateway's record of a request follows shortly after its answer.
+# Seconds before each lookup: the gateway's record of a request follows shortly after its answer.
 DELAYS = (0.5, 1.5, 3.0)
-# Requests that are asked about at the same time. The cost of further ones stays unknown.
+# The most lookups at the same time. The cost of further requests stays unknown.
 PENDING_LIMIT = 32
 
 
 class BillLookup:
-    """Asks for the cost of single attempts and completes their rows. No turn waits for it.
+    """Looks up the cost of single attempts at the gateway and completes their rows. No turn waits for it.
 
     Args:
         tracker: Where the attempts are recorded.
-        delays: Seconds before each question.
+        delays: Seconds before each lookup of an attempt.
     """
 
     def __init__(self, tracker: UsageTracker, delays: tuple[float, ...] = DELAYS) -> None:
@@ -458,25 +471,25 @@ class BillLookup:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, row: UsageRow, fetch: Callable[[str], Awaitable[Generation]]) -> None:
-        """Start to ask for the cost of an attempt.
+        """Start to look up the cost of an attempt.
 
         Args:
             row: The attempt.
             fetch: Returns the gateway's record for a generation id.
         """
         if len(self._tasks) >= PENDING_LIMIT:
-            log.info("Too many costs are asked for; one stays unknown.")
+            log.info("Too many cost lookups are running; the cost of one request stays unknown.")
             return
         task = asyncio.create_task(self._look_up(row, fetch))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def wait(self) -> None:
-        """Wait until nothing is asked for any more."""
+        """Wait until all lookups have ended."""
         await asyncio.gather(*self._tasks)
 
     async def aclose(self) -> None:
-        """Stop asking. The rows keep their generation ids."""
+        """Cancel all lookups. The rows keep their generation ids."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

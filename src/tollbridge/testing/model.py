@@ -180,7 +180,7 @@ def _describe_compactions(items: Sequence[Item]) -> Iterator[str]:
             yield (
                 f"Before that: “{quote(summary)}”."
                 if summary
-                else "Before that: something another server sealed."
+                else "Before that: encrypted content of another server."
             )
 
 
@@ -330,7 +330,7 @@ class _Maker:
                 items = schema.get("items", {"type": "string"})
                 return [self.make(items, name, depth + 1) for _ in range(count)]
             case "integer" | "number":
-                return _number(schema, whole=kind == "integer")
+                return _number(schema, is_integer=kind == "integer")
             case "boolean":
                 return True
             case "null":
@@ -413,7 +413,7 @@ def _follow(root: Schema, reference: str) -> Schema:
     return schema if isinstance(schema, Mapping) else {}
 
 
-def _number(schema: Schema, whole: bool) -> int | float:
+def _number(schema: Schema, is_integer: bool) -> int | float:
     minimum = _limit(schema, "minimum", "exclusiveMinimum", 1)
     maximum = _limit(schema, "maximum", "exclusiveMaximum", -1)
     value: int | float = 1
@@ -424,7 +424,7 @@ def _number(schema: Schema, whole: bool) -> int | float:
     step = schema.get("multipleOf")
     if isinstance(step, int | float) and step > 0:
         value = -(-value // step) * step
-    return int(value) if whole else value
+    return int(value) if is_integer else value
 
 
 def _limit(schema: Schema, inclusive: str, exclusive: str, step: int) -> int | float | None:

@@ -188,8 +188,10 @@ def _send_reply(reply: CannedReply) -> web.Response:
 
 def _log_request(received: ReceivedRequest) -> None:
     """Log one line per request. The path is the only part of it that the client controls."""
-    milliseconds = (time.monotonic() - received.arrived_at) * 1000
-    result = "hung up" if received.hung_up_at else "dropped" if received.dropped else received.status
+    milliseconds = (time.monotonic() - received.received_at) * 1000
+    result = (
+        "disconnected" if received.disconnected_at else "dropped" if received.dropped else received.status
+    )
     _logger.info(
         "%s %s %s %s %.0f ms %s",
         received.id,
@@ -274,7 +276,7 @@ class Gateway:
         """The simulated prompt cache: its clock can be moved, and its provider switched."""
         return self._service.cache
 
-    async def arrived(self, timeout: float = 5.0) -> ReceivedRequest:  # noqa: ASYNC109 (a bound is the point)
+    async def wait_for_request(self, timeout: float = 5.0) -> ReceivedRequest:  # noqa: ASYNC109
         """Wait for the next request that this method has not returned yet.
 
         It returns as soon as the headers are received.
@@ -282,9 +284,9 @@ class Gateway:
         Raises:
             TimeoutError: There is none within `timeout` seconds.
         """
-        return await self._service.log.arrived(timeout)
+        return await self._service.log.wait_for_request(timeout)
 
-    async def hung_up(self, timeout: float = 5.0) -> float:  # noqa: ASYNC109 (a bound is the point)
+    async def wait_for_disconnect(self, timeout: float = 5.0) -> float:  # noqa: ASYNC109
         """Wait until a client disconnects before the end of its response.
 
         Returns:
@@ -293,7 +295,11 @@ class Gateway:
         Raises:
             TimeoutError: No client disconnects within `timeout` seconds.
         """
-        return await self._service.log.hung_up(timeout)
+        return await self._service.log.wait_for_disconnect(timeout)
+
+    # Deprecated names.
+    arrived = wait_for_request
+    hung_up = wait_for_disconnect
 
     async def start(self) -> None:
         """Start to listen.

@@ -51,7 +51,7 @@ Model = Callable[[AcceptedRequest], ScriptedAnswer | None]
 
 
 class ReceivedRequest:
-    """A request that the gateway received, for tests to look at.
+    """A request that the gateway received, for tests to inspect.
 
     Attributes:
         id: The value of the response header `x-request-id`.
@@ -64,9 +64,9 @@ class ReceivedRequest:
         raw: The body as it was received.
         status: The HTTP status of the response, or None before it is sent.
         scenario: The scenario that was used.
-        arrived_at: When it was received, by `time.monotonic()`.
-        hung_up_at: When the server noticed that the client disconnected before the end of the response, by
-            `time.monotonic()`, or None.
+        received_at: When it was received, by `time.monotonic()`.
+        disconnected_at: When the server noticed that the client disconnected before the end of the response,
+            by `time.monotonic()`, or None.
         dropped: Whether the server closed the connection before the end of the response.
     """
 
@@ -83,9 +83,19 @@ class ReceivedRequest:
         self.raw = b""
         self.status: int | None = None
         self.scenario: str | None = None
-        self.arrived_at = time.monotonic()
-        self.hung_up_at: float | None = None
+        self.received_at = time.monotonic()
+        self.disconnected_at: float | None = None
         self.dropped = False
+
+    @property
+    def arrived_at(self) -> float:
+        """A deprecated name of `received_at`."""
+        return self.received_at
+
+    @property
+    def hung_up_at(self) -> float | None:
+        """A deprecated name of `disconnected_at`."""
+        return self.disconnected_at
 
     def __repr__(self) -> str:
         return f"<ReceivedRequest {self.method} {self.path} {self.status}>"
@@ -107,19 +117,19 @@ class RequestLog:
         if self._new_requests.qsize() < _LOG_LIMIT:
             self._new_requests.put_nowait(received)
 
-    async def arrived(self, timeout: float) -> ReceivedRequest:  # noqa: ASYNC109 (a bound is the point)
+    async def wait_for_request(self, timeout: float) -> ReceivedRequest:  # noqa: ASYNC109
         """Wait for the next request that was not returned before; raises `TimeoutError`."""
         async with asyncio.timeout(timeout):
             return await self._new_requests.get()
 
     def add_disconnect(self, received: ReceivedRequest) -> None:
-        if self.closed or received.dropped or received.hung_up_at is not None:
+        if self.closed or received.dropped or received.disconnected_at is not None:
             return
-        received.hung_up_at = time.monotonic()
+        received.disconnected_at = time.monotonic()
         if self._disconnect_times.qsize() < _LOG_LIMIT:
-            self._disconnect_times.put_nowait(received.hung_up_at)
+            self._disconnect_times.put_nowait(received.disconnected_at)
 
-    async def hung_up(self, timeout: float) -> float:  # noqa: ASYNC109 (a bound is the point)
+    async def wait_for_disconnect(self, timeout: float) -> float:  # noqa: ASYNC109
         """Wait for the next disconnect of a client and return its time; raises `TimeoutError`."""
         async with asyncio.timeout(timeout):
             return await self._disconnect_times.get()

@@ -42,6 +42,7 @@ from tollbridge.testing.routes import (
 from tollbridge.testing.validation import read_json
 from tollbridge.types.errors import RequestError
 from tollbridge.types.events import Failed, Finished, split_failure
+from tollbridge.types.messages import ChatRequest
 
 Json = dict[str, Any]
 
@@ -64,6 +65,14 @@ def _convert_steps(steps: Iterable[Step], encoder: CompletionEncoder | MessageEn
         yield from encoder.encode(events)
         if any(isinstance(event, Finished | Failed) for event in decoded):
             yield from encoder.finish(error)
+
+
+def _encode(request: ChatRequest) -> Json:
+    """Return the body of `POST /responses`, whose output limit has a minimum, unlike other protocols."""
+    body = encode_request(request)
+    if (limit := body.get("max_output_tokens")) is not None:
+        body["max_output_tokens"] = max(limit, 16)
+    return body
 
 
 # --- Chat Completions ---
@@ -89,7 +98,7 @@ def _convert_completion(caller: CompletionRequest) -> Json:
     extra = {name: value for name, value in caller.extra.items() if name in SHARED_FIELDS}
     if caller.extra.get("response_format") == {"type": "json_object"}:
         extra["text"] = {"format": {"type": "json_object"}}
-    return encode_request(msgspec.structs.replace(caller.request, extra=extra, reasons=True))
+    return _encode(msgspec.structs.replace(caller.request, extra=extra, reasons=True))
 
 
 def _join_completion(chunks: list[Json]) -> Mapping[str, Any] | None:
@@ -145,10 +154,7 @@ def _read_request(request: web.Request, *, needs_limit: bool = False) -> Message
 
 def _convert_message(caller: MessageRequest) -> Json:
     """Return the body of an equivalent `POST /responses`."""
-    body = encode_request(msgspec.structs.replace(caller.request, reasons=True))
-    if (limit := body.get("max_output_tokens")) is not None:
-        body["max_output_tokens"] = max(limit, 16)  # the minimum of the other protocol
-    return body
+    return _encode(msgspec.structs.replace(caller.request, reasons=True))
 
 
 def _join_events(events: list[Json]) -> Json | None:

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from functools import lru_cache
 from types import TracebackType
 from typing import ClassVar, Self, TypeVar, cast
 from urllib.request import getproxies, proxy_bypass
@@ -39,9 +40,9 @@ REDIRECT_LIMIT = 3
 READ_SIZE = 256 * 1024
 # How much of the buffer is decoded at once: at first, at least and at most. It is halved if decoding takes
 # longer than a time slice, and doubled if it takes less than half of one.
-CHUNK_SIZE, SMALLEST_CHUNK_SIZE, LARGEST_CHUNK_SIZE = 64 * 1024, 4 * 1024, 256 * 1024
+CHUNK_SIZE, SMALLEST_CHUNK_SIZE, LARGEST_CHUNK_SIZE = 16 * 1024, 4 * 1024, 256 * 1024
 # Seconds that the streams of an event loop may use together before other tasks of the loop run.
-TIME_SLICE = 0.004
+TIME_SLICE = 0.002
 # If two reads are less than BURST_INTERVAL seconds apart, the next read waits BURST_PAUSE seconds, so that it
 # returns more data. No model generates and no person reads that fast.
 BURST_INTERVAL = 0.0005
@@ -437,6 +438,7 @@ class HttpClient:
         return proxy if separator else f"http://{proxy}"  # as most programs do
 
 
+@lru_cache(maxsize=64)
 def check_url(url: str, *, allow_http: bool = False) -> URL:
     """Parse a URL and check that a key may be sent there: https, or plain http to this machine.
 
@@ -453,7 +455,7 @@ def check_url(url: str, *, allow_http: bool = False) -> URL:
     if target.scheme == "http" and not allow_http and not is_loopback(target.host):
         raise RequestError(
             f"Unencrypted HTTP to {target.host} is not allowed. "
-            "Use https, or set `allow_http` (command line: --allow-http)."
+            "Use https, or set `allow_http` (command line: --allow-http; VS Code: tollbridge.allowHttp)."
         )
     if target.user or target.password:
         raise RequestError("A gateway's URL must not contain a user name or a password.")

@@ -38,13 +38,13 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     first: float = 0.5
     longest: float = 60.0
 
-    def wait(self, error: BridgeError, attempt: int, chance: random.Random) -> float | None:
+    def wait(self, error: BridgeError, attempt: int, generator: random.Random) -> float | None:
         """Return the delay before the next attempt in seconds, or `None` to give up.
 
         Args:
             error: The error of the last attempt.
             attempt: The number of attempts that have failed.
-            chance: The source of the random jitter.
+            generator: The source of the random jitter.
         """
         if attempt >= self.attempts or not error.transient or error.code == "insufficient_quota":
             return None
@@ -52,4 +52,4 @@ class RetryPolicy(msgspec.Struct, frozen=True):
             return error.retry_after if error.retry_after <= self.longest else None
         # Exponential backoff with jitter, so that many clients do not retry at the same time.
         delay: float = min(self.longest, self.first * 2 ** (attempt - 1))
-        return delay * chance.uniform(0.5, 1.0)
+        return delay * generator.uniform(0.5, 1.0)

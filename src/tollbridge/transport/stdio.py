@@ -29,11 +29,11 @@ class Stdio:
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._thread = Thread(target=self._run, name="stdout", daemon=True)
-        self._changed = Condition()
+        self._condition = Condition()
         self._queue: list[bytes] = []
         self._pending = 0  # bytes in the queue and bytes being written
         self._closing = False
-        self._lost = False
+        self._is_lost = False
         self._when_lost: Callable[[], object] = bool
         self._when_writable: list[Callable[[], object]] = []
 
@@ -62,11 +62,11 @@ class Stdio:
     @property
     def is_full(self) -> bool:
         """Whether the client reads more slowly than it is written to, so that more data should wait."""
-        return self._pending > QUEUE_WAIT_BYTES and not (self._closing or self._lost)
+        return self._pending > QUEUE_WAIT_BYTES and not (self._closing or self._is_lost)
 
     def when_writable(self, callback: Callable[[], object]) -> None:
         """Call a function once, in another thread, when the queue is not full any more."""
-        with self._changed:
+        with self._condition:
             if self.is_full:
                 self._when_writable.append(callback)
                 return
@@ -74,9 +74,9 @@ class Stdio:
 
     def wait_until_writable(self) -> None:
         """Block this thread while the queue is full."""
-        with self._changed:
+        with self._condition:
             while self.is_full:
-                self._changed.wait()
+                self._condition.wait()
 
     def write(self, data: bytes) -> None:
         """Add data to the write queue. Does not block.
@@ -84,16 +84,16 @@ class Stdio:
         Raises:
             BrokenPipeError: The client has closed its end, or the queue has reached its limit.
         """
-        with self._changed:
-            if self._lost or self._pending > QUEUE_LIMIT_BYTES:
+        with self._condition:
+            if self._is_lost or self._pending > QUEUE_LIMIT_BYTES:
                 raise BrokenPipeError
             self._queue.append(data)
             self._pending += len(data)
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     def stop_waiting(self) -> None:
         """Stop waiting for the queue to become shorter, because the program is about to exit."""
-        with self._changed:
+        with self._condition:
             self._closing = True
         self._notify()
 
@@ -107,20 +107,20 @@ class Stdio:
             try:
                 _write_all(self._write_fd, data)
             except OSError:
-                with self._changed:
-                    self._lost = True
+                with self._condition:
+                    self._is_lost = True
                 self._notify()
                 self._when_lost()
                 return
-            with self._changed:
+            with self._condition:
                 self._pending -= len(data)
             self._notify()
 
     def _notify(self) -> None:
         """Wake up everything that waits for the queue to become shorter, if it has."""
         callbacks: list[Callable[[], object]] = []
-        with self._changed:
-            self._changed.notify_all()
+        with self._condition:
+            self._condition.notify_all()
             if not self.is_full:
                 callbacks, self._when_writable = self._when_writable, callbacks
         for callback in callbacks:
@@ -128,9 +128,9 @@ class Stdio:
 
     def _next(self) -> bytes:
         """Wait for the queue to fill and return its content; empty when closing."""
-        with self._changed:
+        with self._condition:
             while not (self._queue or self._closing):
-                self._changed.wait()
+                self._condition.wait()
             data = b"".join(self._queue)
             self._queue.clear()
             return data

@@ -168,18 +168,26 @@ class GatewayError(BridgeError):
 
 
 class NotAuthenticated(GatewayError):
+    """Raised when the gateway does not accept the API key, or requires one (401)."""
+
     kind = "authentication"
 
 
 class NotPermitted(GatewayError):
+    """Raised when the API key does not permit the request (403)."""
+
     kind = "permission"
 
 
 class NotFound(GatewayError):
+    """Raised when the model or the endpoint does not exist (404)."""
+
     kind = "not_found"
 
 
 class RateLimited(GatewayError):
+    """Raised when the gateway limits the rate of requests, or a quota is used up (429)."""
+
     kind = "rate_limited"
     transient = True
 
@@ -214,19 +222,27 @@ class ContextTooLong(GatewayError):
 
 
 class ContentFiltered(GatewayError):
+    """Raised when a content filter refuses the prompt or stops the answer."""
+
     kind = "content_filtered"
 
 
 class InvalidRequest(GatewayError):
+    """Raised when the gateway rejects the request as invalid (400 and other client errors)."""
+
     kind = "invalid_request"
 
 
 class Overloaded(GatewayError):
+    """Raised when the gateway is overloaded (503, 529)."""
+
     kind = "overloaded"
     transient = True
 
 
 class ServerFailed(GatewayError):
+    """Raised when the gateway fails for any other reason (5xx)."""
+
     kind = "server"
     transient = True
 
@@ -239,14 +255,20 @@ class ConnectionBroken(BridgeError):
 
 
 class NetworkFailed(ConnectionBroken):
+    """Raised when no connection can be established."""
+
     kind = "network"
 
 
 class TimedOut(ConnectionBroken):
+    """Raised when a timeout expires."""
+
     kind = "timeout"
 
 
 class Disconnected(ConnectionBroken):
+    """Raised when a stream ends before its terminal event."""
+
     kind = "disconnected"
 
 

@@ -177,8 +177,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         cache_prompt: Whether to ask the server to cache the prompt, in the way that `quirks` allows.
         conversation: Identifies the conversation that the request belongs to, if the caller says which. It is
             never sent as it is.
-        caller_turn: The caller's id of the turn: the same in all requests until the user speaks again. It is
-            never sent.
+        caller_turn: The caller's id of the turn: the same in all requests until the next message of the user.
+            It is never sent.
         traceparent: The caller's trace context, in the W3C's format. It is never sent to the gateway.
         reasons: Whether the model is known to reason. If so, the request asks for the signatures of its
             reasoning.
@@ -304,12 +304,12 @@ def match_results(messages: Sequence[Message]) -> dict[PartIndex, PartIndex]:
 
 # The key that Tollbridge adds to the metadata of a thinking part. All other keys belong to the gateway and
 # are sent back unchanged.
-BOUND_KEY = "_tollbridge"
+METADATA_KEY = "_tollbridge"
 # The mime type of the data part that holds all reasoning of an answer. Editors preserve data parts better
 # than thinking parts.
 PACK_MIME = "application/vnd.tollbridge.reasoning+json"
-# The start of metadata that passes through a caller of another protocol as one string.
-_SEAL_PREFIX = "tollbridge:"
+# The start of metadata that a caller of another protocol stores as one string.
+_METADATA_PREFIX = "tollbridge:"
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -323,8 +323,8 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls(model, blake2s(base_url.encode(), digest_size=6).hexdigest())
 
 
-class BoundProof(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The value under `BOUND_KEY` in metadata: the origin of the reasoning.
+class ReasoningMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The value under `METADATA_KEY` in metadata: the origin of the reasoning.
 
     Attributes:
         call: The id of the tool call that the proof belongs to, if it does not belong to reasoning.
@@ -378,6 +378,7 @@ class ReasoningPack(msgspec.Struct, frozen=True, omit_defaults=True):
     gateway: str
     blocks: tuple[ReasoningBlock, ...] = ()
     calls: Mapping[str, Mapping[str, Any]] = {}
+    # The name in packs is the one of the first release.
     text_length: int | None = msgspec.field(default=None, name="said")
 
     @property
@@ -385,7 +386,7 @@ class ReasoningPack(msgspec.Struct, frozen=True, omit_defaults=True):
         return Origin(self.model, self.gateway)
 
 
-def bind(
+def add_origin(
     origin: Origin | None,
     proof: Mapping[str, Any] | None,
     *,
@@ -404,30 +405,32 @@ def bind(
     model, gateway = (origin.model, origin.gateway) if origin is not None else ("", "")
     return {
         **(proof or {}),
-        BOUND_KEY: msgspec.to_builtins(BoundProof(model, gateway, call, plain, shape)),
+        METADATA_KEY: msgspec.to_builtins(ReasoningMetadata(model, gateway, call, plain, shape)),
     }
 
 
-def unbind(metadata: Mapping[str, Any] | None) -> tuple[BoundProof | None, dict[str, Any]]:
-    """Split metadata into the origin that `bind` added and the gateway's own proof."""
+def split_metadata(metadata: Mapping[str, Any] | None) -> tuple[ReasoningMetadata | None, dict[str, Any]]:
+    """Split metadata into the origin that `add_origin` added and the gateway's own proof."""
     proof = dict(metadata or {})
     try:
-        return msgspec.convert(proof.pop(BOUND_KEY, None), BoundProof), proof
+        return msgspec.convert(proof.pop(METADATA_KEY, None), ReasoningMetadata), proof
     except msgspec.ValidationError:
         return None, proof
 
 
-def seal_metadata(metadata: Mapping[str, Any]) -> str:
+def encode_metadata(metadata: Mapping[str, Any]) -> str:
     """Return metadata as an opaque string, for callers that return a signature or encrypted content."""
-    return _SEAL_PREFIX + urlsafe_b64encode(write_json(metadata).encode("utf-8", "surrogatepass")).decode()
+    return (
+        _METADATA_PREFIX + urlsafe_b64encode(write_json(metadata).encode("utf-8", "surrogatepass")).decode()
+    )
 
 
-def unseal_metadata(text: object) -> dict[str, Any] | None:
-    """Return the metadata that `seal_metadata` stored; `None` if another server created the string."""
-    if not isinstance(text, str) or not text.startswith(_SEAL_PREFIX):
+def decode_metadata(text: object) -> dict[str, Any] | None:
+    """Return the metadata that `encode_metadata` wrote; `None` if another server wrote the text."""
+    if not isinstance(text, str) or not text.startswith(_METADATA_PREFIX):
         return None
     try:
-        value = read_json(b64decode(text.removeprefix(_SEAL_PREFIX), b"-_", validate=True))
+        value = read_json(b64decode(text.removeprefix(_METADATA_PREFIX), b"-_", validate=True))
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
@@ -467,9 +470,9 @@ def default_cache_points(messages: Sequence[Message]) -> dict[str, Mapping[str, 
 
 
 def extra_with_caching(request: ChatRequest) -> dict[str, Any]:
-    """Return the extra fields of a request, with the caching option of Vercel AI Gateway if it is wanted.
+    """Return the extra fields of a request, with the caching option of Vercel AI Gateway if requested.
 
-    Its Responses endpoint has a field for it; the other protocols spell it as a provider option. An option of
+    Its Responses endpoint has a field for it; in the other protocols it is a provider option. An option of
     the caller has precedence.
     """
     extra = dict(request.extra or {})

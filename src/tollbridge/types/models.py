@@ -34,7 +34,7 @@ CREATORS = frozenset(
         "zai",
     }
 )
-# The longest model id, in characters. Of a longer text only the beginning is read.
+# The longest model id, in characters. Only this much of a longer text is read.
 ID_LIMIT = 512
 # The largest number of tokens that a model can have as its window. Larger numbers in a model list are wrong.
 TOKEN_LIMIT = 10**12

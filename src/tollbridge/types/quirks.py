@@ -67,6 +67,18 @@ class LearnedQuirks(msgspec.Struct, frozen=True):
     # Recordings of turns contain this field as "spoken".
     calls_as_text: frozenset[str] = msgspec.field(default=frozenset(), name="spoken")
 
+    @property
+    def changes_requests(self) -> bool:
+        """Whether the form of requests must change. Optional fields and token counts do not matter."""
+        quirks = msgspec.structs.replace(
+            self.quirks,
+            input_tokens=True,
+            cache_fields=frozenset(),
+            cache_diagnostics=False,
+            unproven=frozenset(),
+        )
+        return msgspec.structs.replace(self, quirks=quirks) != LearnedQuirks()
+
 
 # --- Lessons ---
 

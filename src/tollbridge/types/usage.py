@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Literal
 
 import msgspec
@@ -66,7 +66,7 @@ _MAX_COUNT = 2**53
 
 
 def token_count(value: object) -> int | None:
-    """Convert a reported count to `int`. Return `None` if it is no number, negative or too large."""
+    """Convert a reported count to `int`. Return `None` if it is not a number, negative or too large."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if 0 <= value < _MAX_COUNT else None
@@ -80,6 +80,22 @@ def _sum(left: int | None, right: int | None) -> int | None:
 
 # --- Cost ---
 
+# Longer numbers, as text, are not read.
+_DIGIT_LIMIT = 40
+
+
+def parse_amount(value: object) -> Decimal | None:
+    """Convert a reported amount of money to `Decimal`. Return `None` if it is not a number or negative."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        digits = str(value)
+        amount = Decimal(digits) if len(digits) <= _DIGIT_LIMIT else None
+    except (InvalidOperation, ValueError):
+        return None
+    return amount if amount is not None and amount.is_finite() and amount >= 0 else None
+
+
 # Where the cost of a request comes from. Billed: the gateway's metadata in the stream, the market price there
 # (the gateway debited nothing, as with the user's own provider key), `usage.cost`, a response header, or a
 # later question to the gateway. Computed: the prices of the gateway's model list, or of `genai-prices`.
@@ -91,8 +107,8 @@ class Billing(msgspec.Struct, frozen=True):
 
     Attributes:
         cost: What it charges, in US dollars.
-        source: Where it says so.
-        provider: The provider that answered in the end.
+        source: Where the cost was reported.
+        provider: The provider that answered, after any fallbacks.
         generation_id: The id under which the gateway can be asked for the cost.
     """
 

@@ -65,7 +65,7 @@ def test_the_done_marker_ends_the_stream_immediately() -> None:
         TextDelta("a"),
         Finished(None),
     ]
-    assert decoder.over
+    assert decoder.is_finished
     assert decoder.feed(b'data: {"type":"text-delta","delta":"late"}\n\n') == []
     assert decoder.close() == []
 

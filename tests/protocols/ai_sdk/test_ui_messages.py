@@ -5,7 +5,15 @@ from __future__ import annotations
 from tests.protocols.ai_sdk.test_requests import CALL, DATA, PNG, answered, model, system, user
 
 from tollbridge.protocols.ai_sdk.requests import convert_messages, encode_chat, encode_ui_messages
-from tollbridge.types.messages import PACK_MIME, DataPart, Origin, TextPart, ThinkingPart, ToolCallPart, bind
+from tollbridge.types.messages import (
+    PACK_MIME,
+    DataPart,
+    Origin,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    add_origin,
+)
 
 
 def test_a_call_and_its_result_are_one_part_of_a_ui_message() -> None:
@@ -50,7 +58,7 @@ def test_calls_with_the_same_id_have_their_own_results_in_ui_messages() -> None:
 
 
 def test_internal_metadata_is_not_sent() -> None:
-    mark = bind(Origin.of("m", "https://gateway.test"), {"anthropic": {"signature": "s"}})
+    mark = add_origin(Origin.of("m", "https://gateway.test"), {"anthropic": {"signature": "s"}})
     messages = [model(ThinkingPart("hm", "r", mark), DataPart(b"{}", PACK_MIME))]
     signed = {"anthropic": {"signature": "s"}}
     [answer] = encode_ui_messages(messages)

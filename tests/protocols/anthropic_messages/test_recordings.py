@@ -118,7 +118,7 @@ def test_every_event_of_the_recordings_is_known(name: str) -> None:
     decoder = StreamDecoder()
     decoder.feed(RECORDINGS[name].body)
     assert not decoder.unknown
-    assert decoder.over
+    assert decoder.is_finished
 
 
 @given(name=st.sampled_from(sorted(RECORDINGS)), data=st.data())
@@ -183,7 +183,7 @@ def test_any_events_give_events_and_at_most_one_end(events: list[Any]) -> None:
     decoded = decoder.feed(body) + decoder.close()
     assert len([event for event in decoded if isinstance(event, Finished)]) <= 1
     assert isinstance(decoded[-1], Finished | Failed)
-    assert decoder.over
+    assert decoder.is_finished
 
 
 @given(st.binary(max_size=200))

@@ -28,7 +28,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
     part_digest,
 )
 from tollbridge.types.quirks import Quirks
@@ -136,11 +136,11 @@ def test_files_are_documents_and_files_of_other_types_are_described() -> None:
 
 def test_thinking_is_sent_back_with_its_proof_only() -> None:
     parts: list[Part] = [
-        ThinkingPart("Hm.", None, bind(ORIGIN, {"signature": "sig"})),
-        ThinkingPart("", None, bind(ORIGIN, {"redacted_data": "abc"})),
-        ThinkingPart("unsigned", None, bind(ORIGIN, None)),
+        ThinkingPart("Hm.", None, add_origin(ORIGIN, {"signature": "sig"})),
+        ThinkingPart("", None, add_origin(ORIGIN, {"redacted_data": "abc"})),
+        ThinkingPart("unsigned", None, add_origin(ORIGIN, None)),
         ThinkingPart("of nobody"),
-        ThinkingPart("of another protocol", None, bind(ORIGIN, {"encrypted_content": "x"})),
+        ThinkingPart("of another protocol", None, add_origin(ORIGIN, {"encrypted_content": "x"})),
         TextPart("Hello"),
     ]
     body = encode(USER, Message("assistant", parts), USER)

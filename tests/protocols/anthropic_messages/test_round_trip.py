@@ -32,7 +32,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
     part_digest,
 )
 from tollbridge.types.usage import Usage
@@ -52,9 +52,11 @@ files = st.one_of(
     st.builds(DataPart, words.map(str.encode), st.just("text/plain"), st.none() | words),
 )
 thinking = st.one_of(
-    st.builds(lambda text, sig: ThinkingPart(text, None, bind(ORIGIN, {"signature": sig})), words, words),
-    st.builds(lambda data: ThinkingPart("", None, bind(ORIGIN, {"redacted_data": data})), words),
-    st.builds(lambda text: ThinkingPart(text, None, bind(ORIGIN, None)), words),
+    st.builds(
+        lambda text, sig: ThinkingPart(text, None, add_origin(ORIGIN, {"signature": sig})), words, words
+    ),
+    st.builds(lambda data: ThinkingPart("", None, add_origin(ORIGIN, {"redacted_data": data})), words),
+    st.builds(lambda text: ThinkingPart(text, None, add_origin(ORIGIN, None)), words),
 )
 calls = st.builds(ToolCallPart, names, names, inputs)
 results = st.builds(ToolResultPart, names, st.lists(texts | files, max_size=3), st.booleans())
@@ -109,7 +111,7 @@ def requests(draw: st.DrawFn) -> ChatRequest:
 
 @given(requests())
 @relaxed
-def test_a_request_survives_the_way_there_and_back(request: ChatRequest) -> None:
+def test_a_request_survives_a_round_trip(request: ChatRequest) -> None:
     body = json.loads(json.dumps(encode_request(request)))
     caller = decode_request(body, native=ORIGIN)
     assert caller.request == request
@@ -168,7 +170,7 @@ def joined(events: list[Event]) -> list[Event]:
     """Return the events as `events_of` does, without the ids that each encoding creates."""
 
     class Replay:
-        over = False
+        is_finished = False
         unknown: Mapping[str, int] = {}
 
         def feed(self, _chunk: bytes) -> list[Event]:

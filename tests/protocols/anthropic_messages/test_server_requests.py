@@ -22,7 +22,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
 )
 
 ORIGIN = Origin.of("claude-opus-5", "https://api.anthropic.com/v1")
@@ -125,9 +125,9 @@ def test_for_a_gateway_of_the_same_protocol_nothing_is_lost() -> None:
     assert body == CLAUDE_CODE
 
 
-def test_reasoning_is_bound_to_the_gateway_that_speaks_the_protocol() -> None:
+def test_reasoning_has_the_origin_of_a_gateway_of_the_same_protocol() -> None:
     message = decode_request(CLAUDE_CODE, native=ORIGIN).request.messages[2]
-    assert message.parts[0] == ThinkingPart("Hm.", None, bind(ORIGIN, {"signature": "EqQB"}))
+    assert message.parts[0] == ThinkingPart("Hm.", None, add_origin(ORIGIN, {"signature": "EqQB"}))
 
 
 def test_a_proof_that_the_gateway_itself_packed_is_its_own_signature() -> None:
@@ -135,7 +135,9 @@ def test_a_proof_that_the_gateway_itself_packed_is_its_own_signature() -> None:
     block = {"type": "thinking", "thinking": "Hm.", "signature": signature}
     messages = [{"role": "assistant", "content": [block]}]
     request = decode(ORIGIN, messages=messages).request
-    assert request.messages[0].parts == (ThinkingPart("Hm.", None, bind(ORIGIN, {"signature": signature})),)
+    assert request.messages[0].parts == (
+        ThinkingPart("Hm.", None, add_origin(ORIGIN, {"signature": signature})),
+    )
     assert encode_request(request)["messages"] == messages
 
 

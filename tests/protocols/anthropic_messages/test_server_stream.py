@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -11,6 +11,7 @@ from tollbridge.history.normalize import normalize_request
 from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.protocols.anthropic_messages.server_requests import CallerRequest, decode_request
 from tollbridge.protocols.anthropic_messages.server_stream import (
+    ERRORS,
     MessageEncoder,
     encode_error,
     encode_message,
@@ -21,6 +22,7 @@ from tollbridge.types.errors import (
     BridgeError,
     ContextTooLong,
     InvalidRequest,
+    Kind,
     NetworkFailed,
     NotAuthenticated,
     Overloaded,
@@ -42,7 +44,7 @@ from tollbridge.types.events import (
     TextDelta,
     ToolCall,
 )
-from tollbridge.types.messages import ChatRequest, Message, Origin, ThinkingPart, ToolCallPart, bind
+from tollbridge.types.messages import ChatRequest, Message, Origin, ThinkingPart, ToolCallPart, add_origin
 from tollbridge.types.usage import Usage
 
 ORIGIN = Origin.of("openai/gpt-5.4", "https://ai-gateway.vercel.sh/v1")
@@ -145,9 +147,9 @@ def test_calls_that_the_caller_must_not_run_are_left_out_and_text_arguments_are_
     [
         ({"signature": "EqQB"}, None),
         ({"encrypted_content": "gAAA", "id": "rs_1"}, "rs_1"),
-        (bind(ORIGIN, {"signature": "EqQB"}), None),
-        (bind(ORIGIN, {"encrypted_content": "gAAA"}), "rs_1"),
-        (bind(ORIGIN, None), None),
+        (add_origin(ORIGIN, {"signature": "EqQB"}), None),
+        (add_origin(ORIGIN, {"encrypted_content": "gAAA"}), "rs_1"),
+        (add_origin(ORIGIN, None), None),
     ],
 )
 @pytest.mark.parametrize("text", ["Hm.", ""])
@@ -235,7 +237,7 @@ def test_reasoning_and_the_metadata_of_calls_return_only_to_the_model_that_made_
     ]
     request = decode_request({"model": "m", "messages": messages}).request
     answer = normalize_request(request, origin=ORIGIN).request.messages[1].parts
-    thought = ThinkingPart("Hm.", "rs_1", bind(ORIGIN, {"encrypted_content": "gAAA"}))
+    thought = ThinkingPart("Hm.", "rs_1", add_origin(ORIGIN, {"encrypted_content": "gAAA"}))
     assert answer == (thought, ToolCallPart("call_1", "f", {"a": 1}, {"thought_signature": "T1"}))
     elsewhere = Origin.of("claude-opus-5", "https://api.anthropic.com/v1")
     answer = normalize_request(request, origin=elsewhere).request.messages[1].parts
@@ -281,3 +283,7 @@ def test_an_error_ends_the_stream_and_is_decoded_as_the_same_kind() -> None:
     assert text == TextDelta("Hel")
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, Overloaded)
+
+
+def test_every_kind_of_error_has_a_status_and_a_type() -> None:
+    assert set(ERRORS) == set(get_args(Kind))

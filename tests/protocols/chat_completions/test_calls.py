@@ -37,7 +37,7 @@ def test_the_id_and_the_name_are_only_in_the_first_delta() -> None:
     assert finished(events).reason == "tool-calls"
 
 
-def test_parallel_calls_are_told_apart_by_their_index_even_if_interleaved() -> None:
+def test_parallel_calls_are_distinguished_by_their_index_even_if_interleaved() -> None:
     events = decode(
         calls_chunk(call(0, "", id="call_a", name="weather"), call(1, "", id="call_b", name="weather")),
         calls_chunk(call(1, '{"city": '), call(0, '{"city": ')),
@@ -75,7 +75,9 @@ def test_a_server_can_send_whole_calls_at_once(finish_reason: str) -> None:
 
 
 @pytest.mark.parametrize("index", [0, None])
-def test_whole_calls_with_wrong_or_missing_indexes_are_told_apart_by_their_ids(index: int | None) -> None:
+def test_complete_calls_with_wrong_or_missing_indexes_are_distinguished_by_id(
+    index: int | None,
+) -> None:
     events = decode(
         calls_chunk(call(index, '{"city": "Oslo"}', id="call_a", name="weather")),
         calls_chunk(call(index, '{"city": "Rome"}', id="call_b", name="weather")),

@@ -24,7 +24,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
     part_digest,
 )
 from tollbridge.types.quirks import Quirks
@@ -274,7 +274,7 @@ def test_a_file_in_an_answer_becomes_a_note() -> None:
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "reasoning_text"])
 @pytest.mark.parametrize("bound", [False, True])
 def test_reasoning_returns_in_the_field_it_came_in(field: str, bound: bool) -> None:
-    metadata = bind(HERE, None) if bound else None
+    metadata = add_origin(HERE, None) if bound else None
     message = assistant(ThinkingPart("Hm", field, metadata), TextPart("Yes"))
     assert message == {"role": "assistant", "content": "Yes", field: "Hm"}
 
@@ -288,7 +288,7 @@ def test_reasoning_returns_in_the_field_it_came_in(field: str, bound: bool) -> N
     ],
 )
 def test_proofs_return_unchanged_without_the_mark_of_their_origin(proof: dict[str, Any]) -> None:
-    message = assistant(ThinkingPart("Hm", "reasoning", bind(HERE, proof)), TextPart("Yes"))
+    message = assistant(ThinkingPart("Hm", "reasoning", add_origin(HERE, proof)), TextPart("Yes"))
     assert message == {"role": "assistant", "content": "Yes", "reasoning": "Hm", **proof}
 
 
@@ -306,9 +306,9 @@ def test_reasoning_of_mistral_returns_as_content() -> None:
 
 
 def test_reasoning_of_another_protocol_is_sent_only_if_its_server_does_not_sign() -> None:
-    plain = ThinkingPart("Hm", "rs_1", bind(HERE, None))
+    plain = ThinkingPart("Hm", "rs_1", add_origin(HERE, None))
     assert assistant(plain, TextPart("Yes"))["reasoning_content"] == "Hm"
-    for metadata in (None, {"encrypted_content": "abc"}, bind(HERE, {"signature": "s"})):
+    for metadata in (None, {"encrypted_content": "abc"}, add_origin(HERE, {"signature": "s"})):
         message = assistant(ThinkingPart("Hm", "rs_1", metadata), TextPart("Yes"))
         assert message == {"role": "assistant", "content": "Yes"}
 

@@ -59,7 +59,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    unseal_metadata,
+    decode_metadata,
 )
 from tollbridge.types.usage import Usage
 
@@ -196,13 +196,13 @@ def joined(events: list[Event]) -> list[Event]:
     return result
 
 
-def unsealed(events: list[Event]) -> list[Event]:
-    """Return events with the metadata that the encoder sealed."""
+def decode_details(events: list[Event]) -> list[Event]:
+    """Return events with the metadata that the encoder stored in details."""
 
     def open_metadata(event: Event) -> Event:
         if isinstance(event, ReasoningEnded) and event.metadata:
             [detail] = event.metadata["reasoning_details"]
-            return ReasoningEnded(event.id, (unseal_metadata(detail["data"]) or {})["metadata"])
+            return ReasoningEnded(event.id, (decode_metadata(detail["data"]) or {})["metadata"])
         return event
 
     return [open_metadata(event) for event in events]
@@ -217,7 +217,7 @@ def test_an_answer_survives_any_split_of_its_bytes(events: list[Event], cuts: li
     body = write_frames([*encoder.start(), *encoder.encode(events), *encoder.finish()]) + DONE_FRAME
     edges = [0, *sorted(cut % len(body) for cut in cuts), len(body)]
     decoded = events_of(StreamDecoder(), [body[a:b] for a, b in pairwise(edges)])
-    assert unsealed(decoded) == joined(events)
+    assert decode_details(decoded) == joined(events)
 
 
 @settings(max_examples=100, deadline=None)
@@ -227,7 +227,7 @@ def test_an_answer_survives_in_one_body(events: list[Event]) -> None:
     encoder = CompletionEncoder(caller, new_id=lambda: "id")
     body = join_chunks([*encoder.start(), *encoder.encode(events), *encoder.finish()])
     decoded = events_of(StreamDecoder(), [json.dumps(body).encode()])
-    assert unsealed(decoded) == joined(events)
+    assert decode_details(decoded) == joined(events)
 
 
 WIRE_NAMES = ("choices", "delta", "content", "tool_calls", "function", "arguments", "index", "id", "name",
@@ -294,7 +294,7 @@ def seconds(make: Callable[[int], list[dict[str, Any]]], count: int) -> float:
         started = time.thread_time()
         decoder.feed(body)
         times.append(time.thread_time() - started)
-        assert decoder.over
+        assert decoder.is_finished
     return min(times)
 
 

@@ -25,7 +25,7 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    bind,
+    add_origin,
     part_digest,
 )
 
@@ -151,7 +151,9 @@ def test_options_are_decoded_and_unknown_fields_are_kept_for_the_same_protocol(n
     assert caller.extra == expected
     assert request.extra == (expected if native else None)
     listed = ("a_field_of_tomorrow", "seed", "stop")  # not those that do not change the answer
-    sentences = tuple(f"Left out the field {name}." for name in listed)
+    sentences = tuple(
+        f"Left out the field {name}: the gateway's protocol does not have it." for name in listed
+    )
     assert caller.omissions == (() if native else sentences)
 
 
@@ -237,8 +239,8 @@ def test_reasoning_for_a_gateway_of_the_same_protocol_is_bound_to_it() -> None:
     ]
     request = decode({"role": "user", "content": "x"}, *answers, native=HERE).request
     plain, signed = (message.parts[0] for message in request.messages[1:])
-    assert plain == ThinkingPart("Hm", "reasoning", bind(HERE, None))
-    assert signed == ThinkingPart("Hm", "reasoning", bind(HERE, details))
+    assert plain == ThinkingPart("Hm", "reasoning", add_origin(HERE, None))
+    assert signed == ThinkingPart("Hm", "reasoning", add_origin(HERE, details))
     assert encode_messages(request.messages)[1:] == answers
 
 

@@ -270,7 +270,7 @@ def test_usage_and_done_complete_an_answer_without_a_finish_reason() -> None:
 def test_nothing_follows_done() -> None:
     decoder = StreamDecoder()
     decoder.feed(frame(STOP) + frame(DONE))
-    assert decoder.over
+    assert decoder.is_finished
     assert decoder.feed(frame(chunk(content="late"))) == []
     assert decoder.close() == []
 

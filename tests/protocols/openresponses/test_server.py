@@ -43,9 +43,9 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
     ToolResultPart,
-    seal_metadata,
-    unbind,
-    unseal_metadata,
+    decode_metadata,
+    encode_metadata,
+    split_metadata,
 )
 from tollbridge.types.usage import Usage
 
@@ -221,6 +221,7 @@ def test_an_invalid_field_is_named(body: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestError) as caught:
         decode_request(body)
     assert field in caught.value.message
+    assert caught.value.message.startswith(f"{caught.value.param} ")
 
 
 # --- Responses ---
@@ -285,7 +286,7 @@ def test_reasoning_returns_with_its_signature_and_its_origin() -> None:
     thinking = answer.parts[0]
     assert isinstance(thinking, ThinkingPart)
     assert thinking.text == "Let me think."
-    bound, proof = unbind(thinking.metadata)
+    bound, proof = split_metadata(thinking.metadata)
     assert bound is not None
     assert bound.origin == ORIGIN
     assert proof == {"signature": "abc"}
@@ -293,12 +294,12 @@ def test_reasoning_returns_with_its_signature_and_its_origin() -> None:
 
 @pytest.mark.parametrize("text", ["", "gAAAA", "tollbridge:", "tollbridge:!!", "tollbridge:WzFd"])
 def test_the_encrypted_content_of_another_server_is_no_envelope(text: str) -> None:
-    assert unseal_metadata(text) is None
+    assert decode_metadata(text) is None
 
 
 def test_an_envelope_returns_its_metadata() -> None:
     metadata = {"signature": "äöü", "n": [1, None]}
-    assert unseal_metadata(seal_metadata(metadata)) == metadata
+    assert decode_metadata(encode_metadata(metadata)) == metadata
 
 
 def test_an_answer_that_was_cut_is_incomplete() -> None:

@@ -199,7 +199,7 @@ _SOURCES: dict[str, Literal["url", "document"]] = {
 
 def apply_chunk(state: StreamState, chunk: wire.Chunk) -> None:
     """Apply one chunk to the state. A chunk of an unknown type is counted and passed to `on_unknown`."""
-    if state.over:
+    if state.is_finished:
         return
     kind = chunk.get("type")
     if not isinstance(kind, str):

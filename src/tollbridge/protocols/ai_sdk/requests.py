@@ -35,7 +35,7 @@ from tollbridge.types.messages import (
     extra_with_caching,
     is_marker,
     match_results,
-    unbind,
+    split_metadata,
 )
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.text import read_json, write_json
@@ -267,7 +267,7 @@ class _Conversion:
 
     def _encode_reasoning(self, part: ThinkingPart) -> Json | None:
         """Return reasoning with the metadata of its provider. Metadata of other protocols is removed."""
-        _, metadata = unbind(part.metadata)
+        _, metadata = split_metadata(part.metadata)
         options = _provider_options(metadata)
         if len(options) < len(metadata):
             names = ", ".join(sorted(set(metadata) - set(options)))
@@ -494,7 +494,7 @@ def _encode_ui_part(part: TextPart | ThinkingPart | DataPart | ToolResultPart) -
         case TextPart(text):
             return [{"type": "text", "text": text}] if text else []
         case ThinkingPart(text, _, metadata):
-            options = _provider_options(unbind(metadata)[1])
+            options = _provider_options(split_metadata(metadata)[1])
             provider_metadata = {"providerMetadata": options} if options else {}
             return [{"type": "reasoning", "text": text, **provider_metadata}] if text or options else []
         case DataPart() if is_marker(part):

@@ -407,7 +407,7 @@ class StreamState:
         self.recognized = False  # whether a chunk of a known type was received
         self.finished = False
         self.aborted = False
-        self.over = False
+        self.is_finished = False
         self.reason: FinishReason | None = None
         self.response_id: str | None = None
         self.model: str | None = None
@@ -457,9 +457,9 @@ class StreamState:
 
     def end(self) -> None:
         """End the stream: emit the last events, `Finished` and the errors."""
-        if self.over:
+        if self.is_finished:
             return
-        self.over = True
+        self.is_finished = True
         self._check_recognized()
         self.deltas.flush()
         if self.finished and not self.aborted:

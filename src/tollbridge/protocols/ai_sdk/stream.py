@@ -118,9 +118,9 @@ class _StateDecoder:
         self._state = state or StreamState()
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether the response has ended. The connection can stay open, but no more events follow."""
-        return self._state.over
+        return self._state.is_finished
 
     @property
     def billing(self) -> Billing | None:
@@ -163,7 +163,7 @@ class _ChunkDecoder(_StateDecoder):
                 delta = decode(text)
             except _NOT_DELTA:
                 self._decode_chunk(text)
-                if state.over:
+                if state.is_finished:
                     return
                 continue
             state.recognized = True
@@ -202,7 +202,7 @@ class _ChunkDecoder(_StateDecoder):
             error: The framing error, if there was one.
             has_other_data: Whether the stream contained something that does not belong to this protocol.
         """
-        if self._state.over:
+        if self._state.is_finished:
             return []
         if error is not None:
             self._state.fail(error)
@@ -228,7 +228,7 @@ class UiDecoder(_ChunkDecoder):
         self._head = b""  # the first bytes, for the error if this is neither a stream nor JSON
 
     def feed(self, chunk: bytes) -> list[Event]:
-        if self._state.over:
+        if self._state.is_finished:
             return []
         if not self._state.recognized and len(self._head) < HEAD_LIMIT:
             self._head += chunk[: HEAD_LIMIT - len(self._head)]
@@ -269,7 +269,7 @@ class UiDecoder(_ChunkDecoder):
         return b"".join(blank)
 
     def _end_body(self, body: JsonBody) -> list[Event]:
-        if not self._state.over:
+        if not self._state.is_finished:
             error = body.read_error()
             if error is None:
                 self._state.fail_unrecognized()
@@ -294,7 +294,7 @@ class FullDecoder(_ChunkDecoder):
         self._lines = LineDecoder()
 
     def feed(self, chunk: bytes) -> list[Event]:
-        if self._state.over:
+        if self._state.is_finished:
             return []
         self._decode_chunks(self._lines.feed(chunk))
         return self._state.drain()

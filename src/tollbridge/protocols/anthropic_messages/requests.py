@@ -31,7 +31,7 @@ from tollbridge.types.messages import (
     ToolResultPart,
     default_cache_points,
     part_digest,
-    unbind,
+    split_metadata,
 )
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.text import read_json
@@ -223,7 +223,7 @@ def _encode_thinking(part: ThinkingPart) -> Json | None:
 
     Servers that sign nothing get their unsigned thinking back.
     """
-    binding, proof = unbind(part.metadata)
+    binding, proof = split_metadata(part.metadata)
     if isinstance(data := proof.get(REDACTED), str):
         return {"type": "redacted_thinking", "data": data}
     signature = proof.get(SIGNATURE, "" if binding is not None and binding.plain else None)
@@ -307,8 +307,8 @@ def _encode_reasoning(request: ChatRequest, max_tokens: int, extra: Json) -> Jso
             fields["thinking"] = {"type": "enabled", "budget_tokens": budget}
     if request.output_format is not None:
         config["format"] = {"type": "json_schema", "schema": dict(request.output_format.schema)}
-    if isinstance(given := extra.pop("output_config", None), Mapping):
-        config |= given
+    if isinstance(options := extra.pop("output_config", None), Mapping):
+        config |= options
     return {**fields, "output_config": config} if config else fields
 
 

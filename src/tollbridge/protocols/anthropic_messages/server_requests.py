@@ -18,10 +18,11 @@ from tollbridge.protocols.anthropic_messages.requests import (
 )
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, Json, unpack_proof
 from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.protocols.request_fields import check_output_limit, name_type
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
-    BOUND_KEY,
+    METADATA_KEY,
     ChatRequest,
     DataPart,
     Message,
@@ -36,7 +37,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
-    bind,
+    add_origin,
     part_digest,
 )
 from tollbridge.types.text import write_json
@@ -86,8 +87,12 @@ def decode_request(
     model, messages = fields.text("model"), fields.raw.get("messages")
     if model is None:
         raise RequestError("model: Field required. Send the name of a model.", param="model")
-    if not isinstance(messages, list):
+    if messages is None:
         raise RequestError("messages: Field required. Send a list of messages.", param="messages")
+    if not isinstance(messages, list):
+        message = f"messages: Input should be a list of messages, not {name_type(messages)}."
+        raise RequestError(message, param="messages")
+    check_output_limit(fields.raw, "max_tokens")
     return _RequestDecoder(fields, native).decode(model, messages, headers or {})
 
 
@@ -140,7 +145,7 @@ class _RequestDecoder:
         value = self._rest.pop(name, None)
         if value is None or (isinstance(value, types) and not isinstance(value, bool)):
             return value
-        raise RequestError(f"{name}: Input should be a valid number.", param=name)
+        raise RequestError(f"{name}: Input should be a valid number, not {name_type(value)}.", param=name)
 
     # --- Messages ---
 
@@ -221,13 +226,13 @@ class _RequestDecoder:
     def _decode_thinking(self, text: str, kind: str, value: str) -> ThinkingPart | None:
         packed = unpack_proof(value)
         # A proof without its origin was not packed here, but by a gateway of the same kind behind this one.
-        if packed is not None and (self._native is None or BOUND_KEY in packed[0]):
+        if packed is not None and (self._native is None or METADATA_KEY in packed[0]):
             metadata, block_id = packed
             return ThinkingPart(text, block_id, metadata)
         if not text and not value:
             return None
         proof = {kind: value} if value else None
-        return ThinkingPart(text, None, bind(self._native, proof) if self._native else proof)
+        return ThinkingPart(text, None, add_origin(self._native, proof) if self._native else proof)
 
     # --- Tools and options ---
 

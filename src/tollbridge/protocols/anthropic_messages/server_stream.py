@@ -1,6 +1,6 @@
 """Encode answers for callers that use the Messages API: events to streams, to bodies, and errors.
 
-The protocol cannot take anything back, so text that a gateway replaces later stays in a stream.
+The protocol cannot replace text that was sent, so text that a gateway replaces later stays in a stream.
 """
 
 from __future__ import annotations
@@ -298,11 +298,11 @@ def _discard(final: list[Event | None], deltas: list[tuple[int, _Delta]], length
     """Remove the last `length` characters of the deltas."""
     while length > 0 and deltas:
         position, delta = deltas.pop()
-        kept = delta.text[: max(0, len(delta.text) - length)]
+        text = delta.text[: max(0, len(delta.text) - length)]
         length -= len(delta.text)
         final[position] = None
-        if kept:
-            shorter = msgspec.structs.replace(delta, text=kept)
+        if text:
+            shorter = msgspec.structs.replace(delta, text=text)
             deltas.append((position, shorter))
             final[position] = shorter
 

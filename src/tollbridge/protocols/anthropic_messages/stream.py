@@ -67,32 +67,32 @@ class MessageState:
     """The state of one message: applies wire events and returns events.
 
     Attributes:
-        over: Whether the message has ended. After that, no more events are returned.
+        is_finished: Whether the message has ended. After that, no more events are returned.
         unknown: The number of events, blocks and deltas of unknown types, by type.
         guard: Skips events that cannot be decoded.
         billing: What the gateway has said about the bill so far.
     """
 
     def __init__(self) -> None:
-        self.over = False
+        self.is_finished = False
         self.unknown = UnknownNames()
         self.guard = EventGuard(self.unknown)
         self.billing: Billing | None = None
-        self._known = False  # whether an event of a known type was received
+        self._has_known_events = False  # whether an event of a known type was received
         self._blocks: dict[int, Block] = {}  # the open blocks
         self._usage = wire.UsageCounts()
         self._message = Fields(None)
         self._stop_reason: str | None = None
         # The last call, held back until it is known whether the answer was truncated in it.
-        self._held: ToolCall | None = None
+        self._held_call: ToolCall | None = None
         self._call_count = 0
         self._has_calls = False  # whether a call was returned that the caller must run
-        self._broken: dict[str, BrokenCall] = {}
+        self._broken_calls: dict[str, BrokenCall] = {}
         self._sources: set[tuple[str | None, ...]] = set()
 
     def apply_delta(self, kind: DeltaKind, index: int, text: str) -> list[Event]:
         """Apply a piece of text, of thinking or of the arguments of a call."""
-        self._known = True
+        self._has_known_events = True
         block = self._blocks.get(index)
         if block is None:
             block = self._blocks[index] = Block(_DELTA_BLOCKS[kind], Fields(None))
@@ -111,7 +111,7 @@ class MessageState:
             event: The event.
             name: The name of its frame, used if it has no `type`.
         """
-        if self.over:
+        if self.is_finished:
             return []
         try:
             return self._apply(event, name)
@@ -122,7 +122,7 @@ class MessageState:
     def _apply(self, event: Fields, name: str) -> list[Event]:
         type_ = event.text("type") or name
         kind = EVENTS.get(type_)
-        self._known = self._known or kind is not None
+        self._has_known_events = self._has_known_events or kind is not None
         match kind:
             case "start":
                 self._message = event.inner("message")
@@ -171,17 +171,17 @@ class MessageState:
 
     def close(self) -> list[Event]:
         """Return the last events. A message that did not end is an error."""
-        if self.over:
+        if self.is_finished:
             return []
         if self._stop_reason is not None:
-            return self._finish()  # only `message_stop` is missing, which says nothing
-        if self.unknown and not self._known:
+            return self._finish()  # only `message_stop` is missing, which has no content
+        if self.unknown and not self._has_known_events:
             return self.interrupt(StreamError("The gateway's answer is not a Messages stream."))
         return self.interrupt(Disconnected("The gateway closed the stream before the answer was complete."))
 
     def interrupt(self, error: BridgeError) -> list[Event]:
         """End the message with an error. Calls that are not complete must not be run."""
-        self.over = True
+        self.is_finished = True
         events = self._release()
         for block in self._blocks.values():
             if block.kind == "call":
@@ -245,7 +245,7 @@ class MessageState:
                 if block.proof:
                     events.append(ReasoningEnded(None, {wire.REDACTED: block.proof}))
             case "call":
-                self._held = self._make_call(block)
+                self._held_call = self._make_call(block)
             case "server call":
                 events.append(msgspec.structs.replace(self._make_call(block), offered=False))
         return events
@@ -272,16 +272,16 @@ class MessageState:
                 else "a tool without a name"
             )
             message = f"The model called {problem}. Ask it to try again."
-            self._broken[call_id] = BrokenCall(message, calls=(call_id,))
+            self._broken_calls[call_id] = BrokenCall(message, calls=(call_id,))
         return ToolCall(call_id, name, value, offered=False)
 
     def _release(self, *, truncated: bool = False) -> list[Event]:
         """Return the call that was held back. If the answer was truncated in it, it must not be run."""
-        call, self._held = self._held, None
+        call, self._held_call = self._held_call, None
         if call is None:
             return []
         if truncated and (not call.input or not call.offered):
-            self._broken.pop(call.call_id, None)
+            self._broken_calls.pop(call.call_id, None)
             call = msgspec.structs.replace(call, offered=False)
         self._has_calls = self._has_calls or call.offered
         return [call]
@@ -311,7 +311,7 @@ class MessageState:
             reason = "tool-calls"
         elif reason is None and self._stop_reason is not None:
             reason = "other"
-        self.over = True
+        self.is_finished = True
         events.append(
             Finished(
                 reason,
@@ -323,7 +323,7 @@ class MessageState:
                 cache=wire.read_cache_diagnosis(self._message),
             )
         )
-        return events + [Failed(error) for error in self._broken.values()]
+        return events + [Failed(error) for error in self._broken_calls.values()]
 
 
 _get_index = attrgetter("index")
@@ -374,7 +374,7 @@ class StreamDecoder(BaseDecoder[MessageState]):
                     events += self._state.apply_delta(*place, "".join(run))
                     place = None
                 events += self._decode_frame(name, data)
-                if self._state.over:
+                if self._state.is_finished:
                     return events
                 continue
             self._has_frames = True

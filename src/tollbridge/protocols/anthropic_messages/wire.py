@@ -16,7 +16,7 @@ from tollbridge.protocols.model_list import read_model
 from tollbridge.protocols.openresponses.wire import Fields, read_long_writes, read_searches
 from tollbridge.types.errors import StreamError
 from tollbridge.types.events import CacheDiagnosis, FinishReason
-from tollbridge.types.messages import seal_metadata, unseal_metadata
+from tollbridge.types.messages import decode_metadata, encode_metadata
 from tollbridge.types.models import Model
 from tollbridge.types.text import read_json
 from tollbridge.types.usage import Usage, token_count
@@ -195,14 +195,14 @@ SIGNATURE, REDACTED = "signature", "redacted_data"
 def pack_proof(metadata: Mapping[str, Any], block_id: str | None = None) -> str:
     """Return metadata as a string that a caller sends back unchanged as a signature.
 
-    Used for the proofs of other protocols, and for those that are bound to their origin.
+    Used for the proofs of other protocols, and for those that contain their origin.
     """
-    return seal_metadata({"id": block_id, "metadata": metadata})
+    return encode_metadata({"id": block_id, "metadata": metadata})
 
 
 def unpack_proof(signature: str) -> tuple[Mapping[str, Any], str | None] | None:
     """Return the metadata and the block id of a packed proof; `None` for the signature of a provider."""
-    packed = Fields(unseal_metadata(signature))
+    packed = Fields(decode_metadata(signature))
     metadata = packed.inner("metadata")
     return (metadata.raw, packed.text("id")) if metadata else None
 

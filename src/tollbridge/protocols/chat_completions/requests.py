@@ -38,7 +38,7 @@ from tollbridge.types.messages import (
     default_cache_points,
     extra_with_caching,
     part_digest,
-    unbind,
+    split_metadata,
 )
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.text import MAX_TEXT
@@ -277,7 +277,7 @@ def _encode_reasoning(parts: list[ThinkingPart]) -> Json:
     texts: dict[str, list[str]] = {}
     fields: Json = {}
     for part in parts:
-        binding, metadata = unbind(part.metadata)
+        binding, metadata = split_metadata(part.metadata)
         for name in REASONING_PROOFS:
             value = metadata.get(name)
             if name in REASONING_LISTS and isinstance(value, list):

@@ -12,14 +12,24 @@ from typing import Any
 import msgspec
 
 from tollbridge.protocols.chat_completions.wire import (
+    METADATA_FORMAT,
     REASONING_LISTS,
     REASONING_PROOFS,
     REASONING_TEXTS,
-    SEALED_FORMAT,
     Json,
 )
 from tollbridge.protocols.openresponses.wire import CALL_SIGNATURES
-from tollbridge.types.errors import RequestError
+from tollbridge.protocols.request_fields import (
+    add_grammar,
+    check_output_limit,
+    custom_tool_parameters,
+    invalid_field,
+    read_list,
+    read_number,
+    read_object,
+    read_optional,
+    read_text,
+)
 from tollbridge.types.media import UNKNOWN, detect_mime, split_data_url
 from tollbridge.types.messages import (
     ChatRequest,
@@ -36,9 +46,9 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
-    bind,
+    add_origin,
+    decode_metadata,
     part_digest,
-    unseal_metadata,
 )
 from tollbridge.types.text import read_json
 
@@ -110,6 +120,7 @@ def decode_request(body: Object, *, native: Origin | None = None) -> CallerReque
     Raises:
         RequestError: A required field is missing or has the wrong type. The message names the field.
     """
+    check_output_limit(body, "max_tokens", "max_completion_tokens")
     return _RequestDecoder(body, native).decode()
 
 
@@ -126,16 +137,17 @@ class _RequestDecoder:
 
     def decode(self) -> CallerRequest:
         body = self._body
-        functions = _list(body, "functions")
-        self._add_tools([*_list(body, "tools"), *({"type": "function", "function": f} for f in functions)])
+        functions = read_list(body, "functions")
+        tools = read_list(body, "tools")
+        self._add_tools([*tools, *({"type": "function", "function": each} for each in functions)])
         if body.get("n") not in (None, 1):
             self._omit("n: there is always one choice")
         for name in ("audio", "store"):
             if body.get(name):
                 self._omit(name)
-        stream_options = _object(body, "stream_options")
-        limit = _typed(body, "max_completion_tokens", int)
-        reasoning = _object(body, "reasoning")  # OpenRouter's form
+        stream_options, metadata = read_object(body, "stream_options"), read_object(body, "metadata")
+        limit = read_optional(body, "max_completion_tokens", int)
+        reasoning = read_object(body, "reasoning")  # OpenRouter's form
         for name in reasoning:
             if name != "effort":
                 self._omit(f"reasoning.{name[:64]}")
@@ -147,21 +159,22 @@ class _RequestDecoder:
         output_format = self._decode_format(extra)
         if self._native is None:
             for name in extra.keys() - _UNLISTED:
-                self._omit(f"the field {name[:64]}")
+                self._omit(f"the field {name[:64]}: the gateway's protocol does not have it")
         if self._other_tools:
             extra["tools"] = self._other_tools
         request = ChatRequest(
-            model=_text(body, "model"),
+            model=read_text(body, "model"),
             messages=messages,
             tools=tuple(self._tools.values()),
             tool_choice=choice if self._tools else None,
-            parallel_tool_calls=_typed(body, "parallel_tool_calls", bool) if self._tools else None,
-            reasoning_effort=_typed(body, "reasoning_effort", str) or _typed(reasoning, "effort", str),
-            max_output_tokens=_typed(body, "max_tokens", int) if limit is None else limit,
-            temperature=_number(body, "temperature"),
-            top_p=_number(body, "top_p"),
+            parallel_tool_calls=read_optional(body, "parallel_tool_calls", bool) if self._tools else None,
+            reasoning_effort=read_optional(body, "reasoning_effort", str)
+            or read_optional(reasoning, "effort", str),
+            max_output_tokens=read_optional(body, "max_tokens", int) if limit is None else limit,
+            temperature=read_number(body, "temperature"),
+            top_p=read_number(body, "top_p"),
             output_format=output_format,
-            metadata={str(name): str(value) for name, value in _object(body, "metadata").items()} or None,
+            metadata={str(name): str(value) for name, value in metadata.items()} or None,
             extra=extra or None if self._native is not None else None,
             cache_points=self._cache_points or None,
         )
@@ -183,15 +196,15 @@ class _RequestDecoder:
     def _add_tools(self, tools: Iterable[Any]) -> None:
         for index, tool in enumerate(tools):
             if not isinstance(tool, Mapping):
-                raise _invalid(f"tools[{index}]", "an object")
+                raise invalid_field(f"tools[{index}]", "an object")
             kind = tool.get("type")
             if kind not in ("function", "custom"):
                 self._other_tools.append(dict(tool))
                 if self._native is None:
                     self._omit(f"tool of type {str(kind)[:64]!r}")
                 continue
-            fields = _object(tool, kind, f"tools[{index}].")
-            name = _text(fields, "name", f"tools[{index}].{kind}.")
+            fields = read_object(tool, kind, f"tools[{index}].")
+            name = read_text(fields, "name", f"tools[{index}].{kind}.")
             description, parameters = str(fields.get("description") or ""), fields.get("parameters")
             if tool.get("cache_control"):
                 self._omit("cache_control of a tool")
@@ -199,9 +212,10 @@ class _RequestDecoder:
                 self._omit('"strict" of a tool')
             if kind == "custom":
                 self._custom_tools.add(name)
-                description = _describe_grammar(description, fields.get("format"))
-                properties = {CUSTOM_ARGUMENT: {"type": "string"}}
-                parameters = {"type": "object", "properties": properties, "required": [CUSTOM_ARGUMENT]}
+                tool_format = fields.get("format")
+                grammar = tool_format.get("grammar") if isinstance(tool_format, Mapping) else None
+                description = add_grammar(description, grammar)
+                parameters = custom_tool_parameters(CUSTOM_ARGUMENT)
             parameters = parameters if isinstance(parameters, Mapping) else None
             self._tools[name] = Tool(name, description, parameters)
 
@@ -222,22 +236,22 @@ class _RequestDecoder:
     def _limit_tools(self, allowed: Any) -> ToolChoice | None:
         """Keep only the allowed tools: other protocols have no list of them."""
         if not isinstance(allowed, Mapping):
-            raise _invalid("tool_choice.allowed_tools", "an object")
-        tools = _list(allowed, "tools", "tool_choice.allowed_tools.")
+            raise invalid_field("tool_choice.allowed_tools", "an object")
+        tools = read_list(allowed, "tools", "tool_choice.allowed_tools.")
         names = {_tool_name(tool) for tool in tools if isinstance(tool, Mapping)}
         self._tools = {name: tool for name, tool in self._tools.items() if name in names}
         return _CHOICES.get(str(allowed.get("mode")))
 
     def _decode_format(self, extra: Json) -> OutputFormat | None:
-        value = _object(self._body, "response_format")
+        value = read_object(self._body, "response_format")
         if value.get("type") == "json_schema":
-            schema = _object(value, "json_schema", "response_format.")
+            schema = read_object(value, "json_schema", "response_format.")
             prefix = "response_format.json_schema."
             return OutputFormat(
-                name=_typed(schema, "name", str, prefix) or "answer",
-                schema=_object(schema, "schema", prefix),
-                description=_typed(schema, "description", str, prefix),
-                strict=_typed(schema, "strict", bool, prefix),
+                name=read_optional(schema, "name", str, prefix) or "answer",
+                schema=read_object(schema, "schema", prefix),
+                description=read_optional(schema, "description", str, prefix),
+                strict=read_optional(schema, "strict", bool, prefix),
             )
         if value and value.get("type") != "text":
             extra["response_format"] = dict(value)
@@ -246,14 +260,14 @@ class _RequestDecoder:
     # Messages
 
     def _decode_messages(self) -> Iterator[Message]:
-        messages = _list(self._body, "messages")
+        messages = read_list(self._body, "messages")
         if not messages:
-            raise _invalid("messages", "an array of at least one message")
+            raise invalid_field("messages", "an array of at least one message")
         results: list[Part] = []  # adjacent tool results are one message
         for index, message in enumerate(messages):
             field = f"messages[{index}]"
             if not isinstance(message, Mapping):
-                raise _invalid(field, "an object")
+                raise invalid_field(field, "an object")
             role = message.get("role")
             if role in ("tool", "function"):
                 results.append(self._decode_result(message, field))
@@ -262,7 +276,7 @@ class _RequestDecoder:
                 yield Message(Role.USER, tuple(results))
                 results = []
             if not isinstance(role, str) or role not in _ROLES:
-                raise _invalid(f"{field}.role", f"one of {', '.join((*_ROLES, 'tool', 'function'))}")
+                raise invalid_field(f"{field}.role", f"one of {', '.join((*_ROLES, 'tool', 'function'))}")
             name = message.get("name")
             parts = self._decode_parts(message, _ROLES[role], field)
             for last in parts[-1:]:
@@ -279,7 +293,7 @@ class _RequestDecoder:
         texts = [TextPart(refusal)] if isinstance(refusal, str) and refusal else []
         calls = [
             self._decode_call(call, f"{field}.tool_calls[{index}]")
-            for index, call in enumerate(_list(message, "tool_calls", f"{field}."))
+            for index, call in enumerate(read_list(message, "tool_calls", f"{field}."))
         ]
         if message.get("function_call"):
             calls.append(self._decode_function_call(message["function_call"], field))
@@ -290,7 +304,7 @@ class _RequestDecoder:
         if message.get("role") == "function":
             call_id = self._function_ids.get(str(message.get("name")), str(message.get("name")))
         else:
-            call_id = _text(message, "tool_call_id", f"{field}.")
+            call_id = read_text(message, "tool_call_id", f"{field}.")
         result = ToolResultPart(call_id, content)
         sources = message["content"] if isinstance(message.get("content"), list) else []
         for source in (message, *sources):
@@ -299,23 +313,23 @@ class _RequestDecoder:
 
     def _decode_call(self, call: Any, field: str) -> ToolCallPart:
         if not isinstance(call, Mapping):
-            raise _invalid(field, "an object")
+            raise invalid_field(field, "an object")
         kind = "custom" if isinstance(call.get("custom"), Mapping) else "function"
-        fields = _object(call, kind, f"{field}.")
+        fields = read_object(call, kind, f"{field}.")
         arguments = fields.get("arguments")
         if kind == "custom":
             arguments = {CUSTOM_ARGUMENT: str(fields.get("input") or "")}
         return ToolCallPart(
-            _text(call, "id", f"{field}."),
-            _text(fields, "name", f"{field}.{kind}."),
+            read_text(call, "id", f"{field}."),
+            read_text(fields, "name", f"{field}.{kind}."),
             _parse_arguments(arguments),
             _decode_call_metadata(call),
         )
 
     def _decode_function_call(self, call: Any, field: str) -> ToolCallPart:
         if not isinstance(call, Mapping):
-            raise _invalid(f"{field}.function_call", "an object")
-        name = _text(call, "name", f"{field}.function_call.")
+            raise invalid_field(f"{field}.function_call", "an object")
+        name = read_text(call, "name", f"{field}.function_call.")
         call_id = self._function_ids[name] = f"call_{len(self._function_ids) + 1}"
         return ToolCallPart(call_id, name, _parse_arguments(call.get("arguments")))
 
@@ -327,11 +341,11 @@ class _RequestDecoder:
         if isinstance(content, str):
             return [TextPart(content)]
         if not isinstance(content, list):
-            raise _invalid(field, "a string or an array")
+            raise invalid_field(field, "a string or an array")
         parts: list[TextPart | DataPart] = []
         for index, part in enumerate(content):
             if not isinstance(part, Mapping):
-                raise _invalid(f"{field}[{index}]", "an object")
+                raise invalid_field(f"{field}[{index}]", "an object")
             decoded = self._decode_part(part, f"{field}[{index}]")
             parts += decoded
             for last in decoded[-1:]:
@@ -346,9 +360,9 @@ class _RequestDecoder:
     def _decode_part(self, part: Object, field: str) -> list[TextPart | DataPart]:
         match part.get("type"):
             case "text" | "input_text" | "output_text":
-                return [TextPart(_text(part, "text", f"{field}."))]
+                return [TextPart(read_text(part, "text", f"{field}."))]
             case "refusal":
-                return [TextPart(_text(part, "refusal", f"{field}."))]
+                return [TextPart(read_text(part, "refusal", f"{field}."))]
             case "thinking":
                 return []  # decoded with the other reasoning of the message
             case "image_url":
@@ -356,7 +370,7 @@ class _RequestDecoder:
                 url = image.get("url") if isinstance(image, Mapping) else image
                 return self._decode_data(url, None, "image")
             case "file":
-                file = _object(part, "file", f"{field}.")
+                file = read_object(part, "file", f"{field}.")
                 data = file.get("file_data")
                 if isinstance(data, str) and ":" not in data:  # only base64
                     data = f"data:{UNKNOWN};base64,{data}"
@@ -382,26 +396,17 @@ def _tool_name(choice: Object) -> str:
     return str((inner if isinstance(inner, Mapping) else choice).get("name"))
 
 
-def _describe_grammar(description: str, tool_format: Any) -> str:
-    """Add the grammar of a custom tool to its description, because a function has no grammar."""
-    grammar = tool_format.get("grammar") if isinstance(tool_format, Mapping) else None
-    if not isinstance(grammar, Mapping) or not isinstance(grammar.get("definition"), str):
-        return description
-    syntax = grammar.get("syntax", "")
-    return f"{description}\n\nThe input must match this {syntax} grammar:\n{grammar['definition']}"
-
-
 def _decode_reasoning(message: Object, native: Origin | None) -> list[ThinkingPart]:
-    """Return the reasoning of an answer. Sealed blocks have their own text; the message repeats it."""
+    """Return the reasoning of an answer. A block with our metadata contains the text as well."""
     proofs = {
         name: message[name]
         for name in REASONING_PROOFS
         if message.get(name) and isinstance(message[name], list if name in REASONING_LISTS else str)
     }
     details = [detail for detail in proofs.get("reasoning_details", ()) if isinstance(detail, Mapping)]
-    sealed = [block for detail in details if (block := _unseal_block(detail)) is not None]
-    if sealed:
-        return sealed
+    thinking_parts = [block for detail in details if (block := _decode_block(detail)) is not None]
+    if thinking_parts:
+        return thinking_parts
     texts = {field: message.get(field) for field in REASONING_TEXTS}
     content = message.get("content")
     if isinstance(content, list):  # Mistral's form
@@ -412,7 +417,7 @@ def _decode_reasoning(message: Object, native: Origin | None) -> list[ThinkingPa
     )
     if not text and not proofs:
         return []
-    return [ThinkingPart(text, field, bind(native, proofs) if native else proofs or None)]
+    return [ThinkingPart(text, field, add_origin(native, proofs) if native else proofs or None)]
 
 
 def _text_of_thinking(block: Any) -> str:
@@ -422,8 +427,8 @@ def _text_of_thinking(block: Any) -> str:
     return "".join(str(part.get("text") or "") for part in parts if isinstance(part, Mapping))
 
 
-def _unseal_block(detail: Object) -> ThinkingPart | None:
-    block = unseal_metadata(detail.get("data")) if detail.get("format") == SEALED_FORMAT else None
+def _decode_block(detail: Object) -> ThinkingPart | None:
+    block = decode_metadata(detail.get("data")) if detail.get("format") == METADATA_FORMAT else None
     if block is None:
         return None
     metadata, id_ = block.get("metadata"), block.get("id")
@@ -436,9 +441,9 @@ def _unseal_block(detail: Object) -> ThinkingPart | None:
 
 def _decode_call_metadata(call: Object) -> Json | None:
     extra = call.get("extra_content")
-    sealed = unseal_metadata(extra.get("tollbridge")) if isinstance(extra, Mapping) else None
-    if sealed is not None:
-        return sealed
+    metadata = decode_metadata(extra.get("tollbridge")) if isinstance(extra, Mapping) else None
+    if metadata is not None:
+        return metadata
     return {name: call[name] for name in CALL_SIGNATURES if call.get(name)} or None
 
 
@@ -450,47 +455,3 @@ def _parse_arguments(arguments: Any) -> Any:
     except ValueError:
         return arguments
     return value if isinstance(value, dict) else arguments
-
-
-# Readers of single fields. `prefix` is the path of the object that contains the field.
-
-_KIND_NAMES = {str: "a string", int: "a whole number", bool: "a boolean"}
-
-
-def _invalid(field: str, expected: str) -> RequestError:
-    return RequestError(f"{field} must be {expected}.", status=400, code="invalid_type", param=field)
-
-
-def _typed(body: Object, name: str, kind: type, prefix: str = "") -> Any:
-    value = body.get(name)
-    if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-        raise _invalid(f"{prefix}{name}", _KIND_NAMES[kind])
-    return value
-
-
-def _text(body: Object, name: str, prefix: str = "") -> str:
-    value = body.get(name)
-    if not isinstance(value, str):
-        raise _invalid(f"{prefix}{name}", "a string")
-    return value
-
-
-def _number(body: Object, name: str) -> float | None:
-    value = body.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise _invalid(name, "a number")
-    return value
-
-
-def _object(body: Object, name: str, prefix: str = "") -> Object:
-    value = body.get(name)
-    if value is not None and not isinstance(value, Mapping):
-        raise _invalid(f"{prefix}{name}", "an object")
-    return value or {}
-
-
-def _list(body: Object, name: str, prefix: str = "") -> list[Any]:
-    value = body.get(name)
-    if value is not None and not isinstance(value, list):
-        raise _invalid(f"{prefix}{name}", "an array")
-    return value or []

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 from tollbridge.protocols.chat_completions.server_requests import CUSTOM_ARGUMENT, CallerRequest
 from tollbridge.protocols.chat_completions.wire import (
     FINISH_NAMES,
-    SEALED_FORMAT,
+    METADATA_FORMAT,
     Json,
     encode_usage,
 )
@@ -34,7 +34,7 @@ from tollbridge.types.events import (
     TextDelta,
     ToolCall,
 )
-from tollbridge.types.messages import seal_metadata
+from tollbridge.types.messages import encode_metadata
 from tollbridge.types.text import write_json
 
 # OpenAI's code for each kind of error. Agents shorten the conversation when they read the first one.
@@ -163,8 +163,13 @@ class CompletionEncoder:
         text, self._reasoning = "".join(self._reasoning), []
         if not metadata:
             return []
-        data = seal_metadata({"id": id_, "text": text, "metadata": metadata})
-        detail = {"type": "reasoning.encrypted", "format": SEALED_FORMAT, "index": self._blocks, "data": data}
+        data = encode_metadata({"id": id_, "text": text, "metadata": metadata})
+        detail = {
+            "type": "reasoning.encrypted",
+            "format": METADATA_FORMAT,
+            "index": self._blocks,
+            "data": data,
+        }
         self._blocks += 1
         return [{"reasoning_details": [detail]}]
 
@@ -180,15 +185,15 @@ class CompletionEncoder:
         else:
             encoded |= {"type": "function", "function": {"name": call.name, "arguments": arguments}}
         if call.metadata:
-            encoded["extra_content"] = {"tollbridge": seal_metadata(call.metadata)}
+            encoded["extra_content"] = {"tollbridge": encode_metadata(call.metadata)}
         return {"tool_calls": [encoded]}
 
 
 def _replace_end(pieces: list[str], length: int, text: str) -> None:
     """Replace the last `length` characters of joined pieces."""
     if length:
-        whole = "".join(pieces)
-        pieces[:] = [whole[: max(0, len(whole) - length)]]
+        previous = "".join(pieces)
+        pieces[:] = [previous[: max(0, len(previous) - length)]]
     pieces.append(text)
 
 

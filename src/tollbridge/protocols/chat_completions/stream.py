@@ -89,7 +89,7 @@ class StreamDecoder(BaseDecoder["CompletionState"]):
         for name, data in frames:
             run = self._decode_run([data])
             events += self._decode_frame(name, data) if run is None else run
-            if self._state.over:
+            if self._state.is_finished:
                 break
         return _join_deltas(events)
 
@@ -128,14 +128,14 @@ class CompletionState:
     """The state of one response: applies chunks and returns events.
 
     Attributes:
-        over: Whether the response has ended. After that, no more events are returned.
+        is_finished: Whether the response has ended. After that, no more events are returned.
         unknown: The number of chunks and parts of unknown types, by type.
         guard: Skips chunks that cannot be decoded.
         billing: What the gateway has said about the bill so far.
     """
 
     def __init__(self) -> None:
-        self.over = False
+        self.is_finished = False
         self.started = False  # whether a chunk of the protocol was received
         self.unknown = UnknownNames()
         self.guard = EventGuard(self.unknown)
@@ -166,7 +166,7 @@ class CompletionState:
 
     def apply(self, chunk: Fields) -> list[Event]:
         """Apply a chunk of any kind. A chunk that cannot be decoded is skipped."""
-        if self.over:
+        if self.is_finished:
             return []
         try:
             return self._apply(chunk)
@@ -194,7 +194,7 @@ class CompletionState:
                 return self._fail(error_from(body.raw))
             return self._fail(StreamError("The gateway answered with JSON that is not a chat completion."))
         events = self.apply(body)
-        return events if self.over else events + self._finish(self._reason or "stop")
+        return events if self.is_finished else events + self._finish(self._reason or "stop")
 
     def end(self) -> list[Event]:
         """Apply `[DONE]`. Usage is as good as a finish reason: servers send it at the end."""
@@ -203,7 +203,7 @@ class CompletionState:
 
     def close(self) -> list[Event]:
         """Return the last events. A response without a finish reason is an error."""
-        if self.over:
+        if self.is_finished:
             return []
         if self._reason is not None:  # only `[DONE]` is missing
             return self._finish(self._reason)
@@ -223,14 +223,14 @@ class CompletionState:
         """Read what a chunk says about the bill. Vercel AI Gateway says it in the delta or the message."""
         choices = chunk.list("choices")
         places = [chunk, *(choice.inner(name) for choice in choices for name in ("delta", "message"))]
-        metadata = next((found for place in places if (found := place.raw.get("provider_metadata"))), None)
+        metadata = next((value for place in places if (value := place.raw.get("provider_metadata"))), None)
         usage, provider = chunk.raw.get("usage"), chunk.raw.get("provider")
         billing = read_billing(metadata, usage, provider=provider, response_id=self._id)
         if billing is not None:
             self.billing = billing if self.billing is None else self.billing | billing
 
     def _apply_choice(self, choice: Fields) -> list[Event]:
-        if self.over:
+        if self.is_finished:
             return []
         if choice.number("index"):  # never requested
             self.unknown.record("choice")
@@ -242,13 +242,13 @@ class CompletionState:
         if isinstance(choice.raw.get("delta"), dict):
             events += self._apply_delta(choice.inner("delta"))
         elif not self._has_content:  # some servers repeat the whole message at the end
-            events += self._apply_delta(choice.inner("message"), whole=True)
+            events += self._apply_delta(choice.inner("message"), complete=True)
         self._reason = self._reason or choice.text("finish_reason") or None
         return events
 
-    def _apply_delta(self, delta: Fields, *, whole: bool = False) -> list[Event]:
+    def _apply_delta(self, delta: Fields, *, complete: bool = False) -> list[Event]:
         """Apply a delta, or a whole message."""
-        events = self._reasoning.apply(delta, whole=whole)
+        events = self._reasoning.apply(delta, complete=complete)
         content = delta.raw.get("content")
         if isinstance(content, str):
             events += self.apply_text(content)
@@ -314,7 +314,7 @@ class CompletionState:
             reason = "tool-calls"  # some servers report "stop"
         elif reason == "tool-calls":
             reason = "stop"
-        self.over = True
+        self.is_finished = True
         ended: Literal["incomplete", "finish"] = "incomplete" if is_cut else "finish"
         events.append(
             Finished(
@@ -329,7 +329,7 @@ class CompletionState:
         return events + [Failed(error) for error in self._errors]
 
     def _fail(self, error: BridgeError) -> list[Event]:
-        self.over = True
+        self.is_finished = True
         error.usage = self._usage
         return [Failed(failure) for failure in (*self._errors, error)]
 
@@ -362,12 +362,12 @@ class ReasoningState:
         self._field = self._field or field
         return [ReasoningDelta(text, self._field)]
 
-    def apply(self, delta: Fields, *, whole: bool) -> list[Event]:
+    def apply(self, delta: Fields, *, complete: bool) -> list[Event]:
         details, blocks = delta.list("reasoning_details"), delta.list("thinking_blocks")
         for detail in details:
-            _append(self._details, detail, _DETAIL_TEXTS, whole=whole)
+            _append(self._details, detail, _DETAIL_TEXTS, complete=complete)
         for block in blocks:
-            _append(self._blocks, block, _BLOCK_TEXTS, whole=whole)
+            _append(self._blocks, block, _BLOCK_TEXTS, complete=complete)
         self._opaque = delta.text("reasoning_opaque") or self._opaque
         for field in REASONING_TEXTS:  # some servers send the same text in two fields
             if text := delta.text(field):
@@ -428,9 +428,9 @@ class _Detail:
         return {**self.fields, self.text_field: "".join(self.texts)} if self.text_field else self.fields
 
 
-def _append(blocks: list[_Detail], fields: Fields, texts: dict[str, str], *, whole: bool) -> None:
+def _append(blocks: list[_Detail], fields: Fields, texts: dict[str, str], *, complete: bool) -> None:
     raw = dict(fields.raw)
-    if blocks and not whole and blocks[-1].accepts(raw):
+    if blocks and not complete and blocks[-1].accepts(raw):
         blocks[-1].add(raw)
     else:
         blocks.append(_Detail(raw, texts.get(fields.text("type") or "")))
@@ -476,8 +476,8 @@ class CallCollector:
         """
         events: list[Event] = []
         for item in self._items:
-            is_whole = ending == "cut" and _is_object("".join(item.arguments))
-            events += self._emitter.finish_open_call(item, complete=is_whole or ending == "complete")
+            is_complete = ending == "cut" and _is_object("".join(item.arguments))
+            events += self._emitter.finish_open_call(item, complete=is_complete or ending == "complete")
         self._items = []
         return events
 

@@ -160,4 +160,4 @@ def encode_usage(usage: Usage) -> Json:
 # A caller of the server direction returns `reasoning_details` and the `extra_content` of tool calls unchanged
 # if it knows them. Metadata of other protocols is stored there as an opaque string.
 
-SEALED_FORMAT = "tollbridge-v1"
+METADATA_FORMAT = "tollbridge-v1"

@@ -154,13 +154,13 @@ class Item:
         emitted = self.parts.get(part)
         if not full or emitted is None or emitted.is_prefix_of(full):
             return 0
-        void = emitted.length
-        if self.emitted_before[part].length + void != self.emitted.length:
+        replaced_length = emitted.length
+        if self.emitted_before[part].length + replaced_length != self.emitted.length:
             return 0
         self.parts[part], self.emitted = EmittedText(), self.emitted_before[part].copy()
         self.parts[part].add(full)
         self.emitted.add(full)
-        return void
+        return replaced_length
 
 
 class Items:
@@ -413,14 +413,14 @@ class TextEmitter:
         is_text = kind == "text"
         if remainder or part is None or self._last_parts.get(is_text) != (item, key):
             return self.emit(kind, item, part, remainder)
-        void = item.replace_part(full, key)
-        if not void:
+        replaced_length = item.replace_part(full, key)
+        if not replaced_length:
             return []
         if not is_text:
-            return [Corrected(full, void, "reasoning", _block_id(item, part))]
+            return [Corrected(full, replaced_length, "reasoning", _block_id(item, part))]
         self._text = self._text_before_part.copy()
         self._text.add(full)
-        return [Corrected(full, void)]
+        return [Corrected(full, replaced_length)]
 
 
 def _block_id(item: Item, part: int | None) -> str | None:
@@ -444,20 +444,20 @@ class CallEmitter:
 
     def __init__(self, errors: list[BridgeError]) -> None:
         self._errors = errors
-        self._emitted: set[str] = set()
-        self._complete: set[str] = set()  # the emitted calls that can be executed
-        self._answered: set[str] = set()  # calls that the server executed
-        self._released: set[str] = set()  # calls that were returned and cannot change any more
-        # Held until another event follows: a server that executes a call sends its result next.
-        self._held: list[ToolCall] = []
+        self._emitted_ids: set[str] = set()
+        self._runnable_ids: set[str] = set()  # of emitted calls that the caller can execute
+        self._executed_ids: set[str] = set()  # of calls that the server executed
+        self._returned_ids: set[str] = set()  # of calls that were returned and cannot change any more
+        # Calls are held until another event follows: a server that executes a call sends its result next.
+        self._held_calls: list[ToolCall] = []
 
     @property
     def has_pending_calls(self) -> bool:
-        return bool(self._complete - self._answered)
+        return bool(self._runnable_ids - self._executed_ids)
 
     @property
     def has_held_calls(self) -> bool:
-        return bool(self._held)
+        return bool(self._held_calls)
 
     def announce(self, item: Item, fields: Fields) -> None:
         item.name = item.name or fields.text("name")
@@ -469,7 +469,7 @@ class CallEmitter:
 
     def apply_output(self, fields: Fields) -> None:
         """Mark a call as executed by the server, unless it was already returned to the caller."""
-        self._answered.update({fields.text("call_id") or ""} - self._released)
+        self._executed_ids.update({fields.text("call_id") or ""} - self._returned_ids)
 
     def finish(self, item: Item, fields: Fields, ending: str | None) -> list[Event]:
         """Emit a call of which `fields` is the complete copy.
@@ -507,26 +507,26 @@ class CallEmitter:
         result: list[Event] = []
         for event in events:
             if isinstance(event, ToolCall):
-                self._held.append(event)
+                self._held_calls.append(event)
             else:
                 result += [*self._release_held(), event]
         return result + self._release_held() if last else result
 
     def _release_held(self) -> list[Event]:
-        held, self._held = self._held, []
-        self._released.update(call.call_id for call in held)
+        calls, self._held_calls = self._held_calls, []
+        self._returned_ids.update(call.call_id for call in calls)
         return [
-            msgspec.structs.replace(call, offered=False) if call.call_id in self._answered else call
-            for call in held
+            msgspec.structs.replace(call, offered=False) if call.call_id in self._executed_ids else call
+            for call in calls
         ]
 
     def _emit(self, item: Item, arguments: str | None) -> list[Event]:
         """Emit a complete call with the first valid arguments: of the item, of `.done`, of the deltas."""
         call_id = self._call_id(item)
-        if call_id in self._emitted:
+        if call_id in self._emitted_ids:
             return []
-        self._emitted.add(call_id)
-        self._complete.add(call_id)
+        self._emitted_ids.add(call_id)
+        self._runnable_ids.add(call_id)
         name = item.name or ""
         copies = [arguments, item.final_arguments, "".join(item.arguments)]
         item.arguments.clear()
@@ -549,15 +549,15 @@ class CallEmitter:
     def _emit_withheld(self, item: Item, arguments: str | None) -> list[Event]:
         """Emit a call that must not be executed."""
         call_id = self._call_id(item)
-        if call_id in self._emitted or not item.name:
+        if call_id in self._emitted_ids or not item.name:
             return []
-        self._emitted.add(call_id)
+        self._emitted_ids.add(call_id)
         text = arguments or item.final_arguments or "".join(item.arguments)
         value = None if item.custom else _parse_object(text)
         return [ToolCall(call_id, item.name, text if value is None else value, offered=False)]
 
     def _call_id(self, item: Item) -> str:
-        return item.call_id or item.id or f"call_{len(self._emitted) + 1}"
+        return item.call_id or item.id or f"call_{len(self._emitted_ids) + 1}"
 
 
 def _is_complete(item: Item, text: str | None, ending: str | None) -> bool:

@@ -22,7 +22,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
     part_digest,
-    unbind,
+    split_metadata,
 )
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.text import MAX_TEXT, read_json, write_valid_json
@@ -177,15 +177,15 @@ def _encode_reasoning(part: ThinkingPart, quirks: Quirks) -> list[Json]:
 
     Reasoning without signatures is sent only if the server that produced it does not sign reasoning.
     """
-    binding, metadata = unbind(part.metadata)
+    own, metadata = split_metadata(part.metadata)
     signatures = {
         name: metadata[name] for name in REASONING_SIGNATURES if isinstance(metadata.get(name), str)
     }
-    if not signatures and (binding is None or not binding.plain):
+    if not signatures and (own is None or not own.plain):
         return []
     item: Json = {"type": "reasoning", "summary": [], **signatures}
     # A server that sends reasoning as content can ignore a summary.
-    shape = "content" if binding is not None and binding.shape == "content" else quirks.reasoning_as
+    shape = "content" if own is not None and own.shape == "content" else quirks.reasoning_as
     if part.text and shape == "summary":
         item["summary"] = [{"type": "summary_text", "text": part.text}]
     elif part.text:

@@ -1,7 +1,7 @@
 """The server direction of OpenResponses: decode a caller's request, and encode the events of the answer.
 
 Reasoning passes through the caller in `encrypted_content`, which callers return unchanged: the metadata of a
-reasoning block, with the model and the gateway it is valid for, is stored there (`seal_metadata`).
+reasoning block, with the model and the gateway it is valid for, is stored there (`encode_metadata`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,17 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.protocols.request_fields import (
+    add_grammar,
+    check_output_limit,
+    custom_tool_parameters,
+    invalid_field,
+    read_list,
+    read_number,
+    read_object,
+    read_optional,
+    read_text,
+)
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.events import (
     Corrected,
@@ -40,8 +51,8 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
-    seal_metadata,
-    unseal_metadata,
+    decode_metadata,
+    encode_metadata,
 )
 from tollbridge.types.text import read_json, write_json
 from tollbridge.types.usage import Usage
@@ -116,11 +127,14 @@ def decode_request(body: Mapping[str, Any], *, native: bool = False) -> CallerRe
     Raises:
         RequestError: A required field is missing or has the wrong type. The message names the field.
     """
+    check_output_limit(body, "max_output_tokens")
+    if not isinstance(items := body.get("input"), str | list | None):
+        raise invalid_field("input", "a string or an array", items)
     caller = _RequestDecoder(body).decode()
     if not native:
         return caller
     extra = {name: value for name, value in body.items() if name not in _DECODED_FIELDS}
-    tools = _list(body, "tools")
+    tools = read_list(body, "tools")
     if tools and all(tool.get("type") == "function" for tool in tools):
         extra["tools"] = tools  # unchanged, with fields such as `strict`
     request = msgspec.structs.replace(caller.request, extra=extra or None)
@@ -144,22 +158,22 @@ class _RequestDecoder:
                 code="previous_response_not_found",
                 param="previous_response_id",
             )
-        self._add_tools(_list(body, "tools"), "tools")
+        self._add_tools(read_list(body, "tools"), "tools")
         messages = _join_messages(self._decode_messages())
-        reasoning = _object(body, "reasoning")
-        text = _object(body, "text")
+        reasoning = read_object(body, "reasoning")
+        text = read_object(body, "text")
         request = ChatRequest(
-            model=_text(body, "model"),
+            model=read_text(body, "model"),
             messages=messages,
             tools=tuple(self._tools.values()),
             tool_choice=self._decode_tool_choice(body.get("tool_choice")),
-            parallel_tool_calls=_optional(body, "parallel_tool_calls", bool),
-            reasoning_effort=_optional(reasoning, "effort", str, "reasoning."),
-            reasoning_summary=_optional(reasoning, "summary", str, "reasoning."),
-            max_output_tokens=_optional(body, "max_output_tokens", int),
-            temperature=_number(body, "temperature"),
-            top_p=_number(body, "top_p"),
-            output_format=_decode_format(_object(text, "format", "text.")),
+            parallel_tool_calls=read_optional(body, "parallel_tool_calls", bool),
+            reasoning_effort=read_optional(reasoning, "effort", str, "reasoning."),
+            reasoning_summary=read_optional(reasoning, "summary", str, "reasoning."),
+            max_output_tokens=read_optional(body, "max_output_tokens", int),
+            temperature=read_number(body, "temperature"),
+            top_p=read_number(body, "top_p"),
+            output_format=_decode_format(read_object(text, "format", "text.")),
         )
         return CallerRequest(
             request=request,
@@ -176,32 +190,28 @@ class _RequestDecoder:
     def _add_tools(self, tools: Iterable[Any], field: str, namespace: str | None = None) -> None:
         for index, tool in enumerate(tools):
             if not isinstance(tool, Mapping):
-                raise RequestError(f"{field}[{index}] must be an object.")
+                raise invalid_field(f"{field}[{index}]", "an object")
             match tool.get("type"):
                 case "function":
                     self._add_tool(tool, f"{field}[{index}]", namespace)
                 case "custom":
                     self._add_tool(tool, f"{field}[{index}]", namespace, custom=True)
                 case "namespace":
-                    name = _text(tool, "name", f"{field}[{index}].")
-                    self._add_tools(_list(tool, "tools"), f"{field}[{index}].tools", name)
+                    name = read_text(tool, "name", f"{field}[{index}].")
+                    self._add_tools(read_list(tool, "tools"), f"{field}[{index}].tools", name)
                 case other:
                     self._omit(f"tool of type {str(other)[:64]!r}")
 
     def _add_tool(
         self, tool: Mapping[str, Any], field: str, namespace: str | None, *, custom: bool = False
     ) -> None:
-        name = _text(tool, "name", f"{field}.")
+        name = read_text(tool, "name", f"{field}.")
         sent_name = _tool_name(name, namespace)
         parameters = tool.get("parameters")
         description = str(tool.get("description") or "")
         if custom:
-            parameters = {
-                "type": "object",
-                "properties": {_CUSTOM_ARGUMENT: {"type": "string"}},
-                "required": [_CUSTOM_ARGUMENT],
-            }
-            description = _describe_grammar(description, tool.get("format"))
+            parameters = custom_tool_parameters(_CUSTOM_ARGUMENT)
+            description = add_grammar(description, tool.get("format"))
         if custom or namespace:
             self._caller_tools[sent_name] = CallerTool(name, namespace, custom)
         self._tools[sent_name] = Tool(
@@ -212,7 +222,7 @@ class _RequestDecoder:
         if choice in ("auto", "required", "none"):
             return choice  # type: ignore[no-any-return]
         if isinstance(choice, Mapping) and choice.get("type") in ("function", "custom"):
-            name = _tool_name(_text(choice, "name", "tool_choice."), choice.get("namespace"))
+            name = _tool_name(read_text(choice, "name", "tool_choice."), choice.get("namespace"))
             return NamedTool(name) if name in self._tools else None
         if choice is not None:
             self._omit("tool_choice")
@@ -222,16 +232,16 @@ class _RequestDecoder:
 
     def _decode_messages(self) -> Iterator[Message]:
         body = self._body
-        instructions = _optional(body, "instructions", str)
+        instructions = read_optional(body, "instructions", str)
         if instructions:
             yield Message(Role.SYSTEM, instructions)
         items = body.get("input")
         if isinstance(items, str):
             yield Message(Role.USER, items)
             return
-        for index, item in enumerate(_list(body, "input")):
+        for index, item in enumerate(read_list(body, "input")):
             if not isinstance(item, Mapping):
-                raise RequestError(f"input[{index}] must be an object.")
+                raise invalid_field(f"input[{index}]", "an object")
             message = self._decode_item(item, f"input[{index}]")
             if message is not None:
                 yield message
@@ -241,28 +251,28 @@ class _RequestDecoder:
             case "message":
                 role = _ROLES.get(str(item.get("role")))
                 if role is None:
-                    raise RequestError(f"{field}.role must be one of {', '.join(_ROLES)}.")
+                    raise invalid_field(f"{field}.role", f"one of {', '.join(_ROLES)}")
                 return Message(role, self._decode_content(item.get("content"), f"{field}.content"))
             case "function_call":
-                name = _tool_name(_text(item, "name", f"{field}."), item.get("namespace"))
+                name = _tool_name(read_text(item, "name", f"{field}."), item.get("namespace"))
                 arguments = _parse_arguments(item.get("arguments"))
                 return Message(
-                    Role.ASSISTANT, (ToolCallPart(_text(item, "call_id", f"{field}."), name, arguments),)
+                    Role.ASSISTANT, (ToolCallPart(read_text(item, "call_id", f"{field}."), name, arguments),)
                 )
             case "custom_tool_call":
-                name = _tool_name(_text(item, "name", f"{field}."), item.get("namespace"))
+                name = _tool_name(read_text(item, "name", f"{field}."), item.get("namespace"))
                 arguments = {_CUSTOM_ARGUMENT: str(item.get("input") or "")}
                 return Message(
-                    Role.ASSISTANT, (ToolCallPart(_text(item, "call_id", f"{field}."), name, arguments),)
+                    Role.ASSISTANT, (ToolCallPart(read_text(item, "call_id", f"{field}."), name, arguments),)
                 )
             case "function_call_output" | "custom_tool_call_output":
                 parts = self._decode_content(item.get("output"), f"{field}.output")
-                result = ToolResultPart(_text(item, "call_id", f"{field}."), parts)
+                result = ToolResultPart(read_text(item, "call_id", f"{field}."), parts)
                 return Message(Role.USER, (result,))
             case "reasoning":
                 return Message(Role.ASSISTANT, (_decode_reasoning(item),))
             case "additional_tools":
-                self._add_tools(_list(item, "tools"), f"{field}.tools")
+                self._add_tools(read_list(item, "tools"), f"{field}.tools")
                 return None
             case other:
                 self._omit(f"input item of type {str(other)[:64]!r}")
@@ -272,22 +282,22 @@ class _RequestDecoder:
         if isinstance(content, str):
             return (TextPart(content),)
         if not isinstance(content, list):
-            raise RequestError(f"{field} must be a string or an array.")
+            raise invalid_field(field, "a string or an array")
         parts: list[TextPart | DataPart] = []
         for index, part in enumerate(content):
             if not isinstance(part, Mapping):
-                raise RequestError(f"{field}[{index}] must be an object.")
-            decoded = self._decode_part(part, f"{field}[{index}]")
-            if decoded is not None:
-                parts.append(decoded)
+                raise invalid_field(f"{field}[{index}]", "an object")
+            item = self._decode_part(part, f"{field}[{index}]")
+            if item is not None:
+                parts.append(item)
         return tuple(parts)
 
     def _decode_part(self, part: Mapping[str, Any], field: str) -> TextPart | DataPart | None:
         match part.get("type"):
             case "input_text" | "output_text" | "text" | "summary_text" | "reasoning_text":
-                return TextPart(_text(part, "text", f"{field}."))
+                return TextPart(read_text(part, "text", f"{field}."))
             case "refusal":
-                return TextPart(_text(part, "refusal", f"{field}."))
+                return TextPart(read_text(part, "refusal", f"{field}."))
             case "input_image":
                 return self._decode_data(part.get("image_url"), None, field)
             case "input_file":
@@ -312,22 +322,14 @@ def _tool_name(name: str, namespace: Any) -> str:
     return name
 
 
-def _describe_grammar(description: str, tool_format: Any) -> str:
-    """Add the grammar of a custom tool to its description, because a function has no grammar."""
-    if not isinstance(tool_format, Mapping) or not isinstance(tool_format.get("definition"), str):
-        return description
-    syntax = tool_format.get("syntax", "")
-    return f"{description}\n\nThe input must match this {syntax} grammar:\n{tool_format['definition']}"
-
-
 def _decode_reasoning(item: Mapping[str, Any]) -> ThinkingPart:
     lists = [value for field in ("summary", "content") if isinstance(value := item.get(field), list)]
     blocks = [part for parts in lists for part in parts]
     text = "\n\n".join(
         part["text"] for part in blocks if isinstance(part, Mapping) and isinstance(part.get("text"), str)
     )
-    id_, sealed = item.get("id"), item.get("encrypted_content")
-    metadata = unseal_metadata(sealed)
+    id_, content = item.get("id"), item.get("encrypted_content")
+    metadata = decode_metadata(content)
     return ThinkingPart(text, id_ if isinstance(id_, str) else None, metadata)
 
 
@@ -344,10 +346,10 @@ def _decode_format(value: Mapping[str, Any]) -> OutputFormat | None:
     if value.get("type") != "json_schema":
         return None
     return OutputFormat(
-        name=_optional(value, "name", str, "text.format.") or "answer",
-        schema=_object(value, "schema", "text.format."),
-        description=_optional(value, "description", str, "text.format."),
-        strict=_optional(value, "strict", bool, "text.format."),
+        name=read_optional(value, "name", str, "text.format.") or "answer",
+        schema=read_object(value, "schema", "text.format."),
+        description=read_optional(value, "description", str, "text.format."),
+        strict=read_optional(value, "strict", bool, "text.format."),
     )
 
 
@@ -374,47 +376,6 @@ def _can_join(last: Message, message: Message) -> bool:
 
 def _is_result(message: Message) -> bool:
     return any(isinstance(part, ToolResultPart) for part in message.parts)
-
-
-# Readers of single fields. `prefix` is the path of the object that contains the field.
-
-
-def _optional(body: Mapping[str, Any], name: str, kind: type, prefix: str = "") -> Any:
-    value = body.get(name)
-    if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-        raise RequestError(f"{prefix}{name} must be a {_KIND_NAMES[kind]}.")
-    return value
-
-
-_KIND_NAMES = {str: "string", int: "whole number", bool: "boolean"}
-
-
-def _text(body: Mapping[str, Any], name: str, prefix: str = "") -> str:
-    value = body.get(name)
-    if not isinstance(value, str):
-        raise RequestError(f"{prefix}{name} must be a string.")
-    return value
-
-
-def _number(body: Mapping[str, Any], name: str) -> float | None:
-    value = body.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise RequestError(f"{name} must be a number.")
-    return value
-
-
-def _object(body: Mapping[str, Any], name: str, prefix: str = "") -> Mapping[str, Any]:
-    value = body.get(name)
-    if value is not None and not isinstance(value, Mapping):
-        raise RequestError(f"{prefix}{name} must be an object.")
-    return value or {}
-
-
-def _list(body: Mapping[str, Any], name: str) -> list[Any]:
-    value = body.get(name)
-    if value is not None and not isinstance(value, list):
-        raise RequestError(f"{name} must be an array.")
-    return value or []
 
 
 # --- Responses ---
@@ -656,8 +617,8 @@ class ResponseEncoder:
 
     def _correct_text(self, text: str, replaces: int) -> None:
         if self._item is not None and self._item["type"] == "message":
-            whole = "".join(self._text)
-            self._text = [whole[: len(whole) - replaces] + text]
+            full_text = "".join(self._text)
+            self._text = [full_text[: len(full_text) - replaces] + text]
 
     def _add_citation(self, url: str, title: str | None) -> list[Json]:
         if self._item is None or self._item["type"] != "message":
@@ -709,7 +670,7 @@ class ResponseEncoder:
             events += self._open_reasoning(id_)
         if self._item is not None and self._item["type"] == "reasoning":
             if metadata:
-                self._item["encrypted_content"] = seal_metadata(metadata)
+                self._item["encrypted_content"] = encode_metadata(metadata)
             events += self._close_item()
         return events
 

@@ -56,18 +56,18 @@ class ResponseState:
     """The state of one response: applies wire events and returns events.
 
     Attributes:
-        over: Whether the response has ended. After that, no more events are returned.
+        is_finished: Whether the response has ended. After that, no more events are returned.
         unknown: The number of wire events of unknown types, by type.
         guard: Skips events and items that cannot be decoded.
         billing: What the gateway has said about the bill so far.
     """
 
     def __init__(self) -> None:
-        self.over = False
+        self.is_finished = False
         self.unknown = UnknownNames()
         self.guard = EventGuard(self.unknown)
         self.billing: Billing | None = None
-        self._known = False  # whether an event of a known type was received
+        self._has_known_events = False  # whether an event of a known type was received
         self._items = Items()
         self._texts = TextEmitter()
         self._item_errors: list[BridgeError] = []  # invalid calls and images, emitted after everything else
@@ -85,7 +85,7 @@ class ResponseState:
         text: str,
     ) -> list[Event]:
         """Apply a piece of text, reasoning or arguments."""
-        self._known = True
+        self._has_known_events = True
         if kind == "arguments":
             self._items.resolve("call", index, item_id).arguments.append(text)
             return []
@@ -97,10 +97,10 @@ class ResponseState:
 
     def apply(self, event: Fields) -> list[Event]:
         """Apply a wire event of any type. An event that cannot be decoded is skipped."""
-        if self.over:
+        if self.is_finished:
             return []
         try:
-            return self._calls.hold_calls(self._apply(event), last=self.over)
+            return self._calls.hold_calls(self._apply(event), last=self.is_finished)
         except Exception as error:  # noqa: BLE001 - see guard.py
             self.guard.skip(event.text("type"), error)
             if wire.classify_event(event) not in ("ended", "error"):
@@ -109,7 +109,7 @@ class ResponseState:
 
     def _apply(self, event: Fields) -> list[Event]:
         kind = wire.classify_event(event)
-        self._known = self._known or kind is not None
+        self._has_known_events = self._has_known_events or kind is not None
         index, item_id = event.number("output_index"), event.text("item_id") or event.text("id")
         match kind:
             case "text" | "arguments":
@@ -159,9 +159,9 @@ class ResponseState:
 
     def close(self) -> list[Event]:
         """Return the last events. A response without a terminal event is an error."""
-        if self.over:
+        if self.is_finished:
             return []
-        if self.unknown and not self._known:
+        if self.unknown and not self._has_known_events:
             return self.interrupt(StreamError("The gateway's answer is not an OpenResponses stream."))
         return self.interrupt(Disconnected("The gateway closed the stream before the answer was complete."))
 
@@ -180,7 +180,7 @@ class ResponseState:
             )
             return self._fail(error)
         if body.text("status") in ("queued", "in_progress"):
-            message = "The gateway deferred the response (background mode), which is not supported."
+            message = "The gateway deferred the response, which is not supported. Send no `background`."
             return self._fail(StreamError(message))
         return self._calls.hold_calls(self._finish(body), last=True)
 
@@ -253,7 +253,7 @@ class ResponseState:
             reason = INCOMPLETE.get(response.inner("incomplete_details").text("reason") or "", "other")
         elif status == "cancelled":
             reason = "other"
-        self.over = True
+        self.is_finished = True
         events.append(
             Finished(
                 reason,
@@ -287,8 +287,8 @@ class ResponseState:
         items = self._items.match(keys)
         texts = [wire.join_texts(fields.list("content")) for fields in output]
         messages = [position for position, kind in enumerate(kinds) if kind == "message"]
-        added = self._texts.find_remainders([texts[position] for position in messages])
-        remainders = dict(zip(messages, added, strict=True)) if added is not None else {}
+        new_texts = self._texts.find_remainders([texts[position] for position in messages])
+        remainders = dict(zip(messages, new_texts, strict=True)) if new_texts is not None else {}
         events: list[Event] = []
         for position, fields in enumerate(output):
             item = items.get(position)
@@ -313,12 +313,13 @@ class ResponseState:
         if wait:
             self._error = error
             return []
-        self.over = True
+        self.is_finished = True
         error.usage = usage
         return [Failed(failure) for failure in (*self._item_errors, error)]
 
 
-# The attributes that all deltas of a run have in common. Comparing one at a time is faster than tuples.
+# A run: consecutive deltas of one part, which have these attributes in common. Comparing one at a time is
+# faster than comparing tuples.
 _RUN_ATTRIBUTES = (type, attrgetter("output_index"), attrgetter("item_id"), attrgetter("part"))
 _get_text = attrgetter("delta")
 _KINDS: dict[type[wire.Delta], TextEvent | Literal["arguments"]] = {
@@ -344,7 +345,7 @@ class StreamDecoder(BaseDecoder[ResponseState]):
 
     def _apply_body(self, body: Fields) -> list[Event]:
         events = _decode_other_endpoint(body) if self._other_endpoints else []
-        self._state.over = bool(events)
+        self._state.is_finished = bool(events)
         return events or super()._apply_body(body)
 
     def _decode_run(self, payloads: list[bytes]) -> list[Event] | None:
@@ -367,7 +368,7 @@ class StreamDecoder(BaseDecoder[ResponseState]):
             except NOT_DELTA:
                 events += self._emit_run(run)
                 events += self._decode_frame(name, data)
-                if self._state.over:
+                if self._state.is_finished:
                     break
                 continue
             if run and any(get(delta) != get(run[0]) for get in _RUN_ATTRIBUTES):
