@@ -18,7 +18,7 @@ def ours(url: str) -> Callable[[], int]:
     """Tollbridge: from the socket through frames and events to parts."""
     from tollbridge.clients.base import Observer
     from tollbridge.clients.openresponses import OpenResponsesClient
-    from tollbridge.frontends.vscode.provider import Bridge
+    from tollbridge.frontends.vscode.adapters import Bridge
     from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
 
     class _ReadCounter(Observer):

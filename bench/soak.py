@@ -23,7 +23,7 @@ import msgspec
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageTable
 from tollbridge.testing import FaultSettings, Gateway
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 TURNS = int(os.environ.get("SOAK_TURNS", "20000"))
 LIMIT_SECONDS = float(os.environ.get("SOAK_SECONDS", "600"))

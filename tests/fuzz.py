@@ -23,18 +23,22 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tests.recorded_streams import RECORDINGS, events_of
-from tollbridge.frontends.stdio.wire import ChatParams, CountParams
-from tollbridge.frontends.vscode.decode import decode_chat, decode_message
-from tollbridge.frontends.vscode.encode import encode_error, encode_model, encode_parts
-from tollbridge.frontends.vscode.wire import NotUtf8, read_parameters
+from tollbridge.frontends.vscode.codec import (
+    decode_chat,
+    decode_message,
+    encode_error,
+    encode_model,
+    encode_parts,
+)
+from tollbridge.frontends.vscode.wire import ChatParams, CountParams, NotUtf8, read_parameters
 from tollbridge.history.answer import AnswerParts, apply_corrections, join_parts, parts_from_events
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.ai_sdk.requests import encode_call
 from tollbridge.protocols.anthropic_messages.requests import encode_request as encode_message
-from tollbridge.protocols.anthropic_messages.server_requests import decode_request as decode_messages
+from tollbridge.protocols.anthropic_messages.server import decode_request as decode_messages
 from tollbridge.protocols.billing import read_credits, read_generation
 from tollbridge.protocols.chat_completions.requests import encode_request as encode_completion
-from tollbridge.protocols.chat_completions.server_requests import decode_request as decode_completions
+from tollbridge.protocols.chat_completions.server import decode_request as decode_completions
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.errors import read_error_response
 from tollbridge.protocols.jsonrpc import Call, Reader
@@ -500,7 +504,7 @@ class _GuardLog(logging.Handler):
 
 @contextmanager
 def _watch_guards() -> Iterator[_GuardLog]:
-    handler, logger = _GuardLog(), logging.getLogger("tollbridge.protocols.guard")
+    handler, logger = _GuardLog(), logging.getLogger("tollbridge.protocols.stream")
     logger.addHandler(handler)
     propagate, logger.propagate = logger.propagate, False
     try:

@@ -27,8 +27,7 @@ from tollbridge import (
     Settings,
     TurnResult,
 )
-from tollbridge.config.paths import database_file
-from tollbridge.config.schema import BudgetSettings
+from tollbridge.config.schema import BudgetSettings, database_file
 from tollbridge.storage.budgets import Budget, BudgetTable
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable

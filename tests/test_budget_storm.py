@@ -38,7 +38,7 @@ WORKER = """
 import asyncio, json, random, sys
 from decimal import Decimal
 from tollbridge import BridgeError, BudgetExceeded, ChatRequest, Engine, Message, Role
-from tollbridge.config.accounts import Account
+from tollbridge.config.schema import Account
 from tollbridge.config.schema import BudgetSettings, Settings
 
 url, name, requests, concurrency, seconds = sys.argv[1:]

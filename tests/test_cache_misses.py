@@ -30,7 +30,7 @@ from tollbridge import (
     TurnResult,
 )
 from tollbridge.compat.profiles import find_quirks, profile_file, save_profile
-from tollbridge.config.paths import database_file
+from tollbridge.config.schema import database_file
 from tollbridge.storage.cache_tracker import CacheTable, Scope
 from tollbridge.storage.database import Database
 from tollbridge.testing import (

@@ -13,18 +13,16 @@ from aiohttp import web
 
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.lessons import CompatMemory
-from tollbridge.config.accounts import Account
-from tollbridge.config.schema import ModelSettings, Settings
+from tollbridge.compat.profiles import CompatMemory
+from tollbridge.config.schema import Account, ModelSettings, Settings
 from tollbridge.engine import Engine
-from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.frontends.vscode.provider import Bridge
+from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
+from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.recorder.recording import read_recording
 from tollbridge.recorder.replay import replay_recording
 from tollbridge.testing.refusals import CannedReply
 from tollbridge.testing.requests import PromptSettings
 from tollbridge.testing.server import Gateway
-from tollbridge.token_accounting import TokenAccounting
 from tollbridge.turn import TurnResult
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.messages import ChatRequest, Message, Role, Tool
@@ -69,7 +67,7 @@ async def test_the_first_request_of_an_unknown_model_is_counted_by_the_gateway(
     vocabulary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "tollbridge.token_accounting.COUNT_WAIT", 30.0
+        "tollbridge.estimator.COUNT_WAIT", 30.0
     )  # this test is not about the speed of the machine
     tokenizer = splintr.Tokenizer.from_pretrained(vocabulary)
     prompts = PromptSettings(count_text=lambda text: len(tokenizer.encode(text)))

@@ -11,9 +11,8 @@ import pytest
 from tests.recorded_streams import RECORDINGS
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.model_list import read_model
-from tollbridge.types.events import Finished
+from tollbridge.types.events import Billing, Cost, Finished, Usage
 from tollbridge.types.models import Prices, PriceTier, explain_difference
-from tollbridge.types.usage import Billing, Cost, Usage
 
 BLOCKS: dict[str, dict[str, Any]] = json.loads((RECORDINGS / "usage" / "blocks.json").read_bytes())
 

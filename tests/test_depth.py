@@ -12,10 +12,8 @@ import pytest
 from tests.protocols.openresponses.streams import CALL, done, text
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import UnreadableProfile, load_profile, profile_file
-from tollbridge.frontends.stdio.wire import ChatParams
-from tollbridge.frontends.vscode.decode import decode_chat, read_prompt_text
-from tollbridge.frontends.vscode.encode import encode_parts
-from tollbridge.frontends.vscode.wire import read_parameters
+from tollbridge.frontends.vscode.codec import decode_chat, encode_parts, read_prompt_text
+from tollbridge.frontends.vscode.wire import ChatParams, read_parameters
 from tollbridge.history.answer import AnswerParts
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.detect import decoder_for
@@ -26,7 +24,7 @@ from tollbridge.recorder.recording import read_line, read_recording
 from tollbridge.testing.server import Gateway
 from tollbridge.turn import Turn
 from tollbridge.types.errors import BrokenCall
-from tollbridge.types.events import Event, Failed, Finished, TextDelta, ToolCall
+from tollbridge.types.events import Event, Failed, Finished, TextDelta, ToolCall, Usage
 from tollbridge.types.messages import (
     ChatRequest,
     Message,
@@ -46,7 +44,6 @@ from tollbridge.types.text import (
     read_json_to_depth,
     write_json,
 )
-from tollbridge.types.usage import Usage
 
 DEPTHS = (300, 990, 20_000)
 USAGE = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}

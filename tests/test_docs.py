@@ -13,9 +13,9 @@ import pytest
 from tollbridge.compat.profiles import load_profile, profile_file
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import ContextTooLong
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, Role, TextPart, Tool
 from tollbridge.types.quirks import Quirks
-from tollbridge.types.usage import Usage
 
 DOCS = Path(__file__).parent.parent / "docs"
 

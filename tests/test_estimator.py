@@ -29,8 +29,8 @@ from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.protocols.errors import error_from
 from tollbridge.storage.database import Database
 from tollbridge.types.errors import ContextTooLong
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, TextPart
-from tollbridge.types.usage import Usage
 
 MESSAGES = (system(PROSE * 10), user(PROSE))
 

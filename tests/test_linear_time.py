@@ -21,45 +21,45 @@ import pytest
 from tests.pumps import MAX_RATIO, MAX_SIZE, SOURCE, Pump, find_patterns, find_ratio, find_slow_pumps, pump
 from tollbridge.catalog.models import filter_models
 from tollbridge.cli.markdown import MarkdownWriter, render_markdown
+from tollbridge.cli.output import to_json
 from tollbridge.cli.prompt import clean_typed_text
 from tollbridge.cli.replay import read_headers
 from tollbridge.cli.screen import Wrapper
-from tollbridge.cli.summary import to_json
 from tollbridge.cli.terminal import one_line
-from tollbridge.compat import parameters, repairs
+from tollbridge.compat import repairs
 from tollbridge.config.loading import find_lines
 from tollbridge.config.schema import Settings
-from tollbridge.frontends.vscode.encode import encode_models
-from tollbridge.frontends.vscode.images import shorten_image_links
+from tollbridge.frontends.vscode.codec import encode_models, shorten_image_links
 from tollbridge.frontends.vscode.wire import decode_marker
 from tollbridge.history.normalize import normalize_request
-from tollbridge.history.tool_calls import repair_arguments, valid_input
+from tollbridge.history.parts import repair_arguments, valid_input
 from tollbridge.protocols.ai_sdk.state import read_arguments
 from tollbridge.protocols.ai_sdk.stream import LineDecoder
 from tollbridge.protocols.ai_sdk.wire import repair_text
-from tollbridge.protocols.anthropic_messages.server_requests import decode_request as decode_messages
+from tollbridge.protocols.anthropic_messages.server import decode_request as decode_messages
 from tollbridge.protocols.anthropic_messages.wire import read_model_page
 from tollbridge.protocols.billing import parse_cost, read_credits, read_generation
-from tollbridge.protocols.chat_completions.server_requests import decode_request as decode_completions
+from tollbridge.protocols.chat_completions.server import decode_request as decode_completions
 from tollbridge.protocols.detect import DECODERS, DetectingDecoder
 from tollbridge.protocols.errors import MESSAGE_LIMIT, ErrorResponseDecoder, error_from, read_error_response
 from tollbridge.protocols.jsonrpc import Reader, encode_notification, read_message
 from tollbridge.protocols.model_list import read_endpoints, read_models
 from tollbridge.protocols.openresponses.server import decode_request as decode_responses
 from tollbridge.protocols.sse import SseDecoder
-from tollbridge.recorder.recording import read_line
-from tollbridge.recorder.redaction import (
+from tollbridge.recorder.recording import (
     ContentRedactor,
     KeyRedactor,
     _key_pattern,
     hide_content,
     hide_keys,
     hide_secrets,
+    read_line,
 )
-from tollbridge.tokens.cache_chain import make_chain
+from tollbridge.tokens.prompt_cache import make_chain
 from tollbridge.tokens.prompts import count_pages, price_of
 from tollbridge.tokens.tokenizers import Tokenizer, family_of, tokenizer
 from tollbridge.types.errors import BridgeError
+from tollbridge.types.events import parse_amount
 from tollbridge.types.media import detect_mime, display_mime, image_size, sniff
 from tollbridge.types.messages import (
     ChatRequest,
@@ -75,7 +75,6 @@ from tollbridge.types.messages import (
 from tollbridge.types.models import ID_LIMIT, identify
 from tollbridge.types.text import join_escaped_surrogates, read_json, read_json_to_depth, replace_surrogates
 from tollbridge.types.urls import hide_userinfo
-from tollbridge.types.usage import parse_amount
 
 # --- Regular expressions ---
 
@@ -115,30 +114,28 @@ PATTERNS: dict[str, Use] = {
     "cli/replay.py:read_headers": SPLIT,
     "cli/screen.py:_PIECES": FINDALL,
     "compat/profiles.py:profile_file": Use("sub", SETTING),
-    "compat/parameters.py:_CONDITION": IN_MESSAGE,
-    "compat/parameters.py:_REJECTION": IN_MESSAGE,
-    "compat/parameters.py:_mentions": IN_MESSAGE._replace(
-        patterns=tuple(
-            re.compile(rf"(?<!\w){re.escape(name)}(?!\w|\.\w)") for name in parameters.FIELD_ALIASES
-        )
+    "compat/repairs.py:_CONDITION": IN_MESSAGE,
+    "compat/repairs.py:_REJECTION": IN_MESSAGE,
+    "compat/repairs.py:_mentions": IN_MESSAGE._replace(
+        patterns=tuple(re.compile(rf"(?<!\w){re.escape(name)}(?!\w|\.\w)") for name in repairs.FIELD_ALIASES)
     ),
-    "compat/parameters.py:_unsupported_pattern": IN_MESSAGE._replace(
-        patterns=(parameters._unsupported_pattern("store"),)
+    "compat/repairs.py:_unsupported_pattern": IN_MESSAGE._replace(
+        patterns=(repairs._unsupported_pattern("store"),)
     ),
-    "compat/parameters.py:names_a_parameter": IN_MESSAGE,
-    "compat/parameters.py:param_field": SPLIT,
-    "compat/parameters.py:refused_fields": SPLIT,
+    "compat/repairs.py:names_a_parameter": IN_MESSAGE,
+    "compat/repairs.py:param_field": SPLIT,
+    "compat/repairs.py:refused_fields": SPLIT,
     "compat/repairs.py:_QUOTATION": Use("sub", MESSAGE_LIMIT + 1),
     "compat/repairs.py:_TOKEN": Use("sub", MESSAGE_LIMIT + 1),
     "compat/repairs.py:_any_of": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS),
     "compat/repairs.py:_unsupported_type": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS[-2:]),
-    "config/headers.py:_NAME": Use("fullmatch", SETTING),
-    "config/headers.py:_RANDOM": Use("fullmatch", SETTING),
-    "config/headers.py:_SECRET_NAME": Use(limit=SETTING),
-    "config/headers.py:_SECRET_VALUE": Use("match", SETTING),
-    "config/headers.py:_SOURCE": Use("fullmatch", SETTING),
-    "config/headers.py:_UUID": Use("fullmatch", SETTING),
-    "config/headers.py:_VALUE": Use("fullmatch", SETTING),
+    "config/schema.py:_NAME": Use("fullmatch", SETTING),
+    "config/schema.py:_RANDOM": Use("fullmatch", SETTING),
+    "config/schema.py:_SECRET_NAME": Use(limit=SETTING),
+    "config/schema.py:_SECRET_VALUE": Use("match", SETTING),
+    "config/schema.py:_SOURCE": Use("fullmatch", SETTING),
+    "config/schema.py:_UUID": Use("fullmatch", SETTING),
+    "config/schema.py:_VALUE": Use("fullmatch", SETTING),
     "config/keys.py:variables_for": Use("sub", SETTING),
     "config/loading.py:_ERROR_PATH": Use(limit=SETTING),
     "config/loading.py:_INVALID_CHOICE": Use("match", SETTING),
@@ -146,16 +143,16 @@ PATTERNS: dict[str, Use] = {
     "config/loading.py:_UNKNOWN_FIELD": Use("match", SETTING),
     "config/loading.py:quote_name": FULLMATCH,
     "config/schema.py:_TYPE_MISMATCH": Use("sub", SETTING),
-    "frontends/vscode/decode.py:_TRACEPARENT": FULLMATCH,
-    "frontends/vscode/images.py:_LINK": SUB,
-    "history/content.py:_MIME": MATCH,
-    "history/tool_calls.py:VALID_NAME": MATCH,
-    "history/tool_calls.py:_INVALID_CHARACTERS": SUB,
-    "history/tool_calls.py:_SPACE": MATCH,
-    "history/tool_calls.py:_complete": SUB,
-    "history/tool_calls.py:_remove_trailing_commas": SUB,
-    "history/tool_calls.py:_STRING": FINDALL,
-    "local/fetch.py:_SECRET_NAME": Use(),
+    "frontends/vscode/codec.py:_TRACEPARENT": FULLMATCH,
+    "frontends/vscode/codec.py:_LINK": SUB,
+    "history/parts.py:_MIME": MATCH,
+    "history/parts.py:VALID_NAME": MATCH,
+    "history/parts.py:_INVALID_CHARACTERS": SUB,
+    "history/parts.py:_SPACE": MATCH,
+    "history/parts.py:_complete": SUB,
+    "history/parts.py:_remove_trailing_commas": SUB,
+    "history/parts.py:_STRING": FINDALL,
+    "local/process.py:_SECRET_NAME": Use(),
     "local/process.py:LocalModel._last_error": Use("findall", 4096),
     "protocols/ai_sdk/chunks.py:_TOOL_FAILED": MATCH,
     "protocols/ai_sdk/requests.py:_JWT": Use("fullmatch", SETTING),
@@ -184,13 +181,13 @@ PATTERNS: dict[str, Use] = {
     "protocols/sse.py:_NAMED": FINDALL,
     "protocols/sse.py:_PLAIN": FINDALL,
     "recorder/recorder.py:_RECORDING_NAME": FULLMATCH,
-    "recorder/redaction.py:SECRET_NAMES": Use(),
-    "recorder/redaction.py:_LINES": FINDALL,
-    "recorder/redaction.py:_LINE_PREFIX": MATCH,
-    "recorder/redaction.py:_LINE_WITHOUT_CONTENT": FULLMATCH,
-    "recorder/redaction.py:_STRING": SUB,
-    "recorder/redaction.py:_WORDS": SUB,
-    "recorder/redaction.py:_key_pattern": Use(
+    "recorder/recording.py:SECRET_NAMES": Use(),
+    "recorder/recording.py:_LINES": FINDALL,
+    "recorder/recording.py:_LINE_PREFIX": MATCH,
+    "recorder/recording.py:_LINE_WITHOUT_CONTENT": FULLMATCH,
+    "recorder/recording.py:_STRING": SUB,
+    "recorder/recording.py:_WORDS": SUB,
+    "recorder/recording.py:_key_pattern": Use(
         "sub", patterns=(_key_pattern(frozenset({"sk-a/very\\long=key"})), _key_pattern(frozenset({"abc"})))
     ),
     "testing/model.py:_BUG": Use(),
@@ -211,13 +208,13 @@ PATTERNS: dict[str, Use] = {
     "testing/model.py:_is_requested": FINDALL,
     "testing/model.py:choose_tools": Use(patterns=(re.compile(r"(?<![\w-])a_tool(?![\w-])"),)),
     "testing/requests.py:_TOKEN": FINDALL,
-    "testing/strict.py:_VALID_CALL_ID": MATCH,
+    "testing/validation.py:_VALID_CALL_ID": MATCH,
     "testing/validation.py:_CONVERSION_ERROR": Use("match", IN_PROMPT),
     "testing/validation.py:_MISSING_FIELD": Use(),
     "storage/cache_tracker.py:_OPENAI_MODELS": Use(),
-    "tokens/cache_chain.py:_CHUNK": FINDALL,
-    "tokens/cache_chain.py:_COMPILED": IN_MODEL_ID,
-    "tokens/cache_chain.py:_LIFETIME": FULLMATCH,
+    "tokens/prompt_cache.py:_CHUNK": FINDALL,
+    "tokens/prompt_cache.py:_COMPILED": IN_MODEL_ID,
+    "tokens/prompt_cache.py:_LIFETIME": FULLMATCH,
     "tokens/features.py:_RUNS": FINDALL,
     "tokens/prompts.py:_COMPILED": IN_MODEL_ID,
     "tokens/prompts.py:_PDF_ENTRIES": FINDALL,
@@ -230,8 +227,8 @@ PATTERNS: dict[str, Use] = {
     "types/models.py:identify": IN_MODEL_ID._replace(method="sub"),
     "types/text.py:_ESCAPES": SUB,
     "types/text.py:_TOKENS": FINDALL,
-    "types/urls.py:_USERINFO": SUB,
-    "types/urls.py:_WITHOUT_USERINFO": MATCH,
+    "types/text.py:_USERINFO": SUB,
+    "types/text.py:_WITHOUT_USERINFO": MATCH,
 }
 FOUND = find_patterns()
 
@@ -616,21 +613,21 @@ READERS: dict[str, tuple[Case, ...]] = {
     ),
     "cli/replay.py:read_headers": (Case(read_headers, TEXTS),),
     "cli/screen.py:Wrapper": (Case(lambda text: Wrapper(lambda: 80).feed(text), TEXTS),),
-    "cli/summary.py:to_json": (Case(to_json, TEXTS),),
+    "cli/output.py:to_json": (Case(to_json, TEXTS),),
     "cli/terminal.py:one_line": (Case(one_line, TEXTS),),
     "config/loading.py:find_lines": (Case(find_lines, TEXTS),),
-    "frontends/vscode/images.py:shorten_image_links": (
+    "frontends/vscode/codec.py:shorten_image_links": (
         Case(shorten_image_links, [*TEXTS, pump("", "![Image](file://"), pump("![Image](file://", "/a")]),
     ),
     "frontends/vscode/wire.py:decode_marker": (Case(decode_marker, BYTES),),
     "history/normalize.py:normalize_request": (
         Case(normalize_request, [calls, orphans, texts, same_ids, thoughts]),
     ),
-    "history/tool_calls.py:repair_arguments": (
+    "history/parts.py:repair_arguments": (
         Case(repair_arguments, TEXTS),
         Case(lambda text: repair_arguments(text, complete=True), TEXTS),
     ),
-    "history/tool_calls.py:valid_input": (Case(valid_input, TEXTS),),
+    "history/parts.py:valid_input": (Case(valid_input, TEXTS),),
     "protocols/ai_sdk/state.py:read_arguments": (Case(ignoring(read_arguments), TEXTS),),
     "protocols/ai_sdk/stream.py:DataDecoder": decoder(DECODERS["ai-sdk-data"], AI_SDK["ai-sdk-data"] + BYTES),
     "protocols/ai_sdk/stream.py:FullDecoder": decoder(DECODERS["ai-sdk-full"], AI_SDK["ai-sdk-full"] + BYTES),
@@ -640,7 +637,7 @@ READERS: dict[str, tuple[Case, ...]] = {
         *decoder(DECODERS["ai-sdk-model"], AI_SDK["ai-sdk-model"]),
     ),
     "protocols/ai_sdk/wire.py:repair_text": (Case(repair_text, TEXTS),),
-    "protocols/anthropic_messages/server_requests.py:decode_request": (
+    "protocols/anthropic_messages/server.py:decode_request": (
         Case(ignoring(lambda body: decode_messages(read_json(body))), CALLER_MESSAGES),
     ),
     "protocols/anthropic_messages/stream.py:StreamDecoder": decoder(
@@ -652,7 +649,7 @@ READERS: dict[str, tuple[Case, ...]] = {
     "protocols/billing.py:read_credits": (Case(ignoring(read_credits), BYTES),),
     "protocols/billing.py:read_generation": (Case(ignoring(read_generation), BYTES),),
     "protocols/billing.py:parse_cost": (Case(parse_cost, TEXTS),),
-    "protocols/chat_completions/server_requests.py:decode_request": (
+    "protocols/chat_completions/server.py:decode_request": (
         Case(ignoring(lambda body: decode_completions(read_json(body))), CALLER_MESSAGES),
     ),
     "protocols/chat_completions/stream.py:StreamDecoder": decoder(
@@ -677,12 +674,12 @@ READERS: dict[str, tuple[Case, ...]] = {
     "protocols/openresponses/stream.py:StreamDecoder": decoder(DECODERS["openresponses"], RESPONSES + BYTES),
     "protocols/sse.py:SseDecoder": decoder(SseDecoder, BYTES),
     "recorder/recording.py:read_line": (Case(read_every_line, [RECORDING]), Case(ignoring(read_line), BYTES)),
-    "recorder/redaction.py:ContentRedactor": decoder(ContentRedactor, BYTES + RESPONSES[:3]),
-    "recorder/redaction.py:KeyRedactor": decoder(lambda: KeyRedactor(["x" * 20, "xy"]), BYTES),
-    "recorder/redaction.py:hide_content": (Case(hide_content, BYTES),),
-    "recorder/redaction.py:hide_keys": (Case(lambda data: hide_keys(data, ["x" * 20]), BYTES),),
-    "recorder/redaction.py:hide_secrets": (Case(hide_secrets, BYTES),),
-    "tokens/cache_chain.py:make_chain": (Case(make_system_chain, TEXTS),),
+    "recorder/recording.py:ContentRedactor": decoder(ContentRedactor, BYTES + RESPONSES[:3]),
+    "recorder/recording.py:KeyRedactor": decoder(lambda: KeyRedactor(["x" * 20, "xy"]), BYTES),
+    "recorder/recording.py:hide_content": (Case(hide_content, BYTES),),
+    "recorder/recording.py:hide_keys": (Case(lambda data: hide_keys(data, ["x" * 20]), BYTES),),
+    "recorder/recording.py:hide_secrets": (Case(hide_secrets, BYTES),),
+    "tokens/prompt_cache.py:make_chain": (Case(make_system_chain, TEXTS),),
     "tokens/prompts.py:count_pages": (Case(count_pages, PDF + BYTES),),
     "tokens/prompts.py:price_of": (Case(price_of.__wrapped__, TEXTS),),
     "tokens/tokenizers.py:Tokenizer.count": (Case(count_tokens, TEXTS),),
@@ -702,17 +699,17 @@ READERS: dict[str, tuple[Case, ...]] = {
     "types/text.py:read_json": (Case(ignoring(read_json), BYTES),),
     "types/text.py:read_json_to_depth": (Case(ignoring(read_json_to_depth), BYTES),),
     "types/text.py:replace_surrogates": (Case(replace_surrogates, TEXTS),),
-    "types/usage.py:parse_amount": (Case(parse_amount, TEXTS),),
-    "types/urls.py:hide_userinfo": (
+    "types/events.py:parse_amount": (Case(parse_amount, TEXTS),),
+    "types/text.py:hide_userinfo": (
         Case(hide_userinfo, [*TEXTS, pump("", "://"), pump("://", "a"), pump("", "://a@")]),
     ),
 }
 # Functions whose names look like those of a reader.
 NOT_READERS: dict[str, str] = {
     "frontends/vscode/adapters.py:_AiSdkDecoder": "passes everything to the decoders above",
-    "frontends/vscode/decode.py:decode_chat": "its parameter is decoded",
-    "frontends/vscode/decode.py:decode_message": "its parameter is decoded",
-    "frontends/vscode/decode.py:read_prompt_text": "its parameter is decoded",
+    "frontends/vscode/codec.py:decode_chat": "its parameter is decoded",
+    "frontends/vscode/codec.py:decode_message": "its parameter is decoded",
+    "frontends/vscode/codec.py:read_prompt_text": "its parameter is decoded",
     "frontends/vscode/wire.py:read_parameters": "a call of msgspec",
     "protocols/ai_sdk/chunks.py:parse_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_error": "calls error_from",
@@ -728,7 +725,7 @@ NOT_READERS: dict[str, str] = {
     "protocols/detect.py:detect_by_headers": "compares names",
     "protocols/detect.py:detect_by_start": "called by DetectingDecoder",
     "protocols/errors.py:read_token_counts": "is given a truncated message",
-    "protocols/guard.py:decode_body": "calls a function of this list",
+    "protocols/stream.py:decode_body": "calls a function of this list",
     "protocols/model_list.py:read_model": "called by read_models",
     "protocols/openresponses/wire.py:read_cache_diagnosis": "an object of StreamDecoder",
     "protocols/openresponses/wire.py:read_call_signatures": "an item of StreamDecoder",
@@ -743,7 +740,7 @@ NOT_READERS: dict[str, str] = {
     "protocols/sse.py:_LineDecoder": "called by SseDecoder",
     "protocols/stream.py:StreamDecoder": "the base class of three decoders above",
     "recorder/recording.py:read_recording": "calls read_line",
-    "recorder/redaction.py:hide_secret_values": "calls hide_secrets",
+    "recorder/recording.py:hide_secret_values": "calls hide_secrets",
     "tokens/prompts.py:read_message": "counts texts with Tokenizer",
     "tokens/prompts.py:read_toolset": "counts texts with Tokenizer",
     "types/errors.py:hide_key": "is given truncated texts",

@@ -17,9 +17,8 @@ from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.parameters import omitted_fields
 from tollbridge.compat.profiles import find_quirks
-from tollbridge.compat.repairs import find_repair
+from tollbridge.compat.repairs import find_repair, omitted_fields
 from tollbridge.config.schema import Settings, apply_settings
 from tollbridge.history.normalize import normalize_request
 from tollbridge.types.errors import InvalidRequest

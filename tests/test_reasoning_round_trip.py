@@ -14,7 +14,7 @@ from tollbridge.clients.ai_sdk import AiSdkClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.frontends.vscode.provider import Bridge
+from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.history.reasoning import DUPLICATE
 from tollbridge.testing.requests import AcceptedRequest as Asked
 from tollbridge.testing.responses import Call, ScriptedAnswer, Think

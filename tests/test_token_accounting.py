@@ -14,14 +14,13 @@ from aiohttp import web
 
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.estimator import NEAR, HybridTokenEstimator
-from tollbridge.frontends.vscode.provider import Bridge
+from tollbridge.estimator import NEAR, HybridTokenEstimator, TokenAccounting
+from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.server import Gateway
-from tollbridge.token_accounting import TokenAccounting
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import ContextTooLong
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
-from tollbridge.types.usage import Usage
 
 QUESTION = Message(Role.USER, "What is a toll bridge, and who pays at it? " * 20)
 

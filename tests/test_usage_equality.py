@@ -20,9 +20,9 @@ from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.turn import Turn
 from tollbridge.types.errors import BridgeError
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, Role
 from tollbridge.types.urls import BACKENDS, Backend
-from tollbridge.types.usage import Usage
 
 # The AI SDK's protocol has no usage in a failure.
 NOT_IN_THE_AI_SDK = {"failed-counted"}

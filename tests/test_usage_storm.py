@@ -20,7 +20,7 @@ from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -42,7 +42,7 @@ FAULTS = (
 WORKER = """
 import asyncio, random, sys
 from tollbridge import ChatRequest, Engine, Message, OpenResponsesClient, Role
-from tollbridge.config.accounts import Account
+from tollbridge.config.schema import Account
 from tollbridge.config.schema import Settings
 from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError

@@ -26,8 +26,8 @@ from bench.tokens.references import reference
 from bench.tokens.training import build_table, related
 from tollbridge.tokens.ledger import Ledger
 from tollbridge.tokens.records import percentile
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, ToolResultPart
-from tollbridge.types.usage import Usage
 
 MODEL = "hidden/model"
 TOKENIZER, RULES = "claude2", "anthropic"

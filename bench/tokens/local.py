@@ -16,8 +16,8 @@ from bench.tokens.corpus import corpus
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.local.process import LocalModel
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, Role, TextPart
-from tollbridge.types.usage import Usage
 
 CONVERSATIONS, TURNS = 3, 10
 # Targets in %: the mean error from the third turn on, and the error of the second conversation's first turn.

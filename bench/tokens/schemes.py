@@ -11,8 +11,8 @@ from bench.tokens.references import o200k
 from tollbridge.tokens.features import TokenTable
 from tollbridge.tokens.ledger import Ledger
 from tollbridge.tokens.prompts import compact_json
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, TextPart, ToolCallPart, ToolResultPart
-from tollbridge.types.usage import Usage
 
 
 class Scheme(Protocol):

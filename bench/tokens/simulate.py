@@ -29,7 +29,7 @@ from bench.tokens.references import REFERENCES, reference
 from bench.tokens.schemes import FirstDesign, LedgerScheme, PlainTokenizer, Scheme, UntaughtLedger
 from bench.tokens.training import build_table, related
 from tollbridge.tokens.records import percentile
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 SEEDS = 3
 # A scheme learns the model during the conversations before this one.

@@ -21,8 +21,8 @@ from bench.tokens.conversations import steps
 from bench.tokens.corpus import corpus
 from bench.tokens.references import o200k
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import Message, Role, TextPart, Tool
-from tollbridge.types.usage import Usage
 
 ROUNDS = 7
 # More for the throughput, because every round counts other texts.

@@ -19,8 +19,8 @@ from bench.targets import at_most, exit_if_missed
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import LedgerTables
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import Message, Role, TextPart
-from tollbridge.types.usage import Usage
 
 REQUESTS = 100_000
 # Targets, at most: the size of all files, and the time of a lookup.

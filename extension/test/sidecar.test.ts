@@ -84,7 +84,7 @@ test("if no command works, one message says what to do", async (t) => {
 
 test("an engine with another protocol version is rejected with its own message", async (t) => {
   const other = script(
-    "import sys\nimport tollbridge.frontends.stdio.wire as w; w.PROTOCOL_VERSION = 99\n" +
+    "import sys\nimport tollbridge.frontends.vscode.wire as w; w.PROTOCOL_VERSION = 99\n" +
       "from tollbridge.sidecar import main; sys.exit(main())",
   );
   await assert.rejects(start(t, [other]).status(), failure(/protocol version 1, this sidecar version 99/));

@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from tollbridge.clients.chat_completions import ChatCompletionsClient as ChatCompletionsClient
     from tollbridge.clients.openresponses import Answer as Answer
     from tollbridge.clients.openresponses import OpenResponsesClient as OpenResponsesClient
-    from tollbridge.config.accounts import Account as Account
+    from tollbridge.config.schema import Account as Account
     from tollbridge.config.schema import Settings as Settings
     from tollbridge.engine import Engine as Engine
     from tollbridge.estimator import HybridTokenEstimator as HybridTokenEstimator
     from tollbridge.estimator import Preflight as Preflight
     from tollbridge.frontends.vscode.adapters import AiSdkStreamAdapter as AiSdkStreamAdapter
+    from tollbridge.frontends.vscode.adapters import Bridge as Bridge
+    from tollbridge.frontends.vscode.adapters import ChatModelProvider as ChatModelProvider
     from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter as OpenResponsesStreamAdapter
     from tollbridge.frontends.vscode.adapters import StreamUsage as StreamUsage
     from tollbridge.frontends.vscode.adapters import VSCodeStreamAdapter as VSCodeStreamAdapter
-    from tollbridge.frontends.vscode.provider import Bridge as Bridge
-    from tollbridge.frontends.vscode.provider import ChatModelProvider as ChatModelProvider
     from tollbridge.protocols.ai_sdk.requests import ModelMessages as ModelMessages
     from tollbridge.protocols.ai_sdk.requests import convert_messages as convert_messages
     from tollbridge.protocols.billing import Credits as Credits
     from tollbridge.protocols.openresponses.requests import translate_messages as translate_messages
     from tollbridge.storage.tracker import UsageTracker as UsageTracker
     from tollbridge.sync import SyncEngine as SyncEngine
-    from tollbridge.tokens.cache_report import CacheReport as CacheReport
     from tollbridge.tokens.ledger import EstimationResult as EstimationResult
+    from tollbridge.tokens.prompt_cache import CacheReport as CacheReport
     from tollbridge.transport.retry import RetryPolicy as RetryPolicy
     from tollbridge.transport.retry import Timeouts as Timeouts
     from tollbridge.turn import Turn as Turn
@@ -60,7 +60,9 @@ if TYPE_CHECKING:
     from tollbridge.types.errors import ServerFailed as ServerFailed
     from tollbridge.types.errors import StreamError as StreamError
     from tollbridge.types.errors import TimedOut as TimedOut
+    from tollbridge.types.events import Billing as Billing
     from tollbridge.types.events import Corrected as Corrected
+    from tollbridge.types.events import Cost as Cost
     from tollbridge.types.events import Data as Data
     from tollbridge.types.events import Event as Event
     from tollbridge.types.events import Failed as Failed
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from tollbridge.types.events import Source as Source
     from tollbridge.types.events import TextDelta as TextDelta
     from tollbridge.types.events import ToolCall as ToolCall
+    from tollbridge.types.events import Usage as Usage
     from tollbridge.types.messages import ChatRequest as ChatRequest
     from tollbridge.types.messages import DataPart as DataPart
     from tollbridge.types.messages import Message as Message
@@ -87,9 +90,6 @@ if TYPE_CHECKING:
     from tollbridge.types.models import Model as Model
     from tollbridge.types.models import Prices as Prices
     from tollbridge.types.models import PriceTier as PriceTier
-    from tollbridge.types.usage import Billing as Billing
-    from tollbridge.types.usage import Cost as Cost
-    from tollbridge.types.usage import Usage as Usage
 
 # The public names, by the module that defines them.
 _PUBLIC: dict[str, tuple[str, ...]] = {
@@ -104,8 +104,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "Answer",
         "OpenResponsesClient",
     ),
-    "tollbridge.config.accounts": ("Account",),
-    "tollbridge.config.schema": ("Settings",),
+    "tollbridge.config.schema": ("Account", "Settings"),
     "tollbridge.engine": ("Engine",),
     "tollbridge.estimator": (
         "HybridTokenEstimator",
@@ -113,13 +112,11 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "tollbridge.frontends.vscode.adapters": (
         "AiSdkStreamAdapter",
+        "Bridge",
+        "ChatModelProvider",
         "OpenResponsesStreamAdapter",
         "StreamUsage",
         "VSCodeStreamAdapter",
-    ),
-    "tollbridge.frontends.vscode.provider": (
-        "Bridge",
-        "ChatModelProvider",
     ),
     "tollbridge.protocols.ai_sdk.requests": (
         "ModelMessages",
@@ -129,8 +126,8 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     "tollbridge.protocols.openresponses.requests": ("translate_messages",),
     "tollbridge.storage.tracker": ("UsageTracker",),
     "tollbridge.sync": ("SyncEngine",),
-    "tollbridge.tokens.cache_report": ("CacheReport",),
     "tollbridge.tokens.ledger": ("EstimationResult",),
+    "tollbridge.tokens.prompt_cache": ("CacheReport",),
     "tollbridge.transport.retry": (
         "RetryPolicy",
         "Timeouts",
@@ -161,7 +158,9 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "TimedOut",
     ),
     "tollbridge.types.events": (
+        "Billing",
         "Corrected",
+        "Cost",
         "Data",
         "Event",
         "Failed",
@@ -172,6 +171,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "Source",
         "TextDelta",
         "ToolCall",
+        "Usage",
     ),
     "tollbridge.types.messages": (
         "ChatRequest",
@@ -193,7 +193,6 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "PriceTier",
         "Prices",
     ),
-    "tollbridge.types.usage": ("Billing", "Cost", "Usage"),
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
 

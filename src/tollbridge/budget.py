@@ -23,9 +23,9 @@ from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import UsageTracker
 from tollbridge.tokens.ledger import EstimationResult
 from tollbridge.types.errors import BudgetExceeded
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest
 from tollbridge.types.models import Prices
-from tollbridge.types.usage import Usage
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,9 @@ from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import ClientOptions, GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.config.accounts import Account
-from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.config.schema import Account
+from tollbridge.estimator import CountClient, HybridTokenEstimator, TokenAccounting
 from tollbridge.storage.database import BUSY_TIMEOUT, WRITE_TIMEOUT
-from tollbridge.token_accounting import CountClient, TokenAccounting
 from tollbridge.types.urls import Auth, Backend
 
 

@@ -28,18 +28,23 @@ from tollbridge.catalog.models import (
 )
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient, Observer
-from tollbridge.compat.lessons import CompatMemory, LessonStore
-from tollbridge.compat.profiles import UnreadableProfile, find_quirks
-from tollbridge.config.accounts import Account, named_account, resolve_account
-from tollbridge.config.headers import find_secret_headers, plain_headers
+from tollbridge.compat.profiles import CompatMemory, LessonStore, UnreadableProfile, find_quirks
 from tollbridge.config.keys import TokenRefresher, find_key
-from tollbridge.config.loading import LoadedSettings, load_settings
-from tollbridge.config.paths import catalog_folder, config_file, database_file
-from tollbridge.config.schema import Settings, apply_settings, http_timeouts
+from tollbridge.config.loading import LoadedSettings, load_settings, named_account, resolve_account
+from tollbridge.config.schema import (
+    Account,
+    Settings,
+    apply_settings,
+    catalog_folder,
+    config_file,
+    database_file,
+    find_secret_headers,
+    http_timeouts,
+    plain_headers,
+)
 from tollbridge.connections import Connection, ConnectionPool, open_client
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.forward import ForwardedResponse, forward_request
-from tollbridge.prepared_request import OutputLimit
 from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.storage.budgets import BudgetStatus, BudgetStore
@@ -55,7 +60,7 @@ from tollbridge.storage.tracker import (
     open_tracker,
 )
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import Turn, TurnResult
+from tollbridge.turn import OutputLimit, Turn, TurnResult
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.messages import ChatRequest, Message, Origin, Role
 from tollbridge.types.models import Model

@@ -14,19 +14,17 @@ from contextlib import aclosing, asynccontextmanager
 from functools import cached_property
 
 from tollbridge.clients.base import GatewayClient, Observer, PassedResponse
-from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
 from tollbridge.history.answer import apply_corrections, parts_from_events
 from tollbridge.protocols.detect import GuardedDecoder, decoder_for
-from tollbridge.protocols.guard import log_defect
+from tollbridge.protocols.stream import log_defect
 from tollbridge.storage.database import wait_for_write
 from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import RequestAccounting
-from tollbridge.token_accounting import TokenAccounting
 from tollbridge.turn import STOP_TIMEOUT, AttemptObserver, TurnResult
 from tollbridge.types.errors import BridgeError, ContextTooLong, RequestError
-from tollbridge.types.events import Event, Finished, split_failure
+from tollbridge.types.events import Event, Finished, Usage, split_failure
 from tollbridge.types.messages import ChatRequest, is_marker
-from tollbridge.types.usage import Usage
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +218,7 @@ def _learn(
                 estimator.calibrate_request(request, usage, answer, provider=provider)
         except RequestError:
             log.debug("A forwarded request could not be decoded; the token estimator does not learn from it.")
-        except Exception as defect:  # noqa: BLE001 - nobody waits for the result; see guard.py
+        except Exception as defect:  # noqa: BLE001 - nobody waits for the result; see `EventGuard`
             log_defect("A forwarded request", defect)
 
     tokens.learn_later(learn)

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Self, TypeVar
 
-from tollbridge.config.accounts import Account
+from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.storage.tracker import UsageTracker
 from tollbridge.turn import TurnResult

@@ -24,13 +24,13 @@ from tests.agents.agents import (
 )
 from tests.frontends.http.servers import local_server
 
-from tollbridge.config.paths import database_file
+from tollbridge.config.schema import database_file
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing import Gateway
 from tollbridge.testing.catalog import find_model
+from tollbridge.types.events import Usage
 from tollbridge.types.urls import Backend
-from tollbridge.types.usage import Usage
 
 REQUESTED = bool(os.environ.get("CI") or os.environ.get("AGENTS"))
 pytestmark = [

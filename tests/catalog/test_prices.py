@@ -8,8 +8,8 @@ import pytest
 
 from tollbridge.catalog import models
 from tollbridge.catalog.models import PriceLookup
+from tollbridge.types.events import Usage
 from tollbridge.types.models import PriceTier
-from tollbridge.types.usage import Usage
 
 ANTHROPIC = "https://api.anthropic.com/v1"
 ELSEWHERE = "https://gateway.example/v1"

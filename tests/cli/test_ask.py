@@ -11,7 +11,7 @@ from tests.cli.cli_process import Result, tollbridge
 from tests.storage.locking import locked
 
 from tollbridge.cli.connection import Session, pick_model
-from tollbridge.config.accounts import Account
+from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.storage.database import Database
 from tollbridge.testing.server import Gateway

@@ -10,14 +10,13 @@ import pytest
 from tests.cli.cli_process import tollbridge
 from tests.tokens.samples import PROSE, assistant, request, system, user
 
-from tollbridge.cli.accuracy import plot
-from tollbridge.cli.count import count_text, read_request
+from tollbridge.cli.count import count_text, plot, read_request
 from tollbridge.cli.prompt import PROMPT_LIMIT
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import RequestError
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import DataPart, Role, TextPart, ToolCallPart, ToolResultPart
-from tollbridge.types.usage import Usage
 
 GPT = "openai/gpt-5"
 PIXEL = base64.b64decode(

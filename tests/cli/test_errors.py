@@ -7,7 +7,7 @@ import pytest
 from tollbridge.cli.errors import ADVICE, CONNECTION_ADVICE, ConnectionKind, explain
 from tollbridge.config.keys import KeyringUnusable
 from tollbridge.config.loading import SettingsUnusable
-from tollbridge.local.fetch import LocalModelFailed
+from tollbridge.local.process import LocalModelFailed
 from tollbridge.storage.database import StoreBusy, StoreUnusable
 from tollbridge.types.errors import (
     BridgeError,

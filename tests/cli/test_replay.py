@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.cli_process import tollbridge
 
-from tollbridge.cli.summary import summarise, to_json
+from tollbridge.cli.output import summarise, to_json
 from tollbridge.protocols.detect import DECODERS, decoder_for
 
 RECORDINGS = Path(__file__).parent.parent / "recordings" / "openresponses"

@@ -22,7 +22,7 @@ from tests.frontends.stdio.stdio_client import Editor, Refusal
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing.server import Gateway
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from tollbridge.cli.screen import Timing, usage_line
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 SHORT = Timing(first_token=2.0, total=2.01)
 QUICK = Timing(first_token=0.25, total=1.25)

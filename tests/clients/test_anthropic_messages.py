@@ -11,8 +11,7 @@ from aiohttp import web
 from tests.canned_server import answering, http
 
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
-from tollbridge.config.accounts import Account
-from tollbridge.config.schema import Settings
+from tollbridge.config.schema import Account, Settings
 from tollbridge.connections import open_client
 from tollbridge.engine import Engine
 from tollbridge.local.process import LocalModel

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.frontends.vscode.provider import Bridge
+from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart

@@ -10,13 +10,13 @@ import pytest
 from tests.canned_server import answering, http
 from tests.recorded_streams import RECORDINGS
 
-from tollbridge.cli.summary import summarise, to_json
+from tollbridge.cli.output import summarise, to_json
 from tollbridge.clients.ai_sdk import AiSdkClient, UiStreamClient
 from tollbridge.clients.base import GatewayClient, Observer
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter, VSCodeStreamAdapter
-from tollbridge.frontends.vscode.encode import encode_parts
+from tollbridge.frontends.vscode.codec import encode_parts
 from tollbridge.protocols.ai_sdk.stream import FullDecoder
 from tollbridge.protocols.jsonrpc import encode_notification
 from tollbridge.protocols.openresponses.stream import StreamDecoder

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tollbridge.compat.lessons import (
+from tollbridge.compat.profiles import (
     LIFETIME,
     MODEL_LIMIT,
     CompatMemory,

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tollbridge.config.accounts import Account
 from tollbridge.config.keys import describe_key, find_key
+from tollbridge.config.schema import Account
 from tollbridge.types.errors import RequestError
 from tollbridge.types.urls import VERCEL_URL
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tollbridge.config.accounts import resolve_account
-from tollbridge.config.loading import LoadedSettings, SettingsError, load_settings
+from tollbridge.config.loading import LoadedSettings, SettingsError, load_settings, resolve_account
 from tollbridge.types.errors import RequestError
 
 FILE = """\

@@ -16,7 +16,7 @@ from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import STEPS, Examination
 from tollbridge.doctor.session import Finding, ProbeLimits
-from tollbridge.frontends.vscode.provider import Bridge
+from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.refusals import make_error

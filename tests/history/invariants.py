@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tollbridge.history.tool_calls import MISSING_RESULT, Names, valid_input
+from tollbridge.history.parts import MISSING_RESULT, Names, valid_input
 from tollbridge.types.media import detect_mime
 from tollbridge.types.messages import (
     PACK_MIME,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tollbridge.history.content import Changes
-from tollbridge.history.tool_calls import MISSING_RESULT, ORPHAN_RESULT, pair_results
+from tollbridge.history.parts import MISSING_RESULT, ORPHAN_RESULT, Changes, pair_results
 from tollbridge.types.messages import DataPart, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 
 HI = TextPart("Hi")

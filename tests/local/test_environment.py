@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tollbridge.local.fetch import environment_without_keys
+from tollbridge.local.process import environment_without_keys
 
 
 def test_the_environment_of_child_processes_has_no_keys() -> None:

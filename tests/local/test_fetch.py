@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tollbridge.local import fetch
-from tollbridge.local.fetch import SMOLLM2, LocalModelFailed, PinnedModel, models_folder
+from tollbridge.local.process import SMOLLM2, LocalModelFailed, PinnedModel, models_folder
 
 CONTENT = b"GGUF" + bytes(range(256)) * 1000
 

@@ -14,8 +14,7 @@ import aiohttp
 import psutil
 import pytest
 
-from tollbridge.local.fetch import SMOLLM2, LocalModelFailed
-from tollbridge.local.process import LocalModel
+from tollbridge.local.process import SMOLLM2, LocalModel, LocalModelFailed
 
 slow = pytest.mark.slow  # these load the real model, and download it if it is missing
 

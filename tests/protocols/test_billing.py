@@ -18,8 +18,7 @@ from tollbridge.protocols.billing import (
 )
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.types.errors import StreamError
-from tollbridge.types.events import Finished
-from tollbridge.types.usage import Billing, Usage
+from tollbridge.types.events import Billing, Finished, Usage
 
 # The metadata of Vercel AI Gateway, as its documentation shows it.
 GATEWAY = {

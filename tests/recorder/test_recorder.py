@@ -16,7 +16,7 @@ from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.connections import open_client
-from tollbridge.frontends.vscode.provider import Bridge
+from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.recorder.recording import (
     FORMAT,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.protocols.detect import decoder_for
-from tollbridge.recorder.redaction import (
+from tollbridge.recorder.recording import (
     ContentRedactor,
     KeyRedactor,
     contains_key,

@@ -19,7 +19,7 @@ from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import PENDING_LIMIT, BillLookup, UsageTracker, open_tracker
 from tollbridge.types.errors import BridgeError, Disconnected
-from tollbridge.types.usage import Billing, Cost, Usage
+from tollbridge.types.events import Billing, Cost, Usage
 
 MODEL = "anthropic/claude-sonnet-4.5"
 KEY = "sk-test-key-of-the-user"

@@ -19,7 +19,7 @@ TIMES = 120
 CALIBRATE = """
 import sys
 from tests.tokens.samples import hidden_count, request, user
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 from tollbridge.estimator import HybridTokenEstimator
 
 path, name, times = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -15,14 +15,14 @@ import pytest
 
 from tests.storage.locking import locked
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.frontends.vscode.provider import Bridge
+from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage import tracker as tracking
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.storage.tracker import StoredTracker, open_tracker
 from tollbridge.testing.server import Gateway
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, Role
-from tollbridge.types.usage import Usage
 
 
 @pytest.fixture

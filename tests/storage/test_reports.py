@@ -26,8 +26,8 @@ from tollbridge.storage.reports import (
     sum_usage,
 )
 from tollbridge.storage.tables import REFUSALS, Outcome, UsageRow, UsageTable
+from tollbridge.types.events import Usage
 from tollbridge.types.models import Prices
-from tollbridge.types.usage import Usage
 
 NOON = time.mktime((2026, 11, 16, 12, 0, 0, 0, 0, -1))
 DAY = 86_400

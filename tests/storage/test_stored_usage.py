@@ -10,7 +10,7 @@ import pytest
 
 from tollbridge.clients.base import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.frontends.vscode.provider import Bridge
+from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker

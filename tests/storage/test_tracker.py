@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tollbridge.storage.tables import Outcome, UsageRow
 from tollbridge.storage.tracker import UsageTracker
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 
 def record(model: str, usage: Usage | None, outcome: Outcome = "completed") -> UsageRow:

@@ -13,8 +13,8 @@ import pytest
 
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import ProcessLock, UsageRow, UsageTable, is_alive
+from tollbridge.types.events import Usage
 from tollbridge.types.models import Prices
-from tollbridge.types.usage import Usage
 
 # Starts a request in another process, reports it, and waits to be killed.
 OTHER = """

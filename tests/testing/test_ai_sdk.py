@@ -10,7 +10,7 @@ import pytest
 
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient
 from tollbridge.connections import open_client
-from tollbridge.frontends.vscode.provider import Bridge
+from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.ai_sdk import read_call
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import BridgeError, RequestError

@@ -21,6 +21,7 @@ from tests.tokens.samples import (
     user,
 )
 from tollbridge.tokens.ledger import Ledger
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,
@@ -30,7 +31,6 @@ from tollbridge.types.messages import (
     Tool,
     ToolCallPart,
 )
-from tollbridge.types.usage import Usage
 
 START = (system(PROSE * 20), user(PROSE * 3))
 

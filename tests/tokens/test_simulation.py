@@ -14,7 +14,7 @@ from tests.tokens.samples import unfamiliar_table
 from tollbridge.tokens.ledger import Ledger
 from tollbridge.tokens.records import percentile
 from tollbridge.tokens.tokenizers import tokenizer
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 # Three conversations run concurrently: the model is known from the fourth on.
 WARM = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tollbridge.tokens.records import Report, UsageFilter, Verdict, prompt_tokens
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 
 @pytest.mark.parametrize(

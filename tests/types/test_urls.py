@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tollbridge.compat.profiles import recognize_server
-from tollbridge.config.accounts import Account
 from tollbridge.config.keys import variables_for
+from tollbridge.config.schema import Account
 from tollbridge.transport.http import check_url
 from tollbridge.types.urls import find_foreign_request, is_loopback
 

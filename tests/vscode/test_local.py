@@ -14,8 +14,7 @@ from tests.vscode.vscode_page import VSCodePage
 from workshop.workbench import Workbench
 
 from tollbridge.local import fetch
-from tollbridge.local.fetch import SMOLLM2
-from tollbridge.local.process import LocalModel
+from tollbridge.local.process import SMOLLM2, LocalModel
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="module")]
 

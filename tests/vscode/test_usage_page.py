@@ -14,7 +14,7 @@ from workshop.workbench import Workbench
 
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

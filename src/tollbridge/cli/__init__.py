@@ -1,4 +1,4 @@
-"""The `tollbridge` command. Each subcommand is in its own module, which is imported when it is used."""
+"""The `tollbridge` command. Subcommands are in modules that are imported when they are used."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from tollbridge.types.errors import BridgeError
 # Each subcommand: the module that defines it, and its line in the list of commands. The line is here so that
 # `tollbridge --help` does not import the modules.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "accuracy": ("tollbridge.cli.accuracy", "Show the accuracy of token estimates."),
+    "accuracy": ("tollbridge.cli.count", "Show the accuracy of token estimates."),
     "ask": ("tollbridge.cli.ask", "Send one prompt and print the answer."),
     "budget": ("tollbridge.cli.budget", "Show, set and remove limits of what requests may cost."),
     "chat": ("tollbridge.cli.chat", "Start an interactive chat."),
     "config": ("tollbridge.cli.config", "Show and change the settings."),
     "count": ("tollbridge.cli.count", "Count the tokens in a text or a conversation."),
     "doctor": ("tollbridge.cli.doctor", "Test a server's compatibility and save a profile."),
-    "explain": ("tollbridge.cli.explain", "Explain why a prompt was not read from the cache."),
-    "gateway": ("tollbridge.cli.servers", "Run the embedded OpenResponses gateway for tests."),
-    "local": ("tollbridge.cli.servers", "Download and serve a small local model."),
-    "log": ("tollbridge.cli.log", "List, show and delete kept conversations."),
-    "login": ("tollbridge.cli.login", "Store an API key in the system keyring."),
-    "logout": ("tollbridge.cli.login", "Remove an API key from the system keyring."),
+    "explain": ("tollbridge.cli.usage", "Explain why a prompt was not read from the cache."),
+    "gateway": ("tollbridge.cli.serve", "Run the embedded OpenResponses gateway for tests."),
+    "local": ("tollbridge.cli.serve", "Download and serve a small local model."),
+    "log": ("tollbridge.cli.conversations", "List, show and delete kept conversations."),
+    "login": ("tollbridge.cli.config", "Store an API key in the system keyring."),
+    "logout": ("tollbridge.cli.config", "Remove an API key from the system keyring."),
     "models": ("tollbridge.cli.models", "List a gateway's models."),
     "quirks": ("tollbridge.cli.quirks", "Show what servers do not accept; forget what was learned."),
     "replay": ("tollbridge.cli.replay", "Replay recordings with the current version."),
     "serve": ("tollbridge.cli.serve", "Run a local server for editors and agents (HTTP)."),
-    "sidecar": ("tollbridge.cli.sidecar", "Run the JSON-RPC server for editors (stdio)."),
+    "sidecar": ("tollbridge.cli", "Run the JSON-RPC server for editors (stdio)."),
     "usage": ("tollbridge.cli.usage", "Show token usage and cost, in the terminal or as a page."),
 }
 
@@ -77,6 +77,17 @@ class _CommandGroup(click.Group):
 @click.version_option(package_name="tollbridge", message="%(prog)s %(version)s")
 def tollbridge() -> None:
     """Chat with models through AI gateways and track token usage."""
+
+
+@click.command()
+def sidecar() -> int:
+    """Run a JSON-RPC server on standard input and output until the client disconnects.
+
+    Editors start it; docs/protocol.md describes the protocol.
+    """
+    from tollbridge.frontends.stdio import main
+
+    return main()
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -24,10 +24,10 @@ from tollbridge.cli.options import (
     record_options,
     ui_stream_option,
 )
+from tollbridge.cli.output import summarise, to_json
 from tollbridge.cli.prompt import has_piped_input, read_standard_input
 from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
-from tollbridge.cli.summary import summarise, to_json
 from tollbridge.types.messages import Message, OutputFormat, Role, TextPart
 from tollbridge.types.text import read_json, replace_surrogates
 

@@ -14,20 +14,19 @@ import click
 import msgspec
 
 from tollbridge.budget import WARNING_SHARE, list_budgets
-from tollbridge.cli.summary import to_json
-from tollbridge.cli.tables import Column, Row, show_table
+from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import wrap_line
-from tollbridge.config.accounts import all_accounts, named_account
 from tollbridge.config.loading import (
     LoadedSettings,
     SettingsUnusable,
+    all_accounts,
     load_settings,
+    named_account,
     quote_name,
     split_name,
     text_before_equals,
 )
-from tollbridge.config.paths import config_file, database_file
-from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE
+from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE, config_file, database_file
 from tollbridge.storage.budgets import Budget, BudgetStatus, BudgetTable, format_dollars
 from tollbridge.storage.database import Database
 from tollbridge.transport.files import make_folder, replace_file

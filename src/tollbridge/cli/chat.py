@@ -39,12 +39,12 @@ from tollbridge.cli.prompt import Argument, ChatPrompt, hold_keyboard, read_pipe
 from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
 from tollbridge.cli.terminal import Styles, format_count, one_line
-from tollbridge.compat.parameters import SENSITIVE_NOTES
-from tollbridge.config.paths import data_folder
+from tollbridge.compat.repairs import SENSITIVE_NOTES
+from tollbridge.config.schema import data_folder
 from tollbridge.types.errors import BridgeError
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import DataPart, Message, Role, TextPart
 from tollbridge.types.text import replace_surrogates
-from tollbridge.types.usage import Usage
 
 _KEYS = """\
 Alt-Enter     start a new line (a pasted text keeps its lines)

@@ -1,8 +1,9 @@
-"""`tollbridge config`: show the effective settings and their sources, and change the settings file."""
+"""`tollbridge config`, `login` and `logout`: the settings and their sources, and keys in the keyring."""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import re
 import sys
@@ -15,28 +16,28 @@ import msgspec
 
 from tollbridge.cli.errors import print_error
 from tollbridge.cli.options import ConnectionOptions, connection_options
-from tollbridge.cli.summary import to_json
-from tollbridge.cli.tables import Column, Row, show_table
+from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import Styles, one_line
-from tollbridge.config.accounts import all_accounts
-from tollbridge.config.keys import describe_key
+from tollbridge.config.keys import clean_key, delete_key, describe_key, set_key
 from tollbridge.config.loading import (
     SIZE_LIMIT,
     LoadedSettings,
     SettingsError,
     SettingsFile,
     SettingsUnusable,
+    all_accounts,
     find_lines,
     iter_values,
     load_settings,
+    named_account,
     quote_name,
     read_file,
+    resolve_account,
     split_name,
     validate_settings,
 )
-from tollbridge.config.paths import config_file
-from tollbridge.config.schema import CLEAR_TOOL_USES, CLEAR_TRIGGER
-from tollbridge.recorder.redaction import hide_secret_values
+from tollbridge.config.schema import CLEAR_TOOL_USES, CLEAR_TRIGGER, Account, config_file
+from tollbridge.recorder.recording import hide_secret_values
 from tollbridge.transport.files import make_folder, replace_file
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.text import replace_surrogates
@@ -412,3 +413,55 @@ def _split_assignment(line: str) -> tuple[str, str]:
                     code = line[:position].rstrip()
                     return code, line[len(code) :]
     return line, ""
+
+
+# --- Keys ---
+
+# Keys are shorter; longer input is not a key.
+MAX_KEY_LENGTH = 16 * 1024
+
+
+@click.command()
+@click.argument("account", required=False)
+def login(account: str | None) -> None:
+    """Store an account's API key in the system keyring.
+
+    ACCOUNT is an account from the settings file; default: the current account. The key is read from a
+    hidden prompt, or from standard input if it is piped.
+    """
+    chosen = _find_account(account)
+    key = clean_key(_read_key(chosen), "The key")
+    if not key:
+        raise click.UsageError("No key provided. Type it or pipe it in: tollbridge login < key.txt")
+    set_key(chosen, key)
+    click.echo(f"Saved the key for {chosen.name} ({chosen.base_url}) in the system keyring.", err=True)
+
+
+@click.command()
+@click.argument("account", required=False)
+def logout(account: str | None) -> int:
+    """Remove an account's API key from the system keyring.
+
+    ACCOUNT is an account from the settings file; default: the current account. Exits with 1 if the keyring
+    has no key for it.
+    """
+    chosen = _find_account(account)
+    deleted = delete_key(chosen)
+    name = f"{chosen.name} ({chosen.base_url})"
+    if deleted:
+        click.echo(f"Removed the key for {name} from the system keyring.", err=True)
+    else:
+        click.echo(f"No key for {name} in the system keyring.", err=True)
+    return int(not deleted)
+
+
+def _find_account(name: str | None) -> Account:
+    settings = load_settings()
+    return resolve_account(settings) if name is None else named_account(settings, name)
+
+
+def _read_key(account: Account) -> str:
+    # The key is never an argument: the list of processes shows arguments to other users.
+    if sys.stdin.isatty():
+        return getpass.getpass(f"API key for {account.name} (input hidden): ", sys.stderr)
+    return sys.stdin.read(MAX_KEY_LENGTH)

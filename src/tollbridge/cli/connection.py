@@ -21,10 +21,16 @@ from tollbridge.clients.ai_sdk import UiStreamClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, known_quirks
-from tollbridge.config.accounts import Account
-from tollbridge.config.headers import find_secret_headers, plain_headers
 from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
-from tollbridge.config.schema import BudgetSettings, SecretHeader, Settings, http_timeouts
+from tollbridge.config.schema import (
+    Account,
+    BudgetSettings,
+    SecretHeader,
+    Settings,
+    find_secret_headers,
+    http_timeouts,
+    plain_headers,
+)
 from tollbridge.engine import Engine
 from tollbridge.local.process import LocalModel, is_installed
 from tollbridge.types.errors import BridgeError

@@ -15,12 +15,11 @@ import msgspec
 
 from tollbridge.cli.connection import connect
 from tollbridge.cli.options import MODEL_NAME, ConnectionOptions, connection_options
-from tollbridge.cli.summary import to_json
+from tollbridge.cli.output import to_json
 from tollbridge.cli.terminal import format_count, one_line, supports_styles, wrap_line
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.lessons import forget_lessons
-from tollbridge.compat.profiles import profile_file, save_profile
-from tollbridge.config.paths import database_file
+from tollbridge.compat.profiles import forget_lessons, profile_file, save_profile
+from tollbridge.config.schema import database_file
 from tollbridge.doctor.examination import STEPS, TYPICAL_REQUESTS, Examination, Step
 from tollbridge.doctor.session import Verdict
 

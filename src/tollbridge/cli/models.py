@@ -12,8 +12,7 @@ import msgspec
 from tollbridge.catalog.models import filter_models, is_favourite
 from tollbridge.cli.connection import connect
 from tollbridge.cli.options import Command, ConnectionOptions, connection_options
-from tollbridge.cli.summary import to_json
-from tollbridge.cli.tables import Column, Row, show_table
+from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import format_count, one_line
 from tollbridge.config.schema import Settings
 from tollbridge.types.models import Model, Prices

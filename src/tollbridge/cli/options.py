@@ -51,7 +51,7 @@ class _ModelName(click.ParamType[str]):
         from click.shell_completion import CompletionItem
 
         from tollbridge.catalog.cache import CatalogCache
-        from tollbridge.config.paths import catalog_folder
+        from tollbridge.config.schema import catalog_folder
 
         names = CatalogCache(catalog_folder()).model_ids()
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
@@ -442,8 +442,7 @@ def _read_headers(
     if not values:
         return {}
     # Imported here: most commands have no such option, and this module is loaded with every command.
-    from tollbridge.config.headers import header_problem
-    from tollbridge.config.schema import SecretHeader
+    from tollbridge.config.schema import SecretHeader, header_problem
 
     headers: dict[str, str] = {}
     for text in values:

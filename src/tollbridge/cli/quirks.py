@@ -11,14 +11,18 @@ import msgspec
 
 from tollbridge.catalog.models import Catalog
 from tollbridge.cli.options import WholeNumber
-from tollbridge.cli.summary import to_json
-from tollbridge.cli.tables import Column, Row, show_table
+from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import Styles, format_count, one_line, wrap_line
-from tollbridge.compat.lessons import describe_lesson, describe_quirks, forget_lessons, read_lessons
-from tollbridge.compat.profiles import list_profiles, recognize_server
-from tollbridge.config.accounts import all_accounts, named_account
-from tollbridge.config.loading import SettingsUnusable, load_settings
-from tollbridge.config.paths import catalog_folder, database_file
+from tollbridge.compat.profiles import (
+    describe_lesson,
+    describe_quirks,
+    forget_lessons,
+    list_profiles,
+    read_lessons,
+    recognize_server,
+)
+from tollbridge.config.loading import SettingsUnusable, all_accounts, load_settings, named_account
+from tollbridge.config.schema import catalog_folder, database_file
 from tollbridge.types.quirks import Evidence, Lesson
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))

@@ -18,8 +18,7 @@ import brotli  # type: ignore[import-untyped]
 import click
 import msgspec
 
-from tollbridge.cli.summary import Summary, describe_error, summarise, to_json
-from tollbridge.cli.tables import print_table, table_width
+from tollbridge.cli.output import Summary, describe_error, print_table, summarise, table_width, to_json
 from tollbridge.cli.terminal import Styles, format_count, one_line, replace_controls, wrap_line
 from tollbridge.protocols.detect import DECODERS, decoder_for
 from tollbridge.recorder.recording import (

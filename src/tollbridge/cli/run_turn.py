@@ -28,10 +28,10 @@ from tollbridge.types.events import (
     Source,
     TextDelta,
     ToolCall,
+    Usage,
     incomplete_reason,
 )
 from tollbridge.types.messages import ChatRequest, Origin, Part
-from tollbridge.types.usage import Usage
 
 # Shorter waits before a retry, in seconds, are not shown.
 LONG_WAIT = 1.0

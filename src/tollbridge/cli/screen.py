@@ -26,7 +26,7 @@ from tollbridge.cli.terminal import (
     terminal_width,
     wrap_line,
 )
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 # --- Wrapping streamed text ---
 

@@ -18,16 +18,15 @@ import msgspec
 from tollbridge.protocols.billing import Credits, Generation, read_credits, read_generation
 from tollbridge.protocols.detect import Decoder, GuardedDecoder, decoder_for
 from tollbridge.protocols.errors import ERROR_BODY_LIMIT, read_error_response
-from tollbridge.protocols.guard import decode_body
 from tollbridge.protocols.model_list import Endpoints
+from tollbridge.protocols.stream import decode_body
 from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError, RequestError, hide_key
-from tollbridge.types.events import Event, split_failure
+from tollbridge.types.events import Billing, Event, split_failure
 from tollbridge.types.messages import ChatRequest
 from tollbridge.types.models import Model
 from tollbridge.types.text import is_valid_key, write_valid_json
 from tollbridge.types.urls import USERINFO_ERROR, has_userinfo
-from tollbridge.types.usage import Billing
 
 if TYPE_CHECKING:
     from tollbridge.transport.http import HttpClient, HttpResponse

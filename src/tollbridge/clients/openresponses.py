@@ -17,12 +17,11 @@ from tollbridge.protocols.model_list import Endpoints, read_endpoints, read_mode
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.types.errors import NotFound, StreamError
-from tollbridge.types.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, split_failure
+from tollbridge.types.events import Event, Finished, ReasoningDelta, TextDelta, ToolCall, Usage, split_failure
 from tollbridge.types.messages import ChatRequest, Message, Part, Role
 from tollbridge.types.models import Model
 from tollbridge.types.text import read_json
 from tollbridge.types.urls import VERCEL_URL
-from tollbridge.types.usage import Usage
 
 # The request fields that determine the number of input tokens.
 COUNTED_FIELDS = frozenset({"model", "input", "tools", "tool_choice", "reasoning", "text", "instructions"})

@@ -18,9 +18,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from tollbridge.config.accounts import Account
 from tollbridge.config.loading import SettingsUnusable
-from tollbridge.config.paths import data_folder
+from tollbridge.config.schema import Account, data_folder
 from tollbridge.transport.files import make_folder, replace_file
 from tollbridge.types.errors import BridgeError, NotAuthenticated, RequestError
 from tollbridge.types.text import is_valid_key, read_json, write_json

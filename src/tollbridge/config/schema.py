@@ -1,13 +1,18 @@
-"""The settings: their schema, the model name patterns in it, and what they add to a request."""
+"""The settings: their schema, the model name patterns in it, and what they add to a request.
+
+Also the rules for extra request headers, and the paths of Tollbridge's files, which an environment variable
+or a platform directory determines.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,6 +23,9 @@ from tollbridge.types.messages import ChatRequest
 from tollbridge.types.models import identify
 from tollbridge.types.text import write_json
 from tollbridge.types.urls import VERCEL_HOST, VERCEL_URL, Auth, Backend
+
+if TYPE_CHECKING:
+    from platformdirs import PlatformDirs
 
 _Value = TypeVar("_Value")
 
@@ -191,6 +199,40 @@ def http_timeouts(settings: Settings) -> Timeouts:
     """Convert the timeout settings to those of the HTTP client, which uses `None` for no limit."""
     timeouts = settings.timeouts
     return Timeouts(connect=timeouts.connect, idle=timeouts.idle or None, total=timeouts.total or None)
+
+
+class Account(msgspec.Struct, frozen=True):
+    """An account with all of its fields resolved.
+
+    Attributes:
+        key: Where the API key comes from: `auto`, `keyring`, `none` or `environment:NAME`.
+        by_default: True if no source names an account or a gateway, so Vercel AI Gateway is used.
+        selected: True for the account in use. Only this account may use `TOLLBRIDGE_API_KEY`.
+        headers: Extra headers for its requests. Secret ones have the source of their value.
+        auth: How an anthropic-messages gateway gets the key; by default as `x-api-key`.
+        anonymous: True if the name does not identify the account at the gateway. Its model lists are kept in
+            memory only.
+    """
+
+    name: str
+    base_url: str
+    backend: Backend
+    key: str
+    by_default: bool = False
+    selected: bool = True
+    auth: Auth | None = None
+    anonymous: bool = False
+    # The key itself, if it was looked up. It is never shown or stored.
+    api_key: str | None = None
+    headers: Headers = {}
+
+    def __repr__(self) -> str:
+        return f"Account({self.name!r}, {self.base_url!r})"
+
+    @property
+    def list_name(self) -> str | None:
+        """The name under which the model list is cached on disk; `None` if it is not."""
+        return None if self.anonymous else self.name
 
 
 # --- Patterns for model names: `anthropic/*`, `*-preview` ---
@@ -393,3 +435,134 @@ def _require_object(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise RequestError(f"{PROVIDER_OPTIONS} must be a JSON object, not {type(value).__name__}.")
     return value
+
+
+# --- Extra request headers ---
+
+# Headers that belong to the connection or to the protocol, which a setting would break.
+_RESERVED = frozenset(
+    "accept accept-encoding connection content-encoding content-length content-type expect host keep-alive "
+    "te trailer transfer-encoding upgrade".split()
+)
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_VALUE = re.compile(r"[\x20-\x7e]{1,4096}")
+_SOURCE = re.compile(r"environment:[A-Za-z_][A-Za-z0-9_]*|keyring:[\x21-\x7e]{1,200}")
+# The names of headers that hold a key, and values that are one.
+_SECRET_NAME = re.compile(
+    r"authorization|cookie|credential|passw|secret|(^|[-_])(api)?key$|(^|[-_])token$", re.I
+)
+_SECRET_VALUE = re.compile(
+    r"(?i:bearer|basic|token)\s+\S"  # the value of an authorization header
+    r"|(sk|pk|rk|hf|gsk|vck|xai|gh[a-z]|xox[a-z])[-_]\w{8}"  # the prefixes of some providers
+    r"|AIza\w{8}|eyJ[\w-]+\.[\w-]+\."  # Google's keys; JSON Web Tokens
+)
+_RANDOM = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])[\w+/=-]{32,}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
+
+ADVICE = 'Name its source instead: { secret = "environment:NAME" }, or "keyring:NAME"'
+
+
+def header_problem(name: str, value: str | SecretHeader, advice: str = ADVICE) -> str | None:
+    """Return why a header is not valid in the settings, or `None`. The text does not contain the value.
+
+    Args:
+        name: The name of the header.
+        value: Its value, or the source of its value.
+        advice: What to do if the value looks like a key.
+    """
+    if not _NAME.fullmatch(name):
+        return "not a valid header name"
+    if name.lower() in _RESERVED:
+        return "cannot be set here; Tollbridge controls this header"
+    if isinstance(value, SecretHeader):
+        if not _SOURCE.fullmatch(value.secret):
+            # The value may be the secret itself, so the message does not repeat it.
+            return "secret must be environment:NAME or keyring:NAME (not the value itself)"
+        return None
+    if not _VALUE.fullmatch(value):
+        return "must be 1 to 4096 printable ASCII characters"
+    if _SECRET_NAME.search(name) or _looks_secret(value):
+        return f"looks like a key, which settings must not contain. {advice}"
+    return None
+
+
+def _looks_secret(value: str) -> bool:
+    if _SECRET_VALUE.match(value):
+        return True
+    return bool(_RANDOM.fullmatch(value)) and not _UUID.fullmatch(value)
+
+
+def plain_headers(headers: Headers) -> dict[str, str]:
+    """Return the headers whose values are in the settings."""
+    return {name: value for name, value in headers.items() if isinstance(value, str)}
+
+
+def find_secret_headers(headers: Headers, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the values of the secret headers, from the environment or the system keyring.
+
+    Raises:
+        SettingsUnusable: If a value is not set or has invalid characters. The message does not contain it.
+        KeyringUnusable: If the keyring is needed and cannot be used.
+    """
+    return {
+        name: _find_secret(name, header.secret, environ)
+        for name, header in headers.items()
+        if isinstance(header, SecretHeader)
+    }
+
+
+def _find_secret(name: str, source: str, environ: Mapping[str, str]) -> str:
+    # Imported here: most accounts have no secret header, and this module is loaded with the settings.
+    from tollbridge.config.keys import read_keyring
+    from tollbridge.config.loading import SettingsUnusable
+
+    kind, _, entry = source.partition(":")
+    value = (environ.get(entry) if kind == "environment" else read_keyring(entry)) or ""
+    value = value.strip()
+    if not value:
+        place = "environment variable" if kind == "environment" else "keyring entry"
+        message = f"The header {name} needs the {place} {entry}, which is not set."
+        raise SettingsUnusable(message, "Set it, or remove the header.")
+    if not _VALUE.fullmatch(value):
+        raise SettingsUnusable(f"The value of {source} contains invalid characters.", "Set it again.")
+    return value
+
+
+# --- The paths of files ---
+
+
+def config_file(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the settings file: `TOLLBRIDGE_CONFIG`, or `config.toml` in the configuration directory."""
+    return _path_from(environment, "TOLLBRIDGE_CONFIG") or _platform_dirs().user_config_path / "config.toml"
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder for downloaded data: `TOLLBRIDGE_CACHE_DIR`, or the cache directory."""
+    return _path_from(environment, "TOLLBRIDGE_CACHE_DIR") or _platform_dirs().user_cache_path
+
+
+def catalog_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder for cached model lists: `TOLLBRIDGE_CATALOGUE_DIR`, or `catalogue` in the cache."""
+    return _path_from(environment, "TOLLBRIDGE_CATALOGUE_DIR") or cache_folder(environment) / "catalogue"
+
+
+def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder for measured and learned data: `TOLLBRIDGE_DATA_DIR`, or the data directory."""
+    return _path_from(environment, "TOLLBRIDGE_DATA_DIR") or _platform_dirs().user_data_path
+
+
+def database_file(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the SQLite database in the data folder."""
+    return data_folder(environment) / "tollbridge.db"
+
+
+def _path_from(environment: Mapping[str, str], variable: str) -> Path | None:
+    value = environment.get(variable)
+    return Path(value) if value else None
+
+
+def _platform_dirs() -> PlatformDirs:
+    # Imported here to save start-up time: if every path comes from the environment, it is not needed.
+    from platformdirs import PlatformDirs
+
+    return PlatformDirs("tollbridge", appauthor=False)

@@ -13,11 +13,11 @@ from tollbridge.clients.openresponses import OpenResponsesClient, count_body, re
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.compat.repairs import find_repair
 from tollbridge.history.answer import AnswerParts
-from tollbridge.prepared_request import PreparedRequest
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
+from tollbridge.turn import PreparedRequest
 from tollbridge.types.errors import BridgeError, TimedOut
 from tollbridge.types.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
 from tollbridge.types.messages import ChatRequest, Message, Origin, Part, Role

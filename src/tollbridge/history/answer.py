@@ -7,8 +7,8 @@ from typing import Any, assert_never
 
 import msgspec
 
+from tollbridge.history.parts import repair_arguments, wrap_arguments
 from tollbridge.history.reasoning import ReasoningPacker
-from tollbridge.history.tool_calls import repair_arguments, wrap_arguments
 from tollbridge.types.errors import BridgeError, BrokenCall
 from tollbridge.types.events import (
     Corrected,

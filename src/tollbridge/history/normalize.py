@@ -8,16 +8,17 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.history.content import Changes, valid_content
-from tollbridge.history.reasoning import drop_stale_reasoning, is_question, select_reasoning
-from tollbridge.history.tool_calls import (
+from tollbridge.history.parts import (
+    Changes,
     Names,
     calls_as_text,
     pair_results,
     results_as_text,
     system_as_user,
+    valid_content,
     valid_input,
 )
+from tollbridge.history.reasoning import drop_stale_reasoning, is_question, select_reasoning
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,

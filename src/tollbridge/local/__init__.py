@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tollbridge.local.fetch import SMOLLM2, LocalModelFailed, PinnedModel, fetch
-from tollbridge.local.process import LocalModel, is_installed
+from tollbridge.local.process import SMOLLM2, LocalModel, LocalModelFailed, PinnedModel, fetch, is_installed
 
 __all__ = ["SMOLLM2", "LocalModel", "LocalModelFailed", "PinnedModel", "fetch", "is_installed"]

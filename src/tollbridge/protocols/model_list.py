@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from tollbridge.types.errors import StreamError
+from tollbridge.types.events import parse_amount
 from tollbridge.types.models import ID_LIMIT, TOKEN_LIMIT, Model, Prices, PriceTier, identify
 from tollbridge.types.text import join_escaped_surrogates, read_json, replace_surrogates
-from tollbridge.types.usage import parse_amount
 
 log = logging.getLogger(__name__)
 

@@ -1,12 +1,20 @@
-"""The common part of the decoders whose responses are an event stream or one JSON body.
+"""The common part of the decoders whose responses are an event stream or one JSON body, and their guards.
 
 `StreamDecoder` detects which of the two a response is, splits it into frames and reads their JSON. A subclass
 per protocol decodes runs of deltas quickly; a state per protocol converts everything else to events.
+
+Decoders handle all input without raising. The guards limit the effect of a defect in them: an unexpected
+exception becomes the failure of one event, or of one response, and must not cost the user the rest of an
+answer. Each guard logs its first exception, without the message, which can contain a part of the
+conversation.
 """
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import PurePath
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -15,9 +23,65 @@ from tollbridge.protocols.errors import HEAD_LIMIT, describe_body
 from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
 from tollbridge.types.errors import BridgeError, StreamError
-from tollbridge.types.events import Event
+from tollbridge.types.events import Billing, Event
 from tollbridge.types.text import read_json_to_depth
-from tollbridge.types.usage import Billing
+
+log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+# --- Guards ---
+
+UNDECODABLE = "The gateway's answer could not be decoded."
+
+
+def log_defect(part: str, error: Exception) -> None:
+    """Log an exception that only a defect can cause: its class and its place in the code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = "unknown"
+    if trace is not None:
+        code = trace.tb_frame.f_code
+        place = f"{'/'.join(PurePath(code.co_filename).parts[-2:])}:{trace.tb_lineno}, {code.co_name}"
+    log.warning("%s could not be processed: %s at %s. Please report this.", part, type(error).__name__, place)
+
+
+class EventGuard:
+    """Skips the events of one stream that cannot be decoded, counts them, and logs the first.
+
+    Args:
+        counts: Where the events are counted.
+    """
+
+    def __init__(self, counts: UnknownNames) -> None:
+        self._counts = counts
+        self._logged = False
+
+    def skip(self, name: object, error: Exception) -> None:
+        """Count an event with this type."""
+        self._counts.record(f"{name} (not decoded)" if isinstance(name, str) else "not decoded")
+        if not self._logged:
+            self._logged = True
+            log_defect("An event of the gateway's answer", error)
+
+
+def decode_body(decode: Callable[[bytes], _Result], data: bytes) -> _Result:
+    """Decode a complete response body.
+
+    Raises:
+        BridgeError: The error that `decode` raised, or a `StreamError` in place of any other exception.
+    """
+    try:
+        return decode(data)
+    except BridgeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the purpose of this module
+        log_defect("A response of the gateway", error)
+        raise StreamError(UNDECODABLE) from None
+
+
+# --- The common part of the decoders ---
 
 BOM = b"\xef\xbb\xbf"
 # Raised for JSON that is not a typed delta; RecursionError for a delta with a deeply nested unknown field.

@@ -26,26 +26,24 @@ from tollbridge.clients.base import Observer
 from tollbridge.history.answer import PartsBuilder
 from tollbridge.recorder.recording import (
     FORMAT,
+    ContentRedactor,
     DataLine,
     EndLine,
+    KeyRedactor,
     Line,
     PartsLine,
     RecordingStart,
     RequestLine,
     ResponseLine,
     TruncationLine,
-    is_recording,
-    write_line,
-)
-from tollbridge.recorder.redaction import (
-    ContentRedactor,
-    KeyRedactor,
     contains_key,
     hide_keys,
     hide_secrets,
+    is_recording,
     redact_headers,
     redact_line,
     redact_lines,
+    write_line,
 )
 from tollbridge.transport.files import create_file, make_folder
 from tollbridge.turn import TurnResult

@@ -19,8 +19,14 @@ import msgspec
 
 from tollbridge.storage.database import BatchQueue, Database, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import UsageRow
-from tollbridge.tokens.cache_chain import is_continuation, make_chain
-from tollbridge.tokens.cache_report import CacheReport, SentPrompt, choose_previous, explain
+from tollbridge.tokens.prompt_cache import (
+    CacheReport,
+    SentPrompt,
+    choose_previous,
+    explain,
+    is_continuation,
+    make_chain,
+)
 from tollbridge.types.events import CacheDiagnosis, Finished
 from tollbridge.types.messages import ChatRequest
 

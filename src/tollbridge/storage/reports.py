@@ -41,8 +41,8 @@ from tollbridge.storage.cache_tracker import CacheTable, StoredReport
 from tollbridge.storage.database import Database, StoreUnusable
 from tollbridge.storage.tables import COST_UNIT, REFUSALS, UsageTable
 from tollbridge.tokens.records import Accuracy
+from tollbridge.types.events import Usage
 from tollbridge.types.models import Prices
-from tollbridge.types.usage import Usage
 
 Number = TypeVar("Number", int, Decimal)
 # The calling program is the row's initiator.

@@ -20,9 +20,9 @@ import msgspec
 
 from tollbridge.storage.database import Database, StoreBusy, StoreUnusable, lock_file
 from tollbridge.transport.files import make_private
+from tollbridge.types.events import CostSource, Usage
 from tollbridge.types.models import Prices
 from tollbridge.types.quirks import Evidence, Lesson
-from tollbridge.types.usage import CostSource, Usage
 
 # A lock file younger than this (seconds) is not removed: its process may be about to lock it.
 LOCK_GRACE_SECONDS = 60.0
@@ -527,7 +527,7 @@ _LESSON_COLUMNS = Lesson.__struct_fields__
 
 
 class LessonTable:
-    """Stores lessons (see `tollbridge.compat.lessons`). Closes the given database when it is closed."""
+    """Stores lessons (see `tollbridge.compat.profiles`). Closes the given database when it is closed."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

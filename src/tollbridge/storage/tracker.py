@@ -24,9 +24,8 @@ from tollbridge.protocols.billing import Generation
 from tollbridge.storage.database import BatchQueue, Database, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import Outcome, UsageRow, UsageTable, is_incomplete
 from tollbridge.types.errors import BridgeError
-from tollbridge.types.events import Event, File, Finished
+from tollbridge.types.events import Billing, Cost, Event, File, Finished, Usage
 from tollbridge.types.models import Prices, explain_difference
-from tollbridge.types.usage import Billing, Cost, Usage
 
 log = logging.getLogger(__name__)
 

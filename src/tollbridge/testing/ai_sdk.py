@@ -41,9 +41,9 @@ from tollbridge.types.events import (
     Source,
     TextDelta,
     ToolCall,
+    Usage,
 )
 from tollbridge.types.text import write_json
-from tollbridge.types.usage import Usage
 
 Json = dict[str, Any]
 Options = Mapping[str, Any]

@@ -16,7 +16,7 @@ import msgspec
 from tollbridge.protocols.openresponses import server
 from tollbridge.protocols.openresponses.server import new_id
 from tollbridge.testing.requests import AcceptedRequest, Item, count_text, split_tokens
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 # --- Scripted answers ---
 

@@ -38,8 +38,8 @@ from tollbridge.testing.responses import (
     number_events,
 )
 from tollbridge.testing.scenarios import Scenario, find_scenario
-from tollbridge.testing.strict import ReasoningRegistry, check_rules, check_schema
-from tollbridge.types.usage import Usage
+from tollbridge.testing.validation import ReasoningRegistry, check_rules, check_schema
+from tollbridge.types.events import Usage
 
 SCENARIO_HEADER = "x-tollbridge-scenario"
 _LOG_LIMIT = 1_000  # requests

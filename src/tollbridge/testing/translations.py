@@ -12,18 +12,17 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from tollbridge.protocols.anthropic_messages.server_requests import CallerRequest as MessageRequest
-from tollbridge.protocols.anthropic_messages.server_requests import decode_request as decode_message
-from tollbridge.protocols.anthropic_messages.server_stream import (
+from tollbridge.protocols.anthropic_messages.server import CallerRequest as MessageRequest
+from tollbridge.protocols.anthropic_messages.server import (
     MessageEncoder,
     encode_token_count,
     join_message,
     make_error,
 )
-from tollbridge.protocols.chat_completions.server_requests import SHARED_FIELDS
-from tollbridge.protocols.chat_completions.server_requests import CallerRequest as CompletionRequest
-from tollbridge.protocols.chat_completions.server_requests import decode_request as decode_completion
-from tollbridge.protocols.chat_completions.server_stream import CompletionEncoder, join_chunks
+from tollbridge.protocols.anthropic_messages.server import decode_request as decode_message
+from tollbridge.protocols.chat_completions.server import SHARED_FIELDS, CompletionEncoder, join_chunks
+from tollbridge.protocols.chat_completions.server import CallerRequest as CompletionRequest
+from tollbridge.protocols.chat_completions.server import decode_request as decode_completion
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.testing.faults import make_chunks

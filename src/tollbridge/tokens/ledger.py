@@ -49,8 +49,8 @@ from tollbridge.tokens.records import (
     summarise,
 )
 from tollbridge.tokens.tokenizers import LruCache, family_of
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, Part, Role
-from tollbridge.types.usage import Usage
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 # Key of a prefix, key of its tool set, input tokens reported for it, and how many of them were reasoning that
 # is dropped at the next user message.

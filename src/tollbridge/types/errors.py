@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict, Unpack
 from tollbridge.types.urls import hide_userinfo
 
 if TYPE_CHECKING:  # at run time it would load msgspec, which `tollbridge --help` does not need
-    from tollbridge.types.usage import Usage
+    from tollbridge.types.events import Usage
 
 Kind = Literal[
     "authentication",

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from tollbridge.types.usage import CostSource, Usage
+from tollbridge.types.events import CostSource, Usage
 
 # Creators that can precede a colon in a model id. A colon also separates a variant, as in `llama3.2:3b`.
 CREATORS = frozenset(

@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import msgspec
 
-from tollbridge.config.accounts import Account
-from tollbridge.config.schema import BudgetSettings, Settings
+from tollbridge.config.schema import Account, BudgetSettings, Settings
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.server import ServerOptions, run_server
 from tollbridge.types.urls import Backend

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from tests.frontends.http.servers import local_server
 from tests.protocols.openresponses.test_server import PNG, conversations
 
-from tollbridge.config.accounts import Account
-from tollbridge.config.schema import Settings
+from tollbridge.config.schema import Account, Settings
 from tollbridge.engine import Engine
-from tollbridge.protocols.anthropic_messages.server_requests import decode_request as decode_messages
-from tollbridge.protocols.chat_completions.server_requests import decode_request as decode_completions
+from tollbridge.protocols.anthropic_messages.server import decode_request as decode_messages
+from tollbridge.protocols.chat_completions.server import decode_request as decode_completions
 from tollbridge.protocols.openresponses.server import decode_request as decode_responses
 from tollbridge.testing import AcceptedRequest, Call, Gateway, Say, ScriptedAnswer, Think
 from tollbridge.types.messages import (

@@ -13,7 +13,7 @@ import pytest
 from tests.canned_server import answering, http
 from tests.frontends.http.servers import local_server
 
-from tollbridge.config.paths import database_file
+from tollbridge.config.schema import database_file
 from tollbridge.forward import ForwardedResponse
 from tollbridge.history.answer import join_parts, parts_from_events
 from tollbridge.protocols.detect import GuardedDecoder, decoder_for
@@ -22,8 +22,7 @@ from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
 from tollbridge.testing.server import Gateway
-from tollbridge.types.events import Event, Finished, split_failure
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Event, Finished, Usage, split_failure
 
 # With spaces, an unknown field and an escaped character: a decoder that encodes again would change them.
 BODY = b'{ "model":"tollbridge/demo",  "input":"Say \\u0068i", "vendor_field": [1.0, 2e3], "stream": true }'

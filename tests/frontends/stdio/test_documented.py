@@ -13,9 +13,8 @@ import msgspec
 from tests.frontends.stdio.stdio_client import SRC
 
 from tollbridge.frontends.stdio import errors as faults
-from tollbridge.frontends.stdio import wire
-from tollbridge.frontends.stdio.loop import EXIT_FROZEN, FREEZE_SECONDS
-from tollbridge.frontends.stdio.server import Server
+from tollbridge.frontends.stdio.server import EXIT_FROZEN, FREEZE_SECONDS, Server
+from tollbridge.frontends.vscode import wire
 from tollbridge.protocols import jsonrpc
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.transport.stdio import QUEUE_LIMIT_BYTES, QUEUE_WAIT_BYTES, Stdio

@@ -10,14 +10,13 @@ import pytest
 
 from tollbridge.compat.profiles import load_profile, save_profile
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.stdio.handlers import Handlers
-from tollbridge.frontends.vscode import wire as vscode
+from tollbridge.frontends.vscode import wire
 from tollbridge.testing.server import Gateway
 from tollbridge.types.quirks import Quirks
 
 
-async def ignore(parts: list[vscode.Part]) -> None:
+async def ignore(parts: list[wire.Part]) -> None:
     """Report nothing."""
 
 
@@ -39,7 +38,7 @@ async def test_the_profile_is_read_once_a_turn(
             save_profile(gateway.url, "tollbridge/demo", Quirks(system="system", input_tokens=False))
             reads.clear()  # saving a profile reads the earlier one
             account = wire.AccountParams(gateway.url)
-            said = [vscode.Message(3, [vscode.Text("Be brief.")]), vscode.Message(1, [vscode.Text("Hi")])]
+            said = [wire.Message(3, [wire.Text("Be brief.")]), wire.Message(1, [wire.Text("Hi")])]
             params = wire.ChatParams(account=account, model="tollbridge/demo", messages=said)
             await turns.chat(params, ignore, lambda wait: None)
             sent = list(gateway.requests)

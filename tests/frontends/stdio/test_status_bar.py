@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tollbridge.frontends.stdio import wire
-from tollbridge.frontends.stdio.status import Answer, StatusBar
+from tollbridge.frontends.stdio.handlers import Answer, StatusBar
+from tollbridge.frontends.vscode import wire
 
 NOTHING = wire.Spending(0)
 

@@ -11,10 +11,10 @@ from aiohttp import web
 from tests.tokens.samples import request, user
 
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.stdio.handlers import Handlers
+from tollbridge.frontends.vscode import wire
 from tollbridge.tokens import tokenizers
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Usage
 
 LISTED = ("google/gemini-2.5-pro", "deepseek/deepseek-v3", "openai/gpt-5")
 

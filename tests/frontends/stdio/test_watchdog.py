@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.frontends.stdio.stdio_client import Editor
 
-from tollbridge.frontends.stdio.loop import EXIT_FROZEN, Heartbeat
+from tollbridge.frontends.stdio.server import EXIT_FROZEN, Heartbeat
 
 # The real limit is 20 seconds.
 LIMIT = 1.5

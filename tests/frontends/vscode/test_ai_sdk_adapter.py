@@ -12,9 +12,9 @@ import pytest
 
 from tollbridge.frontends.vscode.adapters import VSCodeStreamAdapter
 from tollbridge.types.errors import BridgeError, Disconnected, GatewayError
+from tollbridge.types.events import Usage
 from tollbridge.types.media import display_mime
 from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.types.usage import Usage
 
 RECORDINGS = Path(__file__).parents[2] / "recordings" / "aisdk"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)

@@ -15,9 +15,8 @@ from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter, Str
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
-from tollbridge.types.events import Failed, Finished, TextDelta
+from tollbridge.types.events import Failed, Finished, TextDelta, Usage
 from tollbridge.types.messages import Part, TextPart, ThinkingPart, ToolCallPart
-from tollbridge.types.usage import Usage
 
 RECORDED = {
     name: recording.body

@@ -20,7 +20,7 @@ from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.turn import Turn, TurnResult
 from tollbridge.types.errors import BridgeError
-from tollbridge.types.events import Finished, ReasoningDelta, ToolCall
+from tollbridge.types.events import Finished, ReasoningDelta, ToolCall, Usage
 from tollbridge.types.messages import (
     ChatRequest,
     Message,
@@ -30,7 +30,6 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.types.usage import Usage
 
 # The first run installs the proxy, which takes minutes.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500), pytest.mark.asyncio(loop_scope="module")]

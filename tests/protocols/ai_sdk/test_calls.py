@@ -9,8 +9,7 @@ from tests.protocols.ai_sdk.streams import DONE, FINISH, call, failures, full, m
 
 from tollbridge.protocols.ai_sdk.state import StreamState
 from tollbridge.protocols.ai_sdk.stream import FullDecoder
-from tollbridge.types.events import Finished, TextDelta, ToolCall
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Finished, TextDelta, ToolCall, Usage
 
 
 def test_events_after_an_undecided_call_are_held_back() -> None:

@@ -20,8 +20,8 @@ from tollbridge.types.events import (
     ReasoningEnded,
     Source,
     TextDelta,
+    Usage,
 )
-from tollbridge.types.usage import Usage
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

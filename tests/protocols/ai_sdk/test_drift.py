@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tollbridge.cli.output import summarise
 from tollbridge.cli.replay import replay_response
-from tollbridge.cli.summary import summarise
 
 DRIFT = Path(__file__).parents[2] / "recordings" / "aisdk" / "drift"
 RECORDED = sorted(path for path in DRIFT.glob("*/*") if path.is_file())

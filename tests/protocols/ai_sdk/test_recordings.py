@@ -30,8 +30,8 @@ from tollbridge.types.events import (
     Source,
     TextDelta,
     ToolCall,
+    Usage,
 )
-from tollbridge.types.usage import Usage
 
 T = TypeVar("T")
 RECORDINGS = Path(__file__).parents[2] / "recordings" / "aisdk"

@@ -14,8 +14,15 @@ from tests.recorded_streams import Recording, anthropic_messages, events_of
 from tollbridge.protocols.anthropic_messages.stream import StreamDecoder
 from tollbridge.protocols.anthropic_messages.wire import EVENTS
 from tollbridge.protocols.detect import decoder_for
-from tollbridge.types.events import Failed, Finished, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import (
+    Failed,
+    Finished,
+    ReasoningDelta,
+    ReasoningEnded,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
 
 RECORDINGS = anthropic_messages()
 COUNTS = {name for name in RECORDINGS if name.endswith("count-tokens")}

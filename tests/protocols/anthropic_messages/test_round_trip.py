@@ -14,10 +14,23 @@ from hypothesis import strategies as st
 from tests.recorded_streams import events_of
 
 from tollbridge.protocols.anthropic_messages.requests import encode_request
-from tollbridge.protocols.anthropic_messages.server_requests import CallerRequest, decode_request
-from tollbridge.protocols.anthropic_messages.server_stream import MessageEncoder, encode_message, write_frames
+from tollbridge.protocols.anthropic_messages.server import (
+    CallerRequest,
+    MessageEncoder,
+    decode_request,
+    encode_message,
+    write_frames,
+)
 from tollbridge.protocols.anthropic_messages.stream import StreamDecoder
-from tollbridge.types.events import Event, Finished, ReasoningDelta, ReasoningEnded, TextDelta, ToolCall
+from tollbridge.types.events import (
+    Event,
+    Finished,
+    ReasoningDelta,
+    ReasoningEnded,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
 from tollbridge.types.media import draw_png
 from tollbridge.types.messages import (
     ChatRequest,
@@ -35,7 +48,6 @@ from tollbridge.types.messages import (
     add_origin,
     part_digest,
 )
-from tollbridge.types.usage import Usage
 
 ORIGIN = Origin.of("claude-opus-5", "https://api.anthropic.com/v1")
 CALLER = CallerRequest(ChatRequest(model="m", messages=[Message("user", "Hi")]))

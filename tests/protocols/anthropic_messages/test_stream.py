@@ -20,8 +20,8 @@ from tollbridge.types.events import (
     Source,
     TextDelta,
     ToolCall,
+    Usage,
 )
-from tollbridge.types.usage import Usage
 
 Json = dict[str, Any]
 START: Json = {

@@ -13,8 +13,7 @@ from tests.recorded_streams import Recording, chat_completions, events_of
 
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.types.errors import ContextTooLong
-from tollbridge.types.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall, Usage
 
 RECORDINGS = chat_completions()
 NAMES = sorted(RECORDINGS)

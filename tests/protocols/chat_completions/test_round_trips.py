@@ -24,10 +24,10 @@ from tests.protocols.chat_completions.chunks import (
 from tests.recorded_streams import events_of
 
 from tollbridge.protocols.chat_completions.requests import encode_messages, encode_request
-from tollbridge.protocols.chat_completions.server_requests import decode_request
-from tollbridge.protocols.chat_completions.server_stream import DONE as DONE_FRAME
-from tollbridge.protocols.chat_completions.server_stream import (
+from tollbridge.protocols.chat_completions.server import DONE as DONE_FRAME
+from tollbridge.protocols.chat_completions.server import (
     CompletionEncoder,
+    decode_request,
     join_chunks,
     write_frames,
 )
@@ -42,6 +42,7 @@ from tollbridge.types.events import (
     ReasoningEnded,
     TextDelta,
     ToolCall,
+    Usage,
     split_failure,
 )
 from tollbridge.types.media import draw_png
@@ -61,7 +62,6 @@ from tollbridge.types.messages import (
     ToolResultPart,
     decode_metadata,
 )
-from tollbridge.types.usage import Usage
 
 # Surrogates are replaced before a request is encoded.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)

@@ -39,9 +39,9 @@ from tollbridge.types.events import (
     Source,
     TextDelta,
     ToolCall,
+    Usage,
 )
 from tollbridge.types.media import draw_png
-from tollbridge.types.usage import Usage
 
 STOP = chunk("stop")
 END = Finished("stop", response_id="chatcmpl-1", model="m")

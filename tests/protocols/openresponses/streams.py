@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.recorded_streams import events_of
 
-from tollbridge.cli.summary import summarise
+from tollbridge.cli.output import summarise
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.types.events import Event, TextDelta, ToolCall
 

@@ -10,8 +10,7 @@ import pytest
 
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.openresponses.wire import Fields, read_usage
-from tollbridge.types.events import Event, Finished, TextDelta, ToolCall
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Event, Finished, TextDelta, ToolCall, Usage
 
 ANSWER: dict[str, Any] = {
     "object": "response",

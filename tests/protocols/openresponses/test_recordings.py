@@ -14,8 +14,7 @@ from tests.recorded_streams import Recording, events_of, openresponses
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.openresponses.wire import EVENTS
 from tollbridge.types.errors import ContextTooLong
-from tollbridge.types.events import Data, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import Data, Failed, Finished, ReasoningDelta, TextDelta, ToolCall, Usage
 
 RECORDINGS = openresponses()
 NAMES = sorted(RECORDINGS)

@@ -29,6 +29,7 @@ from tollbridge.types.events import (
     ReasoningEnded,
     TextDelta,
     ToolCall,
+    Usage,
 )
 from tollbridge.types.messages import (
     ChatRequest,
@@ -47,7 +48,6 @@ from tollbridge.types.messages import (
     encode_metadata,
     split_metadata,
 )
-from tollbridge.types.usage import Usage
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 ORIGIN = Origin.of("demo", "http://127.0.0.1:1/v1")

@@ -18,8 +18,7 @@ from tollbridge.protocols.openresponses.wire import (
     read_cache_diagnosis,
     read_usage,
 )
-from tollbridge.types.events import CacheDiagnosis, Finished
-from tollbridge.types.usage import Usage
+from tollbridge.types.events import CacheDiagnosis, Finished, Usage
 
 SHARED = Path(os.environ.get("TOLLBRIDGE_SHARED", Path(__file__).parents[4] / "shared"))
 SCHEMA = SHARED / "openresponses" / "openapi-2026-04-24.json"

@@ -20,7 +20,7 @@ import msgspec
 from aiohttp import web
 
 from tollbridge.compat.repairs import find_repair
-from tollbridge.config.accounts import Account
+from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.callers import RESPONSES, AnswerEncoder, CallerProtocol, find_conversation
 from tollbridge.history.answer import join_parts, parts_from_events

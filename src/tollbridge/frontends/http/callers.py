@@ -11,10 +11,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tollbridge.protocols.anthropic_messages import server_stream as messages
-from tollbridge.protocols.anthropic_messages.server_requests import decode_request as decode_messages
-from tollbridge.protocols.chat_completions import server_stream as completions
-from tollbridge.protocols.chat_completions.server_requests import decode_request as decode_completions
+from tollbridge.protocols.anthropic_messages import server as messages
+from tollbridge.protocols.chat_completions import server as completions
 from tollbridge.protocols.openresponses import server as responses
 from tollbridge.types.errors import BridgeError, Kind
 from tollbridge.types.events import Event
@@ -243,7 +241,7 @@ class ChatCompletions(_OpenAiProtocol):
         headers: Mapping[str, str],  # noqa: ARG002
         native: Origin | None = None,
     ) -> CallerRequest:
-        caller = decode_completions(body, native=native)
+        caller = completions.decode_request(body, native=native)
         encoder = _CompletionsEncoder(completions.CompletionEncoder(caller))
         return CallerRequest(caller.request, caller.stream, caller.omissions, encoder)
 
@@ -290,7 +288,7 @@ class Messages:
         self, body: Mapping[str, Any], headers: Mapping[str, str], native: Origin | None = None
     ) -> CallerRequest:
         names = {name.lower(): value for name, value in headers.items()}
-        caller = decode_messages(body, native=native, headers=names)
+        caller = messages.decode_request(body, native=native, headers=names)
         encoder = _MessagesEncoder(messages.MessageEncoder(caller))
         return CallerRequest(caller.request, caller.stream, caller.omissions, encoder)
 

@@ -18,7 +18,7 @@ from aiohttp import WSMsgType, web
 from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
 
-from tollbridge.config.accounts import Account
+from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.answers import EVENT_STREAM, AnswerService, error_response
 from tollbridge.frontends.http.callers import MESSAGES, PROTOCOLS, RESPONSES, CallerProtocol, encode_json

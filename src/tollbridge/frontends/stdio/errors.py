@@ -96,7 +96,7 @@ def encode_exception(
         client_id: The client that shows the error. Only for `vscode` the message names commands of VS Code.
     """
     if isinstance(error, BridgeError):
-        from tollbridge.frontends.vscode.encode import ADVICE, VSCODE_ADVICE, encode_error
+        from tollbridge.frontends.vscode.codec import ADVICE, VSCODE_ADVICE, encode_error
 
         message, facts = encode_error(error, VSCODE_ADVICE if client_id == "vscode" else ADVICE)
         if revision is not None:

@@ -15,10 +15,11 @@ import msgspec
 
 from tollbridge.protocols.ai_sdk import wire
 from tollbridge.protocols.billing import read_billing
-from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.sse import UnknownNames
+from tollbridge.protocols.stream import EventGuard
 from tollbridge.types.errors import BridgeError, BrokenCall, Disconnected, StreamError
 from tollbridge.types.events import (
+    Billing,
     Event,
     Failed,
     Finished,
@@ -27,9 +28,9 @@ from tollbridge.types.events import (
     ReasoningEnded,
     TextDelta,
     ToolCall,
+    Usage,
 )
 from tollbridge.types.text import exceeds_depth, read_json
-from tollbridge.types.usage import Billing, Usage
 
 # With these finish reasons the output was not truncated, so valid arguments are a complete call.
 _COMPLETE_REASONS: frozenset[FinishReason | None] = frozenset(

@@ -21,9 +21,8 @@ from tollbridge.protocols.ai_sdk.state import StreamState
 from tollbridge.protocols.errors import HEAD_LIMIT, describe_body
 from tollbridge.protocols.sse import FRAME_LIMIT, SseDecoder, UnknownNames, frame_too_large
 from tollbridge.types.errors import BridgeError, StreamError
-from tollbridge.types.events import Event
+from tollbridge.types.events import Billing, Event
 from tollbridge.types.text import exceeds_depth, read_json_to_depth
-from tollbridge.types.usage import Billing
 
 _BOM = b"\xef\xbb\xbf"
 # Bytes that can precede the first significant byte: white space, and a byte order mark.
@@ -147,7 +146,7 @@ class _StateDecoder:
         """Apply a chunk. A chunk that cannot be decoded is skipped."""
         try:
             apply_chunk(self._state, chunk)
-        except Exception as error:  # noqa: BLE001 - see guard.py
+        except Exception as error:  # noqa: BLE001 - see `EventGuard`
             self._state.guard.skip(chunk.get("type"), error)
 
 

@@ -12,9 +12,8 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.types.events import FinishReason
+from tollbridge.types.events import FinishReason, Usage, token_count
 from tollbridge.types.text import exceeds_depth
-from tollbridge.types.usage import Usage, token_count
 
 Chunk = Mapping[str, Any]
 

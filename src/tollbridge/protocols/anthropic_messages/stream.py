@@ -15,13 +15,13 @@ from tollbridge.protocols.anthropic_messages import wire
 from tollbridge.protocols.anthropic_messages.wire import BLOCKS, EVENTS, STOP_REASONS, BlockKind
 from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.errors import error_from
-from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses.wire import Fields, is_error
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
-from tollbridge.protocols.stream import NOT_DELTA
+from tollbridge.protocols.stream import NOT_DELTA, EventGuard
 from tollbridge.protocols.stream import StreamDecoder as BaseDecoder
 from tollbridge.types.errors import BridgeError, BrokenCall, Disconnected, StreamError
 from tollbridge.types.events import (
+    Billing,
     Event,
     Failed,
     Finished,
@@ -33,7 +33,6 @@ from tollbridge.types.events import (
     ToolCall,
 )
 from tollbridge.types.text import read_json
-from tollbridge.types.usage import Billing
 
 # What the pieces of a block are, by the type of the delta.
 DeltaKind = Literal["text", "thinking", "input"]
@@ -115,7 +114,7 @@ class MessageState:
             return []
         try:
             return self._apply(event, name)
-        except Exception as error:  # noqa: BLE001 - see guard.py
+        except Exception as error:  # noqa: BLE001 - see `EventGuard`
             self.guard.skip(event.text("type"), error)
             return []
 

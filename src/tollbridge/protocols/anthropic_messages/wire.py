@@ -15,11 +15,10 @@ import msgspec
 from tollbridge.protocols.model_list import read_model
 from tollbridge.protocols.openresponses.wire import Fields, read_long_writes, read_searches
 from tollbridge.types.errors import StreamError
-from tollbridge.types.events import CacheDiagnosis, FinishReason
+from tollbridge.types.events import CacheDiagnosis, FinishReason, Usage, token_count
 from tollbridge.types.messages import decode_metadata, encode_metadata
 from tollbridge.types.models import Model
 from tollbridge.types.text import read_json
-from tollbridge.types.usage import Usage, token_count
 
 Json = dict[str, Any]
 

@@ -17,14 +17,14 @@ from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.chat_completions import wire
 from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json, read_usage
 from tollbridge.protocols.errors import error_from
-from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses.items import CallEmitter, Item
 from tollbridge.protocols.openresponses.wire import Fields, encode_arguments, is_error, read_call_signatures
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
-from tollbridge.protocols.stream import NOT_DELTA
+from tollbridge.protocols.stream import NOT_DELTA, EventGuard
 from tollbridge.protocols.stream import StreamDecoder as BaseDecoder
 from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
 from tollbridge.types.events import (
+    Billing,
     Event,
     Failed,
     File,
@@ -34,10 +34,10 @@ from tollbridge.types.events import (
     ReasoningEnded,
     Source,
     TextDelta,
+    Usage,
 )
 from tollbridge.types.media import detect_mime
 from tollbridge.types.text import read_json
-from tollbridge.types.usage import Billing, Usage
 
 _get_content = attrgetter("content")
 _get_calls = attrgetter("tool_calls")
@@ -170,7 +170,7 @@ class CompletionState:
             return []
         try:
             return self._apply(chunk)
-        except Exception as error:  # noqa: BLE001 - see guard.py
+        except Exception as error:  # noqa: BLE001 - see `EventGuard`
             self.guard.skip(chunk.text("object"), error)
             return []
 

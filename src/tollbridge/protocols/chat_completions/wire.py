@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tollbridge.protocols.openresponses.wire import Fields, read_long_writes, read_searches
-from tollbridge.types.events import FinishReason
-from tollbridge.types.usage import Usage, token_count
+from tollbridge.types.events import FinishReason, Usage, token_count
 
 Json = dict[str, Any]
 

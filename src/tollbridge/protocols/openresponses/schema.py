@@ -4,7 +4,7 @@ The test gateway reads requests with these shapes in two ways:
 
 * Leniently (`tollbridge.testing.validation`): `null` means the same as an omitted field, and values that
   gateways accept beyond the specification are allowed.
-* Strictly (`tollbridge.testing.strict`): exactly what the specification's JSON schema allows. The fields in
+* Strictly (`check_schema` there): exactly what the specification's JSON schema allows. The fields in
   `Shape.not_null` may be omitted but must not be null, and `strict` rejects the additional values.
 
 Fields that are not listed here are ignored. The shapes of input items, content parts and tools depend on

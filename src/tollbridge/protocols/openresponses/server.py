@@ -36,6 +36,7 @@ from tollbridge.types.events import (
     Source,
     TextDelta,
     ToolCall,
+    Usage,
 )
 from tollbridge.types.media import split_data_url
 from tollbridge.types.messages import (
@@ -55,7 +56,6 @@ from tollbridge.types.messages import (
     encode_metadata,
 )
 from tollbridge.types.text import read_json, write_json
-from tollbridge.types.usage import Usage
 
 Json = dict[str, Any]
 

@@ -11,7 +11,6 @@ from typing import Literal, assert_never
 
 from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.errors import error_from
-from tollbridge.protocols.guard import EventGuard
 from tollbridge.protocols.openresponses import wire
 from tollbridge.protocols.openresponses.items import (
     CALL_OUTPUTS,
@@ -26,11 +25,10 @@ from tollbridge.protocols.openresponses.items import (
 )
 from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
-from tollbridge.protocols.stream import NOT_DELTA
+from tollbridge.protocols.stream import NOT_DELTA, EventGuard
 from tollbridge.protocols.stream import StreamDecoder as BaseDecoder
 from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
-from tollbridge.types.events import Data, Event, Failed, Finished, FinishReason
-from tollbridge.types.usage import Billing, Usage
+from tollbridge.types.events import Billing, Data, Event, Failed, Finished, FinishReason, Usage
 
 # Finish reasons of an incomplete response.
 INCOMPLETE: dict[str, FinishReason] = {
@@ -101,7 +99,7 @@ class ResponseState:
             return []
         try:
             return self._calls.hold_calls(self._apply(event), last=self.is_finished)
-        except Exception as error:  # noqa: BLE001 - see guard.py
+        except Exception as error:  # noqa: BLE001 - see `EventGuard`
             self.guard.skip(event.text("type"), error)
             if wire.classify_event(event) not in ("ended", "error"):
                 return []
@@ -301,7 +299,7 @@ class ResponseState:
                     events += self._media.emit_sources(fields.list("content"))
                 else:
                     events += self._emit_complete(item, fields, ending)
-            except Exception as error:  # noqa: BLE001 - see guard.py
+            except Exception as error:  # noqa: BLE001 - see `EventGuard`
                 self.guard.skip(fields.text("type"), error)
         return events
 
@@ -387,7 +385,7 @@ class StreamDecoder(BaseDecoder[ResponseState]):
             return self._state.apply_delta(
                 _KINDS[type(first)], first.output_index, first.item_id, first.part, text
             )
-        except Exception as error:  # noqa: BLE001 - see guard.py
+        except Exception as error:  # noqa: BLE001 - see `EventGuard`
             self._state.guard.skip("delta", error)
             return []
 

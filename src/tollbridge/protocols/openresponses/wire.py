@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.types.events import CacheDiagnosis
+from tollbridge.types.events import CacheDiagnosis, Usage, token_count
 from tollbridge.types.text import TOO_DEEP, exceeds_depth, write_json
-from tollbridge.types.usage import Usage, token_count
 
 EventKind = Literal[
     "text",

@@ -10,13 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollbridge.tokens.cache_chain import PromptChain, find_difference, make_chain, rules_for
-from tollbridge.tokens.cache_report import CacheReport, SentPrompt, explain
-from tollbridge.types.events import CacheDiagnosis
+from tollbridge.tokens.prompt_cache import (
+    CacheReport,
+    PromptChain,
+    SentPrompt,
+    explain,
+    find_difference,
+    make_chain,
+    rules_for,
+)
+from tollbridge.types.events import CacheDiagnosis, Usage
 from tollbridge.types.media import draw_png
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Role, Tool, ToolCallPart
 from tollbridge.types.models import Prices
-from tollbridge.types.usage import Usage
 
 SENTENCE = "Read the file before you change it, and say why you do so. "
 TEXTS = st.text(max_size=40)

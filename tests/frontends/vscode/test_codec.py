@@ -1,11 +1,13 @@
-"""Decoding of VS Code requests."""
+"""VS Code's messages become ours, and our parts, usage, models and errors become VS Code's."""
 
 from __future__ import annotations
 
 import base64
+import json
 import os
 import struct
 import zlib
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.frontends.vscode import images, wire
-from tollbridge.frontends.vscode.decode import Decoded, decode_chat, decode_message
-from tollbridge.frontends.vscode.encode import encode_model_id
-from tollbridge.frontends.vscode.images import save_image, write_image_link
-from tollbridge.types.errors import RequestError
+from tollbridge.config.loading import SettingsUnusable
+from tollbridge.frontends.vscode import codec, wire
+from tollbridge.frontends.vscode.codec import (
+    Decoded,
+    decode_chat,
+    decode_message,
+    encode_error,
+    encode_model,
+    encode_model_id,
+    encode_models,
+    encode_parts,
+    encode_usage,
+    save_image,
+    write_image_link,
+)
+from tollbridge.protocols import jsonrpc
+from tollbridge.types.errors import (
+    BridgeError,
+    ContextTooLong,
+    Disconnected,
+    NotAuthenticated,
+    RateLimited,
+    RequestError,
+    ServerFailed,
+    StreamError,
+)
+from tollbridge.types.events import Usage
 from tollbridge.types.messages import (
     DataPart,
     Message,
+    Part,
     Role,
     TextPart,
     ThinkingPart,
@@ -30,6 +55,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from tollbridge.types.models import Model, Prices, PriceTier
 
 
 def _png() -> bytes:
@@ -375,7 +401,7 @@ def test_a_saved_image_is_sent_back_without_its_folder(tmp_path: Path) -> None:
 
 def test_only_images_of_a_limited_size_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert save_image(tmp_path, b"<svg xmlns='http://www.w3.org/2000/svg'/>") is None
-    monkeypatch.setattr(images, "MAX_BYTES", 10)
+    monkeypatch.setattr(codec, "MAX_BYTES", 10)
     assert save_image(tmp_path, _png()) is None
     assert list(tmp_path.iterdir()) == []
 
@@ -384,7 +410,7 @@ def test_the_oldest_images_are_deleted_when_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = [_png() + bytes([number]) for number in range(3)]
-    monkeypatch.setattr(images, "MAX_FOLDER_BYTES", 2 * len(data[0]))
+    monkeypatch.setattr(codec, "MAX_FOLDER_BYTES", 2 * len(data[0]))
     paths = []
     for number, image in enumerate(data):
         path = save_image(tmp_path, image)
@@ -393,3 +419,286 @@ def test_the_oldest_images_are_deleted_when_there_are_too_many(
         paths.append(path)
     assert sorted(tmp_path.iterdir()) == sorted(paths[1:])
     assert save_image(tmp_path, data[2]) == paths[2]
+
+
+def as_json(value: Any) -> Any:
+    return json.loads(msgspec.json.encode(value))
+
+
+@pytest.mark.parametrize(
+    ("part", "sent"),
+    [
+        (TextPart("hi"), {"type": "text", "value": "hi"}),
+        (ThinkingPart("hm"), {"type": "thinking", "value": "hm"}),
+        (
+            ThinkingPart("", "rs_1", {"signature": "s"}),
+            {"type": "thinking", "value": "", "id": "rs_1", "metadata": {"signature": "s"}},
+        ),
+        (
+            ToolCallPart("c1", "read", {"a": 1}),
+            {"type": "toolCall", "callId": "c1", "name": "read", "input": {"a": 1}},
+        ),
+        (ToolCallPart("c1", "now", ""), {"type": "toolCall", "callId": "c1", "name": "now", "input": {}}),
+        (ToolCallPart("c1", "now", None), {"type": "toolCall", "callId": "c1", "name": "now", "input": {}}),
+        (
+            DataPart(b"\x89PNG", "image/png"),
+            {"type": "data", "mimeType": "image/png", "data": base64.b64encode(b"\x89PNG").decode()},
+        ),
+    ],
+)
+def test_every_part_is_encoded(part: Part, sent: dict[str, Any]) -> None:
+    assert as_json(encode_parts([part])) == [sent]
+
+
+@pytest.mark.parametrize("given", ['{"a": ', [1], 3])
+def test_arguments_that_are_not_an_object_are_an_error_that_names_the_tool(given: Any) -> None:
+    with pytest.raises(StreamError, match="tool read_file"):
+        encode_parts([ToolCallPart("c1", "read_file", given)])
+
+
+def test_a_tool_result_in_an_answer_is_an_error() -> None:
+    with pytest.raises(StreamError, match="c1"):
+        encode_parts([ToolResultPart("c1", (TextPart("x"),))])
+
+
+def test_usage_is_encoded_for_the_context_meter() -> None:
+    part = encode_usage(Usage(1234, 56, 1290, cached_tokens=1000, reasoning_tokens=20))
+    assert part is not None
+    assert part.mime_type == "usage"
+    assert json.loads(part.data) == {
+        "prompt_tokens": 1234,
+        "completion_tokens": 56,
+        "total_tokens": 1290,
+        "prompt_tokens_details": {"cached_tokens": 1000},
+        "completion_tokens_details": {"reasoning_tokens": 20},
+    }
+
+
+def test_a_missing_total_is_the_sum() -> None:
+    part = encode_usage(Usage(10, 5))
+    assert part is not None
+    assert json.loads(part.data) == {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+
+
+@pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 0, 0), Usage(10, None), Usage(None, 10)])
+def test_unknown_usage_is_not_encoded(usage: Usage | None) -> None:
+    assert encode_usage(usage) is None
+
+
+def test_the_prices_of_long_prompts_have_a_column_of_their_own() -> None:
+    prices = Prices(
+        input=Decimal("0.00000125"),
+        output=Decimal("0.00001"),
+        cache_read=Decimal("0.000000125"),
+        tiers=(PriceTier(200_000, Decimal("0.0000025"), Decimal("0.000015")),),
+    )
+    info = as_json(encode_model(Model(id="google/gemini-2.5-pro", prices=prices)))
+    costs = {name: value for name, value in info.items() if name.endswith("Cost")}
+    # Credits per million tokens: a credit is a cent, so $1.25 is 125.
+    assert costs == {
+        "inputCost": 125,
+        "outputCost": 1000,
+        "cacheCost": 12.5,
+        "longContextInputCost": 250,
+        "longContextOutputCost": 1500,
+        "longContextCacheCost": 12.5,
+    }
+    assert info["pricing"] == "$1.25 in, $0.125 cached, $10.00 out per 1M tokens"
+
+
+def test_a_model_without_prices_has_no_costs() -> None:
+    info = as_json(encode_model(Model(id="m")))
+    assert not [name for name in info if name.endswith("Cost") or name.startswith("pric")]
+    cheap = Prices(Decimal("0.000000075"), Decimal("0.0000003"))
+    assert as_json(encode_model(Model(id="m", prices=cheap)))["pricing"].startswith("$0.075 in, $0.30 out")
+
+
+def test_a_model_is_encoded_with_all_fields() -> None:
+    model = Model(
+        id="anthropic/claude-sonnet-4.5",
+        name="Claude Sonnet 4.5",
+        description="A model.",
+        context_window=200_000,
+        max_output_tokens=64_000,
+        tags=frozenset({"tool-use", "vision", "reasoning"}),
+        reasoning_efforts=("low", "ultra"),
+        prices=Prices(input=Decimal("0.000003"), output=Decimal("0.000015"), cache_read=Decimal("0.0000003")),
+    )
+    assert as_json(encode_model(model)) == {
+        "id": "anthropic:claude-sonnet-4.5",
+        "model": "anthropic/claude-sonnet-4.5",
+        "name": "Claude Sonnet 4.5",
+        "family": "claude-sonnet-4.5",
+        "version": "4.5",
+        "maxInputTokens": 191_808,
+        "maxOutputTokens": 8_192,
+        "contextWindow": 200_000,
+        "maxContextWindowTokens": 200_000,
+        "capabilities": {"toolCalling": True, "imageInput": True},
+        "tooltip": "A model.",
+        "detail": "anthropic",
+        "inputCost": 300,
+        "outputCost": 1500,
+        "cacheCost": 30,
+        "pricing": "$3.00 in, $0.30 cached, $15.00 out per 1M tokens",
+        "priceCategory": "medium",
+        "category": "reasoning",
+        "infoText": {"prices": "Prices: $3.00 in, $0.30 cached, $15.00 out per 1M tokens."},
+        "configurationSchema": {
+            "properties": {
+                "reasoningEffort": {
+                    "type": "string",
+                    "title": "Thinking Effort",
+                    "group": "navigation",
+                    "enum": ["default", "low", "ultra"],
+                    "enumItemLabels": ["Auto", "Low", "Ultra"],
+                    "enumDescriptions": [
+                        "What the model does if nothing is set",
+                        "Little reasoning, faster answers",
+                        "ultra",
+                    ],
+                },
+                "contextSize": {
+                    "type": "number",
+                    "title": "Context Size",
+                    "group": "tokens",
+                    "enum": [64_000, 128_000, 191_808],
+                    "enumItemLabels": ["64K", "128K", "200K"],
+                    "enumDescriptions": [
+                        "Summarise earlier, at lower cost",
+                        "Summarise earlier, at lower cost",
+                        "Longer sessions",
+                    ],
+                    "default": 191_808,
+                },
+            }
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (Model(id="m", tags=frozenset({"vision"}), context_window=128_000), "tools"),
+        (Model(id="m", context_window=8_192), "window"),
+        (Model(id="m", context_window=128_000), None),
+    ],
+)
+def test_a_model_that_the_chat_cannot_use_says_why(model: Model, reason: str | None) -> None:
+    info = as_json(encode_model(model))
+    if reason is None:
+        assert not {"warningText", "statusIcon"} & set(info)
+        return
+    assert info["statusIcon"] == {"id": "warning"}
+    assert list(info["warningText"]) == [reason]
+    assert info["tooltip"].startswith(info["warningText"][reason])
+
+
+@pytest.mark.parametrize(("window", "default"), [(200_000, None), (32_768, "default")])
+def test_one_value_is_shown_next_to_the_model(window: int, default: str | None) -> None:
+    """The context size if it can be chosen, or else the effort. Beside both, VS Code hides the name."""
+    schema = encode_model(
+        Model(id="m", reasoning_efforts=("low",), context_window=window)
+    ).configuration_schema
+    assert schema is not None
+    efforts, sizes = schema.properties.reasoning_effort, schema.properties.context_size
+    assert efforts is not None
+    assert efforts.default == default
+    assert (sizes is None) == (default is not None)
+
+
+def test_ids_are_readable_and_unique() -> None:
+    models = encode_models([Model(id="a/b"), Model(id="a:b"), Model(id="a/b/c:free")])
+    assert [info.id for info in models] == ["a:b", "a%3Ab", "a:b:c:free"]
+    assert [info.model for info in models] == ["a/b", "a:b", "a/b/c:free"]
+
+
+@pytest.mark.parametrize(
+    ("model", "labels"),
+    [
+        (Model(id="m", context_window=1_048_576), ["128K", "200K", "400K", "1M"]),
+        (Model(id="m", context_window=200_000, context_size=100_000), ["64K", "100K"]),
+        (Model(id="m", context_window=32_768), None),
+    ],
+)
+def test_the_context_size_can_be_chosen_if_there_is_a_choice(model: Model, labels: list[str] | None) -> None:
+    schema = encode_model(model).configuration_schema
+    if labels is None:
+        assert schema is None
+        return
+    assert schema is not None
+    sizes = schema.properties.context_size
+    assert sizes is not None
+    assert list(sizes.enum_item_labels) == labels
+    assert sizes.default == sizes.enum[-1] == model.limits.input
+
+
+@pytest.mark.parametrize(
+    ("model", "is_listed"),
+    [
+        (Model(id="odd", context_window=10**401, max_output_tokens=10**400), True),
+        (Model(id="odd", prices=Prices(input=Decimal("1e999999"), output=Decimal(1))), False),
+        (Model(id="odd", tags=frozenset({"\ud83d"}), name="\ud83d"), True),
+    ],
+)
+def test_one_odd_model_does_not_hide_the_others(model: Model, is_listed: bool) -> None:
+    infos = encode_models([Model(id="a"), model, Model(id="b")])
+    assert [info.model for info in infos] == (["a", "odd", "b"] if is_listed else ["a", "b"])
+    assert jsonrpc.encode_result(1, infos)
+
+
+def test_a_model_with_only_an_id_is_encoded() -> None:
+    assert as_json(encode_model(Model(id="smollm2"))) == {
+        "id": "smollm2",
+        "model": "smollm2",
+        "name": "smollm2",
+        "family": "smollm2",
+        "version": "2",
+        "maxInputTokens": 24_576,
+        "maxOutputTokens": 8_192,
+        "contextWindow": 32_768,
+        "maxContextWindowTokens": 32_768,
+        "capabilities": {"toolCalling": True, "imageInput": False},
+        "tooltip": "smollm2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence", "facts"),
+    [
+        (
+            NotAuthenticated("Invalid API key", status=401),
+            "Invalid API key. Check the account's API key with “Tollbridge: Set Up”.",
+            {"kind": "authentication", "status": 401},
+        ),
+        (
+            RateLimited("Slow down.", status=429, retry_after=7.0, code="rate_limit_exceeded"),
+            "Slow down. Try again in 7 s.",
+            {"kind": "rate_limited", "status": 429, "code": "rate_limit_exceeded", "retryAfter": 7.0},
+        ),
+        (
+            ContextTooLong("Too long", tokens=210, limit=200),
+            "Too long. Start a new chat or remove attachments.",
+            {"kind": "context_too_long", "tokens": 210, "limit": 200},
+        ),
+        (
+            ServerFailed("", request_id="req_1"),
+            "The gateway gave no reason.",
+            {"kind": "server", "requestId": "req_1"},
+        ),
+        (
+            Disconnected("The gateway hung up"),
+            "The gateway hung up. The partial answer was kept. Try again.",
+            {"kind": "disconnected"},
+        ),
+    ],
+)
+def test_an_error_is_encoded_as_message_and_data(
+    error: BridgeError, sentence: str, facts: dict[str, Any]
+) -> None:
+    assert encode_error(error) == (sentence, facts)
+
+
+def test_an_error_with_its_own_advice_gives_that() -> None:
+    error = SettingsUnusable("The file is not TOML.", "Correct it.")
+    assert encode_error(error)[0] == "The file is not TOML. Correct it."

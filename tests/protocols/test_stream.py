@@ -12,13 +12,12 @@ import pytest
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter, VSCodeStreamAdapter
 from tollbridge.protocols.ai_sdk import chunks
 from tollbridge.protocols.detect import GuardedDecoder, decoder_for
-from tollbridge.protocols.guard import decode_body
 from tollbridge.protocols.openresponses.items import MediaEmitter
 from tollbridge.protocols.sse import SseDecoder
+from tollbridge.protocols.stream import decode_body
 from tollbridge.types.errors import NotFound, RateLimited, StreamError
-from tollbridge.types.events import Event, Failed, Finished, TextDelta
+from tollbridge.types.events import Event, Failed, Finished, TextDelta, Usage
 from tollbridge.types.messages import TextPart
-from tollbridge.types.usage import Usage
 
 SECRET = "a part of the conversation"
 
