@@ -306,7 +306,7 @@ class ConversationStore:
 
 # --- The command `log` ---
 
-COLUMNS = (
+LOG_COLUMNS = (
     Column("id"),
     Column("last change", drop_order=1),
     Column("model", drop_order=2),
@@ -344,7 +344,7 @@ def log(ctx: click.Context, count: int, as_json: bool) -> None:
         for row in rows:
             click.echo(to_json(row))
     elif rows:
-        show_table(COLUMNS, [Row(_cells(row)) for row in rows])
+        show_table(LOG_COLUMNS, [Row(_cells(row)) for row in rows])
         if len(kept) > count:
             click.echo(f"\n… and {len(kept) - count:,} more; use --count to see them.")
     else:

@@ -39,7 +39,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tollbridge.compat.repairs import has_field
+from tollbridge.compat.repairs import CONTENT_TESTS, REFUSED_LIMIT, has_field
 from tollbridge.config.schema import data_folder
 from tollbridge.storage.database import Database, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import LESSON_LIMIT, LessonTable
@@ -49,7 +49,9 @@ from tollbridge.types.messages import ChatRequest, DataPart, Role, TextPart
 from tollbridge.types.quirks import Basis, Hypothesis, LearnedQuirks, Lesson, Quirks
 from tollbridge.types.urls import is_loopback
 
-# `CompatMemory` and `CompatStore` were defined in this module.
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
 
 # --- Finding the quirks of a model ---
 
@@ -322,10 +324,6 @@ def _format_value(value: Any) -> str:
     return json.dumps(plain, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
 # --- Lessons ---
 
 DAY = 86_400.0
@@ -372,8 +370,6 @@ def uses_feature(lesson: Lesson, request: ChatRequest) -> bool:
     if lesson.feature == "without":
         return has_field(request, lesson.subject)
     # Imported here: its patterns take time to compile, and few servers have lessons.
-    from tollbridge.compat.repairs import CONTENT_TESTS
-
     test = CONTENT_TESTS.get(lesson.feature)
     return test is not None and test(request)
 
@@ -665,8 +661,6 @@ class CompatMemory:
             return lesson
         value = lesson.value
         if isinstance(value, list):
-            from tollbridge.compat.repairs import REFUSED_LIMIT
-
             value = [*value, *(item for item in earlier.value if item not in value)][:REFUSED_LIMIT]
         return msgspec.structs.replace(lesson, value=value, confirmations=earlier.confirmations + 1)
 

@@ -440,13 +440,13 @@ def _require_object(value: object) -> Mapping[str, Any]:
 # --- Extra request headers ---
 
 # Headers that belong to the connection or to the protocol, which a setting would break.
-_RESERVED = frozenset(
+_RESERVED_HEADERS = frozenset(
     "accept accept-encoding connection content-encoding content-length content-type expect host keep-alive "
     "te trailer transfer-encoding upgrade".split()
 )
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
-_VALUE = re.compile(r"[\x20-\x7e]{1,4096}")
-_SOURCE = re.compile(r"environment:[A-Za-z_][A-Za-z0-9_]*|keyring:[\x21-\x7e]{1,200}")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]{1,4096}")
+_HEADER_SOURCE = re.compile(r"environment:[A-Za-z_][A-Za-z0-9_]*|keyring:[\x21-\x7e]{1,200}")
 # The names of headers that hold a key, and values that are one.
 _SECRET_NAME = re.compile(
     r"authorization|cookie|credential|passw|secret|(^|[-_])(api)?key$|(^|[-_])token$", re.I
@@ -456,13 +456,13 @@ _SECRET_VALUE = re.compile(
     r"|(sk|pk|rk|hf|gsk|vck|xai|gh[a-z]|xox[a-z])[-_]\w{8}"  # the prefixes of some providers
     r"|AIza\w{8}|eyJ[\w-]+\.[\w-]+\."  # Google's keys; JSON Web Tokens
 )
-_RANDOM = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])[\w+/=-]{32,}")
+_RANDOM_VALUE = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])[\w+/=-]{32,}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.I)
 
-ADVICE = 'Name its source instead: { secret = "environment:NAME" }, or "keyring:NAME"'
+HEADER_ADVICE = 'Name its source instead: { secret = "environment:NAME" }, or "keyring:NAME"'
 
 
-def header_problem(name: str, value: str | SecretHeader, advice: str = ADVICE) -> str | None:
+def header_problem(name: str, value: str | SecretHeader, advice: str = HEADER_ADVICE) -> str | None:
     """Return why a header is not valid in the settings, or `None`. The text does not contain the value.
 
     Args:
@@ -470,16 +470,16 @@ def header_problem(name: str, value: str | SecretHeader, advice: str = ADVICE) -
         value: Its value, or the source of its value.
         advice: What to do if the value looks like a key.
     """
-    if not _NAME.fullmatch(name):
+    if not _HEADER_NAME.fullmatch(name):
         return "not a valid header name"
-    if name.lower() in _RESERVED:
+    if name.lower() in _RESERVED_HEADERS:
         return "cannot be set here; Tollbridge controls this header"
     if isinstance(value, SecretHeader):
-        if not _SOURCE.fullmatch(value.secret):
+        if not _HEADER_SOURCE.fullmatch(value.secret):
             # The value may be the secret itself, so the message does not repeat it.
             return "secret must be environment:NAME or keyring:NAME (not the value itself)"
         return None
-    if not _VALUE.fullmatch(value):
+    if not _HEADER_VALUE.fullmatch(value):
         return "must be 1 to 4096 printable ASCII characters"
     if _SECRET_NAME.search(name) or _looks_secret(value):
         return f"looks like a key, which settings must not contain. {advice}"
@@ -489,7 +489,7 @@ def header_problem(name: str, value: str | SecretHeader, advice: str = ADVICE) -
 def _looks_secret(value: str) -> bool:
     if _SECRET_VALUE.match(value):
         return True
-    return bool(_RANDOM.fullmatch(value)) and not _UUID.fullmatch(value)
+    return bool(_RANDOM_VALUE.fullmatch(value)) and not _UUID.fullmatch(value)
 
 
 def plain_headers(headers: Headers) -> dict[str, str]:
@@ -523,7 +523,7 @@ def _find_secret(name: str, source: str, environ: Mapping[str, str]) -> str:
         place = "environment variable" if kind == "environment" else "keyring entry"
         message = f"The header {name} needs the {place} {entry}, which is not set."
         raise SettingsUnusable(message, "Set it, or remove the header.")
-    if not _VALUE.fullmatch(value):
+    if not _HEADER_VALUE.fullmatch(value):
         raise SettingsUnusable(f"The value of {source} contains invalid characters.", "Set it again.")
     return value
 

@@ -401,7 +401,7 @@ def test_a_saved_image_is_sent_back_without_its_folder(tmp_path: Path) -> None:
 
 def test_only_images_of_a_limited_size_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert save_image(tmp_path, b"<svg xmlns='http://www.w3.org/2000/svg'/>") is None
-    monkeypatch.setattr(codec, "MAX_BYTES", 10)
+    monkeypatch.setattr(codec, "MAX_IMAGE_BYTES", 10)
     assert save_image(tmp_path, _png()) is None
     assert list(tmp_path.iterdir()) == []
 
@@ -410,7 +410,7 @@ def test_the_oldest_images_are_deleted_when_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = [_png() + bytes([number]) for number in range(3)]
-    monkeypatch.setattr(codec, "MAX_FOLDER_BYTES", 2 * len(data[0]))
+    monkeypatch.setattr(codec, "MAX_IMAGES_BYTES", 2 * len(data[0]))
     paths = []
     for number, image in enumerate(data):
         path = save_image(tmp_path, image)

@@ -47,6 +47,9 @@ from tollbridge.types.messages import (
 from tollbridge.types.models import Model, Prices
 from tollbridge.types.text import MAX_DEPTH, limit_depth, write_json
 
+log = logging.getLogger(__name__)
+
+
 # --- Requests and messages of VS Code ---
 
 ROLES = {wire.USER: Role.USER, wire.ASSISTANT: Role.ASSISTANT, wire.SYSTEM: Role.SYSTEM}
@@ -286,17 +289,17 @@ def _collect_texts(node: Any, texts: list[str], depth: int) -> None:
 # --- Images of an answer ---
 
 # The formats that are saved, with their suffixes. SVG is not among them: it can contain scripts.
-SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+IMAGE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 # The largest image that is saved, and the size of a folder beyond which the oldest images are deleted.
-MAX_BYTES, MAX_FOLDER_BYTES = 20_000_000, 200_000_000
+MAX_IMAGE_BYTES, MAX_IMAGES_BYTES = 20_000_000, 200_000_000
 
-_START = "![Image](file://"
+_LINK_START = "![Image](file://"
 # The path has no parentheses: `write_image_link` quotes them.
-_LINK = re.compile(r"!\[Image\]\(file://[^()!\s]*/([0-9a-f]{32}\.(?:png|jpg|gif|webp))\)")
+_IMAGE_LINK = re.compile(r"!\[Image\]\(file://[^()!\s]*/([0-9a-f]{32}\.(?:png|jpg|gif|webp))\)")
 
 
 def is_image(part: Part) -> bool:
-    return isinstance(part, DataPart) and part.mime in SUFFIXES
+    return isinstance(part, DataPart) and part.mime in IMAGE_SUFFIXES
 
 
 def save_image(folder: Path, data: bytes) -> Path | None:
@@ -307,8 +310,8 @@ def save_image(folder: Path, data: bytes) -> Path | None:
     Raises:
         OSError: The file cannot be written.
     """
-    suffix = SUFFIXES.get(detect_mime(data, ""))
-    if suffix is None or len(data) > MAX_BYTES:
+    suffix = IMAGE_SUFFIXES.get(detect_mime(data, ""))
+    if suffix is None or len(data) > MAX_IMAGE_BYTES:
         return None
     path = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.{suffix}"
     if not path.exists():
@@ -325,21 +328,21 @@ def write_image_link(path: Path) -> str:
 
 def shorten_image_links(text: str) -> str:
     """Remove the folder from the links to saved images: it is of no use to a model."""
-    return _LINK.sub(r"![Image](\1)", text) if _START in text else text
+    return _IMAGE_LINK.sub(r"![Image](\1)", text) if _LINK_START in text else text
 
 
 def _delete_oldest(folder: Path, latest: Path) -> None:
-    images = [path for path in folder.iterdir() if path.suffix[1:] in SUFFIXES.values() and path != latest]
+    images = [
+        path for path in folder.iterdir() if path.suffix[1:] in IMAGE_SUFFIXES.values() and path != latest
+    ]
     sizes = {path: path.stat() for path in images}
     total = latest.stat().st_size + sum(status.st_size for status in sizes.values())
     for path in sorted(images, key=lambda image: sizes[image].st_mtime):
-        if total <= MAX_FOLDER_BYTES:
+        if total <= MAX_IMAGES_BYTES:
             break
         path.unlink(missing_ok=True)
         total -= sizes[path].st_size
 
-
-log = logging.getLogger(__name__)
 
 # --- Parts, usage, models and errors for VS Code ---
 
