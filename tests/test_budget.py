@@ -27,11 +27,12 @@ from tollbridge import (
     Settings,
     TurnResult,
 )
-from tollbridge.config.schema import BudgetSettings, database_file
+from tollbridge.config.schema import BudgetSettings
 from tollbridge.storage.budgets import Budget, BudgetTable
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing import FaultSettings, Gateway
+from tollbridge.transport.files import database_file
 
 DEMO = "tollbridge/demo"
 CENT = Decimal("0.01")

@@ -30,7 +30,6 @@ from tollbridge import (
     TurnResult,
 )
 from tollbridge.compat.profiles import find_quirks, profile_file, save_profile
-from tollbridge.config.schema import database_file
 from tollbridge.storage.cache_tracker import CacheTable, Scope
 from tollbridge.storage.database import Database
 from tollbridge.testing import (
@@ -44,6 +43,7 @@ from tollbridge.testing import (
     Think,
 )
 from tollbridge.testing.refusals import RequestRejected
+from tollbridge.transport.files import database_file
 from tollbridge.types.quirks import Quirks
 from tollbridge.types.urls import Backend
 

@@ -25,7 +25,7 @@ def unpack(name):
     try:
         unpack_to(LIBS, archive, name)
     except OSError:
-        from tollbridge.config.schema import cache_folder
+        from tollbridge.transport.files import cache_folder
 
         version = str(os.path.getsize(archive))
         folder = os.path.join(str(cache_folder()), "extension-" + version)

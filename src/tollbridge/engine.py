@@ -28,16 +28,19 @@ from tollbridge.catalog.models import (
 )
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient, Observer
-from tollbridge.compat.profiles import CompatMemory, LessonStore, UnreadableProfile, find_quirks
+from tollbridge.compat.profiles import (
+    CompatMemory,
+    LessonStore,
+    UnreadableProfile,
+    find_quirks,
+    profile_folder,
+)
 from tollbridge.config.keys import TokenRefresher, find_key
 from tollbridge.config.loading import LoadedSettings, load_settings, named_account, resolve_account
 from tollbridge.config.schema import (
     Account,
     Settings,
     apply_settings,
-    catalog_folder,
-    config_file,
-    database_file,
     find_secret_headers,
     http_timeouts,
     plain_headers,
@@ -59,6 +62,7 @@ from tollbridge.storage.tracker import (
     UsageTracker,
     open_tracker,
 )
+from tollbridge.transport.files import catalog_folder, config_file, database_file
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.turn import OutputLimit, Turn, TurnResult
 from tollbridge.types.errors import BridgeError, RequestError
@@ -115,6 +119,7 @@ class Engine:
         self._database = database
         self._client = client
         self._default_account = account
+        self._profile_folder = profile_folder()
         self.catalog = catalog or Catalog()
         self.compat = compat or CompatMemory(self._find_quirks, LessonStore(database) if database else None)
         self._estimator = estimator
@@ -649,7 +654,7 @@ class Engine:
         """Return the quirks of a server from its profile. An invalid profile is reported once and ignored."""
         owners = self.catalog.owners(base_url, self._connections.account_name(base_url))
         try:
-            return find_quirks(base_url, model, owners=owners)
+            return find_quirks(base_url, model, self._profile_folder, owners=owners)
         except UnreadableProfile as error:
             if error.message not in self._reported:
                 self._reported.add(error.message)

@@ -24,11 +24,11 @@ from tests.agents.agents import (
 )
 from tests.frontends.http.servers import local_server
 
-from tollbridge.config.schema import database_file
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing import Gateway
 from tollbridge.testing.catalog import find_model
+from tollbridge.transport.files import database_file
 from tollbridge.types.events import Usage
 from tollbridge.types.urls import Backend
 

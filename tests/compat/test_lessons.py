@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tollbridge import BridgeError, ChatRequest, Engine, Message, Role, Tool, ToolCallPart, ToolResultPart
-from tollbridge.config.schema import database_file
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.server import Gateway
+from tollbridge.transport.files import database_file
 from tollbridge.turn import TurnResult
 
 MODEL = "tollbridge/demo"

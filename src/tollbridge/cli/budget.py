@@ -26,10 +26,10 @@ from tollbridge.config.loading import (
     split_name,
     text_before_equals,
 )
-from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE, config_file, database_file
+from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE
 from tollbridge.storage.budgets import Budget, BudgetStatus, BudgetTable, format_dollars
 from tollbridge.storage.database import Database
-from tollbridge.transport.files import make_folder, replace_file
+from tollbridge.transport.files import config_file, database_file, make_folder, replace_file
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

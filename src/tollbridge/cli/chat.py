@@ -40,7 +40,7 @@ from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
 from tollbridge.cli.terminal import Styles, format_count, one_line
 from tollbridge.compat.repairs import SENSITIVE_NOTES
-from tollbridge.config.schema import data_folder
+from tollbridge.transport.files import data_folder
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Usage
 from tollbridge.types.messages import DataPart, Message, Role, TextPart

@@ -36,9 +36,9 @@ from tollbridge.config.loading import (
     split_name,
     validate_settings,
 )
-from tollbridge.config.schema import CLEAR_TOOL_USES, CLEAR_TRIGGER, Account, config_file
+from tollbridge.config.schema import CLEAR_TOOL_USES, CLEAR_TRIGGER, Account
 from tollbridge.recorder.recording import hide_secret_values
-from tollbridge.transport.files import make_folder, replace_file
+from tollbridge.transport.files import config_file, make_folder, replace_file
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.text import replace_surrogates
 

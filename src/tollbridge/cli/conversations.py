@@ -21,9 +21,9 @@ import msgspec
 from tollbridge.cli.options import KeepOptions, PromptOptions, WholeNumber
 from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import Styles, format_count, one_line, replace_controls, supports_styles
-from tollbridge.config.schema import Settings, data_folder
+from tollbridge.config.schema import Settings
 from tollbridge.history.answer import join_parts
-from tollbridge.transport.files import make_folder, replace_file
+from tollbridge.transport.files import data_folder, make_folder, replace_file
 from tollbridge.types.messages import (
     ChatRequest,
     DataPart,

@@ -15,12 +15,12 @@ from tollbridge.cli.options import MODEL_NAME
 from tollbridge.cli.output import to_json
 from tollbridge.cli.terminal import Styles, format_count, one_line, terminal_width, wrap_line
 from tollbridge.config.loading import load_settings
-from tollbridge.config.schema import database_file
 from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.tokens.ledger import EstimationResult, Method
 from tollbridge.tokens.prediction import Share
 from tollbridge.tokens.records import Accuracy, ErrorSummary
 from tollbridge.tokens.tokenizers import BASE, TextFeatures, family_of, pieces, tokenizer
+from tollbridge.transport.files import database_file
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import (
     ChatRequest,

@@ -19,9 +19,9 @@ from tollbridge.cli.output import to_json
 from tollbridge.cli.terminal import format_count, one_line, supports_styles, wrap_line
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import forget_lessons, profile_file, save_profile
-from tollbridge.config.schema import database_file
 from tollbridge.doctor.examination import STEPS, TYPICAL_REQUESTS, Examination, Step
 from tollbridge.doctor.session import Verdict
+from tollbridge.transport.files import database_file
 
 if TYPE_CHECKING:
     from rich.console import Console

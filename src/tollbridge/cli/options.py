@@ -51,7 +51,7 @@ class _ModelName(click.ParamType[str]):
         from click.shell_completion import CompletionItem
 
         from tollbridge.catalog.cache import CatalogCache
-        from tollbridge.config.schema import catalog_folder
+        from tollbridge.transport.files import catalog_folder
 
         names = CatalogCache(catalog_folder()).model_ids()
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

@@ -22,7 +22,7 @@ from tollbridge.compat.profiles import (
     recognize_server,
 )
 from tollbridge.config.loading import SettingsUnusable, all_accounts, load_settings, named_account
-from tollbridge.config.schema import catalog_folder, database_file
+from tollbridge.transport.files import catalog_folder, database_file
 from tollbridge.types.quirks import Evidence, Lesson
 
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))

@@ -19,7 +19,6 @@ from tollbridge.catalog.cache import CachedPrices
 from tollbridge.cli.options import WholeNumber
 from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import format_count, format_seconds, one_line, wrap_line
-from tollbridge.config.schema import catalog_folder, database_file
 from tollbridge.storage.cache_tracker import CacheTable, StoredReport
 from tollbridge.storage.database import Database
 from tollbridge.storage.reports import (
@@ -32,6 +31,7 @@ from tollbridge.storage.reports import (
     sum_usage,
 )
 from tollbridge.storage.tables import UsageTable
+from tollbridge.transport.files import catalog_folder, database_file
 
 _BAR_WIDTH = 8
 _DEFAULT_DIMENSIONS: tuple[Dimension, ...] = ("day", "model")

@@ -40,10 +40,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tollbridge.compat.repairs import CONTENT_TESTS, REFUSED_LIMIT, has_field
-from tollbridge.config.schema import data_folder
 from tollbridge.storage.database import Database, StoreUnusable, WorkerThread
 from tollbridge.storage.tables import LESSON_LIMIT, LessonTable
-from tollbridge.transport.files import make_folder
+from tollbridge.transport.files import data_folder, make_folder
 from tollbridge.types.errors import RequestError
 from tollbridge.types.messages import ChatRequest, DataPart, Role, TextPart
 from tollbridge.types.quirks import Basis, Hypothesis, LearnedQuirks, Lesson, Quirks

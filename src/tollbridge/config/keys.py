@@ -19,8 +19,8 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from tollbridge.config.loading import SettingsUnusable
-from tollbridge.config.schema import Account, data_folder
-from tollbridge.transport.files import make_folder, replace_file
+from tollbridge.config.schema import Account
+from tollbridge.transport.files import data_folder, make_folder, replace_file
 from tollbridge.types.errors import BridgeError, NotAuthenticated, RequestError
 from tollbridge.types.text import is_valid_key, read_json, write_json
 from tollbridge.types.urls import VERCEL_HOST, is_loopback

@@ -28,12 +28,12 @@ from tollbridge.config.schema import (
     Headers,
     ModelSettings,
     Settings,
-    config_file,
     describe_mismatch,
     header_problem,
     merge_options,
     parameter_error,
 )
+from tollbridge.transport.files import config_file
 from tollbridge.types.errors import RequestError
 from tollbridge.types.text import write_json
 from tollbridge.types.urls import USERINFO_ERROR, VERCEL_URL, has_userinfo

@@ -1,7 +1,6 @@
 """The settings: their schema, the model name patterns in it, and what they add to a request.
 
-Also the rules for extra request headers, and the paths of Tollbridge's files, which an environment variable
-or a platform directory determines.
+Also the account with all of its fields resolved, and the rules for extra request headers.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,9 +22,6 @@ from tollbridge.types.messages import ChatRequest
 from tollbridge.types.models import identify
 from tollbridge.types.text import write_json
 from tollbridge.types.urls import VERCEL_HOST, VERCEL_URL, Auth, Backend
-
-if TYPE_CHECKING:
-    from platformdirs import PlatformDirs
 
 _Value = TypeVar("_Value")
 
@@ -526,43 +522,3 @@ def _find_secret(name: str, source: str, environ: Mapping[str, str]) -> str:
     if not _HEADER_VALUE.fullmatch(value):
         raise SettingsUnusable(f"The value of {source} contains invalid characters.", "Set it again.")
     return value
-
-
-# --- The paths of files ---
-
-
-def config_file(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the settings file: `TOLLBRIDGE_CONFIG`, or `config.toml` in the configuration directory."""
-    return _path_from(environment, "TOLLBRIDGE_CONFIG") or _platform_dirs().user_config_path / "config.toml"
-
-
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder for downloaded data: `TOLLBRIDGE_CACHE_DIR`, or the cache directory."""
-    return _path_from(environment, "TOLLBRIDGE_CACHE_DIR") or _platform_dirs().user_cache_path
-
-
-def catalog_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder for cached model lists: `TOLLBRIDGE_CATALOGUE_DIR`, or `catalogue` in the cache."""
-    return _path_from(environment, "TOLLBRIDGE_CATALOGUE_DIR") or cache_folder(environment) / "catalogue"
-
-
-def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder for measured and learned data: `TOLLBRIDGE_DATA_DIR`, or the data directory."""
-    return _path_from(environment, "TOLLBRIDGE_DATA_DIR") or _platform_dirs().user_data_path
-
-
-def database_file(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the SQLite database in the data folder."""
-    return data_folder(environment) / "tollbridge.db"
-
-
-def _path_from(environment: Mapping[str, str], variable: str) -> Path | None:
-    value = environment.get(variable)
-    return Path(value) if value else None
-
-
-def _platform_dirs() -> PlatformDirs:
-    # Imported here to save start-up time: if every path comes from the environment, it is not needed.
-    from platformdirs import PlatformDirs
-
-    return PlatformDirs("tollbridge", appauthor=False)

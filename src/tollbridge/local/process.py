@@ -25,7 +25,7 @@ from typing import IO, Self
 
 import msgspec
 
-from tollbridge.config.schema import cache_folder
+from tollbridge.transport.files import cache_folder
 from tollbridge.types.errors import BridgeError
 
 # --- The model file ---

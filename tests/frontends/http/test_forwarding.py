@@ -13,7 +13,6 @@ import pytest
 from tests.canned_server import answering, http
 from tests.frontends.http.servers import local_server
 
-from tollbridge.config.schema import database_file
 from tollbridge.forward import ForwardedResponse
 from tollbridge.history.answer import join_parts, parts_from_events
 from tollbridge.protocols.detect import GuardedDecoder, decoder_for
@@ -22,6 +21,7 @@ from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
 from tollbridge.testing.server import Gateway
+from tollbridge.transport.files import database_file
 from tollbridge.types.events import Event, Finished, Usage, split_failure
 
 # With spaces, an unknown field and an escaped character: a decoder that encodes again would change them.

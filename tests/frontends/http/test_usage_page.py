@@ -21,7 +21,7 @@ from playwright.async_api import ConsoleMessage, Error, Page, Route
 from tests.frontends.http.servers import local_server
 from tests.vscode.browser import CHROMIUM, ROOT, open_page
 
-from tollbridge.config.schema import Settings, database_file
+from tollbridge.config.schema import Settings
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.server import ServerOptions, run_server
 from tollbridge.frontends.usage_page import read_page
@@ -29,6 +29,7 @@ from tollbridge.storage.database import Database
 from tollbridge.storage.reports import BudgetState, CacheMiss
 from tollbridge.storage.tables import LedgerTables, UsageRow, UsageTable
 from tollbridge.testing import Gateway
+from tollbridge.transport.files import database_file
 from tollbridge.types.events import Usage
 
 TOKEN = "token-of-the-test"

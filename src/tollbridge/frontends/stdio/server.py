@@ -337,8 +337,8 @@ class TokenCounts:
         # An editor caches counts, so nothing is guessed while the estimator loads: the caller waits.
         with self._lock:
             if self._estimator is None:
-                from tollbridge.config.schema import database_file
                 from tollbridge.estimator import HybridTokenEstimator
+                from tollbridge.transport.files import database_file
 
                 self._estimator = HybridTokenEstimator(database_file())
             return self._estimator

@@ -9,13 +9,13 @@ import platformdirs
 import pytest
 from platformdirs.windows import Windows
 
-from tollbridge.config import schema
+from tollbridge.transport import files
 
 VARIABLES = {
-    "TOLLBRIDGE_CONFIG": schema.config_file,
-    "TOLLBRIDGE_CACHE_DIR": schema.cache_folder,
-    "TOLLBRIDGE_CATALOGUE_DIR": schema.catalog_folder,
-    "TOLLBRIDGE_DATA_DIR": schema.data_folder,
+    "TOLLBRIDGE_CONFIG": files.config_file,
+    "TOLLBRIDGE_CACHE_DIR": files.cache_folder,
+    "TOLLBRIDGE_CATALOGUE_DIR": files.catalog_folder,
+    "TOLLBRIDGE_DATA_DIR": files.data_folder,
 }
 
 
@@ -27,7 +27,7 @@ def test_an_environment_variable_overrides_a_path(
     assert find({variable: ""}) == find({})
 
 
-@pytest.mark.parametrize("find", [schema.cache_folder, schema.data_folder])
+@pytest.mark.parametrize("find", [files.cache_folder, files.data_folder])
 def test_on_windows_paths_contain_the_name_tollbridge_once(
     find: Callable[[Mapping[str, str]], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
