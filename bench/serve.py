@@ -302,8 +302,11 @@ async def measure(proxies: Sequence[Proxy]) -> dict[str, Figures]:
         connections = [Connection(proxy) for proxy in proxies]
         for connection in connections:
             await connection.request()
-        for _ in range(SEQUENTIAL_REQUESTS):
-            for proxy, connection in zip(proxies, connections, strict=True):
+        pairs = list(zip(proxies, connections, strict=True))
+        for number in range(SEQUENTIAL_REQUESTS):
+            # What was called before changes a call by some tenths of a millisecond, so the order rotates.
+            first = number % len(pairs)
+            for proxy, connection in pairs[first:] + pairs[:first]:
                 stream = await connection.request()
                 figures[proxy.name].first_bytes.append(stream.first_byte)
         for connection in connections:

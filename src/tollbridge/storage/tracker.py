@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -327,7 +327,7 @@ class RequestAccounting:
         self._closed = False
         self._first: float | None = None  # when the first event of the current attempt arrived
         self._clock = time.monotonic()
-        turn = uuid.uuid4().hex
+        turn = secrets.token_hex(16)
         self._attempt = UsageRow(
             key=turn,
             turn=turn,

@@ -41,6 +41,8 @@ READ_SIZE = 256 * 1024
 # How much of the buffer is decoded at once: at first, at least and at most. It is halved if decoding takes
 # longer than a time slice, and doubled if it takes less than half of one.
 CHUNK_SIZE, SMALLEST_CHUNK_SIZE, LARGEST_CHUNK_SIZE = 16 * 1024, 4 * 1024, 256 * 1024
+# The first chunk is small, so that the beginning of an answer does not wait while aiohttp joins what follows.
+FIRST_CHUNK_SIZE = 512
 # Seconds that the streams of an event loop may use together before other tasks of the loop run.
 TIME_SLICE = 0.002
 # If two reads are less than BURST_INTERVAL seconds apart, the next read waits BURST_PAUSE seconds, so that it
@@ -205,6 +207,9 @@ class HttpResponse:
         last, remaining, size = 0.0, STREAM_LIMIT, CHUNK_SIZE
         content, share = self._response.content, _TimeShare.of_running_loop()
         with _translate_errors(self._response.url, self._timeouts):
+            if first_chunk := await content.read(FIRST_CHUNK_SIZE):
+                remaining -= len(first_chunk)
+                yield first_chunk
             while chunk := await content.read(size):
                 remaining -= len(chunk)
                 if remaining < 0:
@@ -259,6 +264,39 @@ class HttpResponse:
                 if len(body) >= limit:
                     break
         return bytes(body[:limit])
+
+
+class _FailWhenClosed:
+    """Async context manager that raises `Disconnected` if the client is closed while the block runs.
+
+    Args:
+        waiting: The timeouts of all such blocks, which `aclose` lets expire.
+    """
+
+    def __init__(self, waiting: set[asyncio.Timeout]) -> None:
+        self._waiting = waiting
+        self._interruption = asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        await self._interruption.__aenter__()
+        self._waiting.add(self._interruption)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._waiting.discard(self._interruption)
+        try:
+            await self._interruption.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise _client_closed() from None
+
+
+def _end_response(response: aiohttp.ClientResponse) -> None:
+    """Release the connection for reuse if the response was read to the end, and close it if it was not."""
+    if response.content.at_eof():
+        response.release()
+    else:
+        response.close()
 
 
 class HttpClient:
@@ -331,16 +369,38 @@ class HttpClient:
             BridgeError: The request failed.
         """
         target = check_url(url, allow_http=self._allow_http)
+        _check_headers(headers)
         deadline = self.deadline() if deadline is None else deadline
+        response = await self._start_response(method, target, headers, body, self._timeout(deadline))
+        self._responses.add(response)
+        try:
+            yield HttpResponse(response, self._timeouts)
+        finally:
+            self._responses.discard(response)
+            _end_response(response)
+
+    async def _start_response(
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        limits: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        """Send a request, follow its redirects, and return the response."""
         for _ in range(REDIRECT_LIMIT + 1):
-            async with self._request(method, target, headers, body, self._timeout(deadline)) as response:
-                redirect = _redirect_target(response, method, target)
-                if redirect is None:
-                    yield HttpResponse(response, self._timeouts)
-                    return
-                target = redirect
+            response = await self._request(method, url, headers, body, limits)
+            try:
+                redirect = _redirect_target(response, method, url)
+            except BridgeError:
+                _end_response(response)
+                raise
+            if redirect is None:
+                return response
+            _end_response(response)
+            url = redirect
         raise _mark_permanent(
-            NetworkFailed(f"{target.host} redirected the request more than {REDIRECT_LIMIT} times.")
+            NetworkFailed(f"{url.host} redirected the request more than {REDIRECT_LIMIT} times.")
         )
 
     def _timeout(self, deadline: float | None) -> aiohttp.ClientTimeout:
@@ -349,7 +409,6 @@ class HttpClient:
         remaining = None if deadline is None else max(0.001, deadline - time.monotonic())
         return aiohttp.ClientTimeout(total=remaining, connect=timeouts.connect, sock_read=timeouts.idle)
 
-    @asynccontextmanager
     async def _request(
         self,
         method: str,
@@ -357,11 +416,10 @@ class HttpClient:
         headers: Mapping[str, str],
         body: bytes | None,
         limits: aiohttp.ClientTimeout,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        _check_headers(headers)
+    ) -> aiohttp.ClientResponse:
         with _translate_errors(url, self._timeouts):
             async with self._failing_when_closed():
-                response = await self._get_session().request(
+                return await self._get_session().request(
                     method,
                     url,
                     headers=headers,
@@ -370,16 +428,6 @@ class HttpClient:
                     timeout=limits,
                     proxy=self._proxy_for(url),
                 )
-        self._responses.add(response)
-        try:
-            yield response
-        finally:
-            self._responses.discard(response)
-            # A connection is reused only if its response was read to the end; otherwise it is closed now.
-            if response.content.at_eof():
-                response.release()
-            else:
-                response.close()
 
     async def sleep(self, seconds: float) -> None:
         """Wait, for example between two attempts.
@@ -390,20 +438,9 @@ class HttpClient:
         async with self._failing_when_closed():
             await asyncio.sleep(seconds)
 
-    @asynccontextmanager
-    async def _failing_when_closed(self) -> AsyncIterator[None]:
+    def _failing_when_closed(self) -> _FailWhenClosed:
         """Interrupt the block when the client is closed. aiohttp would let it wait for the response."""
-        try:
-            async with asyncio.timeout(None) as interruption:
-                self._waiting.add(interruption)
-                try:
-                    yield
-                finally:
-                    self._waiting.discard(interruption)
-        except TimeoutError:
-            if interruption.expired():
-                raise _client_closed() from None
-            raise
+        return _FailWhenClosed(self._waiting)
 
     def _get_session(self) -> aiohttp.ClientSession:
         if self._closed:
