@@ -12,6 +12,7 @@ import importlib
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,28 +44,47 @@ def measure(read: Callable[[Any], object], data: Any) -> float:
     return time.thread_time() - start
 
 
+def compare(
+    read: Callable[[Any], object], single: Any, double: Any, limit: float = MAX_RATIO, repeats: int = _REPEATS
+) -> float:
+    """Return how much longer the second input takes than the first, in CPU time.
+
+    Code that stays within the limit passes at once. A busy machine can disturb a measurement, so other code
+    is measured several times, alternating, because the speed of the processor changes.
+    """
+    with _without_collections():
+        singles, doubles = [measure(read, single)], [measure(read, double)]
+        while min(doubles) > limit * min(singles) and len(doubles) < repeats:
+            singles.append(measure(read, single))
+            doubles.append(measure(read, double))
+        return min(doubles) / min(singles)
+
+
 def find_ratio(read: Callable[[Any], object], make: Pump, limit: int = MAX_SIZE) -> tuple[int, float]:
     """Return a size, and how much longer an input of twice this size takes than one of this size.
 
     The ratio is 1 if an input of `limit` characters takes no measurable time.
     """
-    gc.collect()
-    gc.disable()  # a collection takes as long as the heap is large, whatever the input
-    try:
+    with _without_collections():
         size = min(_FIRST_SIZE, limit // 2)
         while (seconds := measure(read, make(size))) < MIN_SECONDS:
             if size * 2 > limit:
                 return size, 1.0
             # Large steps only far below the minimum, so that cubic code is stopped before it takes minutes.
             size = min(limit, size * (2 if seconds > MIN_SECONDS / 16 else 8))
-        single, double = make(size), make(2 * size)
-        singles, doubles = [seconds], [measure(read, double)]
-        # Linear code passes at once. A busy machine can disturb a measurement, so others are compared several
-        # times, alternating, because the speed of the processor changes.
-        while min(doubles) > MAX_RATIO * min(singles) and len(doubles) < _REPEATS:
-            singles.append(measure(read, single))
-            doubles.append(measure(read, double))
-        return size, min(doubles) / min(singles)
+        return size, compare(read, make(size), make(2 * size))
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Collect no garbage: a collection takes as long as the heap is large, whatever the input."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.collect()
+    gc.disable()
+    try:
+        yield
     finally:
         gc.enable()
 

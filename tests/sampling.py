@@ -1,10 +1,12 @@
 """The sample of the tests that `make quick` and `make check` run, chosen with `pytest --sample`.
 
-Three kinds of test take most of the time, and each has a rule:
+Four kinds of test take most of the time, and each has a rule:
 
 - Series of recordings, with some 290 cases per function: every seventh case. Each function starts at another
   case, so that together the functions of a file use every recording.
-- Tests that start at least one process each: every second test of a file.
+- Series of all scenarios and backends, with some 480 cases per function: every scenario with one backend,
+  the first with the first, the second with the second and so on.
+- Tests that start at least one process each: every fourth test of a file.
 - Property tests: at most 50 examples instead of up to 2,000.
 
 The choice depends only on the order of the tests in their files. `make test` runs everything.
@@ -23,10 +25,10 @@ from tests.folders import is_in
 
 LONG_SERIES = 180
 SERIES_STEP = 7
-PROCESS_STEP = 2
+PROCESS_STEP = 4
 EXAMPLES = 50
 
-# Series of recordings and of messages. Series of scenarios are not sampled: each case is another behaviour.
+# Series of recordings and of messages. Of the scenarios, all are used: each is another behaviour.
 RECORDINGS = ("protocols/ai_sdk", "cli", "interop/aisdk")
 # Folders whose async tests start the command line, the stdio server or pip; all of `interop` starts Node.
 PROCESSES = ("cli", "frontends/stdio", "interop", "local")
@@ -44,6 +46,7 @@ def sample(items: Iterable[pytest.Item]) -> set[pytest.Item]:
                 name for name, count in cases.items() if count >= LONG_SERIES and is_in(path, RECORDINGS)
             )
         }
+        scenarios: dict[str, dict[str, list[pytest.Item]]] = {}
         seen: Counter[str] = Counter()
         for item in tests:
             name = _function_name(item)
@@ -53,10 +56,15 @@ def sample(items: Iterable[pytest.Item]) -> set[pytest.Item]:
             elif _starts_process(item):
                 keep = seen["a process"] % PROCESS_STEP == 0
                 seen["a process"] += 1
+            elif cases[name] >= LONG_SERIES and (scenario := _scenario(item)):
+                scenarios.setdefault(name, {}).setdefault(scenario, []).append(item)
+                keep = False
             else:
                 keep = True
             if keep:
                 chosen.add(item)
+        for series in scenarios.values():
+            chosen.update(backends[n % len(backends)] for n, backends in enumerate(series.values()))
     return chosen
 
 
@@ -70,6 +78,12 @@ def limit_examples(item: pytest.Item) -> None:
             function._hypothesis_internal_use_settings = hypothesis.settings(  # type: ignore[union-attr]
                 settings, max_examples=EXAMPLES
             )
+
+
+def _scenario(item: pytest.Item) -> str | None:
+    """Return the scenario of a test that is repeated for every backend."""
+    parameters = dict(item.callspec.params) if isinstance(item, pytest.Function) else {}
+    return str(parameters) if parameters.pop("backend", None) else None
 
 
 def _starts_process(item: pytest.Item) -> bool:

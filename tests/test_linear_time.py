@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -230,11 +231,11 @@ PATTERNS: dict[str, Use] = {
     "types/text.py:_USERINFO": SUB,
     "types/text.py:_WITHOUT_USERINFO": MATCH,
 }
-FOUND = find_patterns()
+find_patterns_once = cache(find_patterns)
 
 
 def test_every_regular_expression_of_the_source_is_listed() -> None:
-    assert sorted(FOUND) == sorted(PATTERNS)
+    assert sorted(find_patterns_once()) == sorted(PATTERNS)
 
 
 def slow_input(pattern: re.Pattern[Any], use: Use) -> str | None:
@@ -254,7 +255,7 @@ def slow_input(pattern: re.Pattern[Any], use: Use) -> str | None:
 @pytest.mark.parametrize("place", sorted(PATTERNS))
 def test_every_regular_expression_takes_linear_time(place: str) -> None:
     use = PATTERNS[place]
-    patterns = use.patterns or tuple(FOUND.get(place, ()))
+    patterns = use.patterns or tuple(find_patterns_once().get(place, ()))
     assert patterns, "pass the patterns in the table: they are not constants of the module"
     assert [slow for pattern in patterns if (slow := slow_input(pattern, use))] == []
 

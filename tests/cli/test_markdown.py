@@ -30,7 +30,10 @@ class Paper(io.StringIO):
                 assert rows[-1] == ""
                 up = int(move[1])
                 assert up < 24  # lines that have left the screen cannot be drawn again
-                del rows[-1 - up :]
+                del rows[-1]
+                while up > 0:
+                    up -= max(1, -(-len(STYLES.sub("", rows.pop())) // WIDTH))
+                assert up == 0
                 rows.append("")
             elif piece == "\n":
                 rows.append("")
@@ -111,5 +114,15 @@ def test_only_lines_that_changed_are_drawn_again() -> None:
 
 
 def test_a_block_higher_than_the_screen_is_drawn_once() -> None:
-    words = [f"word{number}" for number in range(2000)]
+    words = [f"word{number}" for number in range(600)]
     assert " ".join(render(*(f"{word} " for word in words))).split() == words
+
+
+@pytest.mark.parametrize("text", ["word " * 8_000, "x" * 40_000, "```\n" + "x = 123;" * 5_250])
+def test_a_long_line_is_printed_in_pieces_that_do_not_depend_on_the_writes(text: str) -> None:
+    lines = render(text)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    if text.startswith("```"):
+        assert [len(line) for line in lines] == [3, *[8_000] * 5, 2_000]
+    for size in (1_000, 7_999, 8_001):
+        assert render(*(text[start : start + size] for start in range(0, len(text), size))) == lines

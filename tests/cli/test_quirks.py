@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.cli.cli_process import tollbridge
 
 from tollbridge.compat.profiles import save_profile
@@ -63,6 +64,7 @@ async def test_quirks_are_listed_with_their_source_scope_and_evidence(tmp_path: 
     assert "system" in other_model.out
 
 
+@pytest.mark.slow
 async def test_learned_quirks_are_forgotten_by_number_model_gateway_or_all(tmp_path: Path) -> None:
     for number, arguments in enumerate((["2"], ["--model", MODEL], ["--gateway"], ["--all"])):
         env = {"TOLLBRIDGE_DATA_DIR": str(tmp_path / str(number))}

@@ -138,6 +138,7 @@ async def use_local_server(line: str) -> None:
     assert "“Hello.”" in answer["choices"][0]["message"]["content"]  # the demo model quotes the question
 
 
+@pytest.mark.slow
 async def test_every_command_works_and_prints_the_output_shown(home: Path) -> None:
     count = 0
     async with Gateway() as gateway:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
+from tests.pumps import MAX_RATIO, find_ratio
 
 from tollbridge.history.answer import AnswerParts, apply_corrections, join_parts, parts_from_events
 from tollbridge.history.normalize import normalize_request
@@ -68,16 +68,6 @@ def merge_messages(count: int) -> None:
         merge_messages,
     ],
 )
-def test_four_times_the_content_takes_about_four_times_as_long(work: Callable[[int], None]) -> None:
-    def seconds(count: int) -> float:
-        times = []
-        for _ in range(3):
-            started = time.process_time()
-            work(count)
-            times.append(time.process_time() - started)
-        return min(times)
-
-    count = 1_000
-    while seconds(count) < 0.01 and count < 64_000:
-        count *= 2
-    assert seconds(4 * count) / seconds(count) < 8  # quadratic time is 16 times
+def test_twice_the_content_takes_about_twice_as_long(work: Callable[[int], None]) -> None:
+    size, ratio = find_ratio(work, lambda size: size)
+    assert ratio <= MAX_RATIO, f"{ratio:.1f} times as long for twice n = {size}"

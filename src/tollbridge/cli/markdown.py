@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 # Seconds between two drawings of the unfinished block. A slow drawing is followed by a longer pause.
 _INTERVAL = 0.04
 _PAUSE_RATIO = 4
-# An unfinished block or line with more characters is printed as if it were finished.
+# A longer line is divided, and a block with more characters is printed as if it were finished, because rich
+# needs quadratic time for one block.
 _BLOCK_LIMIT = 8_000
-# The colours of a line of code depend on the lines before it; this many of them are read.
+# The colours of a line of code depend on the lines before it; this many of them are read, but not many more
+# than `_BLOCK_LIMIT` characters.
 _CODE_CONTEXT = 40
 
 _FENCE = re.compile(r"( *+)(`{3,}+|~{3,}+)([^`]*+)$")
@@ -61,6 +63,7 @@ class MarkdownWriter:
         self._renderer = _Renderer()
         self._line = ""  # the line that is not complete yet
         self._block: list[str] = []  # the complete lines of the unfinished block
+        self._block_length = 0
         self._code: _CodeBlock | None = None
         self._separate = False  # whether an empty line precedes the next block
         self._printed = False
@@ -72,12 +75,8 @@ class MarkdownWriter:
         """Add a piece of the text, and draw it unless the last drawing was just now."""
         *lines, self._line = (self._line + replace_controls(text)).split("\n")
         for line in lines:
-            self._add_line(line)
-        if len(self._line) > _BLOCK_LIMIT:
-            words, _, last_word = self._line.rpartition(" ")
-            self._add_line(words or last_word)
-            self._finish_block()
-            self._line = last_word if words else ""
+            self._add_line(self._divide(line))
+        self._line = self._divide(self._line)
         self.has_changed = True
         self.refresh()
 
@@ -94,6 +93,24 @@ class MarkdownWriter:
         self._finish_block()
         self._code = None
 
+    def _divide(self, line: str) -> str:
+        """Print the start of a line that is too long, in pieces, and return the rest.
+
+        The pieces of a text end between words if possible. They are the same for all sizes of writes.
+        """
+        start = 0
+        while len(line) - start > _BLOCK_LIMIT:
+            piece = line[start : start + _BLOCK_LIMIT]
+            words = piece.rpartition(" ")[0]
+            if words.strip() and self._code is None:
+                start += len(words) + 1
+            else:
+                words = piece
+                start += len(piece)
+            self._add_line(words)
+            self._finish_block()
+        return line[start:]
+
     def _add_line(self, line: str) -> None:
         if self._code is not None:
             self._print([self._code.add(line)])
@@ -109,9 +126,10 @@ class MarkdownWriter:
             self._finish_block()
             self._separate = self._printed
         else:
-            if self._starts_block(line) or sum(map(len, self._block)) > _BLOCK_LIMIT:
+            if self._starts_block(line) or self._block_length > _BLOCK_LIMIT:
                 self._finish_block()
             self._block.append(line)
+            self._block_length += len(line)
             if _HEADING.match(line):
                 self._finish_block()
 
@@ -126,14 +144,14 @@ class MarkdownWriter:
     def _finish_block(self) -> None:
         if self._block:
             self._print(self._renderer.render("\n".join(self._block), terminal_width(self._stream)))
-            self._block = []
+            self._block, self._block_length = [], 0
 
     def _render_block(self) -> list[str]:
         """Return the lines of the unfinished block, and of the one that its last line seems to start."""
         line = [self._line] if self._line else []
-        if self._code is not None:
-            return line
         width = terminal_width(self._stream)
+        if self._code is not None:
+            return [_truncate(self._line, width * self._height())] if line else []
         blocks = [self._block, line] if line and self._starts_block(self._line) else [[*self._block, *line]]
         return [row for block in blocks if block for row in self._renderer.render("\n".join(block), width)]
 
@@ -157,11 +175,15 @@ class MarkdownWriter:
         if back or lines[same:]:
             self._stream.write(back + "".join(f"{line}\n" for line in lines[same:]))
             self._stream.flush()
-        kept = max(1, _screen_height(self._stream) - 2)
+        kept = self._height()
         self._scrolled += max(0, len(lines) - kept)
         self._drawn = lines[-kept:]
         self.has_changed = False
         self._next_drawing = self._clock() + max(_INTERVAL, _PAUSE_RATIO * (self._clock() - started))
+
+    def _height(self) -> int:
+        """Return how many rows of the terminal can be drawn again."""
+        return max(1, _screen_height(self._stream) - 2)
 
     def _rows(self, line: str) -> int:
         """Return how many rows of the terminal a drawn line takes; more than one if it was made narrower."""
@@ -175,6 +197,12 @@ def _screen_height(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).lines or 24
     except (OSError, ValueError):
         return 24
+
+
+def _truncate(line: str, cells: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    return set_cell_size(line, cells) if cell_len(line) > cells else line
 
 
 def render_markdown(text: str, stream: TextIO) -> None:
@@ -195,6 +223,7 @@ class _CodeBlock:
         self._fence = fence
         self._highlight = highlight
         self._lines: list[str] = []
+        self._length = 0
 
     def add(self, line: str) -> str:
         """Return the line as it is printed."""
@@ -204,10 +233,17 @@ class _CodeBlock:
             return f"{_DIM}{line}{_PLAIN}"
         if self._highlight is None:
             return line
-        if len(self._lines) >= 2 * _CODE_CONTEXT:
-            self._lines = self._lines[-_CODE_CONTEXT:]
+        if len(self._lines) >= 2 * _CODE_CONTEXT or self._length > 2 * _BLOCK_LIMIT:
+            self._shorten()
         self._lines.append(line)
+        self._length += len(line)
         return self._highlight(self._lines) if line.strip() else ""
+
+    def _shorten(self) -> None:
+        self._lines = self._lines[-_CODE_CONTEXT:]
+        self._length = sum(map(len, self._lines))
+        while self._length > _BLOCK_LIMIT:
+            self._length -= len(self._lines.pop(0))
 
 
 class _Renderer:

@@ -8,8 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 from tests.frontends.http.servers import LocalServer, local_server
 
@@ -67,6 +65,8 @@ async def test_a_request_over_the_budget_is_refused_in_the_protocol_of_the_calle
 
 
 async def test_the_sdk_of_openai_does_not_retry_it(server: LocalServer) -> None:
+    import openai  # a second of CPU time, which only this test needs
+
     async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
         with pytest.raises(openai.APIStatusError, match=REASON) as caught:
             await client.responses.create(model=MODEL, input="Hello", max_output_tokens=5_000)
@@ -75,6 +75,8 @@ async def test_the_sdk_of_openai_does_not_retry_it(server: LocalServer) -> None:
 
 
 async def test_the_sdk_of_anthropic_does_not_retry_it(server: LocalServer) -> None:
+    import anthropic  # a second of CPU time, which only this test needs
+
     messages: Any = [{"role": "user", "content": "Hello"}]
     async with anthropic.AsyncAnthropic(base_url=server.url, api_key="none") as client:
         with pytest.raises(anthropic.APIStatusError, match=REASON) as caught:

@@ -43,6 +43,7 @@ async def _until_first_line(*command: str) -> float:
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this system does not tell")
 @pytest.mark.timed
+@pytest.mark.slow
 async def test_the_greeting_is_answered_soon_after_the_interpreter_has_started() -> None:
     """The best of several rounds, taken in turns."""
     bare, greeted = [], []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.pumps import MAX_RATIO, find_ratio
 from tests.recorded_streams import events_of
 
 from tollbridge.protocols.anthropic_messages.requests import encode_request
@@ -294,19 +294,10 @@ PUMPS: list[tuple[Callable[[int], Any], Callable[[Any], object]]] = [
 ]
 
 
-def seconds(action: Callable[[Any], object], value: object) -> float:
-    def once() -> float:
-        started = time.process_time()
-        action(value)
-        return time.process_time() - started
-
-    return min(once() for _ in range(5))
-
-
 @pytest.mark.timed
 @pytest.mark.parametrize(("pump", "action"), PUMPS)
 def test_twice_the_input_takes_at_most_about_twice_the_time(
     pump: Callable[[int], Any], action: Callable[[Any], object]
 ) -> None:
-    size = 4_000
-    assert seconds(action, pump(2 * size)) <= 2.5 * seconds(action, pump(size)) + 0.001
+    size, ratio = find_ratio(action, pump)
+    assert ratio <= MAX_RATIO, f"{ratio:.1f} times as long for twice n = {size}"

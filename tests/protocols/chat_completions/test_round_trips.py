@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from base64 import b64encode
 from collections.abc import Callable
 from itertools import pairwise
@@ -21,6 +20,7 @@ from tests.protocols.chat_completions.chunks import (
     proofs,
     tool_calls,
 )
+from tests.pumps import MAX_RATIO, compare
 from tests.recorded_streams import events_of
 
 from tollbridge.protocols.chat_completions.requests import encode_messages, encode_request
@@ -286,24 +286,20 @@ PUMPS: dict[str, Callable[[int], list[dict[str, Any]]]] = {
 }
 
 
-def seconds(make: Callable[[int], list[dict[str, Any]]], count: int) -> float:
-    body = b"".join(map(frame, [*make(count), chunk("stop")])) + frame(DONE)
-    times = []
-    for _ in range(3):
-        decoder = StreamDecoder()
-        started = time.thread_time()
-        decoder.feed(body)
-        times.append(time.thread_time() - started)
-        assert decoder.is_finished
-    return min(times)
+def decode(body: bytes) -> None:
+    decoder = StreamDecoder()
+    decoder.feed(body)
+    assert decoder.is_finished
+
+
+def make_body(name: str, count: int) -> bytes:
+    return b"".join(map(frame, [*PUMPS[name](count), chunk("stop")])) + frame(DONE)
 
 
 @pytest.mark.timed
 @pytest.mark.parametrize("name", PUMPS)
 def test_decoding_takes_linear_time(name: str) -> None:
-    count = 4_000
-    ratio = seconds(PUMPS[name], 2 * count) / max(seconds(PUMPS[name], count), 0.001)
-    assert ratio < 3.2  # quadratic code takes 4 times as long
+    assert compare(decode, make_body(name, 4_000), make_body(name, 8_000)) <= MAX_RATIO
 
 
 def test_every_pump_reaches_its_code() -> None:
