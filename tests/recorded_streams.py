@@ -21,21 +21,22 @@ class Recording(msgspec.Struct, frozen=True):
 
 def openresponses() -> dict[str, Recording]:
     """Return every recording of an OpenResponses server, by name."""
-    return _load(RECORDINGS / "openresponses")
+    return recordings_in("openresponses")
 
 
 def chat_completions() -> dict[str, Recording]:
     """Return every recording of a Chat Completions server, by name."""
-    return _load(RECORDINGS / "chat_completions")
+    return recordings_in("chat_completions")
 
 
 def anthropic_messages() -> dict[str, Recording]:
     """Return every recording of a server of the Messages API, by name."""
-    return _load(RECORDINGS / "anthropic_messages")
+    return recordings_in("anthropic_messages")
 
 
-def _load(folder: Path) -> dict[str, Recording]:
-    bodies = sorted(path for path in folder.iterdir() if path.suffix in (".sse", ".json"))
+def recordings_in(folder: str) -> dict[str, Recording]:
+    """Return every recording in a folder, by name."""
+    bodies = sorted(path for path in (RECORDINGS / folder).iterdir() if path.suffix in (".sse", ".json"))
     return {path.stem: _recording(path) for path in bodies}
 
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.recorded_streams import RECORDINGS
+from tests.recorded_streams import RECORDINGS, recordings_in
+from tollbridge.protocols.billing import read_billing_headers
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.model_list import read_model
 from tollbridge.types.events import Billing, Cost, Finished, Usage
 from tollbridge.types.models import Prices, PriceTier, explain_difference
 
 BLOCKS: dict[str, dict[str, Any]] = json.loads((RECORDINGS / "usage" / "blocks.json").read_bytes())
+VERCEL_RESPONSES: dict[str, dict[str, Any]] = json.loads((RECORDINGS / "usage" / "vercel.json").read_bytes())
 
 # Prices per token, as a gateway lists them.
 SONNET = {
@@ -122,6 +124,39 @@ BILLS = {
 }
 
 
+# What LiteLLM 1.106.0 charged, with the prices of `tests/interop/litellm/proxy.py`. In every protocol, the
+# prompt has 4 new tokens, 128 from the cache and 192 that are written to it; the answer has 82.
+LITELLM = {
+    "input": "0.000003",
+    "output": "0.000015",
+    "input_cache_read": "0.0000003",
+    "input_cache_write": "0.00000375",
+}
+# 4 x 0.000003 + 128 x 0.0000003 + 192 x 0.00000375 + 82 x 0.000015 = 0.000012 + 0.0000384 + 0.00072 + 0.00123
+LITELLM_COST = Decimal("0.0020004")
+LITELLM_USAGE = (324, 82, 128, 192)
+
+# What Vercel AI Gateway charged: the response, the prices of its model, the price of the tokens and what was
+# added, calculated by hand.
+NANO = {"input": "0.0000001", "output": "0.0000004"}
+GROK_4_5 = {"input": "0.000002", "output": "0.000006", "input_cache_read": "0.0000003"}
+GPT_OSS_20B = {"input": "0.00000003", "output": "0.00000014"}
+VERCEL = [
+    # 20 x 0.0000001 + 3 x 0.0000004 = 0.000002 + 0.0000012
+    ("vercel-text", NANO, "0.0000032", None, "openai"),
+    # 61 x 0.0000001 + 32 x 0.0000004 = 0.0000061 + 0.0000128
+    ("vercel-tool", NANO, "0.0000189", None, "openai"),
+    # 40 x 0.0000003 + 46 x 0.0000012 = 0.000012 + 0.0000552; the 42 of reasoning are part of 46
+    ("vercel-reasoning", DEEPSEEK, "0.0000672", None, "baseten"),
+    # 13 x 0.000001 + 5 x 0.000005 = 0.000013 + 0.000025; the team's allowlist of providers costs 0.0001
+    ("vercel-surcharge", HAIKU, "0.000038", "0.0001", "anthropic"),
+    # 84 x 0.000002 + 128 x 0.0000003 + 30 x 0.000006 = 0.000168 + 0.0000384 + 0.00018
+    ("vercel-surcharge-and-read", GROK_4_5, "0.0003864", "0.0001", "xai"),
+    # 127 x 0.00000003 + 44 x 0.00000014 = 0.00000381 + 0.00000616
+    ("vercel-ai-sdk", GPT_OSS_20B, "0.00000997", None, "deepinfra"),
+]
+
+
 def response(protocol: str, model: str, usage: dict[str, Any]) -> bytes:
     """Return the smallest response of a protocol with this usage."""
     if protocol == "anthropic-messages":
@@ -170,6 +205,90 @@ def test_recorded_usage_costs_what_was_calculated_by_hand(
 @pytest.mark.parametrize("name", BLOCKS)
 def test_what_openrouter_charged_is_read_from_its_usage(name: str) -> None:
     assert finish(name).billing == BILLS.get(name)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "source"),
+    [
+        ("chat_completions", "litellm.priced", "header"),
+        ("chat_completions", "litellm.priced-stream", "usage"),
+        ("anthropic_messages", "litellm.priced-nostream", "header"),
+        ("anthropic_messages", "litellm.priced-stream", "usage"),
+        ("openresponses", "litellm.priced-nostream", "header"),
+        ("openresponses", "litellm.priced-stream", "usage"),
+    ],
+)
+def test_what_litellm_charged_is_read_from_its_responses(folder: str, name: str, source: str) -> None:
+    recording = recordings_in(folder)[name]
+    decoder = decoder_for(folder.replace("_", "-"), recording.status, recording.headers)
+    events = decoder.feed(recording.body) + decoder.close()
+    [finished] = [event for event in events if isinstance(event, Finished)]
+    bills = (read_billing_headers(recording.headers), finished.billing)
+    [billing] = [bill for bill in bills if bill is not None]
+    assert (billing.cost, billing.source) == (LITELLM_COST, source)
+    usage = finished.usage
+    assert usage is not None
+    counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
+    assert counts == LITELLM_USAGE
+    assert prices_of("bridge-priced", LITELLM).cost(usage) == LITELLM_COST
+
+
+def vercel_stream(name: str) -> bytes:
+    """Return the last events of a recorded stream, with the metadata in the place where it was sent."""
+    record = VERCEL_RESPONSES[name]
+    usage, metadata = record["usage"], {"gateway": record["gateway"]}
+    head = {"id": record["gateway"].get("generationId"), "model": record["model"]}
+    match record["protocol"]:
+        case "chat-completions":
+            chunk = {**head, "object": "chat.completion.chunk"}
+            text = {"index": 0, "delta": {"role": "assistant", "content": "Hi"}, "finish_reason": None}
+            last = {"index": 0, "delta": {"provider_metadata": metadata}, "finish_reason": "stop"}
+            events = [{**chunk, "choices": [text]}, {**chunk, "choices": [last], "usage": usage}]
+        case "anthropic-messages":
+            zero = {"input_tokens": 0, "output_tokens": 0}
+            message = {**head, "type": "message", "role": "assistant", "content": [], "usage": zero}
+            end = {"stop_reason": "end_turn", "stop_sequence": None}
+            events = [
+                {"type": "message_start", "message": message},
+                {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+                {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}},
+                {"type": "content_block_stop", "index": 0},
+                {"type": "message_delta", "delta": end, "usage": usage, "provider_metadata": metadata},
+                {"type": "message_stop"},
+            ]
+        case _:
+            reason = {"unified": "stop", "raw": "stop"}
+            events = [
+                {"type": "text-start", "id": "t"},
+                {"type": "text-delta", "id": "t", "delta": "Hi"},
+                {"type": "text-end", "id": "t"},
+                {"type": "finish", "finishReason": reason, "usage": usage, "providerMetadata": metadata},
+            ]
+    return b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
+
+
+@pytest.mark.parametrize(("name", "pricing", "cost", "surcharge", "provider"), VERCEL)
+def test_what_vercel_charged_is_read_from_its_responses(
+    name: str, pricing: dict[str, Any], cost: str, surcharge: str | None, provider: str
+) -> None:
+    record = VERCEL_RESPONSES[name]
+    decoder = decoder_for(record["protocol"])
+    events = decoder.feed(vercel_stream(name)) + decoder.close()
+    [finished] = [event for event in events if isinstance(event, Finished)]
+    added = None if surcharge is None else Decimal(surcharge)
+    billed = Decimal(cost) + (added or 0)
+    generation_id = record["gateway"].get("generationId")
+    assert finished.billing == Billing(billed, "gateway", provider, generation_id, added)
+    assert finished.usage is not None
+    prices = prices_of(record["model"], pricing)
+    assert prices.cost(finished.usage) == Decimal(cost)
+    sentence = explain_difference(billed, prices, finished.usage, provider, finished.billing.surcharge)
+    expected = None if added is None else "The gateway added $0.0001 for a feature of the account."
+    assert sentence == expected
+
+
+def test_every_recorded_bill_of_vercel_is_tested() -> None:
+    assert [name for name, *_ in VERCEL] == list(VERCEL_RESPONSES)
 
 
 def test_writes_that_last_an_hour_cost_twice_the_input() -> None:

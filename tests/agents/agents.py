@@ -7,6 +7,7 @@ the agent's own tools, so each agent really reads and writes the file.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,9 @@ MODEL = "tollbridge/demo"
 TASK = "In notes.txt, replace the word red by green. Then check the file."
 BEFORE, AFTER = "The bridge is red.\n", "The bridge is green.\n"
 ANSWER = "Done: notes.txt says that the bridge is green."
-RUN_SECONDS = 120
+RUN_SECONDS = 180
+QUESTION, SYSTEM = "What is a bridge? Answer in one sentence.", "Answer in one sentence."
+CONTEXT, ANSWER_LIMIT = 4096, 200  # tokens
 
 Step = tuple[str, Mapping[str, Any]]
 
@@ -35,14 +38,20 @@ class Agent(msgspec.Struct, frozen=True):
     Attributes:
         name: Its name in `tollbridge serve --print-config`.
         command: The program in `node_modules` and its arguments, before the prompt.
+        question: The same for a question without tools, with the shortest prompt that the agent allows.
         steps: Returns the tool calls that do the task, for a workspace.
         environment: Variables that keep it offline.
+        shorten: Changes the settings in a home folder so that prompts and answers are short.
+        limits: Variables that make prompts and answers short.
     """
 
     name: str
     command: tuple[str, ...]
+    question: tuple[str, ...]
     steps: Callable[[Path], Sequence[Step]]
     environment: Mapping[str, str] = {}
+    shorten: Callable[[Path], None] | None = None
+    limits: Mapping[str, str] = {}
 
 
 def _codex_steps(_: Path) -> Sequence[Step]:
@@ -80,10 +89,44 @@ def _copilot_steps(workspace: Path) -> Sequence[Step]:
     )
 
 
+# Tools of Codex that can be switched off. One, for questions to the user, stays.
+_CODEX_FEATURES = (
+    *("shell_tool", "unified_exec", "multi_agent", "goals", "view_image", "skill_search", "plugins", "apps"),
+)
+_CODEX_SETTINGS = """\
+web_search = "disabled"
+include_permissions_instructions = false
+include_environment_context = false
+skills = {{ include_instructions = false, bundled = {{ enabled = false }} }}
+features = {{ {features} }}
+model_instructions_file = {file}
+"""
+
+
+def _shorten_codex(home: Path) -> None:
+    instructions, settings = home / "instructions.md", home / ".codex" / "config.toml"
+    instructions.write_text(SYSTEM)
+    features = ", ".join(f"{name} = false" for name in _CODEX_FEATURES)
+    added = _CODEX_SETTINGS.format(features=features, file=json.dumps(str(instructions)))
+    settings.write_text(added + settings.read_text())
+
+
+def _shorten_opencode(home: Path) -> None:
+    file = home / ".config" / "opencode" / "opencode.json"
+    settings = json.loads(file.read_text())
+    plain = {"mode": "primary", "prompt": SYSTEM, "tools": {"*": False}}
+    settings["agent"] = {"plain": plain, "title": {"disable": True}}
+    for model in settings["provider"]["tollbridge"]["models"].values():
+        model["limit"] = {"context": CONTEXT, "output": ANSWER_LIMIT}
+    file.write_text(json.dumps(settings))
+
+
 CODEX = Agent(
     "codex",
     (".bin/codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
+    (".bin/codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
     _codex_steps,
+    shorten=_shorten_codex,
 )
 CLAUDE_CODE = Agent(
     "claude-code",
@@ -91,20 +134,33 @@ CLAUDE_CODE = Agent(
         "@anthropic-ai/claude-code-linux-x64/claude",
         *("--permission-mode", "acceptEdits", "--allowedTools", "Read,Edit,Bash", "--print"),
     ),
+    (
+        "@anthropic-ai/claude-code-linux-x64/claude",
+        *("--system-prompt", SYSTEM, "--tools", "", "--disable-slash-commands", "--print"),
+    ),
     _claude_steps,
     {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1"},
+    limits={"CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(ANSWER_LIMIT)},
 )
 COPILOT = Agent(
     "copilot",
     (".bin/copilot", "--allow-all-tools", "--allow-all-paths", "--no-color", "--prompt"),
+    (
+        ".bin/copilot",
+        *("--available-tools=none", "--disable-builtin-mcps", "--no-custom-instructions", "--no-ask-user"),
+        *("--no-color", "--prompt"),
+    ),
     _copilot_steps,
     {"COPILOT_AUTO_UPDATE": "false"},
+    limits={"COPILOT_PROVIDER_MAX_OUTPUT_TOKENS": str(ANSWER_LIMIT)},
 )
 OPENCODE = Agent(
     "opencode",
     ("opencode-linux-x64/bin/opencode", "run"),
+    ("opencode-linux-x64/bin/opencode", "run", "--agent", "plain"),
     _opencode_steps,
     {"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+    shorten=_shorten_opencode,
 )
 
 
@@ -136,7 +192,7 @@ class ScriptedAgentModel:
         return ScriptedAnswer(blocks=(Call(name, msgspec.json.encode(arguments).decode()),))
 
 
-def set_up(agent: Agent, url: str, home: Path) -> dict[str, str]:
+def set_up(agent: Agent, url: str, home: Path, model: str = MODEL) -> dict[str, str]:
     """Write the settings of an agent into an empty home folder, and return its environment."""
     variables = {
         "HOME": str(home),
@@ -152,7 +208,7 @@ def set_up(agent: Agent, url: str, home: Path) -> dict[str, str]:
     before = dict(os.environ)
     os.environ.update(variables)
     try:
-        setup = AGENTS[agent.name](ServerAddress(url=url, model=MODEL))
+        setup = AGENTS[agent.name](ServerAddress(url=url, model=model))
         if setup.file is not None:
             write_setup(setup)
     finally:
@@ -165,9 +221,11 @@ def set_up(agent: Agent, url: str, home: Path) -> dict[str, str]:
     return variables
 
 
-async def run_agent(agent: Agent, prompt: str, workspace: Path, variables: Mapping[str, str]) -> str:
+async def run_agent(
+    command: Sequence[str], prompt: str, workspace: Path, variables: Mapping[str, str]
+) -> str:
     """Run an agent in a workspace and return its output. Its processes are ended if it takes too long."""
-    program, *arguments = agent.command
+    program, *arguments = command
     folder = installed(Path(__file__).parent) / "node_modules"
     process = await asyncio.create_subprocess_exec(
         folder / program,

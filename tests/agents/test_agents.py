@@ -10,20 +10,25 @@ import pytest
 from tests.agents.agents import (
     AFTER,
     ANSWER,
+    ANSWER_LIMIT,
     BEFORE,
     CLAUDE_CODE,
     CODEX,
+    CONTEXT,
     COPILOT,
     MODEL,
     OPENCODE,
+    QUESTION,
     TASK,
     Agent,
     ScriptedAgentModel,
     run_agent,
     set_up,
 )
+from tests.agents.tap import Tap
 from tests.frontends.http.servers import local_server
 
+from tollbridge.local import LocalModel
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing import Gateway
@@ -41,6 +46,10 @@ pytestmark = [
         reason="the agents (800 MB from npm) were left out; run them with `make test AGENTS=1`",
     ),
 ]
+
+# What a request to llama.cpp gets if it does not say otherwise: an answer that ends with the first sentence.
+# Codex sets no limit, and some agents do not accept an answer that was cut by one.
+SERVER_DEFAULTS = {"temperature": 0, "max_tokens": ANSWER_LIMIT, "stop": ["."], "stop_sequences": ["."]}
 
 
 @pytest.mark.parametrize("backend", ["openresponses", "chat-completions", "anthropic-messages"])
@@ -60,7 +69,7 @@ async def test_an_agent_completes_a_task(
         local_server(gateway.url, backend, persistent=True) as server,
     ):
         await server.engine.models()  # with their prices
-        output = await run_agent(agent, TASK, workspace, set_up(agent, server.url, home))
+        output = await run_agent(agent.command, TASK, workspace, set_up(agent, server.url, home))
         assert (workspace / "notes.txt").read_text() == AFTER, output
         assert ANSWER in output
         assert model.rounds == 3
@@ -73,6 +82,50 @@ async def test_an_agent_completes_a_task(
     assert sum((row.usage for row in rows), Usage()) == sum(counted, Usage())
     if backend != "anthropic-messages":  # whose model list has no prices
         assert sum(row.cost or 0 for row in rows) == sum(price(usage) for usage in counted) > 0
+
+
+@pytest.mark.parametrize(
+    ("agent", "backend"),
+    [
+        (CODEX, "openresponses"),
+        (CODEX, "chat-completions"),
+        (CLAUDE_CODE, "openresponses"),
+        (CLAUDE_CODE, "anthropic-messages"),
+        (OPENCODE, "chat-completions"),
+        (OPENCODE, "anthropic-messages"),
+        (COPILOT, "anthropic-messages"),  # its prompt has 1,900 tokens at least, so it is asked once
+    ],
+    ids=lambda value: value.name if isinstance(value, Agent) else value,
+)
+async def test_an_agent_gets_an_answer_of_a_real_model(
+    agent: Agent, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOLLBRIDGE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("TOLLBRIDGE_CATALOGUE_DIR", str(tmp_path / "data"))
+    workspace, home = tmp_path / "workspace", tmp_path / "home"
+    workspace.mkdir()
+    home.mkdir()
+    async with (
+        LocalModel(context=CONTEXT) as model,
+        Tap(model.url.removesuffix("/v1"), SERVER_DEFAULTS) as llama,
+        local_server(llama.url, backend, api_key=None, persistent=True) as server,
+    ):
+        variables = {**set_up(agent, server.url, home, model.model_id), **agent.limits}
+        if agent.shorten is not None:
+            agent.shorten(home)
+        output = await run_agent(agent.question, QUESTION, workspace, variables)
+    assert not llama.failures, llama.failures[0].body
+    answers = [" ".join(answer.text.split()) for answer in llama.answers]
+    assert any(answer and answer in " ".join(output.split()) for answer in answers), output
+    rows = read_rows()
+    assert all(row.initiator for row in rows)
+    counted = [answer.usage for answer in llama.answers]
+    assert [count_tokens(row.usage) for row in rows] == [count_tokens(usage) for usage in counted]
+
+
+def count_tokens(usage: Usage) -> tuple[int | None, int | None, int]:
+    """Return the tokens of the prompt, those of the answer, and the cached ones."""
+    return usage.input_tokens, usage.output_tokens, usage.cached_tokens or 0
 
 
 def read_rows() -> list[UsageRow]:

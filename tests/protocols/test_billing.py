@@ -115,10 +115,22 @@ def test_the_market_price_is_used_if_the_gateway_debited_nothing() -> None:
     assert read_billing({"gateway": {"cost": "0"}}) == Billing(Decimal(0), "gateway")
 
 
-def test_the_cost_in_the_usage_of_litellm_is_read() -> None:
-    """With `include_cost_in_streaming_usage`, as documented; there is no recording with it."""
-    usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12, "cost": 0.0000315}
-    assert read_billing(usage=usage) == Billing(Decimal("0.0000315"), "usage")
+def test_a_surcharge_is_a_part_of_the_bill() -> None:
+    """`gatewayCost` is the sum of `cost` and `surchargeCost`; with one's own provider key, `cost` is 0."""
+    surcharge = Decimal("0.0001")
+    own_key = {"cost": "0", "marketCost": "0.002", "surchargeCost": "0.0001", "gatewayCost": "0.0001"}
+    assert read_billing({"gateway": own_key}) == Billing(Decimal("0.0021"), "market", surcharge=surcharge)
+    usage = {"cost": 0.00001638, "surcharge_cost": 0.0001, "gateway_cost": 0.00011638}
+    assert read_billing(usage=usage) == Billing(Decimal("0.00011638"), "usage", surcharge=surcharge)
+    free = {"cost": 0, "market_cost": 0.00001302, "gateway_cost": 0}
+    assert read_billing(usage=free) == Billing(Decimal("0.00001302"), "market")
+
+
+def test_the_noise_of_binary_numbers_is_removed_from_costs() -> None:
+    """The first value is LiteLLM's for 0.0020004, as recorded."""
+    assert parse_cost("0.0020004000000000003") == parse_cost(0.0020004000000000003) == Decimal("0.0020004")
+    assert parse_cost("0.00035699999999999995") == Decimal("0.000357")
+    assert parse_cost("999999.99999999") == Decimal("999999.99999999")
 
 
 def test_the_header_of_litellm_counts_only_for_a_response_that_is_not_streamed() -> None:

@@ -1,9 +1,10 @@
 """Read what gateways say about the cost of a request: in streams, headers, and endpoints of their own.
 
-- Vercel AI Gateway: `provider_metadata.gateway` with `cost`, `marketCost`, `generationId` and the final
-  provider; `GET /v1/generation?id=` and `GET /v1/credits`.
+- Vercel AI Gateway: `provider_metadata.gateway` with `cost`, `marketCost`, `gatewayCost`, `generationId`
+  and the final provider; in Chat Completions also `usage.cost` and its siblings; `GET /v1/generation?id=` and
+  `GET /v1/credits`.
 - OpenRouter: `usage.cost`, `provider`, and a response id that is also the generation id; the same endpoints.
-- LiteLLM: `usage.cost` if it is configured to, and a header for responses that are not streamed.
+- LiteLLM: `usage.cost` in streams if it is configured to, and a header for responses that are not streamed.
 
 Everything is read leniently: an invalid value counts as unknown.
 """
@@ -11,13 +12,13 @@ Everything is read leniently: an invalid value counts as unknown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import msgspec
 
 from tollbridge.types.errors import StreamError
-from tollbridge.types.events import Billing, Usage, parse_amount, token_count
+from tollbridge.types.events import Billing, CostSource, Usage, parse_amount, token_count
 from tollbridge.types.text import read_json
 
 # LiteLLM sends its header before the body, so that of a stream has no cost yet.
@@ -28,6 +29,8 @@ _GENERATION_PREFIXES = ("gen_", "gen-")
 _NAME_LIMIT = 200
 # Higher costs of one request (US dollars) are errors, and so are lower powers of ten.
 _COST_LIMIT, _COST_EXPONENT = 1_000_000, -40
+# LiteLLM calculates with binary floating-point numbers and reports costs such as 0.00035699999999999995.
+_ROUNDING = Context(prec=14)
 
 
 def read_billing(
@@ -53,15 +56,8 @@ def read_billing(
 
 
 def _read_gateway_cost(gateway: Mapping[str, Any]) -> Billing:
-    """Return the cost in the metadata of Vercel AI Gateway.
-
-    `cost` is what was debited. It is 0 if the gateway used another account than the user's credits, such as
-    the user's own provider key. Somebody pays all the same, so the market price is used then.
-    """
-    cost, market = parse_cost(gateway.get("cost")), parse_cost(gateway.get("marketCost"))
-    if not cost and market:
-        return Billing(market, "market")
-    return Billing() if cost is None else Billing(cost, "gateway")
+    """Return the cost in the metadata of Vercel AI Gateway."""
+    return _bill(gateway.get("cost"), gateway.get("marketCost"), gateway.get("gatewayCost"), "gateway")
 
 
 def _read_usage_cost(usage: Mapping[str, Any]) -> Billing:
@@ -70,12 +66,27 @@ def _read_usage_cost(usage: Mapping[str, Any]) -> Billing:
     OpenRouter charges only its fee if the user's own provider key was used; the provider charges the rest.
     """
     cost = parse_cost(usage.get("cost"))
-    if cost is None:
-        return Billing()
     upstream = parse_cost(_mapping(usage.get("cost_details")).get("upstream_inference_cost"))
-    if usage.get("is_byok") is True and upstream:
+    if usage.get("is_byok") is True and cost is not None and upstream:
         return Billing(cost + upstream, "market")
-    return Billing(cost, "usage")
+    return _bill(usage.get("cost"), usage.get("market_cost"), usage.get("gateway_cost"), "usage")
+
+
+def _bill(cost: object, market: object, total: object, source: CostSource) -> Billing:
+    """Return the bill of Vercel AI Gateway, or of a gateway that reports only the cost.
+
+    Args:
+        cost: The price of the tokens. It is 0 if the gateway used another account than the user's credits,
+            such as the user's own provider key. Somebody pays all the same, so the market price counts then.
+        market: The price of the tokens at the provider.
+        total: The cost, and what features of the account such as zero data retention cost in addition.
+        source: Where the cost was reported.
+    """
+    price, market_price, debit = parse_cost(cost), parse_cost(market), parse_cost(total)
+    surcharge = debit - (price or 0) if debit is not None and debit > (price or 0) else None
+    if not price and market_price:
+        return Billing(market_price + (surcharge or 0), "market", surcharge=surcharge)
+    return Billing() if price is None else Billing(price + (surcharge or 0), source, surcharge=surcharge)
 
 
 def read_billing_headers(headers: Mapping[str, str]) -> Billing | None:
@@ -89,11 +100,11 @@ def read_billing_headers(headers: Mapping[str, str]) -> Billing | None:
 
 
 def parse_cost(value: object) -> Decimal | None:
-    """Return a cost in US dollars; `None` if the value is not a plausible number."""
+    """Return a cost in US dollars, at most 14 digits; `None` if the value is not a plausible number."""
     cost = parse_amount(value)
     if cost is None or cost >= _COST_LIMIT:
         return None
-    return cost if not cost or cost.adjusted() > _COST_EXPONENT else None
+    return _ROUNDING.plus(cost) if not cost or cost.adjusted() > _COST_EXPONENT else None
 
 
 # --- Endpoints ---

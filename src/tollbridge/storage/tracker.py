@@ -440,7 +440,9 @@ class RequestAccounting:
             billed=billing.cost,
             cost_source=source,
         )
-        difference = explain_difference(billing.cost, self._prices, usage, billing.provider)
+        difference = explain_difference(
+            billing.cost, self._prices, usage, billing.provider, billing.surcharge
+        )
         self.cost += Cost(cost, billing.cost, row.charge, source, difference)
         if self._on_unbilled is not None and row.billed is None and row.generation_id is not None:
             self._on_unbilled(row)

@@ -121,12 +121,14 @@ class Billing(msgspec.Struct, frozen=True):
         source: Where the cost was reported.
         provider: The provider that answered, after any fallbacks.
         generation_id: The id under which the gateway can be asked for the cost.
+        surcharge: The part of the cost that is not for tokens, but for a feature of the account.
     """
 
     cost: Decimal | None = None
     source: CostSource | None = None
     provider: str | None = None
     generation_id: str | None = None
+    surcharge: Decimal | None = None
 
     def __or__(self, later: Billing) -> Billing:
         """Return both reports together. Where both have a value, the later report counts."""
@@ -136,6 +138,7 @@ class Billing(msgspec.Struct, frozen=True):
             later.source if has_cost else self.source,
             later.provider or self.provider,
             later.generation_id or self.generation_id,
+            later.surcharge if has_cost else self.surcharge,
         )
 
 

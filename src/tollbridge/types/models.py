@@ -211,11 +211,16 @@ _MATCH = Decimal("0.005")
 
 
 def explain_difference(
-    billed: Decimal | None, prices: Prices | None, usage: Usage | None, provider: str | None = None
+    billed: Decimal | None,
+    prices: Prices | None,
+    usage: Usage | None,
+    provider: str | None = None,
+    surcharge: Decimal | None = None,
 ) -> str | None:
     """Return a sentence about a billed cost that differs from the computed one by more than 1 %.
 
-    It names the other calculation that gives the billed cost, if there is one.
+    It names the surcharge if that is the whole difference, or the other calculation that gives the billed
+    cost, if there is one.
 
     Returns:
         The sentence, or `None` if there is no such difference or one of the costs is unknown.
@@ -225,6 +230,8 @@ def explain_difference(
     computed = prices.cost(usage)
     if computed is None or abs(billed - computed) <= DIFFERENCE * max(billed, computed):
         return None
+    if surcharge and abs(billed - surcharge - computed) <= DIFFERENCE * max(billed - surcharge, computed):
+        return f"The gateway added ${surcharge.normalize():f} for a feature of the account."
     for sentence, cost in _other_costs(prices, usage, computed).items():
         if cost is not None and cost != computed and abs(billed - cost) <= _MATCH * max(billed, cost):
             return sentence

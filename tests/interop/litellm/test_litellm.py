@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.interop.litellm import proxy
-from tests.interop.litellm.proxy import Proxy
+from tests.interop.litellm import priced, proxy
+from tests.interop.litellm.proxy import PRICED_MODEL, PRICES, Proxy
 from tests.interop.turns import examine, join_reasoning, join_text, run_turn
 from tests.interop.upstream import CACHED, THOUGHT, Upstream, count_prompt
+from tests.recorded_streams import recordings_in
 
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
+from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import known_quirks, save_profile
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
+from tollbridge.protocols.detect import decoder_for
+from tollbridge.testing import Gateway
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.turn import Turn, TurnResult
 from tollbridge.types.errors import BridgeError
@@ -43,7 +49,10 @@ async def upstream() -> AsyncIterator[Upstream]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def litellm(upstream: Upstream) -> AsyncIterator[Proxy]:
-    async with proxy.running(upstream.url) as running:
+    async with (
+        Gateway(cache=priced.CACHE) as gateway,
+        proxy.running(upstream.url, priced=gateway.url.removesuffix("/v1")) as running,
+    ):
         yield running
 
 
@@ -140,7 +149,7 @@ async def test_a_round_of_tools_works_over_the_messages_api(litellm: Proxy, upst
     asked = Message(Role.USER, (TextPart("Call the tool for Paris."), samples.make_image()))
     opening = (Message(Role.SYSTEM, "Be a bridge."), asked)
     async with AnthropicMessagesClient(litellm.url, litellm.key) as client:
-        assert [model.id for model in await client.models()] == [litellm.model]
+        assert [model.id for model in await client.models()] == [litellm.model, PRICED_MODEL]
         request = ChatRequest(model=litellm.model, messages=opening, tools=(WEATHER,))
         assert await client.input_tokens(request) > 0
         async with Turn(request, client) as turn:
@@ -176,3 +185,49 @@ async def test_failures_over_the_messages_api_have_their_kind(litellm: Proxy) ->
             with pytest.raises(BridgeError) as caught:
                 await client.create(request)
             assert caught.value.kind == kind
+
+
+CLIENTS: dict[str, type[GatewayClient]] = {
+    "chat-completions": ChatCompletionsClient,
+    "anthropic-messages": AnthropicMessagesClient,
+    "openresponses": OpenResponsesClient,
+}
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "body"])
+@pytest.mark.parametrize("protocol", CLIENTS)
+async def test_the_proxy_still_reports_the_cost_as_recorded(
+    litellm: Proxy, protocol: str, stream: bool
+) -> None:
+    """The recordings are those of `tests/test_cost.py`."""
+    live = await priced.ask(litellm, protocol, stream=stream)
+    folder, _, _ = priced.ROUTES[protocol]
+    recorded = recordings_in(folder)[live.name]
+    assert list(live.headers) == list(recorded.headers)
+    ends = []
+    for recording in (live, recorded):
+        decoder = decoder_for(protocol, recording.status, recording.headers)
+        [end] = [
+            event for event in decoder.feed(recording.body) + decoder.close() if isinstance(event, Finished)
+        ]
+        ends.append((end.usage, end.billing, recording.headers.get("x-litellm-response-cost")))
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("protocol", CLIENTS)
+async def test_the_bill_of_the_proxy_is_the_cost_of_a_turn(litellm: Proxy, protocol: str) -> None:
+    prices = {name: Decimal(str(price)) for name, price in PRICES.items()}
+    request = ChatRequest(model=PRICED_MODEL, messages=(Message(Role.USER, f"Hello over {protocol}."),))
+    async with CLIENTS[protocol](litellm.url, litellm.key) as client, Turn(request, client) as turn:
+        async for _ in turn:
+            pass
+    assert turn.result is not None
+    usage = turn.result.usage
+    assert usage is not None
+    cached, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
+    assert turn.result.cost.billed == (
+        ((usage.input_tokens or 0) - cached - written) * prices["input_cost_per_token"]
+        + cached * prices["cache_read_input_token_cost"]
+        + written * prices["cache_creation_input_token_cost"]
+        + (usage.output_tokens or 0) * prices["output_cost_per_token"]
+    )

@@ -23,7 +23,9 @@ ANSWERS = [
     for name in NAMES
     if any(
         case in name
-        for case in ("text", "tool", "parallel", "reasoning", "length", "refusal", "history", "badparam")
+        for case in (
+            *("text", "tool", "parallel", "reasoning", "length", "refusal", "history", "badparam", "priced"),
+        )
     )
     and "toolong" not in name
 ]

@@ -423,7 +423,8 @@ class StreamState:
             return
         earlier = self.billing or Billing()
         if step and billing.cost is not None and earlier.cost is not None:
-            billing = msgspec.structs.replace(billing, cost=billing.cost + earlier.cost)
+            surcharge = (billing.surcharge or 0) + (earlier.surcharge or 0) or None
+            billing = msgspec.structs.replace(billing, cost=billing.cost + earlier.cost, surcharge=surcharge)
         self.billing = earlier | billing
 
     def drain(self) -> list[Event]:
