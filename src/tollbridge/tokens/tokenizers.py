@@ -219,7 +219,6 @@ PIECE = 250_000
 MOST_PIECES = 16
 
 _lock = threading.Lock()
-_clusters_lock = threading.Lock()
 _loaded: dict[str, Tokenizer | None] = {}
 
 
@@ -359,8 +358,9 @@ def tokenizer(name: str = BASE) -> Tokenizer | None:
     except KeyError:
         pass
     with _lock:
-        # Another thread may have loaded it with clusters in the meantime.
-        return _loaded[name] if name in _loaded else _loaded.setdefault(name, _load(name))
+        if name not in _loaded:
+            _loaded[name] = _load(name)
+        return _loaded[name]
 
 
 def _load(name: str) -> Tokenizer | None:
@@ -398,8 +398,8 @@ def warm(*names: str) -> threading.Thread:
 
 
 def _load_clusters() -> None:
-    """Replace the o200k tokenizer with one that finds clusters faster. Counting does not wait for it."""
-    with _clusters_lock:
+    """Load the o200k tokenizer that finds clusters faster; replace the other one, if that is loaded."""
+    with _lock:
         if isinstance(_loaded.get(BASE), ClusterTokenizer):
             return
         try:
