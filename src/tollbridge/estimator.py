@@ -27,7 +27,7 @@ from tollbridge.storage.database import (
     wait_for_write,
 )
 from tollbridge.storage.tables import LedgerTables
-from tollbridge.tokens.features import price_features
+from tollbridge.tokens.features import Prices
 from tollbridge.tokens.ledger import EstimationResult, Ledger
 from tollbridge.tokens.records import Accuracy
 from tollbridge.tokens.tokenizers import BASE, LruCache, TextKey, family_of, text_key, warm
@@ -103,7 +103,7 @@ class _TextCounts:
     """The prices of a model's text features (see `Weights.text_prices`), and a cache of counts by them."""
 
     def __init__(self, prices: tuple[float, ...]) -> None:
-        self.prices = prices
+        self.prices = Prices(prices)
         self.cache: LruCache[TextKey, int] = LruCache(_CACHE_LIMIT)
 
 
@@ -178,7 +178,7 @@ class HybridTokenEstimator:
         count = counts.cache.get(key)
         if count is None:
             features = self._ledger.prepare_text(model, text)  # can be slow, so it runs without the lock
-            count = round(price_features(features, counts.prices))
+            count = round(counts.prices.total(features))
             counts.cache.put(key, count, _COUNT_BYTES + len(key))
         return count
 

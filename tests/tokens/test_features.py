@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,11 @@ from tollbridge.tokens.features import (
     CATEGORIES,
     SIZE,
     TABLE_PATH,
+    Prices,
     TokenTable,
     categorize,
     count_features,
     estimate_categories,
-    price_features,
     shipped_table,
     unpack_floats,
 )
@@ -119,13 +121,23 @@ def test_the_counts_of_a_text_add_up_to_its_o200k_tokens() -> None:
         assert len({kind for kind, _ in vector}) == len(vector)
 
 
-def test_the_price_of_a_text_is_the_sum_over_its_tokens() -> None:
-    prices = [1.0 + 0.01 * cluster for cluster in range(256)]
-    for clusters in (b"", b"\x05", bytes(range(31)), bytes(range(200)) * 3):
-        expected = sum(1.0 + 0.01 * cluster for cluster in clusters)
-        assert price_features(clusters, prices) == pytest.approx(expected)
-        assert price_features(count_features(clusters), prices) == pytest.approx(expected)
-        assert price_features(clusters, ()) == price_features(count_features(clusters), ()) == len(clusters)
+# Lengths around those at which another way of adding is used, and at the blocks of a sum.
+@pytest.mark.parametrize("length", [0, 1, 99, 100, 255, 256, 257, 5_000])
+def test_the_price_of_a_text_is_the_sum_over_its_tokens(length: int) -> None:
+    rng = random.Random(length)
+    values = [rng.uniform(-1.5, 12.0) for _ in range(270)]
+    clusters = bytes(rng.choices(range(256), k=length))
+    expected = math.fsum(values[cluster] for cluster in clusters)
+    assert Prices(values).total(clusters) == pytest.approx(expected, abs=1e-6 * length)
+    assert Prices(values).total(count_features(clusters)) == pytest.approx(expected, abs=1e-6 * length)
+    assert Prices(()).total(clusters) == Prices(()).total(count_features(clusters)) == length
+
+
+@pytest.mark.parametrize("values", [[1.25] * 240, [0.0] * 255 + [40.0]], ids=["equal", "largest last"])
+def test_extreme_prices_are_added_without_loss(values: list[float]) -> None:
+    clusters = bytes(range(240)) * 4 + b"\xef" * 40_000
+    assert Prices(values).total(clusters) == pytest.approx(sum(values[cluster] for cluster in clusters))
+    assert Prices([0.0] * 255 + [40.0]).total(b"\xff" * 40_000) == pytest.approx(1_600_000)
 
 
 def test_an_estimate_from_characters_uses_the_weights_of_the_categories() -> None:

@@ -17,9 +17,10 @@ import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from operator import itemgetter
 from pathlib import Path
+from zlib import adler32
 
 import msgspec
 
@@ -125,6 +126,8 @@ def categorize_all(tokens: Iterable[bytes]) -> bytes:
 
 # For fewer tokens than this, a loop is faster than functions that take all tokens at once.
 _SHORT = 32
+# For fewer tokens than this, adding floats is faster than adding fixed-point numbers.
+_LONG = 100
 # Made by `bench/tokens/training.py`.
 TABLE_PATH = Path(__file__).with_name("o200k.table")
 
@@ -189,15 +192,50 @@ def count_features(features: Features) -> Vector:
     return tuple(Counter(features).items()) if isinstance(features, bytes) else features
 
 
-def price_features(features: Features, prices: Sequence[float]) -> float:
-    """Return the sum of the prices of all tokens. Without prices, each costs 1."""
-    if not isinstance(features, bytes):
-        return sum([amount * prices[cluster] if prices else amount for cluster, amount in features])
-    if not prices:
-        return len(features)
-    if len(features) < _SHORT:
-        return sum([prices[cluster] for cluster in features])
-    return float(sum(itemgetter(*features)(prices)))
+class Prices:
+    """The prices of clusters. Without prices, each token costs 1.
+
+    The sum over a long text adds fixed-point numbers of three bytes, one byte of all tokens at a time. This
+    takes a third of the time of adding floats. Each price is rounded to a ten-millionth of their range.
+
+    Args:
+        values: The price of each cluster, and of each category of `TokenTable.estimate`.
+    """
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self._values = values
+
+    def total(self, features: Features) -> float:
+        """Return the sum of the prices of all tokens."""
+        values = self._values
+        if not isinstance(features, bytes):
+            return sum([amount * values[cluster] if values else amount for cluster, amount in features])
+        if not values:
+            return len(features)
+        if len(features) < _LONG:
+            return sum([values[cluster] for cluster in features])
+        lowest, unit, digits = self._fixed_point
+        units = sum([_sum_bytes(features.translate(table)) << shift for shift, table in digits])
+        return lowest * len(features) + units * unit
+
+    @cached_property
+    def _fixed_point(self) -> tuple[float, float, tuple[tuple[int, bytes], ...]]:
+        """The lowest price, the unit in which the others exceed it, and tables of these differences.
+
+        Each table has one byte of every difference, which is to be multiplied by a power of two.
+        """
+        values = self._values[:256]
+        lowest = min(values)
+        unit = (max(values) - lowest) / 0xFFFFFF or 1.0
+        units = [round((value - lowest) / unit) for value in values]
+        units += [0] * (256 - len(units))
+        tables = ((shift, bytes(number >> shift & 0xFF for number in units)) for shift in (0, 8, 16))
+        return lowest, unit, tuple(tables)
+
+
+def _sum_bytes(data: bytes) -> int:
+    """Return the sum of all bytes: the lower half of the Adler-32 checksum, if there are at most 256."""
+    return sum([adler32(data[start : start + 256], 0) & 0xFFFF for start in range(0, len(data), 256)])
 
 
 @cache

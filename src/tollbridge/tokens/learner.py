@@ -363,7 +363,7 @@ class Weights:
 
     @property
     def text_prices(self) -> tuple[float, ...]:
-        """The weights that decide how a text is counted, for `price_features`; empty if all are 1."""
+        """The weights that decide how a text is counted, for `Prices`; empty if all are 1."""
         return () if self.exact else tuple(self.text.weights)
 
     def variance(self, text: Features, extra: Sequence[tuple[int, float]]) -> float:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from tollbridge.tokens.features import Features, TokenTable, price_features
+from tollbridge.tokens.features import Features, Prices, TokenTable
 from tollbridge.tokens.learner import Extra, Weights
 from tollbridge.tokens.prediction import (
     NO_ANCHOR,
@@ -140,10 +140,10 @@ class Ledger:
 
     def text_tokens(self, model: str, text: str) -> int:
         """Count the tokens of a text."""
-        return round(price_features(self.prepare_text(model, text), self.text_prices(model)))
+        return round(Prices(self.text_prices(model)).total(self.prepare_text(model, text)))
 
     def text_prices(self, model: str) -> tuple[float, ...]:
-        """Return the prices of a model's text features, until `revision` changes (see `price_features`)."""
+        """Return the prices of a model's text features, until `revision` changes (see `Prices`)."""
         return self._weight_store.weights(model).text_prices
 
     def message_tokens(self, model: str, message: Message) -> int:
