@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tollbridge.frontends.vscode import wire
-from tollbridge.frontends.vscode.images import shorten_image_links
+from tollbridge.frontends.vscode.images import shorten_images
 from tollbridge.frontends.vscode.wire import decode_marker
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
@@ -142,7 +142,7 @@ def _decode_content(
 ) -> TextPart | DataPart | None:
     match part:
         case wire.Text(value):
-            return TextPart(shorten_image_links(value)) if value else None
+            return TextPart(shorten_images(value)) if value else None
         case wire.PromptTsx(value):
             return TextPart(read_prompt_text(value))
         case wire.Data(mime_type, data):
