@@ -243,9 +243,10 @@ class Handlers:
                 ) as turn:
                     async for parts in turn.parts():
                         wait.stop()
-                        await report(encode_parts(parts, params.model))
                         if images is not None and any(map(is_image, parts)):
-                            await report(await _write_images(images, parts))
+                            await report(await _encode_with_images(parts, params.model, images))
+                        else:
+                            await report(encode_parts(parts, params.model))
         except ContextTooLong as error:
             self._show_answer(decoded.request, model, None, error.message)
             raise
@@ -349,15 +350,17 @@ class Handlers:
         estimator.warm(*sorted(used, key=estimator.seen, reverse=True)[:WARM_MODELS])
 
 
-async def _write_images(writer: ImageWriter, parts: Sequence[Part]) -> list[vscode.Part]:
-    """Save the images among the parts of an answer. Return texts that show them in a chat."""
-    images = [part.data for part in parts if isinstance(part, DataPart) and is_image(part)]
-    try:
-        texts = [await asyncio.to_thread(writer.write, data) for data in images]
-    except OSError as error:
-        log.warning("A generated image could not be saved: %s.", error.strerror)
-        return []
-    return [vscode.Text(text) for text in texts if text]
+async def _encode_with_images(parts: Sequence[Part], model: str, writer: ImageWriter) -> list[vscode.Part]:
+    """Encode the parts of an answer. After each image follows a text that shows it in a chat."""
+    encoded = []
+    for part in parts:
+        encoded += encode_parts((part,), model)
+        if isinstance(part, DataPart) and is_image(part):
+            try:
+                encoded.append(vscode.Text(await asyncio.to_thread(writer.write, part.data)))
+            except OSError as error:
+                log.warning("A generated image could not be saved: %s.", error.strerror)
+    return encoded
 
 
 def _account(params: wire.AccountParams) -> Account:

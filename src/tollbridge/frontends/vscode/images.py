@@ -32,7 +32,7 @@ MAX_PREVIEWED = 8_000_000
 
 _START = "![Image]("
 # The path has no parentheses: `_write_link` quotes them.
-_LINK = re.compile(r"!\[Image\]\(file://[^()!\s]*/([0-9a-f]{32}\.(?:png|jpg|gif|webp))\)")
+_LINK = re.compile(r"!\[Image\]\(file://[^()!\s]*/(image-[0-9a-f]{16}\.(?:png|jpg|gif|webp))\)")
 _EMBEDDED = re.compile(r"!\[Image\]\(data:image/[a-z]{1,9};base64,[A-Za-z0-9+/=]*\)")
 
 
@@ -89,7 +89,7 @@ def save_image(folder: Path, data: bytes) -> Path | None:
     suffix = SUFFIXES.get(detect_mime(data, ""))
     if suffix is None or len(data) > MAX_BYTES:
         return None
-    path = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.{suffix}"
+    path = folder / f"image-{hashlib.sha256(data).hexdigest()[:16]}.{suffix}"
     if not path.exists():
         make_folder(folder)
         replace_file(path, data)
