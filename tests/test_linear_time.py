@@ -30,7 +30,8 @@ from tollbridge.cli.terminal import one_line
 from tollbridge.compat import repairs
 from tollbridge.config.loading import find_lines
 from tollbridge.config.schema import Settings
-from tollbridge.frontends.vscode.codec import encode_models, shorten_image_links
+from tollbridge.frontends.vscode.codec import encode_models
+from tollbridge.frontends.vscode.images import shorten_images
 from tollbridge.frontends.vscode.wire import decode_marker
 from tollbridge.history.normalize import normalize_request
 from tollbridge.history.parts import repair_arguments, valid_input
@@ -145,7 +146,8 @@ PATTERNS: dict[str, Use] = {
     "config/loading.py:quote_name": FULLMATCH,
     "config/schema.py:_TYPE_MISMATCH": Use("sub", SETTING),
     "frontends/vscode/codec.py:_TRACEPARENT": FULLMATCH,
-    "frontends/vscode/codec.py:_LINK": SUB,
+    "frontends/vscode/images.py:_EMBEDDED": SUB,
+    "frontends/vscode/images.py:_LINK": SUB,
     "history/parts.py:_MIME": MATCH,
     "history/parts.py:VALID_NAME": MATCH,
     "history/parts.py:_INVALID_CHARACTERS": SUB,
@@ -617,8 +619,9 @@ READERS: dict[str, tuple[Case, ...]] = {
     "cli/output.py:to_json": (Case(to_json, TEXTS),),
     "cli/terminal.py:one_line": (Case(one_line, TEXTS),),
     "config/loading.py:find_lines": (Case(find_lines, TEXTS),),
-    "frontends/vscode/codec.py:shorten_image_links": (
-        Case(shorten_image_links, [*TEXTS, pump("", "![Image](file://"), pump("![Image](file://", "/a")]),
+    "frontends/vscode/images.py:shorten_images": (
+        Case(shorten_images, [*TEXTS, pump("", "![Image](file://"), pump("![Image](file://", "/a")]),
+        Case(shorten_images, [pump("", "![Image](data:image/png;base64,"), pump("![Image](data:", "A")]),
     ),
     "frontends/vscode/wire.py:decode_marker": (Case(decode_marker, BYTES),),
     "history/normalize.py:normalize_request": (

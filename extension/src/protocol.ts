@@ -25,7 +25,8 @@ export interface Settings {
   readonly countAtGateway?: boolean;
   readonly promptCaching?: boolean;
   readonly reportCredits?: boolean;
-  readonly imageFolder?: string | undefined; // where images of answers are saved
+  readonly imageFolder?: string; // where images of answers are saved
+  readonly embedImages?: boolean; // the chat cannot show local files
   readonly record?: string | undefined;
   readonly recordRedact?: boolean;
 }

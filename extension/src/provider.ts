@@ -55,7 +55,8 @@ export class Provider implements vscode.LanguageModelChatProvider<Information> {
       throw toTollbridgeError(error);
     });
     return models.map((model) => {
-      const information = { ...model } as Information;
+      // The picker would show the text `pricing` instead of the description, and the same prices of `infoText` above it.
+      const information = { ...model, pricing: undefined } as Information;
       this.accounts.set(information, account);
       return information;
     });

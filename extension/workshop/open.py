@@ -31,8 +31,6 @@ PORT = 8777
 TREE: Tree = "strict"
 SETTINGS = {
     "tollbridge.command": [sys.executable, "-m", "tollbridge.sidecar"],
-    # The first question is answered without a dialog.
-    "tollbridge.enableChat": "always",
     # The demo model also names conversations and summarises progress.
     "chat.byokUtilityModelDefault": "mainAgent",
     # VS Code would offer every port that a program opens, in notifications over the chat.
@@ -109,8 +107,15 @@ async def open_vscode(port: int, with_local: bool, folder: Path) -> None:
                 steps.run("Starting the models", stack.enter_async_context(serve_models(with_local))),
                 steps.run("Installing VS Code", asyncio.to_thread(entry_point, TREE)),
             )
+            # The chat is enabled: the first question is answered without a dialog, however early it is.
             workbench = Workbench(
-                folder, tree=TREE, accounts=base_urls, settings=SETTINGS, vsix=package, port=port
+                folder,
+                tree=TREE,
+                accounts=base_urls,
+                settings=SETTINGS,
+                vsix=package,
+                enable_chat=True,
+                port=port,
             )
             await steps.run("Starting VS Code", stack.enter_async_context(workbench))
         welcome = workbench.workspace / "README.md"

@@ -14,7 +14,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from workshop import node
-from workshop.code_server import Tree, entry_point
+from workshop.code_server import ENABLED_EXTENSIONS, Tree, entry_point
 
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 15.0
@@ -31,6 +31,8 @@ SETTINGS: dict[str, Any] = {
     "workbench.enableExperiments": False,
     "workbench.startupEditor": "none",
 }
+# Part of VS Code, which disables it until someone signs in to GitHub.
+CHAT_EXTENSION = "GitHub.copilot-chat"
 # A port where no server listens.
 UNREACHABLE_URL = "http://127.0.0.1:9"
 OPTIONS = (
@@ -53,6 +55,8 @@ class Workbench:
         settings: VS Code settings, in addition to the defaults.
         vsix: Extension package to install.
         environment: Environment variables, in addition to the current ones.
+        enable_chat: Enable VS Code's chat from the start, as it is for a user who has enabled it before. Only
+            the `strict` installation can do this.
         allow_tests: Enable the driver with which tests run inside the extension host.
         port: Port to listen on; 0 chooses a free one.
     """
@@ -66,6 +70,7 @@ class Workbench:
         settings: Mapping[str, Any] | None = None,
         vsix: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        enable_chat: bool = False,
         allow_tests: bool = False,
         port: int = 0,
     ) -> None:
@@ -76,7 +81,8 @@ class Workbench:
         self._accounts = accounts or {}
         self._settings = {**SETTINGS, **(settings or {})}
         self._vsix = vsix
-        self._environment = self._isolated_environment(environment or {})
+        chat = {ENABLED_EXTENSIONS: CHAT_EXTENSION} if enable_chat else {}
+        self._environment = self._isolated_environment({**chat, **(environment or {})})
         self._allow_tests = allow_tests
         self._process: asyncio.subprocess.Process | None = None
 

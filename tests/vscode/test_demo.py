@@ -71,12 +71,15 @@ async def _fix_the_bug(page: Page, address: str, file: Path) -> None:
     await page.keyboard.press("Escape")  # closes suggestions
     await page.keyboard.press("Enter")
     note("sent")
-    await chat.get_by_text("Run bash command?").first.wait_for()
+    # VS Code shows a confirmation above the input. A moment later it adds a hidden copy to the answer.
+    confirmation = chat.locator(".chat-tool-confirmation-carousel", has_text="Run bash command?")
+    await confirmation.wait_for()
     note("command to allow")
     await take_screenshot(page, "demo-1-allow")
     await expect(page.locator(".monaco-dialog-box")).to_have_count(0)
-    await chat.get_by_role("button", name=re.compile("^Allow")).first.click()
-    await chat.get_by_text("All its examples pass.").first.wait_for()
+    await confirmation.get_by_role("button", name=re.compile("^Allow")).click()
+    await confirmation.wait_for(state="hidden")
+    await chat.locator(".interactive-response", has_text="All its examples pass.").wait_for()
     note("answered")
     await take_screenshot(page, "demo-2-fixed")
     assert "return 2 * axles" in file.read_text()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ from tollbridge.testing.responses import (
     decode_encrypted_content,
 )
 from tollbridge.testing.validation import ImageInfo, read_image
-from tollbridge.types.media import draw_png, split_data_url
+from tollbridge.types.media import encode_png, split_data_url
 
 Item = Mapping[str, Any]
 
@@ -625,8 +626,29 @@ def _answer_blocks(request: AcceptedRequest, words: Collection[str]) -> list[Blo
         and "image-generation" in request.model["tags"]
         and not describe_images(request.items)
     ):
-        return [Draw(base64.b64encode(draw_png()).decode()), Say("Here is the image you asked for.")]
+        return [Draw(base64.b64encode(draw_bridge()).decode()), Say("Here is the image you asked for.")]
     return [_text_block(request, words)]
+
+
+@cache
+def draw_bridge(width: int = 320, height: int = 180) -> bytes:
+    """Return a picture of a suspension bridge, as a PNG image."""
+    sky, water, steel = b"\x9c\xc9\xe8", b"\x3d\x6e\x96", b"\xb5\x44\x2c"
+    towers, deck, top = (width // 4, width * 3 // 4), height * 3 // 5, height // 6
+
+    def colour(x: int, y: int) -> bytes:
+        in_tower = min(abs(x - tower) for tower in towers) < width // 80
+        cable = (
+            deck - (deck - top) * min((abs(x - end) / (width // 4)) for end in (0, width // 2, width)) ** 2
+        )
+        if top <= y < height * 4 // 5 and (in_tower or deck <= y < deck + height // 30):
+            return steel
+        if cable <= y < deck and (y - cable < height / 60 or x % (width // 20) == 0):
+            return steel
+        return sky if y < height * 7 // 10 else water
+
+    rows = [b"".join(colour(x, y) for x in range(width)) for y in range(height)]
+    return encode_png(width, 3, rows)
 
 
 def _text_block(request: AcceptedRequest, words: Collection[str]) -> Say:

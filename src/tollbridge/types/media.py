@@ -10,7 +10,7 @@ import binascii
 import json
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2s
 
 # The bytes at certain offsets that identify a format. BMP needs a second test: many texts begin with "BM".
@@ -195,10 +195,29 @@ _READERS: tuple[tuple[bytes, Callable[[bytes], tuple[int, int] | None]], ...] = 
 
 def draw_png(width: int = 2, height: int = 2, colour: tuple[int, int, int] = (210, 105, 30)) -> bytes:
     """Return a valid PNG image of one colour."""
-    rows = (b"\x00" + bytes(colour) * width) * height
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return encode_png(width, 3, [bytes(colour) * width] * height)
+
+
+def encode_png(width: int, channels: int, rows: Sequence[bytes]) -> bytes:
+    """Return rows of pixels as a PNG image.
+
+    Args:
+        width: The number of pixels of a row.
+        channels: The bytes of a pixel: 1 (grey), 2 (grey and alpha), 3 (RGB) or 4 (RGB and alpha).
+        rows: The pixels.
+    """
+    colour = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+    header = struct.pack(">IIBBBBB", width, len(rows), 8, colour, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(_filter_rows(rows, channels), 9)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(_png_chunk(name, body) for name, body in chunks)
+
+
+def _filter_rows(rows: Sequence[bytes], channels: int) -> bytes:
+    """Return the differences to the pixels on the left, which are smaller when compressed than the pixels."""
+    return b"".join(
+        b"\x01" + bytes(a - b & 0xFF for a, b in zip(row, bytes(channels) + row, strict=False))
+        for row in rows
+    )
 
 
 def _png_chunk(name: bytes, body: bytes) -> bytes:

@@ -440,3 +440,54 @@ async def test_a_profile_that_makes_no_sense_is_logged_and_stops_nobody(tmp_path
             await editor.greet()
             await talk(editor, question(gateway, "Hello", key=""))
     assert str(path) in editor.stderr
+
+
+async def test_a_session_of_vscodes_agent_host_is_answered(editor: Editor, gateway: Gateway) -> None:
+    """The requests of `AgentHostByokLmHandler` in VS Code 1.139, setting `chat.agentHost.byokModels.enabled`.
+
+    It sends no conversation, but a reasoning effort, an output limit, results of tools as text, some metadata
+    of the reasoning, and a marker of its own before the system message. It reads texts, thinking, tool calls
+    and the usage. Our marker with the reasoning does not come back, so the reasoning is not sent again.
+    """
+    system = {"role": 3, "content": [text("You are a Copilot agent.")]}
+    asked = user(text("Think, then use the tool list_dir on `/tmp`"))
+    settings = {
+        "tools": [LIST_DIR],
+        "modelOptions": {"max_tokens": 4_000},
+        "modelConfiguration": {"reasoningEffort": "high"},
+    }
+    parts, _ = await talk(editor, question(gateway, system, asked, **settings))
+    [call] = [part for part in parts if part["type"] == "toolCall"]
+    thinking = _join_thinking([part for part in parts if part["type"] == "thinking"])
+    usage = json.loads(base64.b64decode(parts[-1]["data"]))
+    assert parts[-1]["mimeType"] == "usage"
+    assert usage["prompt_tokens"] > 0
+    assert usage["completion_tokens_details"]["reasoning_tokens"] > 0
+
+    marker = {"type": "data", "mimeType": "stateful_marker", "data": _base64("Test/demo\\resp_byok_1")}
+    result = {"type": "toolResult", "callId": call["callId"], "content": [text("bridge.py")]}
+    history = [{"role": 2, "content": [marker]}, system, asked, {"role": 2, "content": [thinking, call]}]
+    parts, _ = await talk(editor, question(gateway, *history, user(result), **settings))
+    assert "The tool list_dir answered: “bridge.py”" in said(parts)
+    body = gateway.requests[-1].body
+    kinds = [item.get("role") or item["type"] for item in body["input"]]
+    assert kinds == ["developer", "user", "function_call", "function_call_output"]
+    assert body["reasoning"]["effort"] == "high"
+    assert body["max_output_tokens"] == 4_000
+    assert "resp_byok" not in json.dumps(body)
+
+
+def _join_thinking(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return thinking parts as the agent host sends them back."""
+    assert {part["id"] for part in parts} == {parts[0]["id"]}
+    names = ("encrypted_content", "encrypted", "signature", "_completeThinking", "redactedData")
+    metadata = {name: value for part in parts for name, value in (part.get("metadata") or {}).items()}
+    return {
+        **parts[0],
+        "value": ["".join(part["value"] for part in parts)],
+        "metadata": {name: value for name, value in metadata.items() if name in names},
+    }
+
+
+def _base64(value: str) -> str:
+    return base64.b64encode(value.encode()).decode()

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote
 
 import pytest
 from tests.frontends.stdio.stdio_client import Editor, Refusal, said
@@ -191,23 +191,43 @@ async def test_budgets_are_part_of_the_usage() -> None:
 
 
 @pytest.mark.parametrize("conversation", ["c1", None])
+@pytest.mark.parametrize("embed", [True, False])
 async def test_a_generated_image_is_saved_and_shown_in_a_chat(
-    tmp_path: Path, conversation: str | None
+    tmp_path: Path, conversation: str | None, embed: bool
 ) -> None:
     """Other extensions get only the data: they do not expect a text about it."""
+    folder = tmp_path / "images"
     async with Editor() as editor, Gateway() as gateway:
-        await editor.greet(imageFolder=str(tmp_path / "images"))
+        await editor.greet(imageFolder=str(folder), embedImages=embed)
         params = question(gateway, "draw a bridge", key="", conversation=conversation)
         token, answer = editor.ask("chat", params)
         await answer
         parts = editor.parts(token)
-    [data] = [part for part in parts if part.get("mimeType") == "image/png"]
-    links = re.findall(r"!\[Image\]\(file://(.*?)\)", said(parts))
+    [data] = [part["data"] for part in parts if part.get("mimeType") == "image/png"]
+    images = re.findall(r"!\[Image\]\((.*?)\)\n\n`(.*?)`\n\n", said(parts))
     if conversation is None:
-        assert links == []
-        assert not (tmp_path / "images").exists()
+        assert images == []
+        assert not folder.exists()
     else:
-        [path] = [Path(unquote(link)) for link in links]
-        assert path.parent == tmp_path / "images"
-        assert path.read_bytes() == base64.b64decode(data["data"])
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        [(url, path)] = images
+        assert url == (f"data:image/png;base64,{data}" if embed else f"file://{quote(path)}")
+        assert Path(path).parent == folder
+        assert Path(path).read_bytes() == base64.b64decode(data)
+        assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
+
+
+async def test_an_embedded_image_of_the_history_is_neither_sent_nor_counted(tmp_path: Path) -> None:
+    async with Editor() as editor, Gateway() as gateway:
+        await editor.greet(imageFolder=str(tmp_path), embedImages=True)
+        token, answer = editor.ask("chat", question(gateway, "draw a bridge", key="", conversation="c1"))
+        await answer
+        text = said(editor.parts(token))
+        message = {"role": 2, "content": [{"type": "text", "value": text}]}
+        params = question(gateway, "thanks", key="", conversation="c1")
+        await editor.request("chat", {**params, "messages": [message, *params["messages"]]})
+        body = json.dumps(gateway.requests[-1].body)
+        counts = await editor.request("count", {"model": params["model"], "items": [text, message]})
+    assert "base64" in text
+    assert "![Image]" in body
+    assert "base64" not in body
+    assert max(counts["counts"]) < len(text) / 20

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import struct
 import zlib
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +16,7 @@ from hypothesis import strategies as st
 
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.config.loading import SettingsUnusable
-from tollbridge.frontends.vscode import codec, wire
+from tollbridge.frontends.vscode import wire
 from tollbridge.frontends.vscode.codec import (
     Decoded,
     decode_chat,
@@ -29,8 +27,6 @@ from tollbridge.frontends.vscode.codec import (
     encode_models,
     encode_parts,
     encode_usage,
-    save_image,
-    write_image_link,
 )
 from tollbridge.protocols import jsonrpc
 from tollbridge.types.errors import (
@@ -389,36 +385,6 @@ def test_the_effort_is_what_the_user_chose_or_the_weakest_if_the_editor_wants_no
         "m", [wire.Message(1, [wire.Text("q")])], model_options=options, model_configuration=configuration
     )
     assert decode_chat(chat, efforts=efforts).request.reasoning_effort == sent
-
-
-def test_a_saved_image_is_sent_back_without_its_folder(tmp_path: Path) -> None:
-    path = save_image(tmp_path / "a (b) c!", _png())
-    assert path is not None
-    text = f"Look:{write_image_link(path)}Nice."
-    content = decode_message(wire.Message(2, [wire.Text(text)])).parts
-    assert content == (TextPart(f"Look:\n\n![Image]({path.name})\n\nNice."),)
-
-
-def test_only_images_of_a_limited_size_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert save_image(tmp_path, b"<svg xmlns='http://www.w3.org/2000/svg'/>") is None
-    monkeypatch.setattr(codec, "MAX_IMAGE_BYTES", 10)
-    assert save_image(tmp_path, _png()) is None
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_oldest_images_are_deleted_when_there_are_too_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = [_png() + bytes([number]) for number in range(3)]
-    monkeypatch.setattr(codec, "MAX_IMAGES_BYTES", 2 * len(data[0]))
-    paths = []
-    for number, image in enumerate(data):
-        path = save_image(tmp_path, image)
-        assert path is not None
-        os.utime(path, (number, number))
-        paths.append(path)
-    assert sorted(tmp_path.iterdir()) == sorted(paths[1:])
-    assert save_image(tmp_path, data[2]) == paths[2]
 
 
 def as_json(value: Any) -> Any:

@@ -31,10 +31,8 @@ from tollbridge.frontends.vscode.codec import (
     encode_models,
     encode_parts,
     encode_usage,
-    is_image,
-    save_image,
-    write_image_link,
 )
+from tollbridge.frontends.vscode.images import ImageWriter, is_image
 from tollbridge.storage.budgets import format_dollars
 from tollbridge.storage.database import StoreUnusable
 from tollbridge.transport.retry import RetryPolicy
@@ -196,6 +194,7 @@ class Handlers:
         """Set what concerns this program and not the engine."""
         self._report_credits = settings.report_credits
         self._image_folder = Path(settings.image_folder) if settings.image_folder else None
+        self._embed_images = settings.embed_images
 
     async def models(self, params: wire.ModelsParams) -> wire.ModelsResult:
         """Return the models for the picker; with `refresh`, a list that cannot be fetched is an error."""
@@ -243,6 +242,7 @@ class Handlers:
         if decoded.dropped:
             dropped = ", ".join(f"{count} × {name}" for name, count in decoded.dropped.items())
             log.info("Not sent to %s: %s.", params.model, dropped)
+        images = self._image_writer(decoded.request)
         keyless = msgspec.structs.replace(params.account, api_key=None)
         source = msgspec.structs.replace(params, account=keyless)
         try:
@@ -252,9 +252,10 @@ class Handlers:
                 ) as turn:
                     async for parts in turn.parts():
                         wait.stop()
-                        await report(encode_parts(parts, params.model))
-                        if decoded.request.conversation and any(map(is_image, parts)):
-                            await report(await self._save_images(parts))
+                        if images is not None and any(map(is_image, parts)):
+                            await report(await _encode_with_images(parts, params.model, images))
+                        else:
+                            await report(encode_parts(parts, params.model))
         except ContextTooLong as error:
             self._show_answer(decoded.request, model, None, error.message)
             raise
@@ -337,17 +338,11 @@ class Handlers:
             tuple(wire.BudgetInfo(each.budget.label, each.budget.limit, each.spent) for each in budgets),
         )
 
-    async def _save_images(self, parts: Sequence[Part]) -> list[wire.Part]:
-        """Save the images among the parts of an answer. Return texts that show them in a chat."""
-        if self._image_folder is None:
-            return []
-        images = [part.data for part in parts if isinstance(part, DataPart) and is_image(part)]
-        try:
-            paths = [await asyncio.to_thread(save_image, self._image_folder, data) for data in images]
-        except OSError as error:
-            log.warning("A generated image could not be saved: %s.", error.strerror)
-            return []
-        return [wire.Text(write_image_link(path)) for path in paths if path is not None]
+    def _image_writer(self, request: ChatRequest) -> ImageWriter | None:
+        """Return what writes the images of an answer; `None` if the answer is not shown in a chat."""
+        if self._image_folder is None or request.conversation is None:
+            return None
+        return ImageWriter(self._image_folder, embed=self._embed_images)
 
     async def usage_page(self) -> wire.UsagePageResult:
         """Return the usage page, which the editor shows in a webview."""
@@ -362,6 +357,19 @@ class Handlers:
         estimator = self._engine.estimator
         used = [model for model in models if estimator.seen(model)]
         estimator.warm(*sorted(used, key=estimator.seen, reverse=True)[:WARM_MODELS])
+
+
+async def _encode_with_images(parts: Sequence[Part], model: str, writer: ImageWriter) -> list[wire.Part]:
+    """Encode the parts of an answer. After each image follows a text that shows it in a chat."""
+    encoded = []
+    for part in parts:
+        encoded += encode_parts((part,), model)
+        if isinstance(part, DataPart) and is_image(part):
+            try:
+                encoded.append(wire.Text(await asyncio.to_thread(writer.write, part.data)))
+            except OSError as error:
+                log.warning("A generated image could not be saved: %s.", error.strerror)
+    return encoded
 
 
 def _account(params: wire.AccountParams) -> Account:

@@ -355,10 +355,11 @@ class TokenCounts:
 
     def count(self, model: str, items: list[str | wire.Message]) -> list[int]:
         from tollbridge.frontends.vscode.codec import decode_message
+        from tollbridge.frontends.vscode.images import shorten_images
 
         estimator = self.estimator()
         return [
-            estimator.estimate_text(model, item)
+            estimator.estimate_text(model, shorten_images(item))
             if isinstance(item, str)
             else estimator.estimate_message(model, decode_message(item))
             for item in items

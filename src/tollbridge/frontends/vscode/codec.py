@@ -1,25 +1,23 @@
 """Convert VS Code's messages to ours, and our parts, usage, models and errors to VS Code's.
 
-The sections: chat requests and messages of VS Code, the images of an answer, what is sent to VS Code.
+The sections: chat requests and messages of VS Code, what is sent to VS Code.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from tollbridge.frontends.vscode import wire
+from tollbridge.frontends.vscode.images import shorten_images
 from tollbridge.frontends.vscode.wire import decode_marker, encode_marker
-from tollbridge.transport.files import make_folder, replace_file
 from tollbridge.types.errors import (
     BridgeError,
     BudgetExceeded,
@@ -164,7 +162,7 @@ def _decode_content(
 ) -> TextPart | DataPart | None:
     match part:
         case wire.Text(value):
-            return TextPart(shorten_image_links(value)) if value else None
+            return TextPart(shorten_images(value)) if value else None
         case wire.PromptTsx(value):
             return TextPart(read_prompt_text(value))
         case wire.Data(mime_type, data):
@@ -284,64 +282,6 @@ def _collect_texts(node: Any, texts: list[str], depth: int) -> None:
     children = node.get("children")
     for child in children if isinstance(children, list) else ():
         _collect_texts(child, texts, depth + 1)
-
-
-# --- Images of an answer ---
-
-# The formats that are saved, with their suffixes. SVG is not among them: it can contain scripts.
-IMAGE_SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
-# The largest image that is saved, and the size of a folder beyond which the oldest images are deleted.
-MAX_IMAGE_BYTES, MAX_IMAGES_BYTES = 20_000_000, 200_000_000
-
-_LINK_START = "![Image](file://"
-# The path has no parentheses: `write_image_link` quotes them.
-_IMAGE_LINK = re.compile(r"!\[Image\]\(file://[^()!\s]*/([0-9a-f]{32}\.(?:png|jpg|gif|webp))\)")
-
-
-def is_image(part: Part) -> bool:
-    return isinstance(part, DataPart) and part.mime in IMAGE_SUFFIXES
-
-
-def save_image(folder: Path, data: bytes) -> Path | None:
-    """Save an image and return its path; `None` if it is too large or has another format.
-
-    The name depends only on the content, and the format is detected from it.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    suffix = IMAGE_SUFFIXES.get(detect_mime(data, ""))
-    if suffix is None or len(data) > MAX_IMAGE_BYTES:
-        return None
-    path = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.{suffix}"
-    if not path.exists():
-        make_folder(folder)
-        replace_file(path, data)
-        _delete_oldest(folder, path)
-    return path
-
-
-def write_image_link(path: Path) -> str:
-    """Return a text that shows an image in VS Code's chat, in a paragraph of its own."""
-    return f"\n\n![Image](file://{quote('/' + path.as_posix().removeprefix('/'))})\n\n"
-
-
-def shorten_image_links(text: str) -> str:
-    """Remove the folder from the links to saved images: it is of no use to a model."""
-    return _IMAGE_LINK.sub(r"![Image](\1)", text) if _LINK_START in text else text
-
-
-def _delete_oldest(folder: Path, latest: Path) -> None:
-    images = [
-        path for path in folder.iterdir() if path.suffix[1:] in IMAGE_SUFFIXES.values() and path != latest
-    ]
-    sizes = {path: path.stat() for path in images}
-    total = latest.stat().st_size + sum(status.st_size for status in sizes.values())
-    for path in sorted(images, key=lambda image: sizes[image].st_mtime):
-        if total <= MAX_IMAGES_BYTES:
-            break
-        path.unlink(missing_ok=True)
-        total -= sizes[path].st_size
 
 
 # --- Parts, usage, models and errors for VS Code ---

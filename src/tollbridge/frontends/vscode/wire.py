@@ -392,6 +392,7 @@ class EditorSettings(WireStruct, frozen=True):
     prompt_caching: bool | None = None
     report_credits: bool = False
     image_folder: str | None = None
+    embed_images: bool = False
     budgets: Mapping[str, Any] = {}
 
 
