@@ -131,13 +131,13 @@ PATTERNS: dict[str, Use] = {
     "compat/repairs.py:_TOKEN": Use("sub", MESSAGE_LIMIT + 1),
     "compat/repairs.py:_any_of": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS),
     "compat/repairs.py:_unsupported_type": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS[-2:]),
-    "config/schema.py:_NAME": Use("fullmatch", SETTING),
-    "config/schema.py:_RANDOM": Use("fullmatch", SETTING),
+    "config/schema.py:_HEADER_NAME": Use("fullmatch", SETTING),
+    "config/schema.py:_RANDOM_VALUE": Use("fullmatch", SETTING),
     "config/schema.py:_SECRET_NAME": Use(limit=SETTING),
     "config/schema.py:_SECRET_VALUE": Use("match", SETTING),
-    "config/schema.py:_SOURCE": Use("fullmatch", SETTING),
+    "config/schema.py:_HEADER_SOURCE": Use("fullmatch", SETTING),
     "config/schema.py:_UUID": Use("fullmatch", SETTING),
-    "config/schema.py:_VALUE": Use("fullmatch", SETTING),
+    "config/schema.py:_HEADER_VALUE": Use("fullmatch", SETTING),
     "config/keys.py:variables_for": Use("sub", SETTING),
     "config/loading.py:_ERROR_PATH": Use(limit=SETTING),
     "config/loading.py:_INVALID_CHOICE": Use("match", SETTING),
@@ -230,8 +230,8 @@ PATTERNS: dict[str, Use] = {
     "types/models.py:identify": IN_MODEL_ID._replace(method="sub"),
     "types/text.py:_ESCAPES": SUB,
     "types/text.py:_TOKENS": FINDALL,
-    "types/text.py:_USERINFO": SUB,
-    "types/text.py:_WITHOUT_USERINFO": MATCH,
+    "types/urls.py:_USERINFO": SUB,
+    "types/urls.py:_WITHOUT_USERINFO": MATCH,
 }
 find_patterns_once = cache(find_patterns)
 
@@ -704,7 +704,7 @@ READERS: dict[str, tuple[Case, ...]] = {
     "types/text.py:read_json_to_depth": (Case(ignoring(read_json_to_depth), BYTES),),
     "types/text.py:replace_surrogates": (Case(replace_surrogates, TEXTS),),
     "types/events.py:parse_amount": (Case(parse_amount, TEXTS),),
-    "types/text.py:hide_userinfo": (
+    "types/urls.py:hide_userinfo": (
         Case(hide_userinfo, [*TEXTS, pump("", "://"), pump("://", "a"), pump("", "://a@")]),
     ),
 }
