@@ -126,6 +126,21 @@ def test_a_surcharge_is_a_part_of_the_bill() -> None:
     assert read_billing(usage=free) == Billing(Decimal("0.00001302"), "market")
 
 
+def test_the_bills_of_the_steps_of_a_stream_are_added() -> None:
+    """A `streamText` with several steps has one bill for each; the costs are recorded ones."""
+    costs = (("0.000038", "0.000138"), ("0.0003864", "0.0004864"))
+    metadata = [{"gateway": {"cost": cost, "gatewayCost": total}} for cost, total in costs]
+    steps = [
+        {"type": "finish-step", "finishReason": "stop", "usage": {}, "providerMetadata": each}
+        for each in metadata
+    ]
+    decoder = decoder_for("ai-sdk-full")
+    lines = [{"type": "start"}, *steps, {"type": "finish", "finishReason": "stop", "totalUsage": {}}]
+    decoder.feed(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    # 0.000138 + 0.0004864 = 0.0006244
+    assert decoder.billing == Billing(Decimal("0.0006244"), "gateway", surcharge=Decimal("0.0002"))
+
+
 def test_the_noise_of_binary_numbers_is_removed_from_costs() -> None:
     """The first value is LiteLLM's for 0.0020004, as recorded."""
     assert parse_cost("0.0020004000000000003") == parse_cost(0.0020004000000000003) == Decimal("0.0020004")
