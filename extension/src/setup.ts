@@ -121,7 +121,12 @@ export class Setup implements vscode.Disposable {
     const taken = old ? await takeAccount(old) : {};
     if (!taken) return openModelManager();
     const group = { name, ...taken, baseUrl, backend: protocol.backend };
-    await addAccount(apiKey.trim() ? { ...group, apiKey: apiKey.trim() } : group);
+    try {
+      await addAccount(apiKey.trim() ? { ...group, apiKey: apiKey.trim() } : group);
+    } catch (error) {
+      if (old) await addAccount({ name, ...taken, ...(old.apiKey && { apiKey: old.apiKey }) });
+      throw error;
+    }
   }
 
   /** Returns a function that tests an account after a pause in typing. An error, unlike a warning, must be corrected. */

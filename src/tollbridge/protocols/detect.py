@@ -11,14 +11,10 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from importlib import import_module
+from typing import Any, Protocol
 
-from tollbridge.protocols.ai_sdk.chunks import is_known
-from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, ModelDecoder, UiDecoder
-from tollbridge.protocols.anthropic_messages import stream as anthropic_messages
-from tollbridge.protocols.chat_completions.stream import StreamDecoder as CompletionDecoder
 from tollbridge.protocols.errors import ErrorResponseDecoder, error_from
-from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.sse import Frame, SseDecoder
 from tollbridge.protocols.stream import UNDECODABLE, log_defect
 from tollbridge.types.errors import BridgeError, RequestError, StreamError
@@ -138,6 +134,8 @@ def _detect_by_chunk(chunk: object, protocol: str, name: bytes) -> str | None:
         protocol: The protocol detected by the framing.
         name: The event name of the frame.
     """
+    from tollbridge.protocols.ai_sdk.chunks import is_known
+
     kind = chunk.get("type") if isinstance(chunk, dict) else None
     if isinstance(chunk, dict) and isinstance(chunk.get("choices"), list):
         return "chat-completions"
@@ -253,20 +251,30 @@ class GuardedStreamDecoder(GuardedDecoder):
             return self._fail(error)
 
 
-DECODERS: dict[str, Callable[[], Decoder]] = {
-    "openresponses": StreamDecoder,
-    "chat-completions": CompletionDecoder,
-    "ai-sdk-full": FullDecoder,
-    "ai-sdk-ui": UiDecoder,
-    "ai-sdk-data": DataDecoder,
-    "ai-sdk-model": ModelDecoder,
-    "anthropic-messages": anthropic_messages.StreamDecoder,
+def _import_decoder(module: str, name: str = "StreamDecoder") -> Callable[..., Decoder]:
+    """Return a function that creates a decoder. Its module is imported then: most programs need only one."""
+
+    def create(**options: Any) -> Decoder:
+        decoder: Decoder = getattr(import_module(f"tollbridge.protocols.{module}.stream"), name)(**options)
+        return decoder
+
+    return create
+
+
+DECODERS: dict[str, Callable[..., Decoder]] = {
+    "openresponses": _import_decoder("openresponses"),
+    "chat-completions": _import_decoder("chat_completions"),
+    "ai-sdk-full": _import_decoder("ai_sdk", "FullDecoder"),
+    "ai-sdk-ui": _import_decoder("ai_sdk", "UiDecoder"),
+    "ai-sdk-data": _import_decoder("ai_sdk", "DataDecoder"),
+    "ai-sdk-model": _import_decoder("ai_sdk", "ModelDecoder"),
+    "anthropic-messages": _import_decoder("anthropic_messages"),
 }
 
 # With the protocol "auto" the body can be a recording of a request other than a chat.
-_AUTO_DECODERS: dict[str, Callable[[], Decoder]] = {
+_AUTO_DECODERS: dict[str, Callable[..., Decoder]] = {
     **DECODERS,
-    "openresponses": partial(StreamDecoder, other_endpoints=True),
+    "openresponses": partial(DECODERS["openresponses"], other_endpoints=True),
 }
 
 
