@@ -105,7 +105,7 @@ test("when the engine dies, pending requests fail and the next request starts it
 test("an engine that is frozen ends by itself, and the next request starts it again", async (t) => {
   // A pattern with exponential backtracking: the engine does not react to anything while it is matched.
   const freezing = script(
-    "import re, sys\nfrom tollbridge.frontends.stdio import handlers, loop, main\nloop.FREEZE_SECONDS = 1\n" +
+    "import re, sys\nfrom tollbridge.frontends.stdio import handlers, main, server\nserver.FREEZE_SECONDS = 1\n" +
       "async def usage(self, params):\n  re.match('(a+)+$', 'a' * 60 + 'b')\n" +
       "handlers.Handlers.usage = usage\nsys.exit(main())",
   );

@@ -27,8 +27,8 @@ def sidecar(freeze: str) -> list[str]:
         sys.executable,
         "-c",
         "import re, sys, time\n"
-        "from tollbridge.frontends.stdio import handlers, loop, main\n"
-        f"loop.FREEZE_SECONDS, loop.IDLE_INTERVAL = {LIMIT}, 0.2\n"
+        "from tollbridge.frontends.stdio import handlers, main, server\n"
+        f"server.FREEZE_SECONDS, server.IDLE_INTERVAL = {LIMIT}, 0.2\n"
         "async def usage(self, params):\n"
         f"    text = {SECRET!r}\n"
         f"    {freeze}\n"
