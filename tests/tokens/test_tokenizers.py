@@ -208,3 +208,10 @@ def test_warm_loads_vocabularies_in_the_background() -> None:
     assert not thread.is_alive()
     assert tokenizer("o200k_base") is not None
     assert tokenizer("no such vocabulary") is None
+
+
+def test_warm_without_the_package_leaves_counts_to_the_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizers, "_loaded", {})
+    monkeypatch.setitem(sys.modules, "splintr", None)
+    warm().join(timeout=30)
+    assert tokenizers._loaded == {"o200k_base": None}
