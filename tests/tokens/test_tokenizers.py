@@ -14,15 +14,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
-import splintr
 from bench.tokens.chunks import chunks
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.tokens import tokenizers
-from tollbridge.tokens.features import TokenTable, shipped_table
 from tollbridge.tokens.ledger import Ledger
-from tollbridge.tokens.tokenizers import MOST_PIECES, PIECE, ClusterTokenizer, Tokenizer, tokenizer, warm
+from tollbridge.tokens.tokenizers import MOST_PIECES, PIECE, Tokenizer, tokenizer, warm
 
 if TYPE_CHECKING:
     from splintr import AnyTokenizer
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 # Counted by other engines from other copies of the vocabularies: see bench/tokens/equality.py.
 FIXTURE = json.loads(Path(__file__).with_name("counts.json").read_text())
 CHUNKS = json.loads(Path(__file__).with_name("chunks.json").read_text())
-# A table with other clusters than the one of the package.
-OTHER_TABLE = Path(__file__).with_name("without-llama2.table")
 BUNDLED = [
     *("o200k_base", "cl100k_base", "gemma2", "gemma4", "qwen3", "deepseek_v3", "llama2", "llama3"),
     *("mistral_v2", "mistral_v3", "kimi_k2", "glm4", "phi4"),
@@ -117,52 +113,6 @@ def test_the_count_of_a_text_is_close_to_the_sum_of_its_parts(first: str, second
     assert engine.count(first + second) <= engine.count(first) + engine.count(second) + 8
 
 
-def clustered() -> ClusterTokenizer:
-    """Return the o200k tokenizer as a background thread loads it."""
-    warm().join(timeout=60)
-    engine = tokenizer()
-    assert isinstance(engine, ClusterTokenizer)
-    return engine
-
-
-@pytest.fixture(scope="module")
-def plain() -> Tokenizer:
-    engine = splintr.Tokenizer.from_pretrained("o200k_base")
-    return Tokenizer("o200k_base", engine, engine.special_tokens())
-
-
-def test_the_tokenizer_with_clusters_counts_a_thousand_texts_the_same() -> None:
-    engine = clustered()
-    assert [engine.count(text) for text in chunks()] == CHUNKS["counts"]["o200k_base"]
-
-
-def test_the_clusters_of_a_text_are_those_of_its_tokens(plain: Tokenizer) -> None:
-    engine = clustered()
-    tables = shipped_table(), TokenTable.unpack(OTHER_TABLE.read_bytes())
-    for text in [*chunks(), *FIXTURE["texts"], *(text[:10_000] for text in HOSTILE.values())]:
-        ids = plain.ids(text)
-        assert engine.ids(text) == ids
-        for table in tables:
-            expected = bytes(table.clusters[token] for token in ids)
-            assert plain.clusters(text, table) == engine.clusters(text, table) == expected
-
-
-@given(st.text(st.characters(exclude_categories=())))
-def test_both_tokenizers_find_the_same_clusters_in_any_string(plain: Tokenizer, text: str) -> None:
-    assert clustered().clusters(text, shipped_table()) == plain.clusters(text, shipped_table())
-
-
-def test_a_text_is_counted_the_same_before_and_after_the_clusters_are_loaded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    text = Path(__file__).read_text()
-    monkeypatch.setattr(tokenizers, "_loaded", {})
-    before = Ledger().text_tokens("anthropic/claude-sonnet-4.5", text)
-    assert not isinstance(tokenizer(), ClusterTokenizer)
-    clustered()
-    assert Ledger().text_tokens("anthropic/claude-sonnet-4.5", text) == before
-
-
 class PanicException(BaseException):
     """Like the exception of a panic in Rust: not an `Exception`, of a class that cannot be imported."""
 
@@ -208,10 +158,3 @@ def test_warm_loads_vocabularies_in_the_background() -> None:
     assert not thread.is_alive()
     assert tokenizer("o200k_base") is not None
     assert tokenizer("no such vocabulary") is None
-
-
-def test_warm_without_the_package_leaves_counts_to_the_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizers, "_loaded", {})
-    monkeypatch.setitem(sys.modules, "splintr", None)
-    warm().join(timeout=30)
-    assert tokenizers._loaded == {"o200k_base": None}

@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from binascii import b2a_base64
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -30,12 +29,7 @@ from tollbridge.types.models import ID_LIMIT
 from tollbridge.types.text import replace_surrogates
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    import splintr
     from splintr import AnyTokenizer
-
-    Engine: TypeAlias = AnyTokenizer | splintr.Tokenizer
 
 
 K = TypeVar("K")
@@ -229,12 +223,12 @@ _SPECIAL = "<|"
 class Tokenizer:
     """One vocabulary. Counts any string, and never raises."""
 
-    def __init__(self, name: str, engine: Engine, specials: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, engine: AnyTokenizer) -> None:
         self.name = name
         self._encode = engine.encode_ordinary  # encodes the spelling of a special token as text
         # Returns four bytes per token, which is faster, but takes the spelling of a special token for it.
         self._encode_flat = engine.encode_flat
-        self._has_marked_specials = all(special.startswith(_SPECIAL) for special in specials)
+        self._has_marked_specials = all(name.startswith(_SPECIAL) for name in engine.special_tokens())
 
     def count(self, text: str) -> int:
         if len(text) <= PIECE:
@@ -243,18 +237,13 @@ class Tokenizer:
         return round(sum(map(self._count, parts)) * scale)
 
     def _count(self, text: str) -> int:
-        flat = self._flat(text)
-        return len(self.ids(text)) if flat is None else len(flat) // 4
-
-    def _flat(self, text: str) -> bytes | None:
-        """Return the ids as four bytes each; `None` if the text is not safe to encode in this way."""
         if self._has_marked_specials and _SPECIAL not in text:
             try:
-                return self._encode_flat(text)
+                return len(self._encode_flat(text)) // 4
             except BaseException as error:
                 if not (isinstance(error, UnicodeEncodeError) or _is_panic(error)):
                     raise
-        return None
+        return len(self.ids(text))
 
     def ids(self, text: str) -> list[int]:
         try:
@@ -268,46 +257,6 @@ class Tokenizer:
                 "tokenizer %s failed on a text of %d characters; using an estimate", self.name, len(text)
             )
             return [0] * sum(count for _, count in estimate_categories(replace_surrogates(text)))
-
-    def clusters(self, text: str, table: TokenTable) -> bytes:
-        """Return the cluster of every token of a text, if this is the o200k vocabulary."""
-        return table.find_clusters(self.ids(text))
-
-
-class ClusterTokenizer(Tokenizer):
-    """The o200k vocabulary with other ids, which makes `clusters` almost as fast as `count`.
-
-    The lowest byte of an id is the cluster of the token, and the rest is its id in o200k. The order of the
-    ids, which decides how a text is split into tokens, is the same. It takes a tenth of a second longer to
-    load than the vocabulary itself.
-    """
-
-    def __init__(self, engine: AnyTokenizer, table: TokenTable) -> None:
-        from splintr import O200K_BASE_PATTERN
-        from splintr import Tokenizer as BytePairs
-
-        vocabulary = b"".join(_list_tokens(engine, table))
-        super().__init__(BASE, BytePairs.from_bytes(vocabulary, O200K_BASE_PATTERN))
-        self._table = table
-
-    def ids(self, text: str) -> list[int]:
-        return [token >> 8 for token in super().ids(text)]
-
-    def clusters(self, text: str, table: TokenTable) -> bytes:
-        flat = self._flat(text) if table is self._table else None
-        return super().clusters(text, table) if flat is None else flat[::4]
-
-
-def _list_tokens(engine: AnyTokenizer, table: TokenTable) -> Iterator[bytes]:
-    """Yield the lines of a vocabulary in tiktoken's format, with the ids of `ClusterTokenizer`."""
-    specials = frozenset(engine.special_tokens().values())
-    for token, cluster in enumerate(table.clusters):
-        if token not in specials:
-            try:
-                spelling = engine.decode_token_bytes(token)
-            except ValueError:  # a gap in the vocabulary
-                continue
-            yield b"%s %d\n" % (b2a_base64(spelling, newline=False), token << 8 | cluster)
 
 
 def _is_panic(error: BaseException) -> bool:
@@ -365,17 +314,12 @@ def tokenizer(name: str = BASE) -> Tokenizer | None:
 
 def _load(name: str) -> Tokenizer | None:
     try:
-        engine = _load_engine(name)
-        return Tokenizer(name, engine, engine.special_tokens())
+        import splintr
+
+        return Tokenizer(name, splintr.Tokenizer.from_pretrained(name))
     except (ImportError, ValueError, OSError) as error:
         _log.warning("cannot load tokenizer %s (%s); token counts are estimated from characters", name, error)
         return None
-
-
-def _load_engine(name: str) -> AnyTokenizer:
-    import splintr
-
-    return splintr.Tokenizer.from_pretrained(name)
 
 
 # A text of many scripts, to make the engine compile its patterns, which takes a tenth of a second.
@@ -383,29 +327,18 @@ _SAMPLE = "Hello, world! 12345\n\tfor (let i = 0; i < 3; i++) { naïve('日本�
 
 
 def warm(*names: str) -> threading.Thread:
-    """Load these vocabularies on a background thread, so that counting is quick; return the thread."""
+    """Load these vocabularies on a background thread, so that the first count is quick; return the thread."""
 
     def load() -> None:
         for name in names or (BASE,):
-            if name == BASE:
-                _load_clusters()
             if loaded := tokenizer(name):
                 loaded.count(_SAMPLE)
+            if name == BASE:
+                shipped_table()
 
     thread = threading.Thread(target=load, name="warm tokenizers", daemon=True)
     thread.start()
     return thread
-
-
-def _load_clusters() -> None:
-    """Load the o200k tokenizer that finds clusters faster; replace the other one, if that is loaded."""
-    with _lock:
-        if isinstance(_loaded.get(BASE), ClusterTokenizer):
-            return
-        try:
-            _loaded[BASE] = ClusterTokenizer(_load_engine(BASE), shipped_table())
-        except (ImportError, ValueError, OSError) as error:
-            _log.debug("cannot load tokenizer %s with clusters: %s", BASE, error)
 
 
 # --- Features of texts ---
@@ -474,5 +407,5 @@ def _find_clusters(text: str, table: TokenTable) -> Features:
     if loaded is None:
         return sum_pieces(replace_surrogates(text), table.estimate)
     if len(text) <= PIECE:
-        return loaded.clusters(text, table)
-    return sum_pieces(text, lambda piece: count_features(loaded.clusters(piece, table)))
+        return table.find_clusters(loaded.ids(text))
+    return sum_pieces(text, lambda piece: count_features(table.find_clusters(loaded.ids(piece))))
