@@ -8,7 +8,7 @@ Five kinds of test take most of the time, and each has a rule:
   the first with the first, the second with the second and so on.
 - Measurements of linear time, with some 60 to 120 cases per function: every seventh case.
 - Tests that start at least one process each: every fourth test of a file.
-- Property tests: at most 50 examples instead of up to 2,000.
+- Property tests: at most 30 examples instead of up to 2,000.
 
 The choice depends only on the order of the tests in their files. `make test` runs everything.
 """
@@ -29,7 +29,7 @@ SCENARIO_SERIES = 30
 MEASUREMENT_SERIES = 50
 SERIES_STEP = 7
 PROCESS_STEP = 4
-EXAMPLES = 50
+EXAMPLES = 30
 
 # Series of recordings and of messages. Of the scenarios, all are used: each is another behaviour.
 RECORDINGS = ("protocols/ai_sdk", "cli", "interop/aisdk")
