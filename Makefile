@@ -27,14 +27,17 @@ run: $(VENV)/run.stamp ## Chat with a small local model (no API key needed)
 		$(BIN)/tollbridge ask --local "$(QUESTION)" < /dev/null; \
 	fi
 
+# Workers of pytest are given few tests at once, so that all of them end at the same time.
+PARALLEL := --maxschedchunk 32
+
 # The three speeds: tests/sampling.py and the markers in pyproject.toml say what each selects.
 quick: $(VENV)/dev.stamp ## Run ruff and the tests of pure code (under 30 seconds)
 	$(BIN)/ruff check --quiet .
-	$(PYTEST) -n 2 --sample -m "pure and not slow" --ignore=tests/interop --ignore=tests/vscode $(CASES)
+	$(PYTEST) -n 2 $(PARALLEL) --sample -m "pure and not slow" --ignore=tests/interop --ignore=tests/vscode $(CASES)
 
 # Many of these tests wait for a timeout or a process, so three workers keep two cores busy.
 check: static ## Run linters, type checks and all but the slowest tests (under 2 minutes)
-	$(PYTEST) -n 3 --sample -m "not slow" $(CASES)
+	$(PYTEST) -n 3 $(PARALLEL) --sample -m "not slow" $(CASES)
 
 # Without a coverage table, the output ends with the failures; `.venv/bin/coverage report` shows the table.
 test: static browser neovim shells ## Run everything that CI runs, with coverage (under 20 minutes)

@@ -78,15 +78,13 @@ def find_ratio(read: Callable[[Any], object], make: Pump, limit: int = MAX_SIZE)
 @contextmanager
 def _without_collections() -> Iterator[None]:
     """Collect no garbage: a collection takes as long as the heap is large, whatever the input."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.collect()
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if enabled:
+            gc.enable()
 
 
 # --- The regular expressions of the source ---

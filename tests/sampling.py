@@ -1,13 +1,14 @@
 """The sample of the tests that `make quick` and `make check` run, chosen with `pytest --sample`.
 
-Four kinds of test take most of the time, and each has a rule:
+Five kinds of test take most of the time, and each has a rule:
 
 - Series of recordings, with some 290 cases per function: every seventh case. Each function starts at another
   case, so that together the functions of a file use every recording.
 - Series of all scenarios and backends, with some 480 cases per function: every scenario with one backend,
   the first with the first, the second with the second and so on.
+- Measurements of linear time, with some 60 to 120 cases per function: every seventh case.
 - Tests that start at least one process each: every fourth test of a file.
-- Property tests: at most 50 examples instead of up to 2,000.
+- Property tests: at most 30 examples instead of up to 2,000.
 
 The choice depends only on the order of the tests in their files. `make test` runs everything.
 """
@@ -24,12 +25,15 @@ import pytest
 from tests.folders import is_in
 
 LONG_SERIES = 180
+SCENARIO_SERIES = 30
+MEASUREMENT_SERIES = 50
 SERIES_STEP = 7
 PROCESS_STEP = 4
-EXAMPLES = 50
+EXAMPLES = 30
 
 # Series of recordings and of messages. Of the scenarios, all are used: each is another behaviour.
 RECORDINGS = ("protocols/ai_sdk", "cli", "interop/aisdk")
+MEASUREMENTS = "test_linear_time.py"
 # Folders whose async tests start the command line, the stdio server or pip; all of `interop` starts Node.
 PROCESSES = ("cli", "frontends/stdio", "interop", "local")
 
@@ -43,7 +47,10 @@ def sample(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         starts = {
             name: start % SERIES_STEP
             for start, name in enumerate(
-                name for name, count in cases.items() if count >= LONG_SERIES and is_in(path, RECORDINGS)
+                name
+                for name, count in cases.items()
+                if (count >= LONG_SERIES and is_in(path, RECORDINGS))
+                or (count >= MEASUREMENT_SERIES and path.name == MEASUREMENTS)
             )
         }
         scenarios: dict[str, dict[str, list[pytest.Item]]] = {}
@@ -56,7 +63,7 @@ def sample(items: Iterable[pytest.Item]) -> set[pytest.Item]:
             elif _starts_process(item):
                 keep = seen["a process"] % PROCESS_STEP == 0
                 seen["a process"] += 1
-            elif cases[name] >= LONG_SERIES and (scenario := _scenario(item)):
+            elif cases[name] >= SCENARIO_SERIES and (scenario := _scenario(item)):
                 scenarios.setdefault(name, {}).setdefault(scenario, []).append(item)
                 keep = False
             else:
@@ -82,7 +89,7 @@ def limit_examples(item: pytest.Item) -> None:
 
 def _scenario(item: pytest.Item) -> str | None:
     """Return the scenario of a test that is repeated for every backend."""
-    parameters = dict(item.callspec.params) if isinstance(item, pytest.Function) else {}
+    parameters = dict(item.callspec.params) if hasattr(item, "callspec") else {}
     return str(parameters) if parameters.pop("backend", None) else None
 
 

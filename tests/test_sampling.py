@@ -22,7 +22,8 @@ RECORDINGS = sorted(
 class Item:
     """The part of a `pytest.Item` that sampling uses."""
 
-    def __init__(self, file: str, name: str, is_async: bool = False) -> None:
+    def __init__(self, file: str, name: str, is_async: bool = False, **parameters: str) -> None:
+        self.callspec = SimpleNamespace(params=parameters)
         self.path = TESTS / file
         self.nodeid = f"tests/{file}::{name}"
         self._is_async = is_async
@@ -54,9 +55,23 @@ def test_seven_functions_together_use_every_recording() -> None:
     assert sorted(name.partition("[")[2].rstrip("]") for name in names(items)) == RECORDINGS
 
 
-def test_every_second_test_that_starts_a_process_is_in_the_sample() -> None:
-    items: list[Any] = [Item("cli/test_ask.py", f"test_{number}", is_async=True) for number in range(5)]
-    assert names(items) == ["test_0", "test_2", "test_4"]
+def test_every_fourth_test_that_starts_a_process_is_in_the_sample() -> None:
+    items: list[Any] = [Item("cli/test_ask.py", f"test_{number}", is_async=True) for number in range(9)]
+    assert names(items) == ["test_0", "test_4", "test_8"]
+
+
+def test_every_scenario_is_in_the_sample_with_one_backend_in_turn() -> None:
+    items: list[Any] = [
+        Item("test_faults.py", f"test[{name}{backend}]", is_async=True, scenario=str(name), backend=backend)
+        for name in range(20)
+        for backend in ("abcd" if name != 1 else "a")
+    ]
+    assert names(items) == [f"test[{name}{backend}]" for name, backend in enumerate("aacd" + "abcd" * 4)]
+
+
+def test_every_seventh_measurement_is_in_the_sample() -> None:
+    items: list[Any] = [Item("test_linear_time.py", f"test_it[{number}]") for number in range(60)]
+    assert names(items) == [f"test_it[{number}]" for number in range(0, 60, 7)]
 
 
 def test_short_series_and_tests_without_a_process_are_all_in_the_sample() -> None:

@@ -197,14 +197,9 @@ def assert_not_found(machine: Machine, *keys: str) -> None:
                 assert key[4:-4].encode() not in data, path
 
 
-# Each takes a dozen programs, so all but the two ways are left for the long run.
-@pytest.mark.parametrize(
-    "place",
-    [
-        place if place in ("AI_GATEWAY_API_KEY", "keyring") else pytest.param(place, marks=pytest.mark.slow)
-        for place in PLACES
-    ],
-)
+# Each takes a dozen programs.
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
 async def test_a_key_is_sent_and_found_nowhere_else(place: str, machine: Machine, server: Server) -> None:
     where = [part.format(url=server.url) for part in PLACES[place]]
     env = {} if place == "keyring" else {place: KEY}

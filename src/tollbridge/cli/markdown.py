@@ -26,8 +26,8 @@ _PAUSE_RATIO = 4
 # A longer line is divided, and a block with more characters is printed as if it were finished, because rich
 # needs quadratic time for one block.
 _BLOCK_LIMIT = 8_000
-# The colours of a line of code depend on the lines before it; this many of them are read, but not many more
-# than `_BLOCK_LIMIT` characters.
+# The colours of a line of code depend on the lines before it; this many of them are read, or fewer if all
+# together have more than `_BLOCK_LIMIT` characters.
 _CODE_CONTEXT = 40
 
 _FENCE = re.compile(r"( *+)(`{3,}+|~{3,}+)([^`]*+)$")
@@ -73,10 +73,12 @@ class MarkdownWriter:
 
     def write(self, text: str) -> None:
         """Add a piece of the text, and draw it unless the last drawing was just now."""
-        *lines, self._line = (self._line + replace_controls(text)).split("\n")
-        for line in lines:
-            self._add_line(self._divide(line))
-        self._line = self._divide(self._line)
+        for start in range(0, len(text), _BLOCK_LIMIT):
+            piece = replace_controls(text[start : start + _BLOCK_LIMIT])
+            *lines, self._line = (self._line + piece).split("\n")
+            for line in lines:
+                self._add_line(self._divide(line))
+            self._line = self._divide(self._line)
         self.has_changed = True
         self.refresh()
 
@@ -233,17 +235,14 @@ class _CodeBlock:
             return f"{_DIM}{line}{_PLAIN}"
         if self._highlight is None:
             return line
-        if len(self._lines) >= 2 * _CODE_CONTEXT or self._length > 2 * _BLOCK_LIMIT:
-            self._shorten()
+        if len(self._lines) >= 2 * _CODE_CONTEXT:
+            self._lines = self._lines[-_CODE_CONTEXT:]
+            self._length = sum(map(len, self._lines))
         self._lines.append(line)
         self._length += len(line)
-        return self._highlight(self._lines) if line.strip() else ""
-
-    def _shorten(self) -> None:
-        self._lines = self._lines[-_CODE_CONTEXT:]
-        self._length = sum(map(len, self._lines))
-        while self._length > _BLOCK_LIMIT:
+        while self._length > _BLOCK_LIMIT and len(self._lines) > 1:
             self._length -= len(self._lines.pop(0))
+        return self._highlight(self._lines) if line.strip() else ""
 
 
 class _Renderer:
