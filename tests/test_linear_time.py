@@ -787,7 +787,7 @@ def test_every_reader_takes_linear_time_for_some_inputs(place: str) -> None:
     assert slow_inputs(place, slice(None, None, 16)) == []
 
 
-# Takes about 15 minutes on one core.
+# Takes about 2 minutes on one core.
 @pytest.mark.slow
 @pytest.mark.timed
 @pytest.mark.skipif(not os.environ.get("ALL_INPUTS"), reason="takes minutes; set ALL_INPUTS=1 to run it")
