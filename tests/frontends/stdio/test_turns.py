@@ -451,7 +451,7 @@ async def test_a_session_of_vscodes_agent_host_is_answered(editor: Editor, gatew
     """
     system = {"role": 3, "content": [text("You are a Copilot agent.")]}
     asked = user(text("Think, then use the tool list_dir on `/tmp`"))
-    settings = {
+    settings: dict[str, Any] = {
         "tools": [LIST_DIR],
         "modelOptions": {"max_tokens": 4_000},
         "modelConfiguration": {"reasoningEffort": "high"},
