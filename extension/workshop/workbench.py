@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -123,16 +125,23 @@ class Workbench:
                 await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
-        """Stop VS Code; kill it if it does not end in time."""
+        """Stop VS Code and the processes that it started; kill those that do not end in time.
+
+        The extension host ends after the server, and writes to the folder until then.
+        """
         process, self._process = self._process, None
-        if process is None or process.returncode is not None:
+        if process is None:
             return
-        process.terminate()
+        if process.returncode is None:
+            process.terminate()
         try:
             async with asyncio.timeout(STOP_TIMEOUT):
                 await process.wait()
+                while _group_runs(process.pid):  # noqa: ASYNC110 - no event tells that a group has ended
+                    await asyncio.sleep(0.05)
         except TimeoutError:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
     def log(self) -> str:
@@ -175,6 +184,7 @@ class Workbench:
                 stdout=log,
                 stderr=log,
                 env=self._environment,
+                start_new_session=True,
             )
 
     async def _run_and_wait(self, *arguments: str) -> None:
@@ -189,6 +199,22 @@ class Workbench:
                 return bool(response.status == 200)
         except OSError:
             return False
+
+
+def _group_runs(leader: int) -> bool:
+    """Return whether a process group has members. Zombies do not count."""
+    if not Path("/proc/self/stat").exists():
+        with suppress(ProcessLookupError):
+            os.killpg(leader, 0)
+            return True
+        return False
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # After the name, which is in parentheses: state, parent, group.
+            state, _, group, *_ = path.read_text().rpartition(")")[2].split()
+            if int(group) == leader and state != "Z":
+                return True
+    return False
 
 
 def _free_port() -> int:

@@ -129,7 +129,7 @@ async def test_a_generated_image_is_a_real_png(client: Client) -> None:
     response = (await client.ask("Draw a bridge")).json
     picture = read_image(base64.b64decode(response["output"][0]["result"]))
     assert picture is not None
-    assert picture.size == (2, 2)
+    assert picture.size == (320, 180)
 
 
 async def test_output_items_can_be_sent_back(client: Client) -> None:

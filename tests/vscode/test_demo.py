@@ -39,14 +39,17 @@ async def test_the_first_question_is_answered_in_several_steps_and_nothing_is_le
             assert process.returncode is None
     descendants = list_descendants(process.pid)
     [folder] = temporary.glob("tollbridge-vscode-*")
-    async with open_page(tmp_path / "browser") as page:
-        page.set_default_timeout(TIMEOUT_MS)
-        try:
-            await _fix_the_bug(page, match[0].decode(), folder / "workspace" / "tolls.py")
-        except BaseException:
-            await take_screenshot(page, "failed-demo")
-            raise
-    process.send_signal(signal.SIGTERM)
+    try:
+        async with open_page(tmp_path / "browser") as page:
+            page.set_default_timeout(TIMEOUT_MS)
+            try:
+                await _fix_the_bug(page, match[0].decode(), folder / "workspace" / "tolls.py")
+            except BaseException:
+                await take_screenshot(page, "failed-demo")
+                raise
+        descendants |= list_descendants(process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(30):
         await process.stdout.read()
         assert await process.wait() == 0

@@ -24,6 +24,10 @@ class VSCodePage:
         await self.page.goto(self.workbench.address, wait_until="domcontentloaded")
         await self.status("Tollbridge").wait_for()
 
+    async def wait_for_model(self, name: str) -> None:
+        """Wait until the chat has chosen a model."""
+        await self.page.locator(".part.auxiliarybar .model-picker-split > *", has_text=name).first.wait_for()
+
     def status(self, text: str | re.Pattern[str]) -> Locator:
         return self.page.locator('.statusbar-item[id*="tollbridge"]', has_text=text)
 
