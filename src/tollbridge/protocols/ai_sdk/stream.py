@@ -32,7 +32,7 @@ _ERROR_FIELDS = ("error", "errorText", "message")
 
 _DELTA = msgspec.json.Decoder(wire.Delta)
 _STRING = msgspec.json.Decoder(str)
-_NOT_DELTA = (msgspec.MsgspecError, ValueError, RecursionError)
+_DELTA_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class LineDecoder:
@@ -160,7 +160,7 @@ class _ChunkDecoder(_StateDecoder):
         for text in texts:
             try:
                 delta = decode(text)
-            except _NOT_DELTA:
+            except _DELTA_ERRORS:
                 self._decode_chunk(text)
                 if state.is_finished:
                     return
@@ -317,7 +317,7 @@ class DataDecoder(_StateDecoder):
             if line.startswith(b"0:"):
                 try:
                     text = decode(line[2:])
-                except _NOT_DELTA:
+                except _DELTA_ERRORS:
                     self._decode_line(line)
                 else:
                     if text:
