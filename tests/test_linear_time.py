@@ -742,7 +742,7 @@ NOT_READERS: dict[str, str] = {
     "protocols/request_fields.py:read_optional": "reads one field",
     "protocols/request_fields.py:read_text": "reads one field",
     "protocols/sse.py:_LineDecoder": "called by SseDecoder",
-    "protocols/stream.py:StreamDecoder": "the base class of three decoders above",
+    "protocols/stream.py:BaseDecoder": "the base class of three decoders above",
     "recorder/recording.py:read_recording": "calls read_line",
     "recorder/recording.py:hide_secret_values": "calls hide_secrets",
     "tokens/prompts.py:read_message": "counts texts with Tokenizer",

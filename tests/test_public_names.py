@@ -55,6 +55,12 @@ def test_a_promised_name_is_there_and_documented_as_public(name: str) -> None:
     assert name in dir(tollbridge)
 
 
+def test_the_docstring_of_the_package_lists_every_public_name_once() -> None:
+    listed = tollbridge.__doc__.partition("The public names:\n")[2].rpartition("\n\n")[0]
+    names = [name.strip() for line in listed.splitlines() for name in line.rpartition(":")[2].split(",")]
+    assert sorted(filter(None, names)) == sorted(tollbridge.__all__)
+
+
 def test_every_public_name_can_be_had() -> None:
     assert [name for name in tollbridge.__all__ if not hasattr(tollbridge, name)] == []
 

@@ -1,5 +1,26 @@
 """Tollbridge connects editors, agents and programs to language-model gateways.
 
+    from tollbridge import SyncEngine
+    with SyncEngine.open() as engine:
+        print(engine.create("Hello!", model="openai/gpt-5.4").text)
+
+To read about one name, use `help(tollbridge.Engine)`. The public names:
+
+Engine: Engine, SyncEngine, Turn, TurnResult, Account, Settings, Observer, UsageTracker, CacheReport, Model,
+    Capabilities, Prices, PriceTier, Credits
+Clients of one server: OpenResponsesClient, ChatCompletionsClient, AnthropicMessagesClient, AiSdkClient,
+    UiStreamClient, Answer, RetryPolicy, Timeouts
+Stream adapters for editors: OpenResponsesStreamAdapter, AiSdkStreamAdapter, VSCodeStreamAdapter, StreamUsage,
+    Bridge, ChatModelProvider
+Token estimator: HybridTokenEstimator, EstimationResult, Preflight
+Messages: ChatRequest, Message, Role, Part, TextPart, ThinkingPart, DataPart, ToolCallPart, ToolResultPart,
+    Tool, NamedTool, OutputFormat, ModelMessages, convert_messages, translate_messages
+Events: Event, TextDelta, ReasoningDelta, ReasoningEnded, ToolCall, File, Source, Data, Corrected, Finished,
+    Failed, Usage, Billing, Cost
+Errors: BridgeError, RequestError, BudgetExceeded, GatewayError, NotAuthenticated, NotPermitted, NotFound,
+    RateLimited, ContextTooLong, ContentFiltered, InvalidRequest, Overloaded, ServerFailed, ConnectionBroken,
+    NetworkFailed, TimedOut, Disconnected, StreamError, BrokenCall
+
 Public names are imported on first use, so that a program only loads what it needs.
 """
 
@@ -13,10 +34,10 @@ from tollbridge._version import __version__ as __version__
 if TYPE_CHECKING:
     from tollbridge.clients.ai_sdk import AiSdkClient as AiSdkClient
     from tollbridge.clients.ai_sdk import UiStreamClient as UiStreamClient
+    from tollbridge.clients.answers import Answer as Answer
     from tollbridge.clients.anthropic_messages import AnthropicMessagesClient as AnthropicMessagesClient
     from tollbridge.clients.base import Observer as Observer
     from tollbridge.clients.chat_completions import ChatCompletionsClient as ChatCompletionsClient
-    from tollbridge.clients.openresponses import Answer as Answer
     from tollbridge.clients.openresponses import OpenResponsesClient as OpenResponsesClient
     from tollbridge.config.schema import Account as Account
     from tollbridge.config.schema import Settings as Settings
@@ -98,12 +119,10 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "UiStreamClient",
     ),
     "tollbridge.clients.anthropic_messages": ("AnthropicMessagesClient",),
+    "tollbridge.clients.answers": ("Answer",),
     "tollbridge.clients.base": ("Observer",),
     "tollbridge.clients.chat_completions": ("ChatCompletionsClient",),
-    "tollbridge.clients.openresponses": (
-        "Answer",
-        "OpenResponsesClient",
-    ),
+    "tollbridge.clients.openresponses": ("OpenResponsesClient",),
     "tollbridge.config.schema": ("Account", "Settings"),
     "tollbridge.engine": ("Engine",),
     "tollbridge.estimator": (

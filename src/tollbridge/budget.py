@@ -113,7 +113,7 @@ class BudgetGuard(UsageTracker):
         *,
         over_budget: bool = False,
     ) -> None:
-        super().__init__(0)
+        super().__init__(limit=0)  # keeps no records itself: `tracker` does
         self._tracker = tracker
         self._store = store
         self._settings = settings
@@ -188,9 +188,9 @@ class BudgetGuard(UsageTracker):
             if (warning := describe_status(each)) is None:
                 continue
             warnings.append(warning)
-            name = each.budget.name, each.budget.since if each.budget.name != "cost_per_hour" else 0.0
-            if name not in self._store.warned:
-                self._store.warned.add(name)
+            key = each.budget.name, each.budget.since if each.budget.name != "cost_per_hour" else 0.0
+            if key not in self._store.warned:
+                self._store.warned.add(key)
                 log.warning("%s", warning)
         return " ".join(warnings) or None
 
@@ -212,10 +212,16 @@ class BudgetGuard(UsageTracker):
         output = self._permitted_output(request)
         can_limit = may_limit and _accepts_limit(request)
         prices = self._prices or Prices()
+        prompt_cost = prices.cost(Usage(tokens, 0, cache_write_tokens=0))
         # A prompt can be written to the cache, which costs more than input.
-        costs = [prices.cost(Usage(tokens, 0, cache_write_tokens=written)) for written in (0, tokens)]
-        with_output = prices.cost(Usage(tokens, 1))
-        if costs[0] is None or costs[1] is None or with_output is None or not 0 <= costs[0] <= with_output:
+        cached_cost = prices.cost(Usage(tokens, 0, cache_write_tokens=tokens))
+        cost_with_one_token = prices.cost(Usage(tokens, 1))
+        if (
+            prompt_cost is None
+            or cached_cost is None
+            or cost_with_one_token is None
+            or not 0 <= prompt_cost <= cost_with_one_token
+        ):
             if self._over_budget or self._settings.unknown_prices == "allow":
                 return CostEstimate()
             raise BudgetExceeded(
@@ -223,8 +229,8 @@ class BudgetGuard(UsageTracker):
                 'budgets.unknown_prices to "allow" to send such requests without counting their cost.'
             )
         return CostEstimate(
-            prompt=max(costs[0], costs[1]),
-            output_token=with_output - costs[0],
+            prompt=max(prompt_cost, cached_cost),
+            output_token=cost_with_one_token - prompt_cost,
             output_tokens=output,
             least_tokens=min(output, LEAST_OUTPUT) if can_limit else output,
         )
@@ -241,7 +247,7 @@ class BudgetGuard(UsageTracker):
             return row.charge
         if not (row.incomplete or row.usage.known):
             return Decimal()  # not sent, or refused
-        return self._estimate.cost_when_cut(row.duration or 0.0)
+        return self._estimate.cost_if_interrupted(row.duration or 0.0)
 
 
 def _accepts_limit(request: ChatRequest) -> bool:

@@ -32,7 +32,7 @@ PIXEL = base64.b64decode(
 )
 # The models and URLs that are replaced by those of the embedded gateway.
 MODELS = ("anthropic/claude-sonnet-4.5", "openai/gpt-5.4")
-URLS = ("https://ai-gateway.vercel.sh/v1", "http://127.0.0.1:8080/v1")
+URLS = ("https://ai-gateway.vercel.sh/v1", "http://127.0.0.1:8080/v1", "http://127.0.0.1:4010/v1")
 DEMO = "tollbridge/demo"
 
 
@@ -150,7 +150,7 @@ async def test_every_command_works_and_prints_the_output_shown(home: Path) -> No
                 replaced, shown = command, output
             if command.startswith("tollbridge gateway"):
                 async with running(replaced.replace("4010", "0"), home, env) as line:
-                    printed = re.sub(r":\d+/", ":4010/", line)
+                    printed, shown = re.sub(r":\d+/", ":4010/", line), output
             elif command == "tollbridge serve":
                 async with running(f"{replaced} --port 0", home, env) as printed:
                     await use_local_server(printed)

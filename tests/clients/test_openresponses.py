@@ -14,7 +14,8 @@ import pytest
 from tests.canned_server import answering, http
 from tests.recorded_streams import openresponses
 
-from tollbridge.clients.openresponses import Answer, OpenResponsesClient
+from tollbridge.clients.answers import Answer
+from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.protocols.errors import MESSAGE_LIMIT
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway

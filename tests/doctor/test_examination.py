@@ -217,6 +217,20 @@ async def test_a_system_prompt_that_is_ignored_in_every_role_is_unproven(
     assert examination.quirks == Quirks(unproven=frozenset({"system"}))
 
 
+async def test_a_user_message_is_not_tried_if_another_role_is_accepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def drop_developer(body: dict[str, Any]) -> dict[str, Any]:
+        return {**body, "input": [item for item in body["input"] if item.get("role") != "developer"]}
+
+    server = Scenario(description="", body=drop_developer, lacks=("system", "instructions"))
+    monkeypatch.setitem(SCENARIOS, "developer-only", server)
+    async with Gateway(scenario="developer-only", settings=QUICK) as gateway:
+        examination = await run_examination(gateway)
+    assert findings(examination)["system"].verdict == "unproven"
+    assert examination.quirks == Quirks(unproven=frozenset({"system"}))
+
+
 async def test_a_tool_result_that_does_not_arrive_is_sent_as_text() -> None:
     async with Gateway(scenario="ignored-calls", settings=QUICK) as gateway:
         examination = await run_examination(gateway)

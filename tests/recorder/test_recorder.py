@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,18 @@ async def test_the_oldest_recordings_are_deleted_if_the_folder_exceeds_its_limit
         assert sorted(tmp_path.iterdir()) == sorted(paths[-3:])
         path, _, _ = await record(client, tmp_path, request())
     assert list(tmp_path.iterdir()) == [path]  # the newest is kept, whatever its size
+
+
+async def test_old_drafts_of_killed_processes_are_deleted(tmp_path: Path) -> None:
+    now = time.time()
+    ages = {"20260101-000000-0123abcd.part": 7200, "20260101-000000-89abcdef.part": 60, "mine.part": 7200}
+    for name, age in ages.items():
+        (tmp_path / name).write_text("{}\n")
+        os.utime(tmp_path / name, (now - age, now - age))
+    async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
+        path, _, _ = await record(client, tmp_path, request())
+    kept = ["20260101-000000-89abcdef.part", "mine.part", path.name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
 
 
 async def test_files_that_are_not_recordings_are_not_deleted(

@@ -268,9 +268,9 @@ def test_processes_that_reserve_at_the_same_time_use_the_budget_exactly(path: Pa
 def test_a_cut_answer_costs_what_can_be_written_in_its_time() -> None:
     estimate = CostEstimate(prompt=Decimal("0.1"), output_token=Decimal("0.0001"), output_tokens=10_000)
     # 200 tokens a second, for 5 seconds more than it took.
-    assert estimate.cost_when_cut(0) == Decimal("0.1") + 1_000 * Decimal("0.0001")
-    assert estimate.cost_when_cut(10) == Decimal("0.1") + 3_000 * Decimal("0.0001")
-    assert estimate.cost_when_cut(1_000) == estimate.total
+    assert estimate.cost_if_interrupted(0) == Decimal("0.1") + 1_000 * Decimal("0.0001")
+    assert estimate.cost_if_interrupted(10) == Decimal("0.1") + 3_000 * Decimal("0.0001")
+    assert estimate.cost_if_interrupted(1_000) == estimate.total
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu"])

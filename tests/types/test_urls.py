@@ -8,7 +8,7 @@ from tollbridge.compat.profiles import recognize_server
 from tollbridge.config.keys import variables_for
 from tollbridge.config.schema import Account
 from tollbridge.transport.http import check_url
-from tollbridge.types.urls import find_foreign_request, is_loopback
+from tollbridge.types.urls import explain_refusal, is_loopback
 
 LOOPBACK_HOSTS = ["localhost", "api.localhost", "127.0.0.1", "127.0.0.2", "::1", "0:0:0:0:0:0:0:1"]
 OTHER_HOSTS = [
@@ -67,4 +67,4 @@ def test_url_checks_profiles_and_keys_agree_on_loopback_hosts(host: str) -> None
     ],
 )
 def test_requests_of_web_pages_are_recognized(headers: dict[str, str], is_foreign: bool) -> None:
-    assert (find_foreign_request(headers) is not None) is is_foreign
+    assert (explain_refusal(headers) is not None) is is_foreign

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tollbridge.clients.answers import AnswerClient
 from tollbridge.clients.base import encode_body
-from tollbridge.clients.openresponses import AnswerClient
 from tollbridge.protocols.chat_completions.requests import encode_request
 from tollbridge.types.messages import ChatRequest
 from tollbridge.types.urls import VERCEL_URL
@@ -27,7 +27,7 @@ class ChatCompletionsClient(AnswerClient):
 
 
 def completion_body(request: ChatRequest | Mapping[str, Any], *, stream: bool = True) -> bytes:
-    """Return the body of `POST /chat/completions`. Options of a stream are sent only with a stream."""
+    """Return the body of `POST /chat/completions`. Without streaming, `stream_options` is left out."""
     body = encode_request(request) if isinstance(request, ChatRequest) else dict(request)
     if not stream:
         body.pop("stream_options", None)

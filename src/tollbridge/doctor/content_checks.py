@@ -109,6 +109,8 @@ async def check_system(session: ProbeSession) -> Finding:
     accepted: list[tuple[SystemAs, Reply]] = []
     rejections: list[str] = []
     for role in _ROLES:
+        if role == "user" and accepted:
+            break  # a user message is accepted by every server, so it is only tried if all else is rejected
         reply = await session.ask(session.build_request(_SYSTEM, _GREETING), system=role)
         if reply.rejection is not None:
             rejections.append(f"{_ROLE_NAMES[role]}: {describe_error(reply.rejection)}")
@@ -118,8 +120,6 @@ async def check_system(session: ProbeSession) -> Finding:
         if reply.quotes(_WORD):
             return _system_finding(role, rejections, "accepted and followed")
         accepted.append((role, reply))
-        if role == "instructions":
-            break  # a user message is accepted by every server, so it is only tried if all else is rejected
     if not accepted:
         return failed(f"A system prompt is rejected {'; '.join(rejections)}", "Sent unchanged.")
     arrival = Arrival(None)

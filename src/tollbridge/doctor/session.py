@@ -14,7 +14,7 @@ from tollbridge.compat.profiles import CompatMemory
 from tollbridge.compat.repairs import find_repair
 from tollbridge.history.answer import AnswerParts
 from tollbridge.protocols.detect import decoder_for
-from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
 from tollbridge.turn import PreparedRequest

@@ -25,7 +25,7 @@ import msgspec
 from aiohttp import web
 
 from tollbridge.local.process import PORT_IN_USE, Announcement, ServerFailed, ServerReady
-from tollbridge.types.urls import find_foreign_request
+from tollbridge.types.urls import explain_refusal
 
 HOST = "127.0.0.1"
 MAX_BODY = 64 * 1024 * 1024
@@ -146,7 +146,7 @@ class Forwarder:
         return f"http://{HOST}:{self._runner.addresses[0][1]}"
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        problem = find_foreign_request(request.headers)
+        problem = explain_refusal(request.headers)
         if problem is not None:
             return web.json_response(
                 {"error": {"message": problem, "type": "forbidden", "code": "foreign_request"}}, status=403

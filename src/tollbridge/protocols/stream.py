@@ -1,6 +1,6 @@
 """The common part of the decoders whose responses are an event stream or one JSON body, and their guards.
 
-`StreamDecoder` detects which of the two a response is, splits it into frames and reads their JSON. A subclass
+`BaseDecoder` detects which of the two a response is, splits it into frames and reads their JSON. A subclass
 per protocol decodes runs of deltas quickly; a state per protocol converts everything else to events.
 
 Decoders handle all input without raising. The guards limit the effect of a defect in them: an unexpected
@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from tollbridge.protocols.errors import HEAD_LIMIT, describe_body
-from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
 from tollbridge.types.errors import BridgeError, StreamError
 from tollbridge.types.events import Billing, Event
@@ -76,7 +76,7 @@ def decode_body(decode: Callable[[bytes], _Result], data: bytes) -> _Result:
         return decode(data)
     except BridgeError:
         raise
-    except Exception as error:  # noqa: BLE001 - the purpose of this module
+    except Exception as error:  # noqa: BLE001 - the purpose of this function
         log_defect("A response of the gateway", error)
         raise StreamError(UNDECODABLE) from None
 
@@ -84,11 +84,12 @@ def decode_body(decode: Callable[[bytes], _Result], data: bytes) -> _Result:
 # --- The common part of the decoders ---
 
 BOM = b"\xef\xbb\xbf"
-# Raised for JSON that is not a typed delta; RecursionError for a delta with a deeply nested unknown field.
-NOT_DELTA = (msgspec.MsgspecError, ValueError, RecursionError)
+# The exceptions of a typed delta decoder for JSON that is not such a delta, and must be read as plain JSON.
+# `RecursionError` is raised for a delta with a deeply nested unknown field.
+DELTA_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-class ResponseState(Protocol):
+class DecoderState(Protocol):
     """The state of one response: applies wire events and returns events.
 
     Attributes:
@@ -120,10 +121,10 @@ class ResponseState(Protocol):
         ...
 
 
-State = TypeVar("State", bound=ResponseState)
+State = TypeVar("State", bound=DecoderState)
 
 
-class StreamDecoder(ABC, Generic[State]):
+class BaseDecoder(ABC, Generic[State]):
     """Decodes the bytes of one response, an event stream or one JSON body, to events. Never raises.
 
     Args:
@@ -135,12 +136,14 @@ class StreamDecoder(ABC, Generic[State]):
         self._state = state
         self._limit = limit
         self._sse = SseDecoder(limit)
-        self._start: bytes | None = b""  # the first bytes, until it is clear whether this is a stream
+        # The bytes that are not decoded yet, until it is clear whether this is a stream; then `None`.
+        self._start: bytes | None = b""
         self._body: list[bytes] | None = None  # of a response that is not a stream
         self._size = 0
         self._has_frames = False  # whether a valid frame was received
         self._invalid_frames = 0  # frames that are not JSON
-        self._head = b""  # the first bytes, for the error if this is neither a stream nor JSON
+        # A copy of the first `HEAD_LIMIT` bytes, for the error if this is neither a stream nor JSON.
+        self._head = b""
 
     @property
     def is_finished(self) -> bool:
@@ -158,6 +161,11 @@ class StreamDecoder(ABC, Generic[State]):
         return self._state.billing
 
     def feed(self, chunk: bytes) -> list[Event]:
+        """Return the events that the bytes complete. After the end of the response there are none.
+
+        Args:
+            chunk: The next bytes of the response, split anywhere.
+        """
         if self._state.is_finished:
             return []
         if not self._has_frames and len(self._head) < HEAD_LIMIT:

@@ -66,6 +66,11 @@ RECORDING_LIMIT = 32 * 1024 * 1024
 SUFFIX = ".jsonl"
 # The names of recordings. Other files in the folder belong to the user and are not deleted.
 _RECORDING_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}\.jsonl")
+# A recording is rewritten to a file of this name, which then replaces it. One that is older than this many
+# seconds belonged to a process that was killed.
+DRAFT_SUFFIX = ".part"
+_DRAFT_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}\.part")
+DRAFT_LIFETIME = 3600.0
 
 
 # --- The folder ---
@@ -120,6 +125,7 @@ class Recorder:
             return
         try:
             self._delete_oldest()
+            self._delete_drafts()
         except OSError as error:
             log.warning("old recordings could not be deleted from %s: %s", self._folder, error.strerror)
 
@@ -130,6 +136,13 @@ class Recorder:
         for index, path in enumerate(recordings):
             size += path.stat().st_size
             if index and (index >= FILE_LIMIT or size > SIZE_LIMIT) and is_recording(path):
+                path.unlink(missing_ok=True)
+
+    def _delete_drafts(self) -> None:
+        """Delete what processes that were killed have left."""
+        oldest = time.time() - DRAFT_LIFETIME
+        for path in self._folder.iterdir():
+            if _DRAFT_NAME.fullmatch(path.name) and path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)
 
 
@@ -198,7 +211,7 @@ class RecordingWriter(Observer):
     @_guarded
     def _begin(self, request: ChatRequest, context: TurnContext) -> None:
         values = (request, context.editor_request, context.learned, context.capabilities)
-        plain_request, editor_request, learned, abilities = [self._to_plain(value) for value in values]
+        plain_request, editor_request, learned, capabilities = [self._to_plain(value) for value in values]
         self._add(
             RecordingStart(
                 at=0.0,
@@ -209,7 +222,7 @@ class RecordingWriter(Observer):
                 editor_request=editor_request,
                 redacted=self._redacted,
                 learned=learned,
-                abilities=abilities,
+                capabilities=capabilities,
             )
         )
 
@@ -261,6 +274,7 @@ class RecordingWriter(Observer):
 
     @_guarded
     def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Record a request. Its keys are removed from everything that follows."""
         for name, value in headers.items():
             if name.lower() in ("authorization", "x-api-key"):
                 self._keys.add(value.removeprefix("Bearer ").strip())
@@ -276,10 +290,12 @@ class RecordingWriter(Observer):
 
     @_guarded
     def response(self, status: int, headers: Mapping[str, str]) -> None:
+        """Record the status and the headers of a response."""
         self._add(ResponseLine(self._elapsed(), status, redact_headers(headers)))
 
     @_guarded
     def data(self, chunk: bytes) -> None:
+        """Record bytes of the responses, up to a total of `RECORDING_LIMIT`."""
         if self._response_bytes + len(chunk) > RECORDING_LIMIT:
             if not self._full:
                 self._add(TruncationLine(self._elapsed(), self._response_bytes))
@@ -474,7 +490,7 @@ class RecordingFile:
 
     def rewrite(self, lines: Iterable[str]) -> None:
         """Replace the content of the file atomically."""
-        draft = self.path.with_suffix(".part")
+        draft = self.path.with_suffix(DRAFT_SUFFIX)
         try:
             _make_recording_folder(self._folder)
             with create_file(draft) as file:

@@ -49,7 +49,7 @@ class RecordingStart(Line, frozen=True, tag="begun"):
         editor_request: The request of the editor, if it has another form.
         redacted: Whether message content was removed.
         learned: The `LearnedQuirks` of the server at that time, which determine the form of the request.
-        abilities: The `Capabilities` of the model, likewise.
+        capabilities: The `Capabilities` of the model, likewise.
     """
 
     format: int
@@ -59,7 +59,7 @@ class RecordingStart(Line, frozen=True, tag="begun"):
     editor_request: Any = msgspec.field(default=None, name="said")
     redacted: bool = False
     learned: Any = None
-    abilities: Any = None
+    capabilities: Any = msgspec.field(default=None, name="abilities")
 
 
 class RequestLine(Line, frozen=True, tag="sent"):

@@ -87,10 +87,10 @@ async def _replay_attempts(start: RecordingStart, attempts: list[Attempt]) -> Re
     memory = CompatMemory()
     if start.learned is not None:
         memory.learn(gateway.base_url, request.model, _convert(start.learned, LearnedQuirks))
-    abilities = None if start.abilities is None else _convert(start.abilities, Capabilities)
+    capabilities = None if start.capabilities is None else _convert(start.capabilities, Capabilities)
 
     try:
-        async with Turn(request, gateway, compat=memory, capabilities=abilities) as turn:
+        async with Turn(request, gateway, compat=memory, capabilities=capabilities) as turn:
             async for parts in turn.parts():
                 replay.reports.append((gateway.time, tuple(parts)))
         replay.turn = turn.result

@@ -114,8 +114,8 @@ class CostEstimate(msgspec.Struct, frozen=True, kw_only=True):
     def total(self) -> Decimal:
         return self.prompt + self.output_tokens * self.output_token
 
-    def cost_when_cut(self, seconds: float) -> Decimal:
-        """Return an estimate of what an attempt costs that was cut after this many seconds."""
+    def cost_if_interrupted(self, seconds: float) -> Decimal:
+        """Return an estimate of what an attempt costs that was interrupted after this many seconds."""
         tokens = int(TOKENS_PER_SECOND * (max(0.0, seconds) + SECONDS_AFTER_CUT))
         return self.prompt + min(self.output_tokens, tokens) * self.output_token
 
@@ -325,7 +325,7 @@ def _lapsed_cost(seconds: float, prompt_cost: int, token_cost: int, tokens: int)
     estimate = CostEstimate(
         prompt=COST_UNIT * prompt_cost, output_token=COST_UNIT * token_cost, output_tokens=tokens
     )
-    return _to_units(estimate.cost_when_cut(seconds + HEARTBEAT))
+    return _to_units(estimate.cost_if_interrupted(seconds + HEARTBEAT))
 
 
 def _to_units(cost: Decimal) -> int:

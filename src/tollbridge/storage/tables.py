@@ -111,7 +111,8 @@ COST_UNIT = Decimal("1e-12")
 _COST_LIMIT = 9_000_000
 # Characters of a model's name, an account's name, a URL or an id.
 _TEXT_LIMIT = 500
-# Errors by which a gateway refuses a request before it answers. Refused requests are not counted.
+# Errors by which a gateway refuses a request before it answers. The provider charges nothing for them,
+# so missing usage is not incomplete usage.
 REFUSALS = frozenset(
     {
         "authentication",

@@ -112,8 +112,8 @@ class PromptSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         count_text: Counts the tokens of a text in a prompt.
         window: The context window of every model; by default, each has its own.
-        shared: Whether the window must also have room for the output limit of a request, which is the model's
-            largest if the request has none, as at Anthropic.
+        shared: As at Anthropic, prompt and output limit share the window; without a limit, the model's
+            maximum counts.
     """
 
     count_text: CountText = count_text
@@ -236,7 +236,7 @@ def _read_conversation(body: CreateBody | CompactBody, stores: Sequence[Response
     previous = _find_previous(body.previous_response_id, stores)
     new = validation.read_input(body.input)
     if not new and not (previous and isinstance(body, CompactBody)):
-        validation.check_conversation([], [])
+        validation.check_conversation([], [])  # raises: the input is empty
     new_names = [f"input[{index}]" for index in range(len(new))]
     items = [
         *previous,

@@ -38,7 +38,7 @@ from tollbridge.testing.routes import (
 from tollbridge.testing.scenarios import SCENARIOS, Scenario, find_scenario, unknown_scenario_message
 from tollbridge.testing.service import CountedAnswer, Model, ReceivedRequest, Service
 from tollbridge.types.errors import RequestError
-from tollbridge.types.urls import find_foreign_request, is_loopback
+from tollbridge.types.urls import explain_refusal, is_loopback
 
 MAX_BODY = 64 * 1024 * 1024
 # Prefix of the routes that the `redirect` scenario redirects to.
@@ -111,7 +111,7 @@ class Middleware:
 
     async def _handle_scenario(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         received, service = request[RECEIVED], self._service
-        problem = find_foreign_request(request.headers) if self._local else None
+        problem = explain_refusal(request.headers) if self._local else None
         if problem is not None:
             raise RequestRejected(403, "foreign_request", problem)
         request[BODY] = received.raw = await request.read()

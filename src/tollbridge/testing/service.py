@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.protocols.openresponses.wire import Fields, read_usage
+from tollbridge.protocols.fields import Fields
+from tollbridge.protocols.openresponses.wire import read_usage
 from tollbridge.testing import validation
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.model import describe, find_fault_name, make_answer

@@ -25,10 +25,11 @@ from tollbridge.types.models import ID_LIMIT, Prices
 # --- Chains ---
 
 _DIGEST_SIZE = 12
-# A chunk of the system text ends at the first line or phrase that ends after 48 characters, or after 200. The
-# digests of shorter texts could be guessed.
+# A chunk of the system text ends at the first line or phrase that ends after 48 characters, or after 200; the
+# last one can be shorter. Anyone who can read the digests can check a guess of a text. That is easier for a
+# short text, so chunks are not shorter; but a message can be. A salt would be stored beside the digests.
 _CHUNK = re.compile(r".{48,200}?(?:[.!?:;,]\s|\n)|.{1,200}", re.DOTALL)
-# The length of a medium is counted as so many characters per token.
+# An image or file counts as this many characters per estimated token.
 _CHARACTERS_PER_TOKEN = 4
 # Options that do not change how a provider reads the prompt. `prompt_cache_options` contains the id of the
 # previous response, and its lifetime is read separately.

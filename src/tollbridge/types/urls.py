@@ -1,4 +1,4 @@
-"""Gateway URLs: the known protocols and hosts, and the checks on a URL."""
+"""Gateway URLs: the known protocols and hosts, the checks on a URL, and on requests to local servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _WITHOUT_USERINFO = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\\]+(?:[/?#]|$)
 
 
 def has_userinfo(url: str) -> bool:
-    """Return whether a URL contains a user name or password. A malformed URL with an `@` counts as one."""
+    """Return whether a URL contains a user name or password.
+
+    A malformed URL with an `@` counts as a URL that contains them.
+    """
     return "@" in url and not _WITHOUT_USERINFO.match(url)
 
 
@@ -51,8 +54,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def find_foreign_request(headers: Mapping[str, str]) -> str | None:
-    """Return why a request to a server on this machine may come from a web page, or `None`.
+def explain_refusal(headers: Mapping[str, str]) -> str | None:
+    """Return why a server on this machine must refuse a request, or `None`: it may come from a web page.
 
     A web page must not use the servers of the machine that shows it. A browser sends the origin of the page
     with its requests to other origins. With DNS rebinding, the attacker's own name resolves to a loopback

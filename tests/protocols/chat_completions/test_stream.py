@@ -27,7 +27,7 @@ from tests.recorded_streams import events_of
 from tollbridge.protocols.chat_completions.stream import StreamDecoder
 from tollbridge.protocols.chat_completions.wire import read_usage
 from tollbridge.protocols.detect import decoder_for
-from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.protocols.fields import Fields
 from tollbridge.types.errors import Disconnected, Overloaded, RateLimited, ServerFailed, StreamError
 from tollbridge.types.events import (
     Event,

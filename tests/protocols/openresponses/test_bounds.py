@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from tests.pumps import compare
 
+from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses.stream import StreamDecoder
-from tollbridge.protocols.openresponses.wire import Fields, read_usage
+from tollbridge.protocols.openresponses.wire import read_usage
 from tollbridge.types.events import Event, Finished, TextDelta, ToolCall, Usage
 
 ANSWER: dict[str, Any] = {

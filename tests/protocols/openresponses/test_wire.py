@@ -10,10 +10,10 @@ from typing import Any, get_args
 import pytest
 from tests.recorded_streams import openresponses
 
+from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.openresponses.wire import (
     EVENTS,
-    Fields,
     classify_event,
     read_cache_diagnosis,
     read_usage,

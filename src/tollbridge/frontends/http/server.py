@@ -33,7 +33,7 @@ from tollbridge.types.errors import (
     ServerFailed,
 )
 from tollbridge.types.text import read_json
-from tollbridge.types.urls import find_foreign_request, is_loopback
+from tollbridge.types.urls import explain_refusal, is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ def check_access(request: web.Request, options: ServerOptions) -> BridgeError | 
         headers["Host"] = "localhost"
         if headers.get("Origin") == f"http://{request.headers.get('Host', '')}":
             headers["Origin"] = "http://localhost"
-    problem = find_foreign_request(headers)
+    problem = explain_refusal(headers)
     if problem is not None:
         return NotPermitted(problem)
     if request.path in ("/", "/health"):

@@ -20,6 +20,7 @@ from tollbridge.protocols.ai_sdk.chunks import apply_chunk, parse_error
 from tollbridge.protocols.ai_sdk.state import StreamState
 from tollbridge.protocols.errors import HEAD_LIMIT, describe_body
 from tollbridge.protocols.sse import FRAME_LIMIT, SseDecoder, UnknownNames, frame_too_large
+from tollbridge.protocols.stream import DELTA_ERRORS
 from tollbridge.types.errors import BridgeError, StreamError
 from tollbridge.types.events import Billing, Event
 from tollbridge.types.text import exceeds_depth, read_json_to_depth
@@ -32,7 +33,6 @@ _ERROR_FIELDS = ("error", "errorText", "message")
 
 _DELTA = msgspec.json.Decoder(wire.Delta)
 _STRING = msgspec.json.Decoder(str)
-_NOT_DELTA = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class LineDecoder:
@@ -160,7 +160,7 @@ class _ChunkDecoder(_StateDecoder):
         for text in texts:
             try:
                 delta = decode(text)
-            except _NOT_DELTA:
+            except DELTA_ERRORS:
                 self._decode_chunk(text)
                 if state.is_finished:
                     return
@@ -317,7 +317,7 @@ class DataDecoder(_StateDecoder):
             if line.startswith(b"0:"):
                 try:
                     text = decode(line[2:])
-                except _NOT_DELTA:
+                except DELTA_ERRORS:
                     self._decode_line(line)
                 else:
                     if text:

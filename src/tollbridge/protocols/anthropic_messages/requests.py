@@ -13,7 +13,7 @@ from hashlib import blake2s
 from typing import Any, assert_never
 
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, Json
-from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.protocols.fields import Fields
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
 from tollbridge.types.messages import (

@@ -32,7 +32,7 @@ from tollbridge.protocols.anthropic_messages.wire import (
     pack_proof,
     unpack_proof,
 )
-from tollbridge.protocols.openresponses.wire import Fields
+from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.request_fields import check_output_limit, name_type
 from tollbridge.types.errors import BridgeError, ContextTooLong, Kind, RequestError, ServerFailed
 from tollbridge.types.events import (

@@ -15,10 +15,10 @@ from tollbridge.protocols.anthropic_messages import wire
 from tollbridge.protocols.anthropic_messages.wire import BLOCKS, EVENTS, STOP_REASONS, BlockKind
 from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.errors import error_from
-from tollbridge.protocols.openresponses.wire import Fields, is_error
+from tollbridge.protocols.fields import Fields
+from tollbridge.protocols.openresponses.wire import is_error
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
-from tollbridge.protocols.stream import NOT_DELTA, EventGuard
-from tollbridge.protocols.stream import StreamDecoder as BaseDecoder
+from tollbridge.protocols.stream import DELTA_ERRORS, BaseDecoder, EventGuard
 from tollbridge.types.errors import BridgeError, BrokenCall, Disconnected, StreamError
 from tollbridge.types.events import (
     Billing,
@@ -351,7 +351,7 @@ class StreamDecoder(BaseDecoder[MessageState]):
         """Decode a block that contains only deltas of one kind and block."""
         try:
             deltas = list(map(wire.read_delta, payloads))
-        except NOT_DELTA:
+        except DELTA_ERRORS:
             return None
         first = deltas[0]
         kind = type(first.delta)
@@ -368,7 +368,7 @@ class StreamDecoder(BaseDecoder[MessageState]):
         for name, data in frames:
             try:
                 delta = wire.read_delta(data)
-            except NOT_DELTA:
+            except DELTA_ERRORS:
                 if place is not None:
                     events += self._state.apply_delta(*place, "".join(run))
                     place = None

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.model_list import read_model
-from tollbridge.protocols.openresponses.wire import Fields, read_long_writes, read_searches
+from tollbridge.protocols.openresponses.wire import read_long_writes, read_searches
 from tollbridge.types.errors import StreamError
 from tollbridge.types.events import CacheDiagnosis, FinishReason, Usage, token_count
 from tollbridge.types.messages import decode_metadata, encode_metadata

@@ -17,11 +17,11 @@ from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.chat_completions import wire
 from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json, read_usage
 from tollbridge.protocols.errors import error_from
+from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses.items import CallEmitter, Item
-from tollbridge.protocols.openresponses.wire import Fields, encode_arguments, is_error, read_call_signatures
+from tollbridge.protocols.openresponses.wire import encode_arguments, is_error, read_call_signatures
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
-from tollbridge.protocols.stream import NOT_DELTA, EventGuard
-from tollbridge.protocols.stream import StreamDecoder as BaseDecoder
+from tollbridge.protocols.stream import DELTA_ERRORS, BaseDecoder, EventGuard
 from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
 from tollbridge.types.events import (
     Billing,
@@ -67,7 +67,7 @@ class StreamDecoder(BaseDecoder["CompletionState"]):
             return None
         try:
             deltas = [chunk.choices[0].delta for chunk in map(wire.read_text_chunk, payloads)]
-        except NOT_DELTA:
+        except DELTA_ERRORS:
             return None
         text = "".join(filter(None, map(_get_content, deltas)))
         if any(map(_get_calls, deltas)):

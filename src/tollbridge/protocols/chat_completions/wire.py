@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tollbridge.protocols.openresponses.wire import Fields, read_long_writes, read_searches
+from tollbridge.protocols.fields import Fields
+from tollbridge.protocols.openresponses.wire import read_long_writes, read_searches
 from tollbridge.types.events import FinishReason, Usage, token_count
 
 Json = dict[str, Any]

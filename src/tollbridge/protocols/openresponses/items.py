@@ -19,8 +19,8 @@ from zlib import crc32
 
 import msgspec
 
+from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses import wire
-from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.types.errors import BridgeError, BrokenCall, StreamError
 from tollbridge.types.events import (
     Corrected,
@@ -448,16 +448,16 @@ class CallEmitter:
         self._runnable_ids: set[str] = set()  # of emitted calls that the caller can execute
         self._executed_ids: set[str] = set()  # of calls that the server executed
         self._returned_ids: set[str] = set()  # of calls that were returned and cannot change any more
-        # Calls are held until another event follows: a server that executes a call sends its result next.
-        self._held_calls: list[ToolCall] = []
+        # Calls that wait for the next event; see `delay_calls`.
+        self._delayed_calls: list[ToolCall] = []
 
     @property
     def has_pending_calls(self) -> bool:
         return bool(self._runnable_ids - self._executed_ids)
 
     @property
-    def has_held_calls(self) -> bool:
-        return bool(self._held_calls)
+    def has_delayed_calls(self) -> bool:
+        return bool(self._delayed_calls)
 
     def announce(self, item: Item, fields: Fields) -> None:
         item.name = item.name or fields.text("name")
@@ -502,18 +502,29 @@ class CallEmitter:
         """Emit a call that was never closed. It is offered only if the response is complete."""
         return self._emit(item, None) if complete else self._emit_withheld(item, None)
 
-    def hold_calls(self, events: list[Event], *, last: bool) -> list[Event]:
-        """Hold back the calls among the events until another event follows, or until the last events."""
+    def delay_calls(self, events: list[Event], *, last: bool) -> list[Event]:
+        """Delay the calls among the events until another event follows, or until the end of the response.
+
+        A server that executes a call itself sends the result next. Such a call must not be offered to the
+        caller, and a call that was returned cannot be changed any more.
+
+        Args:
+            events: The next events.
+            last: Whether the response ends with them.
+
+        Returns:
+            The events to return now, with earlier calls that need not wait any longer.
+        """
         result: list[Event] = []
         for event in events:
             if isinstance(event, ToolCall):
-                self._held_calls.append(event)
+                self._delayed_calls.append(event)
             else:
-                result += [*self._release_held(), event]
-        return result + self._release_held() if last else result
+                result += [*self._release_calls(), event]
+        return result + self._release_calls() if last else result
 
-    def _release_held(self) -> list[Event]:
-        calls, self._held_calls = self._held_calls, []
+    def _release_calls(self) -> list[Event]:
+        calls, self._delayed_calls = self._delayed_calls, []
         self._returned_ids.update(call.call_id for call in calls)
         return [
             msgspec.structs.replace(call, offered=False) if call.call_id in self._executed_ids else call

@@ -11,6 +11,7 @@ from typing import Literal, assert_never
 
 from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.errors import error_from
+from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses import wire
 from tollbridge.protocols.openresponses.items import (
     CALL_OUTPUTS,
@@ -23,10 +24,8 @@ from tollbridge.protocols.openresponses.items import (
     TextEmitter,
     TextEvent,
 )
-from tollbridge.protocols.openresponses.wire import Fields
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
-from tollbridge.protocols.stream import NOT_DELTA, EventGuard
-from tollbridge.protocols.stream import StreamDecoder as BaseDecoder
+from tollbridge.protocols.stream import DELTA_ERRORS, BaseDecoder, EventGuard
 from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
 from tollbridge.types.events import Billing, Data, Event, Failed, Finished, FinishReason, Usage
 
@@ -71,8 +70,8 @@ class ResponseState:
         self._item_errors: list[BridgeError] = []  # invalid calls and images, emitted after everything else
         self._calls = CallEmitter(self._item_errors)
         self._media = MediaEmitter(self._item_errors)
-        # An error event without a message: `response.failed` can follow and explain it.
-        self._error: BridgeError | None = None
+        # An error event without a message. It is emitted at the end, unless `response.failed` explains it.
+        self._unexplained_error: BridgeError | None = None
 
     def apply_delta(
         self,
@@ -91,14 +90,14 @@ class ResponseState:
             return []
         item = self._items.resolve("message" if kind == "text" else "reasoning", index, item_id)
         events = self._texts.emit(kind, item, part, text)
-        return self._calls.hold_calls(events, last=False) if self._calls.has_held_calls else events
+        return self._calls.delay_calls(events, last=False) if self._calls.has_delayed_calls else events
 
     def apply(self, event: Fields) -> list[Event]:
         """Apply a wire event of any type. An event that cannot be decoded is skipped."""
         if self.is_finished:
             return []
         try:
-            return self._calls.hold_calls(self._apply(event), last=self.is_finished)
+            return self._calls.delay_calls(self._apply(event), last=self.is_finished)
         except Exception as error:  # noqa: BLE001 - see `EventGuard`
             self.guard.skip(event.text("type"), error)
             if wire.classify_event(event) not in ("ended", "error"):
@@ -144,7 +143,11 @@ class ResponseState:
             case "ended":
                 return self._finish(event)
             case "error":
-                return self._fail(error_from(event.raw), wait=not wire.has_error_message(event))
+                error = error_from(event.raw)
+                if wire.has_error_message(event):
+                    return self._fail(error)
+                self._unexplained_error = error
+                return []
             case "ignored":
                 if "response" in event:
                     self._read_billing(event.inner("response"))
@@ -165,8 +168,8 @@ class ResponseState:
 
     def interrupt(self, error: BridgeError) -> list[Event]:
         """End the response with an error, because the stream ended or is invalid."""
-        events = self._finish_open_calls() + self._fail(self._error or error)
-        return self._calls.hold_calls(events, last=True)
+        events = self._finish_open_calls() + self._fail(self._unexplained_error or error)
+        return self._calls.delay_calls(events, last=True)
 
     def apply_body(self, body: Fields) -> list[Event]:
         """Apply a complete response that was received as one JSON body."""
@@ -180,7 +183,7 @@ class ResponseState:
         if body.text("status") in ("queued", "in_progress"):
             message = "The gateway deferred the response, which is not supported. Send no `background`."
             return self._fail(StreamError(message))
-        return self._calls.hold_calls(self._finish(body), last=True)
+        return self._calls.delay_calls(self._finish(body), last=True)
 
     # --- Items ---
 
@@ -241,7 +244,11 @@ class ResponseState:
         if status == "failed" or (response.raw.get("error") and status != "cancelled"):
             payload = response.raw.get("error")
             error = error_from(payload) if payload else None
-            error = error or self._error or ServerFailed("The gateway reported a failure and gave no reason.")
+            error = (
+                error
+                or self._unexplained_error
+                or ServerFailed("The gateway reported a failure and gave no reason.")
+            )
             events = self._apply_output(response, "failed") + self._finish_open_calls()
             return events + self._fail(error, usage)
         events = self._apply_output(response, status)
@@ -307,10 +314,8 @@ class ResponseState:
         calls = [item for item in self._items if item.kind == "call" and not item.closed]
         return [event for call in calls for event in self._calls.finish_open_call(call, complete=complete)]
 
-    def _fail(self, error: BridgeError, usage: Usage | None = None, *, wait: bool = False) -> list[Event]:
-        if wait:
-            self._error = error
-            return []
+    def _fail(self, error: BridgeError, usage: Usage | None = None) -> list[Event]:
+        """End the response with the errors of its items and this one."""
         self.is_finished = True
         error.usage = usage
         return [Failed(failure) for failure in (*self._item_errors, error)]
@@ -350,7 +355,7 @@ class StreamDecoder(BaseDecoder[ResponseState]):
         """Decode a block that contains only deltas of one item."""
         try:
             deltas = list(map(wire.read_delta, payloads))
-        except NOT_DELTA:
+        except DELTA_ERRORS:
             return None
         if any(len(set(map(get, deltas))) != 1 for get in _RUN_ATTRIBUTES):
             return None
@@ -363,7 +368,7 @@ class StreamDecoder(BaseDecoder[ResponseState]):
         for name, data in frames:
             try:
                 delta = wire.read_delta(data)
-            except NOT_DELTA:
+            except DELTA_ERRORS:
                 events += self._emit_run(run)
                 events += self._decode_frame(name, data)
                 if self._state.is_finished:

@@ -7,11 +7,12 @@ follows the specification exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
 
+from tollbridge.protocols.fields import Fields
 from tollbridge.types.events import CacheDiagnosis, Usage, token_count
 from tollbridge.types.text import TOO_DEEP, exceeds_depth, write_json
 
@@ -162,40 +163,6 @@ class ArgumentsDelta(_UnnumberedDelta, frozen=True, gc=False, tag="response.func
 read_delta = msgspec.json.Decoder(
     TextDelta | ReasoningDelta | ReasoningTextDelta | SummaryDelta | ArgumentsDelta
 ).decode
-
-
-class Fields:
-    """Tolerant access to a JSON object: a method returns the value if it has the right type, else nothing."""
-
-    __slots__ = ("raw",)
-
-    def __init__(self, raw: object) -> None:
-        self.raw: Mapping[str, Any] = raw if isinstance(raw, dict) else {}
-
-    def __bool__(self) -> bool:
-        return bool(self.raw)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.raw
-
-    def text(self, name: str) -> str | None:
-        value = self.raw.get(name)
-        return value if isinstance(value, str) else None
-
-    def number(self, name: str) -> int | None:
-        value = self.raw.get(name)
-        if isinstance(value, str) and value.isascii() and value.isdigit():
-            value = int(value) if len(value) < 10 else None
-        elif isinstance(value, float) and value.is_integer():
-            value = int(value)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-    def inner(self, name: str) -> Fields:
-        return Fields(self.raw.get(name))
-
-    def list(self, name: str) -> list[Fields]:
-        value = self.raw.get(name)
-        return [Fields(item) for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def classify_event(event: Fields) -> EventKind | None:
