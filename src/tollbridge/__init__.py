@@ -34,8 +34,8 @@ from tollbridge._version import __version__ as __version__
 if TYPE_CHECKING:
     from tollbridge.clients.ai_sdk import AiSdkClient as AiSdkClient
     from tollbridge.clients.ai_sdk import UiStreamClient as UiStreamClient
-    from tollbridge.clients.answers import Answer as Answer
     from tollbridge.clients.anthropic_messages import AnthropicMessagesClient as AnthropicMessagesClient
+    from tollbridge.clients.base import Answer as Answer
     from tollbridge.clients.base import Observer as Observer
     from tollbridge.clients.chat_completions import ChatCompletionsClient as ChatCompletionsClient
     from tollbridge.clients.openresponses import OpenResponsesClient as OpenResponsesClient
@@ -119,8 +119,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "UiStreamClient",
     ),
     "tollbridge.clients.anthropic_messages": ("AnthropicMessagesClient",),
-    "tollbridge.clients.answers": ("Answer",),
-    "tollbridge.clients.base": ("Observer",),
+    "tollbridge.clients.base": ("Answer", "Observer"),
     "tollbridge.clients.chat_completions": ("ChatCompletionsClient",),
     "tollbridge.clients.openresponses": ("OpenResponsesClient",),
     "tollbridge.config.schema": ("Account", "Settings"),

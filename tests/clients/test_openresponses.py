@@ -14,7 +14,7 @@ import pytest
 from tests.canned_server import answering, http
 from tests.recorded_streams import openresponses
 
-from tollbridge.clients.answers import Answer
+from tollbridge.clients.base import Answer
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.protocols.errors import MESSAGE_LIMIT
 from tollbridge.testing.faults import FaultSettings

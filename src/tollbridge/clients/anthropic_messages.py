@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 from urllib.parse import quote, urlsplit
 
-from tollbridge.clients.answers import AnswerClient, check_counting
-from tollbridge.clients.base import ClientOptions, encode_body
+from tollbridge.clients.base import AnswerClient, ClientOptions, check_counting, encode_body
 from tollbridge.protocols.anthropic_messages.requests import COUNTED_FIELDS, encode_request
 from tollbridge.protocols.anthropic_messages.wire import VERSION, read_model_page, read_token_count
 from tollbridge.types.messages import ChatRequest

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tollbridge.clients.answers import AnswerClient
-from tollbridge.clients.base import encode_body
+from tollbridge.clients.base import AnswerClient, encode_body
 from tollbridge.protocols.chat_completions.requests import encode_request
 from tollbridge.types.messages import ChatRequest
 from tollbridge.types.urls import VERCEL_URL

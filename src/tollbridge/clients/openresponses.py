@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tollbridge.clients.answers import AnswerClient, check_counting
-from tollbridge.clients.base import encode_body
+from tollbridge.clients.base import AnswerClient, check_counting, encode_body
 from tollbridge.history.normalize import MIN_OUTPUT_TOKENS
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.types.errors import StreamError
 from tollbridge.types.messages import ChatRequest
-from tollbridge.types.text import read_json
+from tollbridge.types.text import Fields, read_json
 from tollbridge.types.urls import VERCEL_URL
 
 # The request fields that determine the number of input tokens.

@@ -14,7 +14,6 @@ from tollbridge.compat.profiles import CompatMemory
 from tollbridge.compat.repairs import find_repair
 from tollbridge.history.answer import AnswerParts
 from tollbridge.protocols.detect import decoder_for
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
 from tollbridge.turn import PreparedRequest
@@ -23,7 +22,7 @@ from tollbridge.types.events import Event, Failed, Finished, ReasoningDelta, Tex
 from tollbridge.types.messages import ChatRequest, Message, Origin, Part, Role
 from tollbridge.types.models import Model
 from tollbridge.types.quirks import LearnedQuirks, Quirks
-from tollbridge.types.text import read_json
+from tollbridge.types.text import Fields, read_json
 
 # --- Findings ---
 

@@ -20,11 +20,10 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from tollbridge.protocols.errors import HEAD_LIMIT, describe_body
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, SseDecoder, UnknownNames, frame_too_large
 from tollbridge.types.errors import BridgeError, StreamError
 from tollbridge.types.events import Billing, Event
-from tollbridge.types.text import read_json_to_depth
+from tollbridge.types.text import Fields, read_json_to_depth
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses.wire import read_usage
 from tollbridge.testing import validation
 from tollbridge.testing.faults import FaultSettings
@@ -41,6 +40,7 @@ from tollbridge.testing.responses import (
 from tollbridge.testing.scenarios import Scenario, find_scenario
 from tollbridge.testing.validation import ReasoningRegistry, check_rules, check_schema
 from tollbridge.types.events import Usage
+from tollbridge.types.text import Fields
 
 SCENARIO_HEADER = "x-tollbridge-scenario"
 _LOG_LIMIT = 1_000  # requests

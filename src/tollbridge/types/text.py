@@ -1,4 +1,4 @@
-"""Text and JSON that can be sent: surrogates, limits of size and depth, and a tolerant JSON reader.
+"""Text and JSON that can be sent: surrogates, limits of size and depth, and tolerant readers of JSON.
 
 The JSON reader is fast for valid input and falls back to a tolerant parser for bad UTF-8 and lone surrogates.
 The depth of nested values is limited, because parsers and encoders are recursive: without a limit, it depends
@@ -200,3 +200,37 @@ def _encode_mapping(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not JSON serializable")
+
+
+class Fields:
+    """Tolerant access to a JSON object: a method returns the value if it has the right type, else nothing."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: object) -> None:
+        self.raw: Mapping[str, Any] = raw if isinstance(raw, dict) else {}
+
+    def __bool__(self) -> bool:
+        return bool(self.raw)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.raw
+
+    def text(self, name: str) -> str | None:
+        value = self.raw.get(name)
+        return value if isinstance(value, str) else None
+
+    def number(self, name: str) -> int | None:
+        value = self.raw.get(name)
+        if isinstance(value, str) and value.isascii() and value.isdigit():
+            value = int(value) if len(value) < 10 else None
+        elif isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def inner(self, name: str) -> Fields:
+        return Fields(self.raw.get(name))
+
+    def list(self, name: str) -> list[Fields]:
+        value = self.raw.get(name)
+        return [Fields(item) for item in value if isinstance(item, dict)] if isinstance(value, list) else []

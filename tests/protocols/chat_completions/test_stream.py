@@ -27,7 +27,6 @@ from tests.recorded_streams import events_of
 from tollbridge.protocols.chat_completions.stream import StreamDecoder
 from tollbridge.protocols.chat_completions.wire import read_usage
 from tollbridge.protocols.detect import decoder_for
-from tollbridge.protocols.fields import Fields
 from tollbridge.types.errors import Disconnected, Overloaded, RateLimited, ServerFailed, StreamError
 from tollbridge.types.events import (
     Event,
@@ -42,6 +41,7 @@ from tollbridge.types.events import (
     Usage,
 )
 from tollbridge.types.media import draw_png
+from tollbridge.types.text import Fields
 
 STOP = chunk("stop")
 END = Finished("stop", response_id="chatcmpl-1", model="m")

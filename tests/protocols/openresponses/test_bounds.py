@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.pumps import compare
 
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.openresponses.wire import read_usage
 from tollbridge.types.events import Event, Finished, TextDelta, ToolCall, Usage
+from tollbridge.types.text import Fields
 
 ANSWER: dict[str, Any] = {
     "object": "response",

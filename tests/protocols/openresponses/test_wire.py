@@ -10,7 +10,6 @@ from typing import Any, get_args
 import pytest
 from tests.recorded_streams import openresponses
 
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.protocols.openresponses.wire import (
     EVENTS,
@@ -19,6 +18,7 @@ from tollbridge.protocols.openresponses.wire import (
     read_usage,
 )
 from tollbridge.types.events import CacheDiagnosis, Finished, Usage
+from tollbridge.types.text import Fields
 
 SHARED = Path(os.environ.get("TOLLBRIDGE_SHARED", Path(__file__).parents[4] / "shared"))
 SCHEMA = SHARED / "openresponses" / "openapi-2026-04-24.json"

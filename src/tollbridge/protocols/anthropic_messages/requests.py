@@ -13,7 +13,6 @@ from hashlib import blake2s
 from typing import Any, assert_never
 
 from tollbridge.protocols.anthropic_messages.wire import REDACTED, SIGNATURE, Json
-from tollbridge.protocols.fields import Fields
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
 from tollbridge.types.messages import (
@@ -34,7 +33,7 @@ from tollbridge.types.messages import (
     split_metadata,
 )
 from tollbridge.types.quirks import Quirks
-from tollbridge.types.text import read_json
+from tollbridge.types.text import Fields, read_json
 
 # A data part with the JSON of a content block that only this protocol has.
 NATIVE_MIME = "application/vnd.anthropic.block+json"

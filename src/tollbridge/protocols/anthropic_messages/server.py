@@ -32,7 +32,6 @@ from tollbridge.protocols.anthropic_messages.wire import (
     pack_proof,
     unpack_proof,
 )
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.request_fields import check_output_limit, name_type
 from tollbridge.types.errors import BridgeError, ContextTooLong, Kind, RequestError, ServerFailed
 from tollbridge.types.events import (
@@ -69,7 +68,7 @@ from tollbridge.types.messages import (
     add_origin,
     part_digest,
 )
-from tollbridge.types.text import write_json
+from tollbridge.types.text import Fields, write_json
 
 # --- Requests ---
 

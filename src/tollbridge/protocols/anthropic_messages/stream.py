@@ -15,7 +15,6 @@ from tollbridge.protocols.anthropic_messages import wire
 from tollbridge.protocols.anthropic_messages.wire import BLOCKS, EVENTS, STOP_REASONS, BlockKind
 from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.errors import error_from
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses.wire import is_error
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
 from tollbridge.protocols.stream import DELTA_ERRORS, BaseDecoder, EventGuard
@@ -32,7 +31,7 @@ from tollbridge.types.events import (
     TextDelta,
     ToolCall,
 )
-from tollbridge.types.text import read_json
+from tollbridge.types.text import Fields, read_json
 
 # What the pieces of a block are, by the type of the delta.
 DeltaKind = Literal["text", "thinking", "input"]

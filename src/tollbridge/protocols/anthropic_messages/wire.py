@@ -12,14 +12,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.model_list import read_model
 from tollbridge.protocols.openresponses.wire import read_long_writes, read_searches
 from tollbridge.types.errors import StreamError
 from tollbridge.types.events import CacheDiagnosis, FinishReason, Usage, token_count
 from tollbridge.types.messages import decode_metadata, encode_metadata
 from tollbridge.types.models import Model
-from tollbridge.types.text import read_json
+from tollbridge.types.text import Fields, read_json
 
 Json = dict[str, Any]
 

@@ -17,7 +17,6 @@ from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.chat_completions import wire
 from tollbridge.protocols.chat_completions.wire import FINISH_REASONS, REASONING_TEXTS, Json, read_usage
 from tollbridge.protocols.errors import error_from
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses.items import CallEmitter, Item
 from tollbridge.protocols.openresponses.wire import encode_arguments, is_error, read_call_signatures
 from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
@@ -37,7 +36,7 @@ from tollbridge.types.events import (
     Usage,
 )
 from tollbridge.types.media import detect_mime
-from tollbridge.types.text import read_json
+from tollbridge.types.text import Fields, read_json
 
 _get_content = attrgetter("content")
 _get_calls = attrgetter("tool_calls")

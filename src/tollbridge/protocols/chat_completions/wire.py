@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses.wire import read_long_writes, read_searches
 from tollbridge.types.events import FinishReason, Usage, token_count
+from tollbridge.types.text import Fields
 
 Json = dict[str, Any]
 

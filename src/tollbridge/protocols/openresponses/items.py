@@ -19,7 +19,6 @@ from zlib import crc32
 
 import msgspec
 
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses import wire
 from tollbridge.types.errors import BridgeError, BrokenCall, StreamError
 from tollbridge.types.events import (
@@ -34,7 +33,7 @@ from tollbridge.types.events import (
 )
 from tollbridge.types.media import detect_mime
 from tollbridge.types.quirks import ReasoningShape
-from tollbridge.types.text import exceeds_depth, read_json
+from tollbridge.types.text import Fields, exceeds_depth, read_json
 
 ItemKind = Literal["message", "reasoning", "call"]
 

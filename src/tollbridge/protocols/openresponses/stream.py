@@ -11,7 +11,6 @@ from typing import Literal, assert_never
 
 from tollbridge.protocols.billing import read_billing
 from tollbridge.protocols.errors import error_from
-from tollbridge.protocols.fields import Fields
 from tollbridge.protocols.openresponses import wire
 from tollbridge.protocols.openresponses.items import (
     CALL_OUTPUTS,
@@ -28,6 +27,7 @@ from tollbridge.protocols.sse import FRAME_LIMIT, Frame, UnknownNames
 from tollbridge.protocols.stream import DELTA_ERRORS, BaseDecoder, EventGuard
 from tollbridge.types.errors import BridgeError, Disconnected, ServerFailed, StreamError
 from tollbridge.types.events import Billing, Data, Event, Failed, Finished, FinishReason, Usage
+from tollbridge.types.text import Fields
 
 # Finish reasons of an incomplete response.
 INCOMPLETE: dict[str, FinishReason] = {

@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.protocols.fields import Fields
 from tollbridge.types.events import CacheDiagnosis, Usage, token_count
-from tollbridge.types.text import TOO_DEEP, exceeds_depth, write_json
+from tollbridge.types.text import TOO_DEEP, Fields, exceeds_depth, write_json
 
 EventKind = Literal[
     "text",
