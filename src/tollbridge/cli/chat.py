@@ -22,7 +22,6 @@ from tollbridge.cli.conversations import (
     read_conversation,
     write_conversation,
 )
-from tollbridge.cli.errors import print_error
 from tollbridge.cli.options import (
     ConnectionOptions,
     KeepOptions,
@@ -186,7 +185,7 @@ class _Chat:
             screen.note(usage_line(turn.usage, turn.timing, turn.cost))
         else:
             self._failed = True
-            print_error(turn.error, self._session.kind)
+            self._session.print_error(turn.error)
         if self._interactive:
             click.echo(err=True)
 
