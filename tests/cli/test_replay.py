@@ -170,7 +170,8 @@ async def test_a_file_that_is_no_recording_is_an_error(tmp_path: Path) -> None:
     result = await tollbridge("replay", str(notes), str(image))
     assert (result.code, result.out) == (1, "")
     assert result.err.splitlines() == [
-        f"Error: {path} is neither a recording nor a response of a known protocol. `--record` makes recordings."
+        f"Error: {path} is neither a recording nor a response of a known protocol. "
+        "`--record` makes recordings."
         for path in (notes, image)
     ]
 

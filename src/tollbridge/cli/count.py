@@ -131,8 +131,8 @@ def _read_text(file: IO[bytes]) -> str:
     except UnicodeDecodeError as error:
         name = "Standard input" if file.name == "<stdin>" else file.name
         raise click.UsageError(
-            f"{name} is not UTF-8 text (byte {error.start}). Images and other files are counted as parts of a "
-            "conversation: use --messages."
+            f"{name} is not UTF-8 text (byte {error.start}). Images and other files are counted as parts of "
+            "a conversation: use --messages."
         ) from error
 
 
