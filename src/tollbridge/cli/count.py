@@ -375,7 +375,11 @@ def _show(models: list[Accuracy]) -> None:
         _show_line("recent", plot(model.recent[latest:], model.recent_kinds[latest:]))
     paint = Styles(sys.stdout)
     scale = f"{_BARS[0]} no error, {_BARS[-1]} {_HIGHEST_ERROR:.0%} or more, {_REFUSED} refused"
-    legend = f"Each bar is one request: {scale}."
+    legend = (
+        f"Each bar is one request: {scale}. "
+        '"first" are the first requests of conversations, "later" the other ones, "repeated" those that were '
+        'counted before; "uncalibrated" are the errors without learning from earlier responses.'
+    )
     click.echo(f"{paint.dim}{wrap_line(legend, sys.stdout)}{paint.plain}")
 
 
