@@ -101,6 +101,15 @@ async def test_commands_are_distinguished_from_prompts() -> None:
         assert "/model NAME" in await screen.expect(PROMPT)
         screen.type("/nonsense\n")
         assert "Unknown command /nonsense" in await screen.expect(PROMPT)
+        screen.type("/model\n")
+        answer = " ".join((await screen.expect(PROMPT)).split())
+        assert "The model is tollbridge/demo. /model NAME switches to another." in answer
+        screen.type("/model 9\n")
+        answer = " ".join((await screen.expect(PROMPT)).split())
+        assert 'lists no model "9". Tab completes the names. Still using tollbridge/demo.' in answer
+        for command in ("/cost", "/new", "/over-budget"):
+            screen.type(f"{command} x\n")
+            assert f'Error: {command} takes no argument. Remove "x".' in await screen.expect(PROMPT)
         screen.type("/model tollbridge/plain\n")
         assert "Now using tollbridge/plain." in await screen.expect(PROMPT)
         screen.type("\n  \n/etc/hosts is what?\n")

@@ -57,6 +57,17 @@ async def test_every_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     assert shown["key (work)"] == ("set (environment WORK_KEY)", "https://ai-gateway.vercel.sh/v1")
 
 
+async def test_a_timeout_of_zero_is_shown_as_no_limit() -> None:
+    result = await tollbridge("config", env={"TOLLBRIDGE_TIMEOUT_IDLE": "0"})
+    lines = [line.split() for line in result.out.splitlines() if line.startswith("timeouts.")]
+    assert {name: value for name, value, *_ in lines} == {
+        "timeouts.connect": "15.0",
+        "timeouts.idle": "0",
+        "timeouts.total": "0",
+    }
+    assert sum(line[2:4] == ["(no", "limit)"] for line in lines) == 2
+
+
 async def test_the_table_shows_no_secrets(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(FILE)
@@ -193,6 +204,10 @@ async def test_a_setting_is_written_to_a_new_file(tmp_path: Path) -> None:
         (
             ("set", "timeouts.idle", "soon"),
             'timeouts.idle cannot be "soon": expected a number, got a string. Nothing was saved.\n',
+        ),
+        (
+            ("set", "keep_conversations", "maybe"),
+            'keep_conversations cannot be "maybe": expected true or false, got a string. Nothing was saved',
         ),
         (("set", "timeouts.idle", "-5"), 'timeouts.idle cannot be "-5": must be a number ≥ 0. Nothing was'),
         (("set", "timeouts.idle", "nan"), 'timeouts.idle cannot be "nan": must be a number ≥ 0. Nothing was'),

@@ -84,9 +84,15 @@ def test_without_any_vocabulary_characters_are_counted(monkeypatch: pytest.Monke
     assert found.tokens > 0
 
 
-async def test_bytes_that_are_not_utf8_are_counted() -> None:
-    result = await tollbridge("count", "-", "--model", GPT, stdin=b"\xff\xfe\x00hello")
-    assert (result.code, result.err) == (0, "")
+async def test_bytes_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
+    image = tmp_path / "pixel.png"
+    image.write_bytes(PIXEL)
+    result = await tollbridge("count", str(image), "--model", GPT)
+    assert (result.code, result.out) == (2, "")
+    assert f"{image} is not UTF-8 text (byte 0)" in result.err.replace("\n", " ")
+    result = await tollbridge("count", "-", "--model", GPT, stdin=b"hello \xff")
+    assert (result.code, result.out) == (2, "")
+    assert "Standard input is not UTF-8 text (byte 6)" in result.err
 
 
 async def test_a_lone_surrogate_in_a_conversation_is_counted(tmp_path: Path) -> None:

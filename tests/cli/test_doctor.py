@@ -166,4 +166,14 @@ async def test_a_model_that_does_not_exist_is_not_asked_again_and_again() -> Non
     assert result.code == 1
     assert len(asked) == 2  # a rejection is confirmed once
     assert "Choose a model with --model." in result.out
-    assert "Not tested: the model does not respond." in result.out
+    assert result.out.count("Not tested") == 1
+    assert "– All other steps: Not tested: the model does not respond." in result.out
+
+
+async def test_a_closed_port_has_one_line_for_all_skipped_steps() -> None:
+    result = await tollbridge("doctor", "--base-url", "http://127.0.0.1:9/v1")
+    assert result.code == 1
+    reach, others, conclusion = result.out.splitlines()
+    assert reach.startswith("✗ Reach: ")
+    assert others == "– All other steps: Not tested: the server does not respond."
+    assert conclusion.startswith("Chat does not work")

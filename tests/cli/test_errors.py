@@ -79,6 +79,18 @@ def test_the_advice_depends_on_the_kind_of_connection() -> None:
     assert "/v1" not in explain(StreamError("Odd"), "ai-sdk")
 
 
+def test_the_advice_repeats_the_options_and_names_a_missing_version() -> None:
+    error = NotFound("Not Found", status=404)
+    arguments = " --base-url http://127.0.0.1:9 --backend chat-completions"
+    text = explain(error, "chat-completions", base_url="http://127.0.0.1:9", arguments=arguments)
+    assert text == (
+        "Not Found. [HTTP 404] Check --base-url, which usually ends in /v1, and --model. "
+        f"Run `tollbridge models{arguments}` to list models."
+    )
+    assert "/v1" not in explain(error, base_url="https://host/v1/")
+    assert "/v1" not in explain(error, "ai-sdk", base_url="https://host/v4/ai")
+
+
 def test_control_characters_in_a_servers_message_are_replaced() -> None:
     text = explain(ServerFailed("\x1b]0;owned\x07 two\nlines\x9b31m", request_id="a\x1bb"))
     assert text.isprintable()

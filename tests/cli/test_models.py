@@ -166,3 +166,24 @@ async def test_an_error_of_the_list_does_not_advise_to_list_models() -> None:
         result = await tollbridge("models", "--base-url", f"{gateway.url}/nope", env={"COLUMNS": "300"})
     assert result.code == 1
     assert result.err.endswith(" Check --base-url; it usually ends in /v1.\n")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--local",)])
+async def test_the_local_model_is_listed_without_a_download(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    proxy = "http://127.0.0.1:9"  # a closed port: a download would fail
+    env = {"TOLLBRIDGE_CACHE_DIR": str(tmp_path), "HTTPS_PROXY": proxy}
+    result = await tollbridge("models", "--json", *arguments, env=env)
+    assert result.code == 0, result.err
+    (model,) = [json.loads(line) for line in result.out.splitlines()]
+    assert (model["id"], model["context_window"]) == ("smollm2-135m-instruct", 8192)
+    assert not (tmp_path / "models").exists()
+
+
+async def test_the_hint_to_list_models_repeats_the_options() -> None:
+    async with Gateway() as gateway:
+        where = ("--base-url", gateway.url, "--backend", "chat-completions")
+        result = await tollbridge("ask", *where, "Hello")
+    assert result.code == 2
+    assert f"run `tollbridge models {' '.join(where)}`" in result.err

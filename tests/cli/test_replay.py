@@ -164,7 +164,21 @@ def test_deeply_nested_input_does_not_break_the_line(depth: int) -> None:
 
 
 async def test_a_file_that_is_no_recording_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("These are notes.\n")
-    result = await tollbridge("replay", str(tmp_path / "notes.txt"))
+    notes, image = tmp_path / "notes.txt", tmp_path / "image.png"
+    notes.write_text("These are notes.\n")
+    image.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00")
+    result = await tollbridge("replay", str(notes), str(image))
+    assert (result.code, result.out) == (1, "")
+    assert result.err.splitlines() == [
+        f"Error: {path} is neither a recording nor a response of a known protocol. "
+        "`--record` makes recordings."
+        for path in (notes, image)
+    ]
+
+
+async def test_a_recorded_page_of_a_server_is_described(tmp_path: Path) -> None:
+    (tmp_path / "page.sse").write_text("<html><title>Sign in</title></html>")
+    (tmp_path / "page.headers").write_text("HTTP/1.1 200\ncontent-type: text/html\n")
+    result = await tollbridge("replay", "--json", str(tmp_path / "page.sse"))
     assert result.code == 1
-    assert "is not an event stream" in " ".join(result.out.split())
+    assert "Sign in" in json.loads(result.out)["errors"][0]["message"]

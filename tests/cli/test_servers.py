@@ -57,7 +57,12 @@ async def test_nothing_is_logged_when_clients_disconnect_early() -> None:
             assert reply.status == 200
         process.send_signal(signal.SIGINT)
         _, err = await process.communicate()
-    assert err.endswith(b"Press Ctrl-C to stop.\n"), err.decode()
+    options = f"--base-url {url} --model tollbridge/demo"
+    assert err.decode().splitlines() == [
+        f"Connect with: tollbridge chat {options}",
+        f"          or: tollbridge ask {options} Hello",
+        "Press Ctrl-C to stop.",
+    ]
 
 
 async def test_help_lists_the_scenarios() -> None:
@@ -151,3 +156,10 @@ async def test_an_empty_variable_for_the_token_is_noted() -> None:
     assert result.code == 0
     assert "TOLLBRIDGE_SERVE_TOKEN is empty, so callers need no token." in result.err
     assert "TOKEN" not in result.out
+
+
+async def test_print_config_without_a_gateway_says_what_to_do() -> None:
+    result = await tollbridge("serve", "--print-config", "codex")
+    assert (result.code, result.out) == (2, "")
+    message = " ".join(result.err.split())
+    assert "No gateway is configured, so models cannot be listed. Name the model with --model, or" in message

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from tests.cli.tmux import Tmux, needs_tmux, program, tmux
 
 from tollbridge.testing.faults import FaultSettings
@@ -216,6 +217,51 @@ async def test_what_is_typed_during_an_answer_is_the_next_prompt(size: tuple[int
         await window.press("Enter")
         await window.expect("\n> next question\nword0 word1")
         assert prompts(gateway) == ["hello", "next question"]
+
+
+async def test_what_is_pasted_before_the_program_has_started_is_one_prompt() -> None:
+    async with Gateway() as gateway:
+        where = ("--base-url", gateway.url, "--model", "tollbridge/demo")
+        async with tmux((80, 24), *program("chat", *where)) as window:
+            await window.paste("one\ntwo\nthree")
+            await window.expect("\n> one\n  two\n  three")
+            assert not prompts(gateway)
+            await window.press("Enter")
+            await window.expect(" out (0 reasoning)")
+            await window.expect_prompt()
+            assert prompts(gateway) == ["one\ntwo\nthree"]
+
+
+async def test_what_is_pasted_while_the_chat_starts_is_one_prompt() -> None:
+    methods: set[str] = set()
+    requested, released = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        methods.add(request.method)
+        requested.set()
+        await released.wait()
+        return web.json_response({"data": [{"id": "only"}]})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    try:
+        async with tmux((80, 24), *program("chat", "--base-url", url)) as window:
+            await asyncio.wait_for(requested.wait(), 60)
+            await window.paste("one\ntwo\nthree")
+            assert "one" not in await window.screen()
+            released.set()
+            await window.expect("\n> one\n  two\n  three")
+            await window.press("C-c")
+            await window.expect_prompt()
+            await window.press("C-d")
+            assert await window.exit_code() == 0
+    finally:
+        await runner.cleanup()
+    assert methods == {"GET"}  # of the model list: no prompt was sent
 
 
 @sizes

@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "count": ("tollbridge.cli.count", "Count the tokens in a text or a conversation."),
     "doctor": ("tollbridge.cli.doctor", "Test a server's compatibility and save a profile."),
     "explain": ("tollbridge.cli.usage", "Explain why a prompt was not read from the cache."),
-    "gateway": ("tollbridge.cli.serve", "Run the embedded OpenResponses gateway for tests."),
+    "gateway": ("tollbridge.cli.serve", "Run the embedded gateway for tests."),
     "local": ("tollbridge.cli.serve", "Download and serve a small local model."),
     "log": ("tollbridge.cli.conversations", "List, show and delete kept conversations."),
     "login": ("tollbridge.cli.config", "Store an API key in the system keyring."),

@@ -12,7 +12,6 @@ import msgspec
 
 from tollbridge.cli.connection import connect, pick_model
 from tollbridge.cli.conversations import Conversation, open_conversation
-from tollbridge.cli.errors import print_error
 from tollbridge.cli.options import (
     ConnectionOptions,
     KeepOptions,
@@ -128,7 +127,7 @@ async def _ask(
             show_changes(runner.changes, screen, "; use --json to see all")
             screen.note(usage_line(runner.usage, runner.timing, runner.cost))
         if runner.error is not None:
-            print_error(runner.error, session.kind)
+            session.print_error(runner.error)
     return int(runner.error is not None)
 
 

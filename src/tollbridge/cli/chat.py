@@ -22,7 +22,6 @@ from tollbridge.cli.conversations import (
     read_conversation,
     write_conversation,
 )
-from tollbridge.cli.errors import print_error
 from tollbridge.cli.options import (
     ConnectionOptions,
     KeepOptions,
@@ -35,6 +34,7 @@ from tollbridge.cli.options import (
     record_options,
     ui_stream_option,
 )
+from tollbridge.cli.output import to_json
 from tollbridge.cli.prompt import Argument, ChatPrompt, hold_keyboard, read_piped_line
 from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
@@ -66,11 +66,14 @@ def chat(wishes: PromptOptions, keep: KeepOptions, where: ConnectionOptions, ove
     with asyncio.Runner() as runner, contextlib.ExitStack() as closing:
         stack = contextlib.AsyncExitStack()
         closing.callback(lambda: runner.run(stack.aclose()))
-        session = runner.run(stack.enter_async_context(connect(where)))
-        conversation = runner.run(
-            open_conversation(keep, session.settings, wishes, lambda name: pick_model(session, name))
-        )
-        return _Chat(runner, session, conversation, wishes, over_budget=over_budget).run()
+        with hold_keyboard() as typed:
+            session = runner.run(stack.enter_async_context(connect(where)))
+            conversation = runner.run(
+                open_conversation(keep, session.settings, wishes, lambda name: pick_model(session, name))
+            )
+            chat = _Chat(runner, session, conversation, wishes, over_budget=over_budget)
+            chat.start()
+        return chat.run(typed.text)
 
 
 class _Command(NamedTuple):
@@ -101,7 +104,7 @@ class _Chat:
         self._shown_changes: set[str] = set()
         self._saved_files: set[Path] = set()
         self._spending = _Spending()
-        self._typed = ""  # during the last answer
+        self._typed = ""  # during the start or the last answer
         self._failed = False
         self._exit = False
         self._interactive = sys.stdin.isatty()
@@ -126,10 +129,19 @@ class _Chat:
         arguments = {name: command.argument for name, command in self._commands.items() if command.usage}
         self._prompt = ChatPrompt(arguments, self._model_ids, history)
 
-    def run(self) -> int:
-        """Answer questions until the user exits. The exit code is 1 if a piped question failed."""
+    def start(self) -> None:
+        """Greet the user, and load what the prompt needs."""
         if self._interactive:
             self._print_greeting()
+            self._prompt.load()
+
+    def run(self, typed: str = "") -> int:
+        """Answer questions until the user exits. The exit code is 1 if a piped question failed.
+
+        Args:
+            typed: What the user typed before the first prompt, which starts with it.
+        """
+        self._typed = typed
         while not self._exit and (text := self._next_prompt()) is not None:
             name, _, rest = text.strip().partition(" ")
             if command := self._commands.get(name):
@@ -186,7 +198,7 @@ class _Chat:
             screen.note(usage_line(turn.usage, turn.timing, turn.cost))
         else:
             self._failed = True
-            print_error(turn.error, self._session.kind)
+            self._session.print_error(turn.error)
         if self._interactive:
             click.echo(err=True)
 
@@ -205,28 +217,34 @@ class _Chat:
 
     # --- Commands ---
 
-    def _new(self, _rest: str) -> None:
+    def _new(self, rest: str) -> None:
+        _refuse_argument("/new", rest)
         self._conversation.clear()
         self._print("Started a new conversation.")
 
     def _model(self, name: str) -> None:
-        if name and self._session.kind == "ui-stream":
+        if self._session.kind == "ui-stream":
             self._print("This endpoint does not support switching models.")
             return
-        models = list(self._runner.run(self._model_ids())) if name else []
+        if not name:
+            self._print(
+                f"The model is {one_line(self._conversation.model)}. /model NAME switches to another."
+            )
+            return
+        models = list(self._runner.run(self._model_ids()))
         if models and name not in models:
             similar = difflib.get_close_matches(name, models, 1, 0.4)
-            suggestion = f' Did you mean "{one_line(similar[0])}"?' if similar else ""
+            advice = f'Did you mean "{one_line(similar[0])}"?' if similar else "Tab completes the names."
             self._print(
-                f'The gateway lists no model "{one_line(name)}".{suggestion} '
+                f'The gateway lists no model "{one_line(name)}". {advice} '
                 f"Still using {one_line(self._conversation.model)}."
             )
             return
-        if name:
-            self._conversation.model = name
+        self._conversation.model = name
         self._print(f"Now using {one_line(self._conversation.model)}.")
 
-    def _allow_over_budget(self, _rest: str) -> None:
+    def _allow_over_budget(self, rest: str) -> None:
+        _refuse_argument("/over-budget", rest)
         self._next_over_budget = True
         self._print("The next message is sent even if it exceeds a budget.")
 
@@ -269,7 +287,8 @@ class _Chat:
         count = format_count(len(self._conversation.messages), "message")
         self._print(f"Loaded {count}. Still using {one_line(self._conversation.model)}.")
 
-    def _cost(self, _rest: str) -> None:
+    def _cost(self, rest: str) -> None:
+        _refuse_argument("/cost", rest)
         self._print(self._spending.describe())
 
     def _help(self, _rest: str) -> None:
@@ -288,6 +307,11 @@ def _path_of(text: str, example: str) -> Path:
     if not text:
         raise click.UsageError(f"Name a file, for example: {example}")
     return Path(os.path.expanduser(text))
+
+
+def _refuse_argument(command: str, argument: str) -> None:
+    if argument:
+        raise click.UsageError(f"{command} takes no argument. Remove {to_json(one_line(argument))}.")
 
 
 class _Spending:

@@ -45,6 +45,8 @@ from tollbridge.types.text import replace_surrogates
 COLUMNS = (Column("setting", min_width=18), Column("value", min_width=24), Column("source", min_width=32))
 # Parts of the names of settings whose values can be or contain a key, perhaps by mistake.
 _MAY_CONTAIN_KEYS = frozenset({"base_url", "headers", "key", "models", "proxy"})
+# The settings whose value 0 means that there is no limit.
+_UNLIMITED_IF_ZERO = frozenset({"timeouts.idle", "timeouts.total"})
 _USERINFO = re.compile(r"(?<=//)[^/@]*@")
 
 
@@ -141,7 +143,7 @@ def _show(rows: list[SettingRow], loaded: LoadedSettings) -> None:
         COLUMNS,
         [
             Row(
-                (row.setting, _value(row.value), row.origin.replace(file, "file")),
+                (row.setting, _describe(row), row.origin.replace(file, "file")),
                 style="dim" if row.origin == "default" else "",
             )
             for row in rows
@@ -152,16 +154,19 @@ def _show(rows: list[SettingRow], loaded: LoadedSettings) -> None:
     click.echo(f"\n{paint.dim}Settings file: {loaded.path}{state}{paint.plain}")
 
 
-def _value(value: Any) -> str:
-    match value:
+def _describe(row: SettingRow) -> str:
+    """Return the value of a setting as text."""
+    if row.setting in _UNLIMITED_IF_ZERO and row.value == 0:
+        return "0 (no limit)"
+    match row.value:
         case None | [] | ():
             return "—"
-        case str():
+        case str(value):
             return value
         case [*items] if all(isinstance(item, str) for item in items):
             return ", ".join(items)
         case _:
-            return to_json(value)
+            return to_json(row.value)
 
 
 # --- Changing the settings file ---

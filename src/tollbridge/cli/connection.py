@@ -6,7 +6,8 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -32,8 +33,9 @@ from tollbridge.config.schema import (
     plain_headers,
 )
 from tollbridge.engine import Engine
-from tollbridge.local.process import LocalModel, is_installed
-from tollbridge.types.errors import BridgeError
+from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel, check_installation, is_installed
+from tollbridge.types.errors import BridgeError, Kind
+from tollbridge.types.models import Model
 from tollbridge.types.urls import VERCEL_URL
 
 if TYPE_CHECKING:
@@ -108,6 +110,8 @@ class Session(msgspec.Struct, frozen=True):
         kind: What the gateway is, for advice after an error.
         model: The model to use if the user named none; `None` leaves it to the model list.
         lasting: Whether the gateway still exists after this command, so that a profile of it is useful.
+        arguments: The options that select the same gateway in another command, such as ` --local`.
+        models: The model list, if it is known without a request.
     """
 
     engine: Engine
@@ -116,6 +120,8 @@ class Session(msgspec.Struct, frozen=True):
     kind: ConnectionKind = "openresponses"
     model: str | None = None
     lasting: bool = False
+    arguments: str = ""
+    models: tuple[Model, ...] | None = None
 
     @property
     def settings(self) -> Settings:
@@ -130,10 +136,21 @@ class Session(msgspec.Struct, frozen=True):
 
     async def list_models(self, *, refresh: bool = False) -> Listing:
         """Return the gateway's models. If the gateway is slow, an older list from the disk is returned."""
+        if self.models is not None:
+            return Listing(self.models, time.time())
         try:
             return await self.engine.list_models(self.account, refresh=refresh, wait=LIST_WAIT)
         except BridgeError as error:
-            raise ExplainedError(error, self.kind, LIST_ADVICE) from error
+            raise self._explain(error, LIST_ADVICE) from error
+
+    def print_error(self, error: BridgeError) -> None:
+        """Print the error of a turn and the advice for this gateway on standard error."""
+        self._explain(error).show()
+
+    def _explain(self, error: BridgeError, advice: Mapping[Kind, str] = {}) -> ExplainedError:
+        return ExplainedError(
+            error, self.kind, advice, base_url=self.account.base_url, arguments=self.arguments
+        )
 
 
 def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> GatewayChoice:
@@ -181,14 +198,19 @@ def _import_aiohttp() -> None:
 
 
 @contextlib.asynccontextmanager
-async def connect(where: ConnectionOptions, *, short_lived: bool = True) -> AsyncIterator[Session]:
+async def connect(
+    where: ConnectionOptions, *, short_lived: bool = True, start_local: bool = True
+) -> AsyncIterator[Session]:
     """Yield a session with the gateway that the options, the settings and the keys select.
 
     Args:
         where: The options of the command.
         short_lived: Whether the command runs a few turns and exits, see `Engine.open`.
+        start_local: Whether to download and start the local model, if it is selected. Otherwise the session
+            can only list it.
     """
     _import_aiohttp()
+    arguments = where.as_arguments()
     async with Engine.open(options=where.flags(), short_lived=short_lived) as engine:
         account = None
         if not (where.local or where.ui_stream):
@@ -200,21 +222,28 @@ async def connect(where: ConnectionOptions, *, short_lived: bool = True) -> Asyn
         if choice.reason:
             click.echo(choice.reason, err=True)
         if choice.kind == "remote" and account is not None:
-            yield Session(engine, account, account.base_url, account.backend, lasting=True)
+            yield Session(engine, account, account.base_url, account.backend, None, True, arguments)
             return
-        async with _own_client(choice, where, engine.settings, short_lived=short_lived) as session:
-            yield session
+        async with _own_client(
+            choice, where, engine.settings, short_lived=short_lived, start_local=start_local
+        ) as session:
+            yield msgspec.structs.replace(session, arguments=arguments)
 
 
 @contextlib.asynccontextmanager
 async def _own_client(
-    choice: GatewayChoice, where: ConnectionOptions, settings: Settings, *, short_lived: bool
+    choice: GatewayChoice,
+    where: ConnectionOptions,
+    settings: Settings,
+    *,
+    short_lived: bool,
+    start_local: bool,
 ) -> AsyncIterator[Session]:
     """Yield a session whose engine uses one client: of a UI stream, the local model or the demo gateway."""
     timeouts = http_timeouts(settings)
     backend = where.backend or "openresponses"
     async with contextlib.AsyncExitStack() as stack:
-        compat = model = None
+        compat = model = models = None
         kind: ConnectionKind = backend
         match choice.kind:
             case "ui-stream":
@@ -236,9 +265,14 @@ async def _own_client(
                 name, place, kind = "local", "this computer (llama.cpp)", "local"
                 if backend != "openresponses":
                     raise click.UsageError("--backend is not supported with --local.")
+                check_installation()
                 with DownloadProgress() as progress:
-                    local = await stack.enter_async_context(LocalModel(progress=progress))
-                client = OpenResponsesClient(local.url, timeouts=timeouts)
+                    local = LocalModel(progress=progress)
+                    if start_local:
+                        await stack.enter_async_context(local)
+                # A model that was not started has no URL; this one is never requested.
+                client = OpenResponsesClient(local.url or "http://127.0.0.1/v1", timeouts=timeouts)
+                models = (Model(id=local.model_id, owner="llamacpp", context_window=DEFAULT_CONTEXT),)
                 compat = CompatMemory(lambda _url, _model: known_quirks("llama.cpp"))
                 model = local.model_id
             case _:
@@ -264,7 +298,7 @@ async def _own_client(
             short_lived=short_lived,
         )
         await stack.enter_async_context(engine)
-        yield Session(engine, account, place, kind, model)
+        yield Session(engine, account, place, kind, model, models=models)
 
 
 async def pick_model(session: Session, name: str | None) -> str:
@@ -290,5 +324,5 @@ async def pick_model(session: Session, name: str | None) -> str:
         raise click.UsageError("The gateway lists no models. Specify one with --model.")
     raise click.UsageError(
         f"Choose a model with --model, for example {one_line(models[0])} "
-        f"({len(models)} available; run `tollbridge models`)."
+        f"({len(models)} available; run `tollbridge models{session.arguments}`)."
     )

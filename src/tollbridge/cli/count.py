@@ -108,7 +108,7 @@ def count(file: IO[bytes] | None, model: str | None, messages: IO[bytes] | None,
             request = read_request(model, _read_file(messages))
             _show_conversation(model, estimator.estimate_request(request), as_json)
         elif file is not None:
-            _show_text(count_text(estimator, model, _read_file(file).decode("utf-8", "replace")), as_json)
+            _show_text(count_text(estimator, model, _read_text(file)), as_json)
     except RequestError as error:
         raise click.ClickException(one_line(error.message)) from error
     finally:
@@ -123,6 +123,17 @@ def _read_file(file: IO[bytes]) -> bytes:
     if len(data) > FILE_LIMIT:
         raise RequestError(f"{file.name} exceeds the {FILE_LIMIT >> 20} MiB limit.")
     return data
+
+
+def _read_text(file: IO[bytes]) -> str:
+    try:
+        return _read_file(file).decode()
+    except UnicodeDecodeError as error:
+        name = "Standard input" if file.name == "<stdin>" else file.name
+        raise click.UsageError(
+            f"{name} is not UTF-8 text (byte {error.start}). Images and other files are counted as parts of "
+            "a conversation: use --messages."
+        ) from error
 
 
 def count_text(estimator: HybridTokenEstimator, model: str, text: str) -> TextCount:
@@ -364,7 +375,11 @@ def _show(models: list[Accuracy]) -> None:
         _show_line("recent", plot(model.recent[latest:], model.recent_kinds[latest:]))
     paint = Styles(sys.stdout)
     scale = f"{_BARS[0]} no error, {_BARS[-1]} {_HIGHEST_ERROR:.0%} or more, {_REFUSED} refused"
-    legend = f"Each bar is one request: {scale}."
+    legend = (
+        f"Each bar is one request: {scale}. "
+        '"first" are the first requests of conversations, "later" the other ones, "repeated" those that were '
+        'counted before; "uncalibrated" are the errors without learning from earlier responses.'
+    )
     click.echo(f"{paint.dim}{wrap_line(legend, sys.stdout)}{paint.plain}")
 
 

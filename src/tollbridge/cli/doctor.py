@@ -39,10 +39,13 @@ _MARKS: dict[Verdict, tuple[str, str]] = {
 }
 
 
+_SKIPPED_TITLE = "All other steps"
+
+
 class Checklist:
     """Shows the steps of an examination: on a terminal a spinner and a line per step, else plain lines.
 
-    With `quiet`, only the spinner is shown, on standard error.
+    Skipped steps share one line. With `quiet`, only the spinner is shown, on standard error.
     """
 
     def __init__(self, *, quiet: bool = False, out: TextIO | None = None) -> None:
@@ -50,6 +53,7 @@ class Checklist:
         self._out = out or (sys.stderr if quiet else sys.stdout)
         self._console: Console | None = None
         self._status: Status | None = None
+        self._has_skipped = False
 
     def __enter__(self) -> Self:
         if supports_styles(self._out):
@@ -68,6 +72,11 @@ class Checklist:
             self._status.stop()
 
     def show(self, step: Step) -> None:
+        if step.skipped:
+            if self._has_skipped:
+                return
+            self._has_skipped = True
+            step = msgspec.structs.replace(step, title=_SKIPPED_TITLE)
         if step.finding is None:
             if self._status is not None:
                 self._status.update(f"{step.title}…")

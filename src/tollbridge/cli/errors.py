@@ -43,6 +43,13 @@ LIST_ADVICE: dict[Kind, str] = {
     "not_found": "Check --base-url; it usually ends in /v1.",
     "invalid_request": "Check --base-url and --backend.",
 }
+# The protocols whose base URL usually ends in /v1, and the advice for "not_found" if it does not.
+_VERSIONED_KINDS: tuple[ConnectionKind, ...] = ("openresponses", "chat-completions", "anthropic-messages")
+_VERSION_ADVICE = (
+    "Check --base-url, which usually ends in /v1, and --model. Run `tollbridge models` to list models."
+)
+# The command in the advice to which the options of the failed command are added.
+_LIST_COMMAND = "`tollbridge models`"
 _RUN_LOCAL_MODEL = "Try again. If it keeps failing, run `tollbridge local` to see the error."
 # The advice that differs from ADVICE for a kind of connection.
 CONNECTION_ADVICE: dict[ConnectionKind, dict[Kind, str]] = {
@@ -93,28 +100,47 @@ class ExplainedError(click.ClickException):
         error: The error.
         connection_kind: How the command is connected.
         advice: The advice of this command, for the kinds of errors where it differs.
+        base_url: The URL of the gateway, if it is known.
+        arguments: The options that select the gateway, for the commands in the advice.
     """
 
     def __init__(
-        self, error: BridgeError, connection_kind: ConnectionKind, advice: Mapping[Kind, str] = {}
+        self,
+        error: BridgeError,
+        connection_kind: ConnectionKind,
+        advice: Mapping[Kind, str] = {},
+        *,
+        base_url: str = "",
+        arguments: str = "",
     ) -> None:
-        super().__init__(explain(error, connection_kind, advice))
+        super().__init__(explain(error, connection_kind, advice, base_url=base_url, arguments=arguments))
 
     def show(self, file: object = None) -> None:  # noqa: ARG002 (the signature is click's)
         click.echo(wrap_line(f"Error: {self.message}", sys.stderr), err=True)
 
 
-def print_error(error: BridgeError, connection_kind: ConnectionKind = "openresponses") -> None:
+def print_error(error: BridgeError) -> None:
     """Print the error and the advice on standard error."""
-    ExplainedError(error, connection_kind).show()
+    ExplainedError(error, "openresponses").show()
 
 
 def explain(
     error: BridgeError,
     connection_kind: ConnectionKind = "openresponses",
     command_advice: Mapping[Kind, str] = {},
+    *,
+    base_url: str = "",
+    arguments: str = "",
 ) -> str:
-    """Return the error's message, HTTP status, request id and advice on one printable line."""
+    """Return the error's message, HTTP status, request id and advice on one printable line.
+
+    Args:
+        error: The error.
+        connection_kind: How the command is connected.
+        command_advice: The advice of the command, for the kinds of errors where it differs.
+        base_url: The URL of the gateway, if it is known.
+        arguments: The options that select the gateway, for the commands in the advice.
+    """
     message = one_line(error.message) or f"The gateway failed ({error.kind})"
     if message[-1] not in ".!?":
         message += "."
@@ -124,7 +150,11 @@ def explain(
     details += [f"request {one_line(error.request_id)}"] if error.request_id else []
     if details:
         message = f"{message} [{', '.join(details)}]"
-    return f"{message} {_advice(error, connection_kind, command_advice)}".rstrip()
+    advice = _advice(error, connection_kind, command_advice)
+    if connection_kind in _VERSIONED_KINDS and base_url and not base_url.rstrip("/").endswith("/v1"):
+        advice = advice.replace(ADVICE["not_found"], _VERSION_ADVICE)
+    advice = advice.replace(_LIST_COMMAND, f"`tollbridge models{arguments}`")
+    return f"{message} {advice}".rstrip()
 
 
 def _advice(error: BridgeError, connection_kind: ConnectionKind, command_advice: Mapping[Kind, str]) -> str:

@@ -2,8 +2,8 @@
 
 The text is split into blocks: paragraphs, headings, list items, quotes, tables, lines of code. A finished
 block is printed once and never touched again, so that it can be scrolled and copied. Only the last block,
-which is still being written, is drawn again, and only its lines that changed; of a block that is higher than
-the screen, only the lines on the screen.
+which is still being written, is drawn again, and only its lines that changed. If it is higher than the
+screen, only the lines that are on the screen are drawn again.
 """
 
 from __future__ import annotations
@@ -120,6 +120,8 @@ class MarkdownWriter:
                 self._code = None
             return
         fence = _FENCE.match(line)
+        # Four spaces or more start indented code, in which a fence is text. In a list item they can be the
+        # indentation of the item, so a fence is accepted there.
         if fence and (len(fence[1]) < 4 or self._is_item()):
             self._finish_block()
             self._code = self._renderer.open_code(fence[2], fence[3].strip())

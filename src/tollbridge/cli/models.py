@@ -145,7 +145,7 @@ def _explain_empty(allowed: list[Model], hidden: int, wanted: Filter) -> str:
 
 async def _list(where: ConnectionOptions, refresh: bool) -> tuple[list[Model], int, Settings]:
     """Return the models that the settings allow, how many they exclude, and the settings."""
-    async with connect(where) as session:
+    async with connect(where, start_local=False) as session:
         listing = await session.list_models(refresh=refresh)
         if listing.error is not None:
             click.echo(f"Showing a cached list; refresh failed: {one_line(listing.error.message)}", err=True)

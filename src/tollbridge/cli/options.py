@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,13 @@ class ConnectionOptions(msgspec.Struct, frozen=True):
             "record": self.record,
             "record_redact": self.record_redact or None,
         }
+
+    def as_arguments(self) -> str:
+        """Return the options that select the gateway, as they are typed: ` --base-url https://host/v1`."""
+        options = {"--base-url": self.base_url, "--account": self.account, "--backend": self.backend}
+        arguments = [f" {name} {shlex.quote(one_line(value))}" for name, value in options.items() if value]
+        flags = {"--local": self.local, "--allow-http": self.allow_http}
+        return "".join([*arguments, *(f" {name}" for name, is_set in flags.items() if is_set)])
 
 
 class PromptOptions(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Read prompts: from a pipe, line by line, or at a terminal with editing, history and completion.
 
-prompt_toolkit takes longer to load than most commands run, so it is loaded when the first prompt of a chat is
-shown. A terminal without cursor movement (TERM=dumb) is read line by line.
+prompt_toolkit takes longer to load than most commands run, so it is loaded when a chat starts. A
+terminal without cursor movement (TERM=dumb) is read line by line.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from prompt_toolkit.document import Document
     from prompt_toolkit.key_binding import KeyBindings
 else:
-    Completer = object  # prompt_toolkit is not loaded yet, and no method of the base class is used
+    # A stand-in at run time: `ChatCompleter` is defined before prompt_toolkit is loaded, which calls the
+    # methods of a completer and does not check its class. No method of the real base class is used.
+    Completer = object
 
-# About four million tokens at four bytes per token: more than any context window.
+# In bytes. About four million tokens at four bytes per token: more than any context window.
 PROMPT_LIMIT = 16 * 1024 * 1024
 PROMPT = "> "
 # The history is shortened to half of this size (bytes) when it is larger.
@@ -80,7 +82,7 @@ def read_piped_line() -> str:
         click.UsageError: The line is too long.
     """
     line = sys.stdin.readline(PROMPT_LIMIT + 1)
-    if len(line) > PROMPT_LIMIT:
+    if len(line.encode(errors="replace")) > PROMPT_LIMIT:
         raise click.UsageError(f"A line of standard input exceeds the {PROMPT_LIMIT >> 20} MiB limit.")
     return line
 
@@ -108,6 +110,11 @@ class ChatPrompt:
         self._history = history
         self._session: PromptSession[str] | None = None
 
+    def load(self) -> None:
+        """Load the editor of prompts, which takes some time. `read` does it if needed."""
+        if self._session is None and os.environ.get("TERM") != "dumb":
+            self._session = self._open_session()
+
     def read(self, runner: asyncio.Runner, typed: str = "") -> str:
         """Read one prompt, which can have several lines.
 
@@ -119,10 +126,9 @@ class ChatPrompt:
             EOFError: The user pressed Ctrl-D.
             KeyboardInterrupt: The user pressed Ctrl-C.
         """
-        if os.environ.get("TERM") == "dumb":
-            return _read_plain_line()
+        self.load()
         if self._session is None:
-            self._session = self._open_session()
+            return _read_plain_line()
         text = runner.run(self._session.prompt_async(default=typed, handle_sigint=False))
         return replace_surrogates(text)
 
@@ -245,11 +251,13 @@ class ChatCompleter(Completer):
             yield completion
 
 
-# --- What is typed during an answer ---
+# --- What is typed before a prompt ---
 
 # Escape sequences of keys such as the arrows, and the markers of a pasted text.
 _KEY_SEQUENCES = re.compile(r"\x1b(?:\[[0-9;?<>=]{0,32}[ -/]{0,4}[@-~]|O[@-~])?")
 _DELETE_KEYS = "\x08\x7f"
+# Request that the terminal marks the start and the end of a pasted text, and withdraw the request.
+_MARK_PASTES, _DO_NOT_MARK_PASTES = "\x1b[?2004h", "\x1b[?2004l"
 
 
 class TypedText:
@@ -260,8 +268,10 @@ class TypedText:
 
 @contextlib.contextmanager
 def hold_keyboard() -> Iterator[TypedText]:
-    """Do not echo what is typed during an answer, and return it at the end. Ctrl-C is still a signal.
+    """Do not echo what is typed before the next prompt, and return it at the end. Ctrl-C is still a signal.
 
+    Used while a chat starts and during an answer. The terminal marks pasted texts from the start of the block
+    on, so that a text that is pasted shortly before the prompt appears is one prompt. The prompt ends this.
     Without a terminal that can be held (a pipe, TERM=dumb, Windows), nothing happens.
     """
     typed = TypedText()
@@ -276,11 +286,22 @@ def hold_keyboard() -> Iterator[TypedText]:
     held[3] |= termios.NOFLSH  # Ctrl-C does not discard what was typed before it
     held[6][termios.VMIN], held[6][termios.VTIME] = 1, 0
     termios.tcsetattr(fd, termios.TCSANOW, held)
+    _write_to_terminal(_MARK_PASTES)
     try:
         yield typed
+    except BaseException:
+        _write_to_terminal(_DO_NOT_MARK_PASTES)
+        raise
     finally:
         typed.text = clean_typed_text(_read_typed(fd).decode("utf-8", "replace"))
         termios.tcsetattr(fd, termios.TCSANOW, before)
+
+
+def _write_to_terminal(sequence: str) -> None:
+    output = next((stream for stream in (sys.stdout, sys.stderr) if stream.isatty()), None)
+    if output is not None:
+        output.write(sequence)
+        output.flush()
 
 
 def _read_typed(fd: int) -> bytes:

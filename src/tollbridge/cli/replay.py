@@ -92,12 +92,18 @@ def _replay_file(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
     if diff:
         raise RequestError(f"--diff needs a recording made with --record; {path} is a raw response.")
     events = replay_response(path, protocol)
+    is_unknown = all(isinstance(event, Failed) and event.error.kind == "protocol" for event in events)
+    if is_unknown and open_response(path).status is None:
+        expected = "a known protocol" if protocol == "auto" else f"the protocol {protocol}"
+        raise RequestError(
+            f"{path} is neither a recording nor a response of {expected}. `--record` makes recordings."
+        )
     summary = summarise(events)
     if as_json:
         click.echo(to_json({"file": str(path), **msgspec.to_builtins(summary)}))
     else:
         _show_summary(path, summary)
-    # A file in which nothing was found but a decoding error or the missing end is not a recording.
+    # A response in which nothing was found but a decoding error or the missing end cannot be replayed.
     return not all(
         isinstance(event, Failed) and event.error.kind in ("protocol", "disconnected") for event in events
     )

@@ -359,7 +359,10 @@ async def _find_model(where: ConnectionOptions) -> str:
         async with Engine.open(options=where.flags(), short_lived=True) as engine:
             account = await engine.account()
             if account.by_default and account.api_key is None and engine.settings.model is None:
-                raise click.UsageError("Choose a model with --model. There is no account to list models of.")
+                raise click.UsageError(
+                    "No gateway is configured, so models cannot be listed. Name the model with --model, or a "
+                    "gateway with --base-url or --account."
+                )
     async with connect(where) as session:
         return await pick_model(session, None)
 
@@ -445,7 +448,7 @@ async def _serve_local(model: Path | None, port: int, context: int) -> None:
         async with server:
             progress.close()
             click.echo(f"Serving {server.model_id} at {server.url}")
-            _print_usage(f"tollbridge chat --base-url {server.url}")
+            _print_usage(f"--base-url {server.url}")
             raise await server.wait()
 
 
@@ -477,10 +480,11 @@ class _GatewayCommand(click.Command):
     help="Reject requests that violate the specification, reporting the field.",
 )
 def gateway(port: int, scenario: str, api_key: str | None, strict: bool) -> None:
-    """Run the embedded OpenResponses gateway for tests, on this computer only.
+    """Run the embedded gateway for tests, on this computer only.
 
-    Responses are deterministic. A scenario selects a response or a fault to simulate. Add fault:NAME to a
-    prompt to use a scenario for one request.
+    It serves OpenResponses, Chat Completions, Messages and the AI SDK gateway protocol. Responses
+    are deterministic. A scenario selects a response or a fault to simulate. Add fault:NAME to a prompt to use
+    a scenario for one request.
     """
     from tollbridge.testing.scenarios import SCENARIOS
     from tollbridge.testing.server import run
@@ -500,9 +504,10 @@ def gateway(port: int, scenario: str, api_key: str | None, strict: bool) -> None
 
 def _print_url(url: str) -> None:
     click.echo(f"Embedded gateway listening at {url}")
-    _print_usage(f"tollbridge chat --base-url {url} --model tollbridge/demo")
+    _print_usage(f"--base-url {url} --model tollbridge/demo")
 
 
-def _print_usage(command: str) -> None:
-    click.echo(f"Connect with: {command}", err=True)
+def _print_usage(options: str) -> None:
+    click.echo(f"Connect with: tollbridge chat {options}", err=True)
+    click.echo(f"          or: tollbridge ask {options} Hello", err=True)
     click.echo("Press Ctrl-C to stop.", err=True)

@@ -306,6 +306,8 @@ _TYPE_NAMES = {
     "object": "a table",
     "str": "a string",
 }
+# The types whose values are named instead, if one is expected.
+_VALUES = {"bool": "true or false"}
 
 
 def describe_mismatch(message: str) -> str:
@@ -314,16 +316,16 @@ def describe_mismatch(message: str) -> str:
     For example, "Expected `float | null`, got `str`" becomes "expected a number, got a string".
     """
     return _TYPE_MISMATCH.sub(
-        lambda match: f"expected {_type_names(match[1])}, got {_type_names(match[2])}",
+        lambda match: f"expected {_type_names(match[1], _VALUES)}, got {_type_names(match[2])}",
         message.replace("Invalid decimal string", "expected a number"),
     )
 
 
-def _type_names(union: str) -> str:
+def _type_names(union: str, values: Mapping[str, str] = {}) -> str:
     names = union.split(" | ")
     if len(names) > 1:
         names = [name for name in names if name != "null"]  # TOML has no null
-    return " or ".join(_TYPE_NAMES.get(name, f"a {name}") for name in names)
+    return " or ".join(values.get(name) or _TYPE_NAMES.get(name, f"a {name}") for name in names)
 
 
 # --- The parameters and provider options that the settings add to a request ---

@@ -328,12 +328,17 @@ TYPICAL_REQUESTS = 20
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One line of the checklist. A step without a finding is still running."""
+    """One line of the checklist. A step without a finding is still running.
+
+    Attributes:
+        skipped: Whether the step was not run, because a step before it failed.
+    """
 
     name: str
     title: str
     finding: Finding | None = None
     seconds: float = 0.0
+    skipped: bool = False
 
 
 class Examination:
@@ -370,7 +375,7 @@ class Examination:
             started = time.monotonic()
             finding = unknown(f"Not tested: {skip_reason}.") if skip_reason else await check(self._session)
             self._learn(finding)
-            step = Step(name, title, finding, time.monotonic() - started)
+            step = Step(name, title, finding, time.monotonic() - started, skipped=bool(skip_reason))
             self.steps.append(step)
             yield step
             if name in _REQUIRED_STEPS and finding.verdict != "well" and not self._can_continue(name):

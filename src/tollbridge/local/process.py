@@ -342,6 +342,14 @@ def is_installed() -> bool:
     return importlib.util.find_spec("xllamacpp") is not None
 
 
+def check_installation() -> None:
+    """Raise `LocalModelFailed` if this installation cannot serve local models."""
+    if not is_installed():
+        raise LocalModelFailed(
+            "A local model needs the package xllamacpp, which is not installed.", _INSTALL_ADVICE
+        )
+
+
 class LocalModel:
     """A model that is served on loopback inside an `async with` block.
 
@@ -378,10 +386,7 @@ class LocalModel:
         self.url = ""
 
     async def __aenter__(self) -> Self:
-        if not is_installed():
-            raise LocalModelFailed(
-                "A local model needs the package xllamacpp, which is not installed.", _INSTALL_ADVICE
-            )
+        check_installation()
         try:
             await self._start(await self._find_file())
         except BaseException:
