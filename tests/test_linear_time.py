@@ -183,6 +183,7 @@ PATTERNS: dict[str, Use] = {
     "protocols/sse.py:_COMMENTS": SUB,
     "protocols/sse.py:_NAMED": FINDALL,
     "protocols/sse.py:_PLAIN": FINDALL,
+    "recorder/recorder.py:_DRAFT_NAME": FULLMATCH,
     "recorder/recorder.py:_RECORDING_NAME": FULLMATCH,
     "recorder/recording.py:SECRET_NAMES": Use(),
     "recorder/recording.py:_LINES": FINDALL,
