@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import io
 import stat
 from pathlib import Path
 
+import click
 import pytest
 from prompt_toolkit.history import FileHistory
 
-from tollbridge.cli.prompt import HISTORY_LIMIT, clean_typed_text, prepare_history
+from tollbridge.cli.prompt import (
+    HISTORY_LIMIT,
+    PROMPT_LIMIT,
+    clean_typed_text,
+    prepare_history,
+    read_piped_line,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,3 +48,12 @@ def test_the_history_is_private_and_a_long_one_is_cut_to_its_newest_entries(tmp_
     assert newest[0] == "Question 29999\nwith two lines"
     assert newest[-1].startswith("Question ")
     assert len(newest) > 5_000
+
+
+def test_the_limit_of_a_piped_line_is_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "é" * (PROMPT_LIMIT // 2)  # two bytes each
+    monkeypatch.setattr("sys.stdin", io.StringIO(line))
+    assert read_piped_line() == line
+    monkeypatch.setattr("sys.stdin", io.StringIO(line + "."))
+    with pytest.raises(click.UsageError, match="exceeds the 16 MiB limit"):
+        read_piped_line()
