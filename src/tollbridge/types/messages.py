@@ -6,7 +6,6 @@ from base64 import b64decode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from hashlib import blake2s, sha256
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -246,6 +245,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         """The key by which a provider recognizes the conversation: a hash, at most 64 characters long."""
         if self.conversation is None:
             return None
+        from hashlib import sha256
+
         return sha256(self.conversation.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def __post_init__(self) -> None:
@@ -320,7 +321,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, model: str, base_url: str) -> Origin:
-        return cls(model, blake2s(base_url.encode(), digest_size=6).hexdigest())
+        return cls(model, _digest(base_url, 6))
 
 
 class ReasoningMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -438,12 +439,19 @@ def decode_metadata(text: object) -> dict[str, Any] | None:
 
 def digest(proof: Mapping[str, Any]) -> str:
     """Return a short digest that identifies a proof."""
-    return blake2s(write_json(proof).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return _digest(write_json(proof), 12)
 
 
 def part_digest(part: Part) -> str:
     """Return a short digest that identifies the content of a part."""
-    return blake2s(write_json(part).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return _digest(write_json(part), 12)
+
+
+def _digest(text: str, size: int) -> str:
+    # Imported here: OpenSSL takes 3 ms to load, and the sidecar starts without it.
+    from hashlib import blake2s
+
+    return blake2s(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
 
 
 # The options of a cache breakpoint with the provider's default lifetime.

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from tollbridge.types.messages import read_reasoning_pack
 from tollbridge.types.text import limit_text_depth
 from tollbridge.types.urls import Backend
 
@@ -246,6 +245,8 @@ def encode_marker(model: str, data: bytes) -> bytes:
 
 def decode_marker(marker: bytes) -> bytes | None:
     """Return the data of a marker, or `None` for a marker of another provider in the same chat."""
+    from tollbridge.types.messages import read_reasoning_pack  # only now: `initialize` does not need it
+
     payload = marker.partition(b"\\")[2]
     try:
         data = urlsafe_b64decode(payload + b"=" * (-len(payload) % 4))
