@@ -37,7 +37,7 @@ quick: $(VENV)/dev.stamp ## Run ruff and the tests of pure code (under 30 second
 
 # Many of these tests wait for a timeout or a process, so three workers keep two cores busy.
 check: static ## Run linters, type checks and all but the slowest tests (under 2 minutes)
-	$(PYTEST) -n 3 $(PARALLEL) --sample -m "not slow" $(CASES)
+	$(PYTEST) -n 4 $(PARALLEL) --sample -m "not slow" $(CASES)
 
 # Without a coverage table, the output ends with the failures; `.venv/bin/coverage report` shows the table.
 test: static browser neovim shells ## Run everything that CI runs, with coverage (under 20 minutes)

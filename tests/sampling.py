@@ -7,8 +7,8 @@ Five kinds of test take most of the time, and each has a rule:
 - Series of all scenarios and backends, with some 480 cases per function: every scenario with one backend,
   the first with the first, the second with the second and so on.
 - Measurements of linear time, with some 60 to 120 cases per function: every seventh case.
-- Tests that start at least one process each: every fourth test of a file.
-- Property tests: at most 30 examples instead of up to 2,000.
+- Tests that start at least one process each: every eighth test of a file.
+- Property tests: at most 20 examples instead of up to 2,000.
 
 The choice depends only on the order of the tests in their files. `make test` runs everything.
 """
@@ -28,8 +28,8 @@ LONG_SERIES = 180
 SCENARIO_SERIES = 30
 MEASUREMENT_SERIES = 50
 SERIES_STEP = 7
-PROCESS_STEP = 4
-EXAMPLES = 30
+PROCESS_STEP = 8
+EXAMPLES = 20
 
 # Series of recordings and of messages. Of the scenarios, all are used: each is another behaviour.
 RECORDINGS = ("protocols/ai_sdk", "cli", "interop/aisdk")

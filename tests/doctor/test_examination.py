@@ -333,6 +333,7 @@ async def test_the_examination_ends_at_once_if_the_server_is_unreachable() -> No
     assert not examination.can_chat
 
 
+@pytest.mark.slow
 async def test_a_request_is_repeated_after_a_transient_error() -> None:
     async with Gateway(scenario="server-error-once") as gateway:
         examination = await run_examination(gateway)
@@ -358,6 +359,7 @@ async def test_a_missing_answer_ends_with_the_answer_timeout() -> None:
     assert not examination.can_chat
 
 
+@pytest.mark.slow
 async def test_an_examination_respects_its_request_limit() -> None:
     async with Gateway() as gateway:
         examination = await run_examination(gateway, limits=ProbeLimits(requests=5))
