@@ -35,7 +35,7 @@ quick: $(VENV)/dev.stamp ## Run ruff and the tests of pure code (under 30 second
 	$(BIN)/ruff check --quiet .
 	$(PYTEST) -n 2 $(PARALLEL) --sample -m "pure and not slow" --ignore=tests/interop --ignore=tests/vscode $(CASES)
 
-# Many of these tests wait for a timeout or a process, so three workers keep two cores busy.
+# Many of these tests wait for a timeout or a process, so four workers keep two cores busy.
 check: static ## Run linters, type checks and all but the slowest tests (under 2 minutes)
 	$(PYTEST) -n 4 $(PARALLEL) --sample -m "not slow" $(CASES)
 
