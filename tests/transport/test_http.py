@@ -324,6 +324,20 @@ async def test_every_redirect_of_a_get_request_is_followed_within_the_origin(sta
         assert await get(client, f"http://127.0.0.1:{port}/here") == b"ok"
 
 
+async def test_the_total_timeout_includes_redirects() -> None:
+    async def respond_slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.4)
+        writer.write(redirect(307, "/there"))
+        await writer.drain()
+        writer.close()
+
+    async with serving(respond_slowly) as port, HttpClient(Timeouts(total=0.6)) as client:
+        with pytest.raises(TimedOut, match=r"total timeout \(0.6 s\)"):
+            async with client.send("GET", f"http://127.0.0.1:{port}/here", {}):
+                pass
+
+
 @pytest.mark.parametrize("status", [301, 302, 303])
 async def test_a_redirect_that_would_drop_the_body_is_refused(status: int) -> None:
     async with serving(saying(redirect(status, "/there"))) as port:

@@ -371,7 +371,7 @@ class HttpClient:
         target = check_url(url, allow_http=self._allow_http)
         _check_headers(headers)
         deadline = self.deadline() if deadline is None else deadline
-        response = await self._start_response(method, target, headers, body, self._timeout(deadline))
+        response = await self._start_response(method, target, headers, body, deadline)
         self._responses.add(response)
         try:
             yield HttpResponse(response, self._timeouts)
@@ -385,11 +385,11 @@ class HttpClient:
         url: URL,
         headers: Mapping[str, str],
         body: bytes | None,
-        limits: aiohttp.ClientTimeout,
+        deadline: float | None,
     ) -> aiohttp.ClientResponse:
         """Send a request, follow its redirects, and return the response."""
         for _ in range(REDIRECT_LIMIT + 1):
-            response = await self._request(method, url, headers, body, limits)
+            response = await self._request(method, url, headers, body, self._timeout(deadline))
             try:
                 redirect = _redirect_target(response, method, url)
             except BridgeError:
