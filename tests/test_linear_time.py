@@ -30,9 +30,8 @@ from tollbridge.cli.terminal import one_line
 from tollbridge.compat import repairs
 from tollbridge.config.loading import find_lines
 from tollbridge.config.schema import Settings
-from tollbridge.frontends.vscode.codec import encode_models
+from tollbridge.frontends.vscode.codec import decode_marker, encode_models
 from tollbridge.frontends.vscode.images import shorten_images
-from tollbridge.frontends.vscode.wire import decode_marker
 from tollbridge.history.normalize import normalize_request
 from tollbridge.history.parts import repair_arguments, valid_input
 from tollbridge.protocols.ai_sdk.state import read_arguments
@@ -178,7 +177,7 @@ PATTERNS: dict[str, Use] = {
     "protocols/errors.py:_TOO_LONG_PATTERNS": IN_MESSAGE,
     "protocols/errors.py:_UPSTREAM_STATUS": IN_MESSAGE,
     "protocols/errors.py:_parse_body": FINDALL,
-    "protocols/jsonrpc.py:_ID": Use(limit=512),
+    "protocols/jsonrpc.py:_find_id": Use(limit=512),
     "protocols/sse.py:_BLANK_LINES": SUB,
     "protocols/sse.py:_COMMENTS": SUB,
     "protocols/sse.py:_NAMED": FINDALL,
@@ -229,10 +228,10 @@ PATTERNS: dict[str, Use] = {
     "types/models.py:_STAGE": IN_MODEL_ID,
     "types/models.py:_VERSION": IN_MODEL_ID,
     "types/models.py:identify": IN_MODEL_ID._replace(method="sub"),
-    "types/text.py:_ESCAPES": SUB,
-    "types/text.py:_TOKENS": FINDALL,
-    "types/urls.py:_USERINFO": SUB,
-    "types/urls.py:_WITHOUT_USERINFO": MATCH,
+    "types/text.py:join_escaped_surrogates": SUB,
+    "types/text.py:limit_text_depth": FINDALL,
+    "types/urls.py:hide_userinfo": SUB,
+    "types/urls.py:has_userinfo": MATCH,
 }
 find_patterns_once = cache(find_patterns)
 
@@ -624,7 +623,7 @@ READERS: dict[str, tuple[Case, ...]] = {
         Case(shorten_images, [*TEXTS, pump("", "![Image](file://"), pump("![Image](file://", "/a")]),
         Case(shorten_images, [pump("", "![Image](data:image/png;base64,"), pump("![Image](data:", "A")]),
     ),
-    "frontends/vscode/wire.py:decode_marker": (Case(decode_marker, BYTES),),
+    "frontends/vscode/codec.py:decode_marker": (Case(decode_marker, BYTES),),
     "history/normalize.py:normalize_request": (
         Case(normalize_request, [calls, orphans, texts, same_ids, thoughts]),
     ),

@@ -21,7 +21,6 @@ from tollbridge.compat.repairs import SENSITIVE_NOTES, describe_omissions, omitt
 from tollbridge.estimator import Preflight, TokenAccounting
 from tollbridge.history.answer import AnswerEvents, PartsBuilder, apply_corrections, join_parts
 from tollbridge.history.normalize import MIN_OUTPUT_TOKENS, NormalizedRequest, normalize_request
-from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
 from tollbridge.protocols.billing import read_billing_headers
 from tollbridge.storage.cache_tracker import CacheTracker, request_diagnosis
 from tollbridge.storage.database import wait_for_write
@@ -89,7 +88,11 @@ class OutputLimit(msgspec.Struct, frozen=True):
         """
         if not required and not identify(model.id).is_claude:
             return None
-        tokens = model.max_output_tokens or (default_max_tokens(model.id) if required else None)
+        tokens = model.max_output_tokens
+        if tokens is None and required:
+            from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
+
+            tokens = default_max_tokens(model.id)
         return None if tokens is None else cls(tokens, model.context_window, required)
 
     def choose(self, preflight: Preflight | None) -> int | None:

@@ -29,8 +29,6 @@ Id = int | str
 
 # How many bytes of an invalid message are searched for its id.
 _HEAD_BYTES = 512
-# Finds the id of a message that could not be decoded, so that its sender receives an error.
-_ID = re.compile(rb'"id"\s*:\s*(-?\d{1,15}|"[^"\\]{0,64}")\s*[,}]')
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -220,7 +218,8 @@ def _read_content_length(header: bytes) -> int | None:
 
 
 def _find_id(body: bytes) -> Id | None:
-    match = _ID.search(body, 0, _HEAD_BYTES)
+    """Find the id of a message that could not be decoded, so that its sender receives an error."""
+    match = re.search(rb'"id"\s*:\s*(-?\d{1,15}|"[^"\\]{0,64}")\s*[,}]', body[:_HEAD_BYTES])
     if match is None:
         return None
     try:

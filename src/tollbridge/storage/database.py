@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-import sqlite3
 import sys
 import threading
 import time
@@ -20,10 +19,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 from tollbridge.transport.files import create_file, make_folder, make_private
 from tollbridge.types.errors import BridgeError
+
+if TYPE_CHECKING:  # at run time, functions import it: it is 1 MB, and many programs open no database
+    import sqlite3
 
 if sys.platform == "win32":
     import msvcrt
@@ -512,6 +514,8 @@ class Database:
         An operation inside a transaction is not repeated on the new file: it raises `StoreBusy`, so that
         the caller repeats the whole transaction.
         """
+        import sqlite3
+
         with self._lock, _translate_errors(self.path):
             connection = self._connect(_STATEMENT_TIMEOUT)
             in_transaction = connection.in_transaction
@@ -529,6 +533,8 @@ class Database:
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
         """Return the connection, and open it first if that has not succeeded yet."""
+        import sqlite3
+
         if self._connection is None and not self._closed:
             self._connection = _open(self.path, timeout, self._files)
             self._files = _identify_files(self.path)
@@ -559,6 +565,8 @@ class Database:
 @contextmanager
 def _translate_errors(path: Path) -> Iterator[None]:
     """Raise SQLite's errors as `StoreBusy` or `StoreUnusable`."""
+    import sqlite3
+
     try:
         yield
     except sqlite3.Error as error:
@@ -569,6 +577,8 @@ def _translate_errors(path: Path) -> Iterator[None]:
 
 def _is_corrupt(error: sqlite3.Error) -> bool:
     """Whether the file is corrupt or not a database. Nothing in it is irreplaceable, so it is recreated."""
+    import sqlite3
+
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -601,6 +611,8 @@ def _open(path: Path, timeout: float, old_files: tuple[_Identity, _Identity]) ->
         timeout: How many seconds to wait for another process.
         old_files: The database that was open before, and its write-ahead log.
     """
+    import sqlite3
+
     try:
         make_folder(path.parent)
         _prepare_files(path, old_files)
@@ -653,6 +665,8 @@ def _move_aside(path: Path, identity: _Identity, error: sqlite3.Error) -> None:
 
 
 def _open_connection(path: Path, timeout: float) -> sqlite3.Connection:
+    import sqlite3
+
     connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     try:
         _execute_when_unlocked(connection, "PRAGMA journal_mode = WAL", timeout)
@@ -670,6 +684,8 @@ def _open_connection(path: Path, timeout: float) -> sqlite3.Connection:
 
 def _execute_when_unlocked(connection: sqlite3.Connection, statement: str, timeout: float) -> None:
     """Retry a statement while the file is locked: changing the journal mode ignores SQLite's busy timeout."""
+    import sqlite3
+
     end = time.monotonic() + timeout
     while True:
         try:

@@ -67,14 +67,6 @@ def split_text(text: str, limit: int = MAX_TEXT) -> list[str]:
 # --- JSON ---
 
 _read = msgspec.json.Decoder().decode
-# A bracket, or a string, which can contain brackets.
-_TOKENS = re.compile(rb'[{}\[\]]|"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-# Matches every escape, so that an escaped backslash is not read as the start of one: a surrogate pair, a lone
-# surrogate (group 1), or any other escape.
-_ESCAPES = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
-)
 
 
 def join_escaped_surrogates(data: bytes) -> bytes:
@@ -83,7 +75,14 @@ def join_escaped_surrogates(data: bytes) -> bytes:
     JavaScript writes a lone surrogate when it cuts a string within an emoji. Strict parsers reject the whole
     text because of it.
     """
-    return _ESCAPES.sub(lambda match: match[0] if match[1] is None else rb"\ufffd", data)
+    # Every escape is matched, so that an escaped backslash is not read as the start of one: a surrogate pair,
+    # a lone surrogate (group 1), or any other escape.
+    return re.sub(
+        rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+        lambda match: match[0] if match[1] is None else rb"\ufffd",
+        data,
+        flags=re.DOTALL,
+    )
 
 
 def read_json(data: bytes | str) -> Any:
@@ -158,7 +157,8 @@ def limit_text_depth(data: bytes) -> bytes:
         return data
     pieces: list[bytes] = []
     depth = start = 0
-    for token in _TOKENS.finditer(data):
+    # A token is a bracket, or a string, which can contain brackets.
+    for token in re.finditer(rb'[{}\[\]]|"(?:[^"\\]|\\.)*+"?', data, re.DOTALL):
         bracket = token[0]
         if bracket in b"{[":
             depth += 1

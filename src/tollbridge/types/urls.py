@@ -22,10 +22,6 @@ USERINFO_ERROR = (
     "A gateway's URL must not contain a user name or a password. "
     "Remove it; set the key with TOLLBRIDGE_API_KEY or `tollbridge login`."
 )
-# The user name and password of a URL in a text.
-_USERINFO = re.compile(r"://[^\s/?#@\"'<>]{1,512}@")
-# A scheme and a host, without user name and password.
-_WITHOUT_USERINFO = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\\]+(?:[/?#]|$)")
 
 
 def has_userinfo(url: str) -> bool:
@@ -33,12 +29,12 @@ def has_userinfo(url: str) -> bool:
 
     A malformed URL with an `@` counts as a URL that contains them.
     """
-    return "@" in url and not _WITHOUT_USERINFO.match(url)
+    return "@" in url and not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#@\\]+(?:[/?#]|$)", url)
 
 
 def hide_userinfo(text: str) -> str:
     """Replace user names and passwords in the URLs of a text, for example of a redirect, with `[hidden]`."""
-    return _USERINFO.sub("://[hidden]@", text) if "@" in text else text
+    return re.sub(r"://[^\s/?#@\"'<>]{1,512}@", "://[hidden]@", text) if "@" in text else text
 
 
 @lru_cache(maxsize=64)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tollbridge.frontends.vscode import wire
-from tollbridge.frontends.vscode.codec import decode_message, encode_parts
-from tollbridge.frontends.vscode.wire import decode_marker, encode_marker
+from tollbridge.frontends.vscode.codec import decode_marker, decode_message, encode_marker, encode_parts
 from tollbridge.types.messages import PACK_MIME, DataPart, ReasoningBlock, ReasoningPack
 from tollbridge.types.text import write_json
 

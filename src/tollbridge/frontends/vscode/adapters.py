@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, get_args
 
 import msgspec
 
@@ -19,8 +19,6 @@ from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, CompatStore
 from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
 from tollbridge.history.answer import AnswerParts
-from tollbridge.protocols.ai_sdk.state import StreamState
-from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecoder
 from tollbridge.protocols.detect import GuardedStreamDecoder, ParsedStreamDecoder, detect_by_framing
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
@@ -31,6 +29,9 @@ from tollbridge.types.messages import ChatRequest, Message, Part, Tool
 from tollbridge.types.models import Capabilities, Model
 from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.text import replace_surrogates
+
+if TYPE_CHECKING:  # at run time `_AiSdkDecoder` imports them
+    from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecoder
 
 
 class TypedEvent(Protocol):
@@ -199,12 +200,6 @@ class OpenResponsesStreamAdapter(StreamAdapter):
 
 Chunk = Mapping[str, Any]
 
-# All other protocols use UiDecoder, which also detects the chunks of a language model.
-_DECODERS: dict[str, type[DataDecoder | FullDecoder | UiDecoder]] = {
-    "ai-sdk-data": DataDecoder,
-    "ai-sdk-full": FullDecoder,
-}
-
 
 class VSCodeStreamAdapter(StreamAdapter):
     """Converts an AI SDK stream of any version from 4 to 7 to parts.
@@ -230,7 +225,7 @@ class VSCodeStreamAdapter(StreamAdapter):
         self._logger = logger or logging.getLogger(__name__)
 
     def _new_decoder(self) -> _AiSdkDecoder:
-        return _AiSdkDecoder(StreamState(on_unknown=self._report_unknown))
+        return _AiSdkDecoder(self._report_unknown)
 
     def _report_unknown(self, chunk: Chunk) -> None:
         # Only the type is logged: the other fields can contain text of the conversation.
@@ -245,8 +240,10 @@ AiSdkStreamAdapter = VSCodeStreamAdapter
 class _AiSdkDecoder:
     """Decodes parsed chunks, or bytes, whose protocol is detected by their first line."""
 
-    def __init__(self, state: StreamState) -> None:
-        self._state = state
+    def __init__(self, on_unknown: Callable[[Chunk], None]) -> None:
+        from tollbridge.protocols.ai_sdk.state import StreamState
+
+        self._state = StreamState(on_unknown=on_unknown)
         self._start = b""
         self._decoder: DataDecoder | FullDecoder | UiDecoder | None = None
 
@@ -278,7 +275,14 @@ class _AiSdkDecoder:
 
     def _choose(self, protocol: str) -> DataDecoder | FullDecoder | UiDecoder:
         if self._decoder is None:
-            self._decoder = _DECODERS.get(protocol, UiDecoder)(self._state)
+            from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecoder
+
+            # All other protocols use UiDecoder, which also detects the chunks of a language model.
+            decoders: dict[str, type[DataDecoder | FullDecoder | UiDecoder]] = {
+                "ai-sdk-data": DataDecoder,
+                "ai-sdk-full": FullDecoder,
+            }
+            self._decoder = decoders.get(protocol, UiDecoder)(self._state)
         return self._decoder
 
 

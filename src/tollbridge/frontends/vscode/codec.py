@@ -1,12 +1,14 @@
 """Convert VS Code's messages to ours, and our parts, usage, models and errors to VS Code's.
 
-The sections: chat requests and messages of VS Code, what is sent to VS Code.
+The sections: reasoning markers, chat requests and messages of VS Code, what is sent to VS Code.
 """
 
 from __future__ import annotations
 
+import binascii
 import logging
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -17,7 +19,6 @@ import msgspec
 
 from tollbridge.frontends.vscode import wire
 from tollbridge.frontends.vscode.images import shorten_images
-from tollbridge.frontends.vscode.wire import decode_marker, encode_marker
 from tollbridge.types.errors import (
     BridgeError,
     BudgetExceeded,
@@ -41,11 +42,38 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolChoice,
     ToolResultPart,
+    read_reasoning_pack,
 )
 from tollbridge.types.models import Model, Prices
 from tollbridge.types.text import MAX_DEPTH, limit_depth, write_json
 
 log = logging.getLogger(__name__)
+
+
+# --- Reasoning markers ---
+#
+# A marker is the name of a model, a backslash, and data in base64url. VS Code splits it at backslashes and
+# reads two pieces, so neither the name nor the data can contain one.
+
+
+def encode_marker(model: str, data: bytes) -> bytes:
+    """Return a marker.
+
+    Args:
+        model: The name of the model, which only VS Code uses: the data contains the origin of the reasoning.
+        data: The reasoning.
+    """
+    return f"{model.replace(chr(92), '_')}\\".encode() + urlsafe_b64encode(data).rstrip(b"=")
+
+
+def decode_marker(marker: bytes) -> bytes | None:
+    """Return the data of a marker, or `None` for a marker of another provider in the same chat."""
+    payload = marker.partition(b"\\")[2]
+    try:
+        data = urlsafe_b64decode(payload + b"=" * (-len(payload) % 4))
+    except (binascii.Error, ValueError):
+        return None
+    return data if read_reasoning_pack(data) is not None else None
 
 
 # --- Requests and messages of VS Code ---

@@ -2,14 +2,11 @@
 
 `docs/protocol.md` documents it. `read_parameters` decodes the parameters of a JSON-RPC request. It accepts
 parts of unknown types, `null` for an omitted field, and `[]` for an empty object, which is how Lua and PHP
-encode it. `encode_marker` and `decode_marker` convert reasoning to the data part that VS Code stores and
-sends back.
+encode it.
 """
 
 from __future__ import annotations
 
-import binascii
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -225,34 +222,6 @@ class UsageJson(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt_tokens_details: TokenDetails | None = None
     completion_tokens_details: TokenDetails | None = None
     copilot_usage: CreditUsage | None = None
-
-
-# --- Reasoning markers ---
-#
-# A marker is the name of a model, a backslash, and data in base64url. VS Code splits it at backslashes and
-# reads two pieces, so neither the name nor the data can contain one.
-
-
-def encode_marker(model: str, data: bytes) -> bytes:
-    """Return a marker.
-
-    Args:
-        model: The name of the model, which only VS Code uses: the data contains the origin of the reasoning.
-        data: The reasoning.
-    """
-    return f"{model.replace(chr(92), '_')}\\".encode() + urlsafe_b64encode(data).rstrip(b"=")
-
-
-def decode_marker(marker: bytes) -> bytes | None:
-    """Return the data of a marker, or `None` for a marker of another provider in the same chat."""
-    from tollbridge.types.messages import read_reasoning_pack  # only now: `initialize` does not need it
-
-    payload = marker.partition(b"\\")[2]
-    try:
-        data = urlsafe_b64decode(payload + b"=" * (-len(payload) % 4))
-    except (binascii.Error, ValueError):
-        return None
-    return data if read_reasoning_pack(data) is not None else None
 
 
 # --- Request parameters ---
