@@ -34,6 +34,7 @@ from tollbridge.frontends.vscode.codec import decode_marker, encode_models
 from tollbridge.frontends.vscode.images import shorten_images
 from tollbridge.history.normalize import normalize_request
 from tollbridge.history.parts import repair_arguments, valid_input
+from tollbridge.protocols import errors as protocol_errors
 from tollbridge.protocols.ai_sdk.state import read_arguments
 from tollbridge.protocols.ai_sdk.stream import LineDecoder
 from tollbridge.protocols.ai_sdk.wire import repair_text
@@ -100,7 +101,10 @@ IN_MODEL_ID = Use(limit=ID_LIMIT)
 # Settings are written by the user, and the scripted model reads what the tests send.
 SETTING = 2_000
 IN_PROMPT = 8_000
-REPAIR_PATTERNS = tuple(rule.pattern for rule in repairs.REPAIR_RULES)
+REPAIR_PATTERNS, TOO_LONG_PATTERNS = (
+    tuple(re.compile(pattern, re.IGNORECASE | re.DOTALL) for pattern in patterns)
+    for patterns in ((rule.pattern for rule in repairs.REPAIR_RULES), protocol_errors.TOO_LONG_PATTERNS)
+)
 
 PATTERNS: dict[str, Use] = {
     "cli/config.py:_USERINFO": Use("sub", SETTING),
@@ -128,8 +132,7 @@ PATTERNS: dict[str, Use] = {
     "compat/repairs.py:refused_fields": SPLIT,
     "compat/repairs.py:_QUOTATION": Use("sub", MESSAGE_LIMIT + 1),
     "compat/repairs.py:_TOKEN": Use("sub", MESSAGE_LIMIT + 1),
-    "compat/repairs.py:_any_of": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS),
-    "compat/repairs.py:_unsupported_type": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS[-2:]),
+    "compat/repairs.py:RepairRule.matches": IN_MESSAGE._replace(patterns=REPAIR_PATTERNS),
     "config/schema.py:_HEADER_NAME": Use("fullmatch", SETTING),
     "config/schema.py:_RANDOM_VALUE": Use("fullmatch", SETTING),
     "config/schema.py:_SECRET_NAME": Use(limit=SETTING),
@@ -174,7 +177,7 @@ PATTERNS: dict[str, Use] = {
     "protocols/errors.py:_NUMBER": FULLMATCH,
     "protocols/errors.py:_OUTPUT": IN_MESSAGE,
     "protocols/errors.py:_STATUS": FULLMATCH,
-    "protocols/errors.py:_TOO_LONG_PATTERNS": IN_MESSAGE,
+    "protocols/errors.py:_find_too_long": IN_MESSAGE._replace(patterns=TOO_LONG_PATTERNS),
     "protocols/errors.py:_UPSTREAM_STATUS": IN_MESSAGE,
     "protocols/errors.py:_parse_body": FINDALL,
     "protocols/jsonrpc.py:_find_id": Use(limit=512),

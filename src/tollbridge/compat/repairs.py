@@ -279,7 +279,7 @@ def find_repair(error: BridgeError, request: ChatRequest, learned: LearnedQuirks
     basis: Basis = "code" if error.code in PARAMETER_CODES else "words"
     if fields and names_a_parameter(error):
         return _omit_fields(error, fields, learned, basis)
-    by_words = [rule for rule in REPAIR_RULES if rule.pattern.search(error.message)]
+    by_words = [rule for rule in REPAIR_RULES if rule.matches(error.message)]
     return _apply_rules(error, by_words, request, learned, "words") or _omit_fields(
         error, fields, learned, basis
     )
@@ -379,7 +379,7 @@ class RepairRule(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         change_note: A sentence for the user about the change.
-        pattern: Matches the message of the error.
+        pattern: A regular expression that the message of the error matches. It is compiled on first use.
         codes: Error codes that match without the pattern.
         applies: Whether a request contains what the rule changes.
         change: The change to the quirks.
@@ -389,12 +389,16 @@ class RepairRule(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     change_note: str
-    pattern: re.Pattern[str]
+    pattern: str
     applies: RequestTest
     codes: frozenset[str] = frozenset()
     change: QuirksChange | None = None
     actions: frozenset[Action] = frozenset()
     scope: Scope = "model"
+
+    def matches(self, message: str) -> bool:
+        """Return whether this is the message of the error."""
+        return re.search(self.pattern, message, re.IGNORECASE | re.DOTALL) is not None
 
     def apply(self, request: ChatRequest, learned: LearnedQuirks) -> LearnedQuirks:
         """Return what is known after the rule is applied to a rejected request."""
@@ -422,8 +426,8 @@ def _add_bounded(items: frozenset[str], new: set[str]) -> frozenset[str]:
     return frozenset(new).union(list(items - new)[:room])
 
 
-def _any_of(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.IGNORECASE | re.DOTALL)
+def _any_of(*patterns: str) -> str:
+    return "|".join(patterns)
 
 
 def _parts(request: ChatRequest) -> list[Part]:
@@ -498,11 +502,11 @@ _UNREADABLE = (
 )
 
 
-def _unsupported_type(names: str) -> re.Pattern[str]:
+def _unsupported_type(names: str) -> str:
     """Match errors that reject a content type as a whole, and not because one file is unreadable."""
     rejection = rf"{_NOT_ACCEPTED}|not available|disabled|does(?:n't| not) (?:support|see|accept)"
     statement = rf"(?:(?:{names})\b.{{0,60}}(?:{rejection})|(?:{rejection}).{{0,60}}\b(?:{names}))"
-    return re.compile(rf"\A(?!.*(?:{_UNREADABLE})).*{statement}", re.IGNORECASE | re.DOTALL)
+    return rf"\A(?!.*(?:{_UNREADABLE})).*{statement}"
 
 
 # By field of `Quirks`: whether a request contains what the field is about.

@@ -35,31 +35,28 @@ from tollbridge.types.events import Event, Failed
 
 # The tokens of the prompt, and the maximum of the model.
 _TOKENS, _LIMIT = r"(?P<tokens>\d[\d,]*)", r"(?P<limit>\d[\d,]*)"
-_TOO_LONG_PATTERNS: tuple[re.Pattern[str], ...] = tuple(
-    re.compile(pattern, re.IGNORECASE | re.DOTALL)
-    for pattern in (
-        rf"request \({_TOKENS} tokens\) exceeds the available context size \({_LIMIT}",
-        rf"prompt is too long: {_TOKENS} tokens > {_LIMIT}",
-        rf"`?max_tokens`? exceed context limit: {_TOKENS} \+ [\d,]+ > {_LIMIT}",
-        rf"passed {_TOKENS} input tokens.*?context length is only {_LIMIT}",
-        rf"prompt \(length {_TOKENS}\) is longer than the maximum model length of {_LIMIT}",
-        rf"prompt contains {_TOKENS} tokens.*?too large for model with {_LIMIT}",
-        # A number of `requested` tokens includes the output limit, and `at least` is not an exact number:
-        # neither is used.
-        rf"(?:maximum (?:context|prompt) length is|configured limit of|context length of only) {_LIMIT}"
-        rf"(?:.*?(?:resulted in|contains|request has|your (?:messages|prompt)(?:(?!at least)[^\d])*)"
-        rf"(?: about)? ?{_TOKENS})?",
-        rf"input token count \(?{_TOKENS}\)? exceeds the maximum[^\d]*{_LIMIT}",
-        rf"input token count exceeds the maximum[^\d]*{_LIMIT}",
-        rf"{_TOKENS} (?:input )?tokens?,? (?:but|which|and)[^\d]{{0,60}}(?:limit|maximum|window)"
-        rf"[^\d]{{0,30}}{_LIMIT}",
-        r"(?:input|prompt) is too long",
-        r"input length and `?max_tokens`? exceed context",
-        r"exceeds? (?:the|this|its) (?:available |model'?s? )?(?:maximum )?(?:context|prompt) "
-        r"(?:length|window|size)",
-        r"maximum context length",
-        r"context (?:length|window) (?:was )?exceeded",
-    )
+TOO_LONG_PATTERNS = (
+    rf"request \({_TOKENS} tokens\) exceeds the available context size \({_LIMIT}",
+    rf"prompt is too long: {_TOKENS} tokens > {_LIMIT}",
+    rf"`?max_tokens`? exceed context limit: {_TOKENS} \+ [\d,]+ > {_LIMIT}",
+    rf"passed {_TOKENS} input tokens.*?context length is only {_LIMIT}",
+    rf"prompt \(length {_TOKENS}\) is longer than the maximum model length of {_LIMIT}",
+    rf"prompt contains {_TOKENS} tokens.*?too large for model with {_LIMIT}",
+    # A number of `requested` tokens includes the output limit, and `at least` is not an exact number:
+    # neither is used.
+    rf"(?:maximum (?:context|prompt) length is|configured limit of|context length of only) {_LIMIT}"
+    rf"(?:.*?(?:resulted in|contains|request has|your (?:messages|prompt)(?:(?!at least)[^\d])*)"
+    rf"(?: about)? ?{_TOKENS})?",
+    rf"input token count \(?{_TOKENS}\)? exceeds the maximum[^\d]*{_LIMIT}",
+    rf"input token count exceeds the maximum[^\d]*{_LIMIT}",
+    rf"{_TOKENS} (?:input )?tokens?,? (?:but|which|and)[^\d]{{0,60}}(?:limit|maximum|window)"
+    rf"[^\d]{{0,30}}{_LIMIT}",
+    r"(?:input|prompt) is too long",
+    r"input length and `?max_tokens`? exceed context",
+    r"exceeds? (?:the|this|its) (?:available |model'?s? )?(?:maximum )?(?:context|prompt) "
+    r"(?:length|window|size)",
+    r"maximum context length",
+    r"context (?:length|window) (?:was )?exceeded",
 )
 # For example "(6800 in the messages, 200 in the functions, and 8000 in the completion)".
 _BREAKDOWN = re.compile(r"\(([^()]*\b(?:completion|output)\b[^()]*)\)", re.IGNORECASE)
@@ -70,7 +67,12 @@ _INCLUDES_OUTPUT = re.compile(r"\b(?:requested|max_tokens|completion|output)\b",
 
 def is_context_too_long(message: str) -> bool:
     """Return whether an error message says that the prompt does not fit the context window."""
-    return any(pattern.search(message) for pattern in _TOO_LONG_PATTERNS)
+    return any(_find_too_long(pattern, message) for pattern in TOO_LONG_PATTERNS)
+
+
+def _find_too_long(pattern: str, message: str) -> re.Match[str] | None:
+    # The patterns are compiled on first use: most programs never see such a message.
+    return re.search(pattern, message, re.IGNORECASE | re.DOTALL)
 
 
 def read_token_counts(fields: Mapping[str, Any], message: str) -> tuple[int | None, int | None]:
@@ -78,8 +80,8 @@ def read_token_counts(fields: Mapping[str, Any], message: str) -> tuple[int | No
     tokens, limit = fields.get("n_prompt_tokens"), fields.get("n_ctx")
     if isinstance(tokens, int) and isinstance(limit, int):
         return tokens, limit
-    for pattern in _TOO_LONG_PATTERNS:
-        match = pattern.search(message)
+    for pattern in TOO_LONG_PATTERNS:
+        match = _find_too_long(pattern, message)
         if match and match.groupdict():
             groups = match.groupdict()
             tokens = _sum_breakdown(message) or _parse_number(groups.get("tokens"))

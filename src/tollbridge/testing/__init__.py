@@ -1,4 +1,4 @@
-"""An embedded OpenResponses gateway for tests: a scripted model that can simulate every fault of a server."""
+"""The embedded gateway for tests: its scripted model can simulate every fault of a server."""
 
 from __future__ import annotations
 
