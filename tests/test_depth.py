@@ -178,6 +178,17 @@ def test_a_text_is_cut_without_being_parsed() -> None:
         read_json_to_depth(b"{" * 10_000)
 
 
+@pytest.mark.parametrize("width", [1, 15, 16, 1000])
+@pytest.mark.parametrize("kind", ["list", "dict"])
+def test_the_depth_is_exact_beside_any_number_of_items(kind: str, width: int) -> None:
+    value: Any = 0
+    for _ in range(10):
+        items = [*range(width - 1), value]
+        value = items if kind == "list" else dict(enumerate(items))
+    assert not exceeds_depth(value, 10)
+    assert exceeds_depth(value, 9)
+
+
 # --- Requests ---
 
 

@@ -110,11 +110,13 @@ class SseDecoder:
 
         Most blocks of a stream contain events of one type, and splitting at line ends is the fastest method.
         """
-        if self._by_line or len(block) > self._limit or not block.startswith(_FAST_STARTS):
+        if self._by_line or len(block) > self._limit:
             return None
-        if block.count(b"\n") == 2 and block.startswith(b"data: "):
+        if block.startswith(b"data: ") and block.count(b"\n") == 2:
             self._lines.started = True
             return [block[6:-2]]  # one frame per network read, which is usual for slow servers
+        if not block.startswith(_FAST_STARTS):
+            return None
         lines = block.split(b"\n")
         size = 3 if block.startswith(b"event:") else 2
         data = [line[6:] for line in lines[size - 2 :: size] if line.startswith(b"data: ")]

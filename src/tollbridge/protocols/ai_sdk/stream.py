@@ -227,9 +227,10 @@ class UiDecoder(_ChunkDecoder):
         self._head = b""  # the first bytes, for the error if this is neither a stream nor JSON
 
     def feed(self, chunk: bytes) -> list[Event]:
-        if self._state.is_finished:
+        state = self._state
+        if state.is_finished:
             return []
-        if not self._state.recognized and len(self._head) < HEAD_LIMIT:
+        if not state.recognized and len(self._head) < HEAD_LIMIT:
             self._head += chunk[: HEAD_LIMIT - len(self._head)]
         if self._start is not None:
             chunk = self._detect_json(chunk)
@@ -241,7 +242,7 @@ class UiDecoder(_ChunkDecoder):
             return []
         payloads = self._sse.extract_payloads(block)
         self._decode_chunks([data for _, data in self._sse.split(block)] if payloads is None else payloads)
-        return self._state.drain()
+        return state.drain()
 
     def close(self) -> list[Event]:
         if self._body is not None:
