@@ -22,7 +22,9 @@ RECORDINGS = sorted(
 class Item:
     """The part of a `pytest.Item` that sampling uses."""
 
-    def __init__(self, file: str, name: str, *markers: str, is_async: bool = False, **parameters: str) -> None:
+    def __init__(
+        self, file: str, name: str, *markers: str, is_async: bool = False, **parameters: str
+    ) -> None:
         self.callspec = SimpleNamespace(params=parameters)
         self.path = TESTS / file
         self.nodeid = f"tests/{file}::{name}"
