@@ -102,8 +102,8 @@ def find_patterns() -> dict[str, list[re.Pattern[Any]]]:
     """
     places: dict[str, list[re.Pattern[Any]]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
-        relative = path.relative_to(SOURCE)
-        for name, call in _find_calls(ast.parse(path.read_text()).body):
+        relative, source = path.relative_to(SOURCE), path.read_text()
+        for name, call in _find_calls(ast.parse(source).body) if re.search(r"\bre\b", source) else ():
             patterns = places.setdefault(f"{relative.as_posix()}:{name}", [])
             constant = _compile(call)
             if constant is not None:

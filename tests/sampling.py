@@ -6,7 +6,8 @@ Five kinds of test take most of the time, and each has a rule:
   case, so that together the functions of a file use every recording.
 - Series of all scenarios and backends, with some 480 cases per function: every scenario with one backend,
   the first with the first, the second with the second and so on.
-- Measurements of linear time, with some 60 to 120 cases per function: every seventh case.
+- Functions with the marker `series`, whose cases test the same code with other inputs and are slow: every
+  seventh case, so at least the first.
 - Tests that start at least one process each: every eighth test of a file.
 - Property tests: at most 20 examples instead of up to 2,000.
 
@@ -26,14 +27,12 @@ from tests.folders import is_in
 
 LONG_SERIES = 180
 SCENARIO_SERIES = 30
-MEASUREMENT_SERIES = 50
 SERIES_STEP = 7
 PROCESS_STEP = 8
 EXAMPLES = 20
 
 # Series of recordings and of messages. Of the scenarios, all are used: each is another behaviour.
 RECORDINGS = ("protocols/ai_sdk", "cli", "interop/aisdk")
-MEASUREMENTS = "test_linear_time.py"
 # Folders whose async tests start the command line, the stdio server or pip; all of `interop` starts Node.
 PROCESSES = ("cli", "frontends/stdio", "interop", "local")
 
@@ -44,15 +43,10 @@ def sample(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     for path, group in groupby(items, lambda item: item.path):
         tests = list(group)
         cases = Counter(_function_name(item) for item in tests)
-        starts = {
-            name: start % SERIES_STEP
-            for start, name in enumerate(
-                name
-                for name, count in cases.items()
-                if (count >= LONG_SERIES and is_in(path, RECORDINGS))
-                or (count >= MEASUREMENT_SERIES and path.name == MEASUREMENTS)
-            )
-        }
+        starts = {_function_name(item): 0 for item in tests if item.get_closest_marker("series")}
+        if is_in(path, RECORDINGS):
+            long_series = (name for name, count in cases.items() if count >= LONG_SERIES)
+            starts |= {name: number % SERIES_STEP for number, name in enumerate(long_series)}
         scenarios: dict[str, dict[str, list[pytest.Item]]] = {}
         seen: Counter[str] = Counter()
         for item in tests:

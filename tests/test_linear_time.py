@@ -256,6 +256,7 @@ def slow_input(pattern: re.Pattern[Any], use: Use) -> str | None:
     return None
 
 
+@pytest.mark.series
 @pytest.mark.timed
 @pytest.mark.parametrize("place", sorted(PATTERNS))
 def test_every_regular_expression_takes_linear_time(place: str) -> None:
@@ -784,6 +785,7 @@ def slow_inputs(place: str, inputs: slice) -> list[str]:
     return slow
 
 
+@pytest.mark.series
 @pytest.mark.timed
 @pytest.mark.parametrize("place", sorted(READERS))
 def test_every_reader_takes_linear_time_for_some_inputs(place: str) -> None:

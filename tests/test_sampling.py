@@ -22,14 +22,16 @@ RECORDINGS = sorted(
 class Item:
     """The part of a `pytest.Item` that sampling uses."""
 
-    def __init__(self, file: str, name: str, is_async: bool = False, **parameters: str) -> None:
+    def __init__(
+        self, file: str, name: str, *markers: str, is_async: bool = False, **parameters: str
+    ) -> None:
         self.callspec = SimpleNamespace(params=parameters)
         self.path = TESTS / file
         self.nodeid = f"tests/{file}::{name}"
-        self._is_async = is_async
+        self._markers = {*markers, "asyncio"} if is_async else {*markers}
 
     def get_closest_marker(self, name: str) -> str | None:
-        return name if name == "asyncio" and self._is_async else None
+        return name if name in self._markers else None
 
 
 def names(items: list[Any]) -> list[str]:
@@ -69,9 +71,10 @@ def test_every_scenario_is_in_the_sample_with_one_backend_in_turn() -> None:
     assert names(items) == [f"test[{name}{backend}]" for name, backend in enumerate("aacd" + "abcd" * 4)]
 
 
-def test_every_seventh_measurement_is_in_the_sample() -> None:
-    items: list[Any] = [Item("test_linear_time.py", f"test_it[{number}]") for number in range(60)]
-    assert names(items) == [f"test_it[{number}]" for number in range(0, 60, 7)]
+def test_every_seventh_case_of_a_series_is_in_the_sample() -> None:
+    items: list[Any] = [Item("test_linear_time.py", f"test_a[{number}]", "series") for number in range(60)]
+    items += [Item("test_linear_time.py", f"test_b[{number}]", "series") for number in range(3)]
+    assert names(items) == [*(f"test_a[{number}]" for number in range(0, 60, 7)), "test_b[0]"]
 
 
 def test_short_series_and_tests_without_a_process_are_all_in_the_sample() -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import difflib
 import html
+import os
 import random
 import re
 import sysconfig
 import zlib
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 TRAINING, UNSEEN = 0, 1
@@ -82,10 +84,11 @@ def corpus(seed: int = 0, half: int | None = None, *, downloads: bool = False) -
     def chunks(documents: Iterator[Document]) -> list[str]:
         return _chunks((text for name, text in documents if half is None or _half(name) == half), rng)
 
-    kinds = {kind: chunks(_files(site, patterns, rng)) for kind, patterns in _FILES.items()}
+    files = [Path(folder, name) for folder, _, names in os.walk(site) for name in names]
+    kinds = {kind: chunks(_files(site, files, patterns, rng)) for kind, patterns in _FILES.items()}
     languages = {**_LANGUAGES, **(_MORE_LANGUAGES if downloads else {})}
     for language, (locale, code) in languages.items():
-        documents = list(_translations(site, locale))
+        documents = list(_translations(site, files, locale))
         kinds[language] = chunks(iter([*_declaration(code), *documents] if downloads else documents))
     if downloads:
         kinds["example"] = chunks(_examples(rng))
@@ -100,16 +103,24 @@ def _half(name: str) -> int:
     return zlib.crc32(name.encode()) % 2
 
 
-def _files(site: Path, patterns: tuple[str, ...], rng: random.Random) -> Iterator[Document]:
-    paths = sorted(path for pattern in patterns for path in site.rglob(pattern) if path.is_file())
+def _files(
+    site: Path, files: list[Path], patterns: tuple[str, ...], rng: random.Random
+) -> Iterator[Document]:
+    paths = sorted(
+        path
+        for path in files
+        if any(fnmatchcase(path.name, pattern) for pattern in patterns) and path.is_file()
+    )
     rng.shuffle(paths)
     for path in paths:
         if 400 <= path.stat().st_size <= 400_000:
             yield str(path.relative_to(site)), path.read_text("utf-8", "replace")
 
 
-def _translations(site: Path, code: str) -> Iterator[Document]:
-    for path in sorted(site.rglob(f"{code}/LC_MESSAGES/*.po")):
+def _translations(site: Path, files: list[Path], code: str) -> Iterator[Document]:
+    for path in sorted(path for path in files if path.suffix == ".po"):
+        if path.parts[-3:-1] != (code, "LC_MESSAGES"):
+            continue
         lines = (first or next_ for first, next_ in _SENTENCE.findall(path.read_text("utf-8", "replace")))
         text = "\n".join(
             line.replace("\\n", "\n").replace('\\"', '"') for line in lines if not line.isascii()

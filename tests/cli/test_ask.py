@@ -155,7 +155,7 @@ async def test_a_schema_must_be_a_json_object(tmp_path: Path) -> None:
     for content, words in (("{", "is not valid JSON"), ("[]", "expected a JSON object")):
         (tmp_path / "schema.json").write_text(content)
         result = await tollbridge("ask", "hi", "--schema", str(tmp_path / "schema.json"))
-        assert result.code == 2
+        assert result.code == 1
         assert words in " ".join(result.err.split())
 
 
@@ -328,8 +328,6 @@ async def test_with_several_models_one_must_be_chosen() -> None:
         (("hi", "--base-url", "http://[oops/v1"), "is not a valid URL"),
         (("hi", "--base-url", "ftp://example.com/"), "is not an http or https URL"),
         (("hi", "--reasoning", "enormous"), "'enormous' is not one of"),
-        (("hi", "--image", "none.png"), "File 'none.png' does not exist"),
-        (("hi", "--image", __file__), "is not an image"),
         (
             ("hi", "--local", "--base-url", "http://127.0.0.1:9/v1"),
             "--local and --base-url are mutually exclusive",
@@ -343,19 +341,30 @@ async def test_bad_usage_exits_with_2(arguments: tuple[str, ...], words: str) ->
     assert words in " ".join(result.err.split())
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("none.png", "Cannot read none.png: No such file or directory."), (__file__, "is not an image")],
+)
+async def test_an_image_that_cannot_be_used_is_named(path: str, words: str) -> None:
+    result = await tollbridge("ask", "hi", "--image", path)
+    assert (result.code, result.out) == (1, "")
+    assert path in result.err
+    assert words in " ".join(result.err.split())
+
+
 async def test_an_image_that_is_too_large_is_rejected(tmp_path: Path) -> None:
     large = tmp_path / "large.png"
     with large.open("wb") as file:
         file.write(draw_png())
         file.truncate(20 * 1024 * 1024 + 1)
     result = await tollbridge("ask", "hi", "--image", str(large))
-    assert result.code == 2
+    assert result.code == 1
     assert "exceeds the 20 MiB limit" in " ".join(result.err.split())
 
 
 async def test_stdin_that_is_not_text_is_rejected() -> None:
     result = await tollbridge("ask", "-", stdin=b"ok \xff\xfe")
-    assert result.code == 2
+    assert result.code == 1
     assert "not UTF-8 text (byte 3)" in result.err
 
 

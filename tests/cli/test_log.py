@@ -44,7 +44,7 @@ async def test_nothing_is_kept_unless_the_user_asks_for_it(tmp_path: Path) -> No
         assert desk.files() == []
         refused = await desk.ask("again", "-c")
         listed = await desk.log()
-    assert refused.code == 2
+    assert refused.code == 1
     assert NOTHING_KEPT in " ".join(refused.err.split())
     assert (listed.code, listed.out) == (0, "")
     assert listed.err.startswith(NOTHING_KEPT)
@@ -114,7 +114,7 @@ async def test_conversations_are_shown_and_deleted(tmp_path: Path) -> None:
     assert as_json["id"] == third["id"]
     assert "third question" in limited.out
     assert "… and 2 more; use --count to see them." in limited.out
-    assert (wrong.code, "starts with 'zzz'" in " ".join(wrong.err.split())) == (2, True)
+    assert (wrong.code, "starts with 'zzz'" in " ".join(wrong.err.split())) == (1, True)
     assert deleted.err == "Deleted 2 conversations.\n"
     assert [row["id"] for row in left] == [third["id"]]
     assert everything.err == "Deleted 1 conversation.\n"

@@ -55,5 +55,5 @@ def test_the_limit_of_a_piped_line_is_in_bytes(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("sys.stdin", io.StringIO(line))
     assert read_piped_line() == line
     monkeypatch.setattr("sys.stdin", io.StringIO(line + "."))
-    with pytest.raises(click.UsageError, match="exceeds the 16 MiB limit"):
+    with pytest.raises(click.ClickException, match="exceeds the 16 MiB limit"):
         read_piped_line()

@@ -288,7 +288,7 @@ async def test_markdown_is_rendered_and_code_keeps_its_lines(size: tuple[int, in
             '    return "long" if length > 100 else "short"',
             "```",
         ]
-        assert [line.split() for line in shown if "80 m" in line] == [["beam", "80", "m"]]
+        assert [line.split() for line in shown if line.endswith("80 m")] == [["beam", "80", "m"]]
         styled = await window.screen(styles=True)
         assert re.search(r"\x1b\[1m *beam bridge\x1b\[0m", styled)
         assert "def\x1b[" in styled  # a keyword has a colour of its own

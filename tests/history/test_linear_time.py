@@ -56,6 +56,7 @@ def merge_messages(count: int) -> None:
     normalize_request(ChatRequest(model="m", messages=[Message(Role.USER, "Hi")] * count))
 
 
+@pytest.mark.series
 @pytest.mark.timed
 @pytest.mark.parametrize(
     "work",

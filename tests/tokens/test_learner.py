@@ -39,6 +39,7 @@ def total(text: Text) -> float:
     return sum(count for _, count in text)
 
 
+@pytest.mark.series
 @pytest.mark.parametrize("ratio", [0.7, 1.0, 1.3, 1.8])
 def test_the_learned_weights_converge_to_the_true_ratio(ratio: float) -> None:
     learned, rng = weights(), random.Random(1)
@@ -86,6 +87,7 @@ def test_one_wrong_report_has_little_effect() -> None:
     assert learned.text.predict(text) == pytest.approx(before, rel=0.05)
 
 
+@pytest.mark.series
 @pytest.mark.parametrize("spread", [0.005, 0.02, 0.1])
 def test_the_stated_deviation_follows_the_spread_of_the_reports(spread: float) -> None:
     learned, rng = weights(), random.Random(4)

@@ -72,7 +72,8 @@ class _CommandGroup(click.Group):
     cls=_CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="The API key is read from the environment (TOLLBRIDGE_API_KEY, AI_GATEWAY_API_KEY or "
-    "VERCEL_OIDC_TOKEN) or, after `tollbridge login`, from the system keyring.",
+    "VERCEL_OIDC_TOKEN) or, after `tollbridge login`, from the system keyring.\n\n"
+    "Exit codes: 0 success, 1 the command failed, 2 the command line is wrong, 130 interrupted (Ctrl-C).",
 )
 @click.version_option(package_name="tollbridge", message="%(prog)s %(version)s")
 def tollbridge() -> None:

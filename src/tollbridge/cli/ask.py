@@ -44,7 +44,7 @@ class _Output(msgspec.Struct, frozen=True):
 @prompt_options
 @click.option(
     "--schema",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="FILE",
     callback=lambda _context, _option, path: None if path is None else _read_schema(path),
     help="JSON Schema file; the answer is JSON that matches it.",
@@ -93,11 +93,11 @@ def _read_schema(path: Path) -> OutputFormat:
     try:
         schema = read_json(path.read_bytes())
     except OSError as error:
-        raise click.BadParameter(f"Cannot read {path}: {error.strerror}.") from error
+        raise click.ClickException(f"Cannot read {path}: {error.strerror}. Name another file.") from error
     except ValueError as error:
-        raise click.BadParameter(f"{path} is not valid JSON: {error}.") from error
+        raise click.ClickException(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(schema, dict):
-        raise click.BadParameter(f"{path} is not a JSON Schema: expected a JSON object.")
+        raise click.ClickException(f"{path} is not a JSON Schema: expected a JSON object.")
     # The name of a format may have letters, digits, _ and -.
     name = "".join(char if char.isascii() and char.isalnum() else "_" for char in path.stem)
     return OutputFormat(name[:64] or "answer", schema)

@@ -148,7 +148,7 @@ class _Chat:
                 try:
                     command.run(rest.strip())
                 except click.ClickException as error:
-                    self._print(f"Error: {error.message}")  # without the "Invalid value" of an option
+                    self._print(f"Error: {error.message}")  # without the usage of the program
             elif name.startswith("/") and name[1:].replace("-", "").isalpha() and "\n" not in text.strip():
                 self._print(f"Unknown command {name}. Type /help to list commands.")
             elif text.strip():

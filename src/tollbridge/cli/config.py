@@ -202,7 +202,9 @@ def set_setting(name: str, value: str) -> None:
     assert first_error is not None  # noqa: S101 - a value can always be written as a text
     if not first_error.setting.startswith(name):  # the file was invalid before
         raise first_error
-    raise SettingsUnusable(_describe_refusal(first_error, name, value), "Nothing was saved.")
+    refusal = one_line(_describe_refusal(first_error, name, value))
+    stop = "" if refusal.endswith((".", "?")) else "."
+    raise click.UsageError(f"{refusal}{stop} Nothing was saved.")
 
 
 def _describe_refusal(error: SettingsError, name: str, value: str) -> str:
@@ -308,11 +310,12 @@ def set_value(text: str, name: str, literal: str) -> str:
         literal: The value, as TOML.
 
     Raises:
+        click.UsageError: The name is not the name of a setting.
         click.ClickException: The setting cannot be changed line by line.
     """
     keys = split_name(name)
     if not all(keys):
-        raise click.ClickException(f"Invalid setting name {name!r}. Expected something like timeouts.idle.")
+        raise click.UsageError(f"Invalid setting name {name!r}. Expected something like timeouts.idle.")
     expected = tomllib.loads(text)
     table = expected
     for key in keys[:-1]:

@@ -156,7 +156,7 @@ async def open_conversation(
         pick_model: Returns the model to use, given the one that is named.
 
     Raises:
-        click.UsageError: There is no conversation to continue.
+        click.ClickException: There is no conversation to continue.
     """
     store = ConversationStore()
     last = store.find() if keep.resume else None
@@ -288,17 +288,17 @@ class ConversationStore:
         """Return the conversation whose id starts with a prefix, or the latest one.
 
         Raises:
-            click.UsageError: No conversation is kept, or not exactly one matches.
+            click.ClickException: No conversation is kept, or not exactly one matches.
         """
         kept = self.all()
         if not kept:
-            raise click.UsageError(NOTHING_KEPT)
+            raise click.ClickException(NOTHING_KEPT)
         if prefix is None:
             return kept[0]
         matches = [each for each in kept if each.id.startswith(prefix)]
         if len(matches) != 1:
             count = "No" if not matches else f"{len(matches)}"
-            raise click.UsageError(
+            raise click.ClickException(
                 f"{count} conversations have an ID that starts with {prefix!r}. Run `tollbridge log`."
             )
         return matches[0]

@@ -67,8 +67,8 @@ class _InputFile(click.File):
         except click.BadParameter as error:
             cause = error.__context__  # click's message repeats the name of the file
             reason = cause.strerror if isinstance(cause, OSError) else error.message
-            raise click.UsageError(
-                f"Cannot read {value}: {reason}. Name another file, or - for standard input.", ctx
+            raise click.ClickException(
+                f"Cannot read {value}: {reason}. Name another file, or - for standard input."
             ) from error
 
 
@@ -130,7 +130,7 @@ def _read_text(file: IO[bytes]) -> str:
         return _read_file(file).decode()
     except UnicodeDecodeError as error:
         name = "Standard input" if file.name == "<stdin>" else file.name
-        raise click.UsageError(
+        raise click.ClickException(
             f"{name} is not UTF-8 text (byte {error.start}). Images and other files are counted as parts of "
             "a conversation: use --messages."
         ) from error

@@ -81,6 +81,19 @@ class WholeNumber(click.ParamType[int]):
         return number
 
 
+class _Folder(click.Path):
+    """A folder, which need not exist. A file of this name is not an error of the command line."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            raise click.ClickException(f"{error.message} Name another directory.") from error
+
+
 class _FiniteNumber(click.ParamType[float]):
     """A number. Unlike click's, it is neither NaN nor infinite, which JSON cannot represent."""
 
@@ -253,7 +266,7 @@ def record_options(command: Command) -> Command:
 
     @click.option(
         "--record",
-        type=click.Path(file_okay=False),
+        type=_Folder(),
         metavar="DIR",
         callback=_check_folder,
         help="Save a recording of each request in this directory, for `tollbridge replay`.  "
@@ -292,7 +305,7 @@ def prompt_options(command: Command) -> Command:
         "--image",
         "images",
         multiple=True,
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=click.Path(path_type=Path),
         callback=lambda _context, _option, paths: tuple(read_image(path) for path in paths),
         help="Attach an image to the (first) prompt; repeatable.",
     )
@@ -301,7 +314,7 @@ def prompt_options(command: Command) -> Command:
         "-f",
         "files",
         multiple=True,
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=click.Path(path_type=Path),
         callback=lambda _context, _option, paths: tuple(read_attachment(path) for path in paths),
         help="Attach a text file, an image, a PDF or audio to the (first) prompt; repeatable.",
     )
@@ -402,12 +415,12 @@ def read_image(path: Path) -> DataPart:
     """Read an image file. The MIME type comes from its content, not from its name.
 
     Raises:
-        click.BadParameter: The file cannot be read, is too large or is not an image.
+        click.ClickException: The file cannot be read, is too large or is not an image.
     """
     data = _read_file(path)
     mime = sniff(data)
     if mime is None or not mime.startswith("image/"):
-        raise click.BadParameter(
+        raise click.ClickException(
             f"{path} is not an image. Supported formats include PNG, JPEG, GIF and WebP."
         )
     return DataPart(data, mime, path.name)
@@ -417,7 +430,7 @@ def read_attachment(path: Path) -> TextPart | DataPart:
     """Read a file of any kind: a text as a Markdown code block with the file's name, others as data.
 
     Raises:
-        click.BadParameter: The file cannot be read, is too large, or is of an unknown binary format.
+        click.ClickException: The file cannot be read, is too large, or is of an unknown binary format.
     """
     data = _read_file(path)
     if mime := sniff(data):
@@ -425,7 +438,7 @@ def read_attachment(path: Path) -> TextPart | DataPart:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise click.BadParameter(
+        raise click.ClickException(
             f"{path} is neither UTF-8 text nor in a supported format (images, PDF, audio)."
         ) from error
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`{3,}", text)), 0)
@@ -437,9 +450,9 @@ def _read_file(path: Path) -> bytes:
         with path.open("rb") as file:
             data = file.read(FILE_LIMIT + 1)
     except OSError as error:
-        raise click.BadParameter(f"Cannot read {path}: {error.strerror}.") from error
+        raise click.ClickException(f"Cannot read {path}: {error.strerror}. Name another file.") from error
     if len(data) > FILE_LIMIT:
-        raise click.BadParameter(f"{path} exceeds the {FILE_LIMIT >> 20} MiB limit.")
+        raise click.ClickException(f"{path} exceeds the {FILE_LIMIT >> 20} MiB limit.")
     return data
 
 

@@ -57,17 +57,17 @@ def read_standard_input() -> str:
     """Read all of standard input as text.
 
     Raises:
-        click.UsageError: It is too long or not UTF-8.
+        click.ClickException: It is too long or not UTF-8.
     """
     if sys.stderr.isatty() and not _has_data(_SILENT_WAIT):
         click.echo("Reading standard input… (end it with Ctrl-D, or pass < /dev/null)", err=True)
     data = sys.stdin.buffer.read(PROMPT_LIMIT + 1)
     if len(data) > PROMPT_LIMIT:
-        raise click.UsageError(f"Standard input exceeds the {PROMPT_LIMIT >> 20} MiB limit.")
+        raise click.ClickException(f"Standard input exceeds the {PROMPT_LIMIT >> 20} MiB limit.")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"Standard input is not UTF-8 text (byte {error.start}).") from error
+        raise click.ClickException(f"Standard input is not UTF-8 text (byte {error.start}).") from error
 
 
 def _has_data(seconds: float) -> bool:
@@ -79,11 +79,11 @@ def read_piped_line() -> str:
     """Return the next line of standard input; empty at its end.
 
     Raises:
-        click.UsageError: The line is too long.
+        click.ClickException: The line is too long.
     """
     line = sys.stdin.readline(PROMPT_LIMIT + 1)
     if len(line.encode(errors="replace")) > PROMPT_LIMIT:
-        raise click.UsageError(f"A line of standard input exceeds the {PROMPT_LIMIT >> 20} MiB limit.")
+        raise click.ClickException(f"A line of standard input exceeds the {PROMPT_LIMIT >> 20} MiB limit.")
     return line
 
 

@@ -22,6 +22,7 @@ import msgspec
 
 from tollbridge.cli.connection import DownloadProgress, Session, connect, pick_model
 from tollbridge.cli.options import ConnectionOptions, WholeNumber, connection_options, record_options
+from tollbridge.cli.terminal import one_line
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.server import ServerOptions, run_server
@@ -228,10 +229,13 @@ def write_setup(setup: AgentSetup) -> None:
     """Add the settings to the agent's file. The file before the first change is kept as `.bak`.
 
     Raises:
-        click.ClickException: The agent has no settings file, or it cannot be read, merged or written.
+        click.UsageError: The agent has no settings file.
+        click.ClickException: The file cannot be read, merged or written.
     """
     if setup.file is None:
-        raise click.ClickException("This agent is configured by environment variables; there is no file.")
+        raise click.UsageError(
+            "This agent is configured by environment variables; there is no file. Remove --write."
+        )
     file = setup.file
     try:
         text = setup.text
@@ -322,6 +326,11 @@ def serve(
     if agent is not None:
         _print_config(agent, options, model, write, where)
         return 0
+    if token is None and not is_loopback(host):
+        raise click.UsageError(
+            f"--host {one_line(host)} needs a token, because other computers can reach this address. Set one "
+            f"with --token or {TOKEN_VARIABLE}."
+        )
     try:
         asyncio.run(_serve(options, where))
     except KeyboardInterrupt:

@@ -214,10 +214,11 @@ def encode_png(width: int, channels: int, rows: Sequence[bytes]) -> bytes:
 
 def _filter_rows(rows: Sequence[bytes], channels: int) -> bytes:
     """Return the differences to the pixels on the left, which are smaller when compressed than the pixels."""
-    return b"".join(
-        b"\x01" + bytes(a - b & 0xFF for a, b in zip(row, bytes(channels) + row, strict=False))
-        for row in rows
-    )
+    filtered = {  # equal rows are filtered once
+        row: b"\x01" + bytes(a - b & 0xFF for a, b in zip(row, bytes(channels) + row, strict=False))
+        for row in dict.fromkeys(rows)
+    }
+    return b"".join(filtered[row] for row in rows)
 
 
 def _png_chunk(name: bytes, body: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import os
 import random
 import re
@@ -23,6 +24,7 @@ from tollbridge.types.messages import TextPart
 PNG = draw_png()
 
 
+@functools.cache
 def noise(width: int, height: int) -> bytes:
     """An RGB image that cannot be compressed."""
     rng = random.Random(7)
@@ -34,8 +36,8 @@ def write_png(width: int, channels: int, rows: list[bytes], filters: list[int]) 
     above, lines = bytes(width * channels), b""
     for number, row in enumerate(rows):
         kind = filters[number % len(filters)]
-        line = bytearray([kind])
-        for n, value in enumerate(row):
+        line = bytearray([kind]) if kind else bytearray([kind, *row])
+        for n, value in enumerate(row if kind else ()):
             left = row[n - channels] if n >= channels else 0
             corner = above[n - channels] if n >= channels else 0
             up = above[n]

@@ -294,6 +294,7 @@ PUMPS: list[tuple[Callable[[int], Any], Callable[[Any], object]]] = [
 ]
 
 
+@pytest.mark.series
 @pytest.mark.timed
 @pytest.mark.parametrize(("pump", "action"), PUMPS)
 def test_twice_the_input_takes_at_most_about_twice_the_time(

@@ -296,6 +296,7 @@ def make_body(name: str, count: int) -> bytes:
     return b"".join(map(frame, [*PUMPS[name](count), chunk("stop")])) + frame(DONE)
 
 
+@pytest.mark.series
 @pytest.mark.timed
 @pytest.mark.parametrize("name", PUMPS)
 def test_decoding_takes_linear_time(name: str) -> None:

@@ -36,6 +36,7 @@ def essence(events: list[Event]) -> list[Event]:
     ]
 
 
+@pytest.mark.series
 @pytest.mark.parametrize("space", [b" ", b"\n", b"\r\n", b" \t \r\n"], ids=repr)
 @pytest.mark.parametrize("form", ["body", "stream"])
 def test_white_space_before_a_response_needs_no_memory(space: bytes, form: str) -> None:
@@ -115,6 +116,7 @@ def unindexed(kind: str, count: int) -> bytes:
     return "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
 
 
+@pytest.mark.series
 @pytest.mark.timed
 @pytest.mark.parametrize("kind", ["message", "reasoning", "function_call"])
 def test_decoding_time_is_linear_in_the_number_of_items_without_index(kind: str) -> None:
