@@ -49,7 +49,7 @@ class LruCache(Generic[K, V]):
         weigh: Returns the weight of a key and its value; 1 by default.
 
     Attributes:
-        recent: The newer generation, for callers to whom a call of `get` is too slow. They must not change it.
+        recent: The newer generation, to be read by callers to whom a call of `get` is too slow.
     """
 
     def __init__(self, limit: int, weigh: Callable[[K, V], int] | None = None) -> None:
