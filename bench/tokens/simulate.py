@@ -43,6 +43,8 @@ _HIDDEN_RULES = ("openai", "anthropic", "other")
 ENOUGH = 12
 USUAL_TARGETS = {"later": 0.5, "95th": 1.5, "low": 1.0}
 WORST_TARGETS = {"later": 0.8, "95th": 2.5}
+# The bounds of `z`, for all of them.
+LOWEST_Z, HIGHEST_Z = 0.8, 1.2
 # Models of known families, with the tokenizer and the overheads that their provider is assumed to have, and
 # the target for their very first request, in %.
 KNOWN = {
@@ -197,6 +199,8 @@ def simulate_hidden(names: Sequence[str], console: Console) -> list[str]:
         good += all(values[column] <= target for column, target in USUAL_TARGETS.items())
         for column, target in WORST_TARGETS.items():
             missed += at_most(f"{name}, {column}", values[column], target, " %")
+        missed += at_least(f"{name}, z", values["z"], LOWEST_Z)
+        missed += at_most(f"{name}, z", values["z"], HIGHEST_Z)
     console.print(table)
     console.print(f"{good} of {len(names)} tokenizers meet {USUAL_TARGETS}")
     return [*missed, *at_least("tokenizers that meet the targets", good, min(ENOUGH, len(names)))]

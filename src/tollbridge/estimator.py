@@ -104,7 +104,11 @@ class _TextCounts:
 
     def __init__(self, prices: tuple[float, ...]) -> None:
         self.prices = Prices(prices)
-        self.cache: LruCache[TextKey, int] = LruCache(_CACHE_LIMIT)
+        self.cache: LruCache[TextKey, int] = LruCache(_CACHE_LIMIT, _weigh_count)
+
+
+def _weigh_count(key: TextKey, _count: int) -> int:
+    return len(key) + _COUNT_BYTES
 
 
 class HybridTokenEstimator:
@@ -172,6 +176,12 @@ class HybridTokenEstimator:
     def estimate_text(self, model: str, text: str) -> int:
         """Count the tokens of a text. Exact if the model's vocabulary is bundled."""
         counts = self._text_counts.get(model)
+        if counts is not None and (count := counts.cache.recent.get(text)) is not None:
+            return count
+        return self._count_text(model, text)
+
+    def _count_text(self, model: str, text: str) -> int:
+        counts = self._text_counts.get(model)
         if counts is None:
             counts = self._read(lambda ledger: self._load_prices(ledger, model))
         key = text_key(text)
@@ -179,7 +189,7 @@ class HybridTokenEstimator:
         if count is None:
             features = self._ledger.prepare_text(model, text)  # can be slow, so it runs without the lock
             count = round(counts.prices.total(features))
-            counts.cache.put(key, count, _COUNT_BYTES + len(key))
+            counts.cache.put(key, count)
         return count
 
     def _load_prices(self, ledger: Ledger, model: str) -> _TextCounts:

@@ -122,7 +122,7 @@ def test_the_counts_of_a_text_add_up_to_its_o200k_tokens() -> None:
 
 
 # Lengths around those at which another way of adding is used, and at the blocks of a sum.
-@pytest.mark.parametrize("length", [0, 1, 99, 100, 255, 256, 257, 5_000])
+@pytest.mark.parametrize("length", [0, 1, 74, 75, 256, 1_039, 1_040, 1_041, 5_000])
 def test_the_price_of_a_text_is_the_sum_over_its_tokens(length: int) -> None:
     rng = random.Random(length)
     values = [rng.uniform(-1.5, 12.0) for _ in range(270)]

@@ -10,7 +10,15 @@ from bench.tokens.corpus import corpus
 
 from tests.tokens.samples import hidden_text, unfamiliar_table
 from tollbridge.tokens.features import Prices, shipped_table, unpack_floats
-from tollbridge.tokens.learner import Block, Extra, TextWeights, Weights, extra_prior, text_prior
+from tollbridge.tokens.learner import (
+    Block,
+    Extra,
+    TextWeights,
+    Weights,
+    extra_prior,
+    text_prior,
+    unpack_scale,
+)
 from tollbridge.tokens.tokenizers import Family, Overheads, TextFeatures, family_of
 
 Text = list[tuple[int, float]]
@@ -97,6 +105,36 @@ def test_the_stated_deviation_follows_the_spread_of_the_reports(spread: float) -
         errors.append(teach(learned, text, total(text) * rng.gauss(1.0, spread)))
     late = errors[100:]
     assert 0.8 <= (sum(error**2 for error in late) / len(late)) ** 0.5 <= 1.2
+
+
+@pytest.mark.parametrize("deviation", [1.5, 10.0, 60.0])
+def test_the_error_scale_corrects_a_variance_that_the_text_does_not_explain(deviation: float) -> None:
+    """The stated noise has a standard deviation of 10, whatever the reports are."""
+    learned, rng, errors = weights(), random.Random(5), []
+    for _ in range(400):
+        extra = [(Extra.MESSAGES, 2.0)]
+        difference = rng.gauss(0.0, deviation)
+        variance = learned.error_scale * (learned.variance([], extra) + 100)
+        errors.append(difference / sqrt(variance))
+        learned.learn([], extra, difference, 100.0)
+    late = errors[150:]
+    assert 0.8 <= sqrt(sum(error**2 for error in late) / len(late)) <= 1.2
+
+
+def test_one_wrong_report_changes_the_error_scale_by_less_than_a_factor_of_two() -> None:
+    learned, rng = weights(), random.Random(6)
+    for _ in range(100):
+        learned.learn([], [(Extra.MESSAGES, 2.0)], rng.gauss(0.0, 10.0), 100.0)
+    before = learned.error_scale
+    learned.learn([], [(Extra.MESSAGES, 2.0)], 1_000_000.0, 100.0)
+    assert before < learned.error_scale < 2 * before
+
+
+def test_an_error_scale_of_another_length_is_one() -> None:
+    learned = weights()
+    learned.error_scale = 0.3
+    assert unpack_scale(learned.pack_scale()) == 0.3
+    assert unpack_scale(b"") == unpack_scale(b"nonsense of another length") == 1.0
 
 
 def test_a_bundled_vocabulary_is_exact_until_reports_contradict_it() -> None:

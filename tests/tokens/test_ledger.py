@@ -21,6 +21,7 @@ from tests.tokens.samples import (
     user,
 )
 from tollbridge.tokens.ledger import Ledger
+from tollbridge.tokens.records import MemoryStore
 from tollbridge.types.events import Usage
 from tollbridge.types.messages import (
     ChatRequest,
@@ -417,6 +418,27 @@ def test_images_and_files_are_counted() -> None:
     shares = {part.label: part.tokens for part in ledger.estimate(with_image).parts}
     assert shares["images and files"] == 765
     assert ledger.estimate(with_image).tokens >= ledger.estimate(plain).tokens + 765
+
+
+def test_the_stated_deviation_follows_the_errors_and_is_shared_through_the_store() -> None:
+    store = MemoryStore()
+    ledger = Ledger(store)
+    messages = grow(ledger, [system(PROSE * 20)], 40)
+    asked = request([*messages, user(PROSE * 30)], TOOLS)
+    estimate = ledger.predict(asked)
+    assert estimate.deviation < 0.7 * estimate.unscaled_deviation  # the reports were closer than expected
+    assert Ledger(store).predict(asked).deviation == estimate.deviation
+    ledger.clear()
+    blank = ledger.predict(asked)
+    assert blank.deviation == blank.unscaled_deviation
+
+
+def test_the_margin_does_not_shrink_with_the_stated_deviation() -> None:
+    estimate = Ledger().predict(request([user(PROSE * 300)]))
+    certain = msgspec.structs.replace(estimate, error_scale=0.1)
+    assert certain.deviation < estimate.deviation / 3
+    assert certain.margin == estimate.margin > 0
+    assert certain.total == estimate.total
 
 
 def test_clear_forgets_everything() -> None:

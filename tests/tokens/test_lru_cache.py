@@ -16,9 +16,9 @@ def test_values_that_are_used_stay_and_others_are_dropped() -> None:
 
 
 def test_it_never_holds_more_than_two_generations() -> None:
-    cache: LruCache[int, str] = LruCache(1000)
+    cache: LruCache[int, str] = LruCache(1000, weigh=lambda _key, _value: 100)
     for number in range(10_000):
-        cache.put(number, "x", weight=100)
+        cache.put(number, "x")
     assert sum(cache.get(number) is not None for number in range(10_000)) <= 20
 
 
@@ -30,9 +30,19 @@ def test_it_can_be_emptied() -> None:
 
 
 def test_a_value_that_is_used_again_keeps_its_weight() -> None:
-    cache: LruCache[int, str] = LruCache(10)
-    cache.put(1, "one", weight=6)
-    cache.put(2, "two", weight=6)  # moves 1 to the older generation
+    cache: LruCache[int, str] = LruCache(10, weigh=lambda _key, _value: 6)
+    cache.put(1, "one")
+    cache.put(2, "two")  # moves 1 to the older generation
     assert cache.get(1) == "one"  # moves 1 to the newer generation, and 2 to the older
-    cache.put(3, "three", weight=6)
+    cache.put(3, "three")
     assert cache.get(2) is None
+
+
+def test_the_newer_generation_has_what_was_put_or_used_last() -> None:
+    cache: LruCache[int, str] = LruCache(2)
+    cache.put(1, "one")
+    cache.put(2, "two")
+    cache.put(3, "three")  # moves 1 and 2 to the older generation
+    assert cache.recent == {3: "three"}
+    assert cache.get(1) == "one"
+    assert cache.recent == {3: "three", 1: "one"}

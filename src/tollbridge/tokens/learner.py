@@ -36,6 +36,8 @@ _SURPRISE, _WIDENING = 4.0, 1.5
 # multiple of its expected value, and the factor to these bounds.
 _FACTOR_MEMORY, _FACTOR_CLIP, _FACTOR_BOUNDS = 20.0, 9.0, (0.1, 30.0)
 _FACTOR = Struct("<d")
+# The same for the whole stated variance (see `Weights.error_scale`).
+_SCALE_MEMORY, _SCALE_CLIP, _SCALE_BOUNDS = 30.0, 25.0, (0.02, 30.0)
 # The counts of a bundled vocabulary are exact until the learned scale differs from 1 by more than this.
 _EXACT_TOLERANCE = 0.02
 
@@ -348,12 +350,18 @@ class Weights:
     Attributes:
         text: The weights of its text.
         extra: The weights of everything else.
+        error_scale: The mean square of the differences between reports and predictions, divided by the
+            variance that the weights and their noise imply. Only a part of that variance follows the
+            reports, so it is mostly too large for a tokenizer that the table describes well.
         is_learned: Whether anything was reported of the model.
     """
 
-    def __init__(self, text: TextWeights, extra: Block, *, is_learned: bool = False) -> None:
+    def __init__(
+        self, text: TextWeights, extra: Block, *, error_scale: float = 1.0, is_learned: bool = False
+    ) -> None:
         self.text = text
         self.extra = extra
+        self.error_scale = error_scale
         self.is_learned = is_learned
 
     @property
@@ -398,6 +406,7 @@ class Weights:
         variance = explained + noise
         # The noise of an unlikely report is assumed to be larger, as Student's t-distribution implies.
         self.text.adjust_noise(difference**2 / variance, text_noise / variance)
+        self._adjust_scale(difference**2 / variance)
         ratio = difference**2 / variance
         variance = explained + noise * max(1.0, (_FREEDOM + ratio) / (_FREEDOM + 1))
         self.text.update(text_covariances, variance, difference)
@@ -407,3 +416,17 @@ class Weights:
             self.text.block.widen(self.text.prior.deviations)
             self.extra.widen(EXTRA_DEVIATIONS)
         return variance
+
+    def _adjust_scale(self, ratio: float) -> None:
+        """Adjust `error_scale` to the square of a difference, divided by its variance."""
+        step = (_SCALE_MEMORY + min(ratio / self.error_scale, _SCALE_CLIP)) / (_SCALE_MEMORY + 1)
+        lowest, highest = _SCALE_BOUNDS
+        self.error_scale = min(max(self.error_scale * step, lowest), highest)
+
+    def pack_scale(self) -> bytes:
+        return _FACTOR.pack(self.error_scale)
+
+
+def unpack_scale(data: bytes) -> float:
+    """Decode `Weights.pack_scale`; 1 if the data has another length."""
+    return float(_FACTOR.unpack(data)[0]) if len(data) == _FACTOR.size else 1.0

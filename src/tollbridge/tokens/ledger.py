@@ -245,7 +245,7 @@ class Ledger:
                 scope=prompt.scope,
                 tokens=tokens,
                 expected=best.tokens,
-                deviation=best.deviation,
+                deviation=best.unscaled_deviation,
                 reports=self.hit_rates.count(prompt.model),
                 cached=usage.cached_tokens or 0,
                 previous=previous.expected if previous else known,

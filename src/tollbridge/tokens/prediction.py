@@ -13,7 +13,15 @@ from math import sqrt
 import msgspec
 
 from tollbridge.tokens.features import TokenTable, shipped_table
-from tollbridge.tokens.learner import Block, Extra, TextWeights, Weights, extra_prior, text_prior
+from tollbridge.tokens.learner import (
+    Block,
+    Extra,
+    TextWeights,
+    Weights,
+    extra_prior,
+    text_prior,
+    unpack_scale,
+)
 from tollbridge.tokens.prompts import CountedMessage, FeatureSum, Prompt, Toolset, message_key, scope_of
 from tollbridge.tokens.records import LedgerStore, Measured
 from tollbridge.tokens.tokenizers import Family, family_of
@@ -105,8 +113,9 @@ class WeightStore:
         family, prior = family_of(model), self.prior(model)
         text = self._load_text(self._text_name(family), provider, prior.text)
         extra = self._load_extra(f"extra {model}", provider, prior.extra)
+        scale = unpack_scale(self._read_scoped(f"scale {model}", provider)[0] or b"")
         is_learned = self._read(f"extra {model}") is not None
-        weights = Weights(text, extra, is_learned=is_learned)
+        weights = Weights(text, extra, error_scale=scale, is_learned=is_learned)
         if not provider:
             self._update_prices(family.name, weights)
         return weights
@@ -152,8 +161,12 @@ class WeightStore:
     def save(self, model: str, provider: str, weights: Weights) -> None:
         """Persist the weights of a model. Those of its text are shared by all models of its family."""
         family = family_of(model)
-        rows = (self._text_name(family), weights.text.pack()), (f"extra {model}", weights.extra.pack())
-        for name, data in rows:
+        rows = {
+            self._text_name(family): weights.text.pack(),
+            f"extra {model}": weights.extra.pack(),
+            f"scale {model}": weights.pack_scale(),
+        }
+        for name, data in rows.items():
             self._save(name, data)
             if provider:
                 self._save(scope_of(name, provider), data)
@@ -224,7 +237,8 @@ class PromptEstimate(msgspec.Struct, frozen=True):
         features: The features of the rest.
         text: Predicted tokens of the rest's text.
         tokens: Predicted tokens of the whole prompt, without the safety margin.
-        variance: Variance of `tokens`.
+        variance: Variance of `tokens`, before it is compared with the reports.
+        error_scale: How much larger the variance of the reports was (see `Weights.error_scale`).
         noise: The part of the variance that the weights do not explain.
         text_noise: The part of `noise` that comes from the text.
         loop: Reasoning tokens since the last user message, in the whole prompt.
@@ -236,6 +250,7 @@ class PromptEstimate(msgspec.Struct, frozen=True):
     text: float
     tokens: float
     variance: float
+    error_scale: float
     noise: float
     text_noise: float
     loop: float
@@ -244,11 +259,23 @@ class PromptEstimate(msgspec.Struct, frozen=True):
     @property
     def deviation(self) -> float:
         """The standard deviation of the difference between the estimate and a report."""
+        return sqrt(self.error_scale) * self.unscaled_deviation
+
+    @property
+    def unscaled_deviation(self) -> float:
+        """The same as `deviation`, as if all tokenizers had the same errors.
+
+        Few reports can make `deviation` small by chance. So it does not decide which reports are refused.
+        """
         return sqrt(self.variance + REPORT_VARIANCE)
 
     @property
     def margin(self) -> float:
-        """The safety margin. An estimate that is too low can lead to a rejected request; too high is safe."""
+        """The safety margin. An estimate that is too low can lead to a rejected request; too high is safe.
+
+        It depends on the variance before `error_scale`, because large errors are more frequent than a normal
+        distribution with the standard deviation `deviation` has them.
+        """
         tokens = max(0.0, self.tokens)
         margin = _MARGIN_DEVIATIONS * sqrt(self.variance) - max(_TOLERANCE_TOKENS, _TOLERANCE * tokens)
         return min(max(0.0, margin), self.margin_limit * tokens)
@@ -353,6 +380,7 @@ class Predictor:
             text=text,
             tokens=anchor.tokens + features.measured + text + weights.extra.predict(extras),
             variance=weights.variance(texts, extras) + noise,
+            error_scale=weights.error_scale,
             noise=noise,
             text_noise=text_noise,
             loop=loop,
