@@ -48,9 +48,9 @@ export function findEngineCommands(search: EngineSearch): EngineCommand[] {
   return commands;
 }
 
-/** Runs Python in isolated mode: neither the workspace nor the environment can add folders to its module path. */
+/** Runs Python in isolated mode: only the extension and the standard library are on its module path. */
 function bundledEngine(source: string, python: string, search: EngineSearch): EngineCommand {
-  return { source, command: python, args: ["-I", search.bundledScript] };
+  return { source, command: python, args: ["-I", "-S", search.bundledScript] };
 }
 
 /** Searches only the absolute folders of the PATH: a relative folder would be resolved in the workspace. */

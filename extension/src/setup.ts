@@ -118,13 +118,13 @@ export class Setup implements vscode.Disposable {
     const host = vscode.Uri.parse(baseUrl).authority;
     const name = old ? host : await ask(4, "name", { prompt: "The name of the account in the list of models.", value: host });
     if (!name) return;
-    const taken = old ? await takeAccount(old) : {};
-    if (!taken) return openModelManager();
-    const group = { name, ...taken, baseUrl, backend: protocol.backend };
+    const taken = old && (await takeAccount(old));
+    if (old && !taken) return openModelManager();
+    const group = { name, ...taken?.group, baseUrl, backend: protocol.backend };
     try {
       await addAccount(apiKey.trim() ? { ...group, apiKey: apiKey.trim() } : group);
     } catch (error) {
-      if (old) await addAccount({ name, ...taken, ...(old.apiKey && { apiKey: old.apiKey }) });
+      await taken?.restore();
       throw error;
     }
   }

@@ -66,23 +66,40 @@ export async function addAccount(group: Omit<Group, "vendor">): Promise<void> {
   await vscode.commands.executeCommand("lm.addLanguageModelsProviderGroup", { ...group, vendor: VENDOR });
 }
 
-/** Removes an account from the file of *Manage Language Models*, for which there is no command, and returns it without its key. */
-export async function takeAccount({ baseUrl, backend }: Account): Promise<Group | undefined> {
+/** An account that was removed from the file of *Manage Language Models*. VS Code keeps its key. */
+export interface TakenAccount {
+  /** The account without its key. */
+  readonly group: Group;
+  /** Writes it to the file again, with the reference to its key. */
+  readonly restore: () => Promise<unknown>;
+}
+
+/** Removes an account from the file of *Manage Language Models*, for which there is no command. */
+export async function takeAccount({ baseUrl, backend }: Account): Promise<TakenAccount | undefined> {
   await vscode.commands.executeCommand("workbench.action.openLanguageModelsJson");
   const document = vscode.window.activeTextEditor?.document;
   if (!document?.fileName.endsWith("chatLanguageModels.json")) return undefined;
-  const groups = JSON.parse(document.getText()) as Group[];
+  const groups = readGroups(document);
   const matches = groups.filter((group) => group.vendor === VENDOR && group["baseUrl"] === baseUrl && (group["backend"] ?? backend) === backend);
   const names = matches.map(({ name }) => name);
   const name = names.length > 1 ? await vscode.window.showQuickPick(names, { placeHolder: "Which account?" }) : names[0];
   const group = matches.find((match) => match.name === name);
-  if (group) {
-    const edit = new vscode.WorkspaceEdit();
-    const rest = JSON.stringify(groups.filter((other) => other !== group), undefined, "\t");
-    edit.replace(document.uri, new vscode.Range(0, 0, document.lineCount, 0), rest);
-    await vscode.workspace.applyEdit(edit);
-    await document.save();
-  }
+  if (group) await writeGroups(document, groups.filter((other) => other !== group));
   await vscode.commands.executeCommand("workbench.action.closeActiveEditor");
-  return group && { ...group, apiKey: undefined };
+  const restore = async (account: Group) => {
+    const current = await vscode.workspace.openTextDocument(document.uri);
+    await writeGroups(current, [...readGroups(current), account]);
+  };
+  return group && { group: { ...group, apiKey: undefined }, restore: () => restore(group) };
+}
+
+function readGroups(document: vscode.TextDocument): Group[] {
+  return JSON.parse(document.getText()) as Group[];
+}
+
+async function writeGroups(document: vscode.TextDocument, groups: readonly Group[]): Promise<void> {
+  const edit = new vscode.WorkspaceEdit();
+  edit.replace(document.uri, new vscode.Range(0, 0, document.lineCount, 0), JSON.stringify(groups, undefined, "\t"));
+  await vscode.workspace.applyEdit(edit);
+  await document.save();
 }

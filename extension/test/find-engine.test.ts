@@ -22,15 +22,15 @@ test("the command from the setting is the only one tried", () => {
 });
 
 test("the interpreter from the setting runs the bundled copy and is the only one tried", () => {
-  assert.deepEqual(commands({ interpreter: "/p", findProgram: findAny }), [["/p", "-I", "/x/start.py"]]);
+  assert.deepEqual(commands({ interpreter: "/p", findProgram: findAny }), [["/p", "-I", "-S", "/x/start.py"]]);
 });
 
 test("without settings: the installed command, Python on the PATH, then the Python extension's interpreter", () => {
   assert.deepEqual(commands({ findProgram: findAny, pythonExtension: "/venv/python" }), [
     ["/bin/tollbridge", "sidecar"],
-    ["/bin/python3", "-I", "/x/start.py"],
-    ["/bin/python", "-I", "/x/start.py"],
-    ["/venv/python", "-I", "/x/start.py"],
+    ["/bin/python3", "-I", "-S", "/x/start.py"],
+    ["/bin/python", "-I", "-S", "/x/start.py"],
+    ["/venv/python", "-I", "-S", "/x/start.py"],
   ]);
 });
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Locator, expect
 from tests.vscode.browser import open_browser, take_screenshot
 from tests.vscode.vscode_page import VSCodePage
 from workshop.workbench import Workbench
@@ -111,3 +111,88 @@ async def _add_a_second_key_of_the_same_gateway(vscode: VSCodePage, gateway: Gat
         await take_screenshot(vscode.page, name)
         await vscode.page.keyboard.press("Escape")
         await vscode.open()
+
+
+async def test_an_account_that_vscode_does_not_accept_is_restored(
+    browser: None, package: Path, tmp_path: Path
+) -> None:
+    """Changing an account removes it and adds it again. VS Code refuses that if another one has its name."""
+    settings = {"tollbridge.interpreter": sys.executable}
+    async with (
+        Gateway(api_key=KEY) as gateway,
+        Gateway() as other,
+        Workbench(
+            tmp_path, tree="strict", vsix=package, accounts={"Work": other.url}, settings=settings
+        ) as workbench,
+        open_browser(workbench) as page,
+    ):
+        vscode = VSCodePage(page, workbench)
+        await vscode.open()
+        try:
+            await _add_an_account(vscode, gateway, "Second")
+            before = await _rename_both(workbench, "Work")
+            await vscode.open()
+            await (await _find_account(vscode, gateway)).click()
+            await _enter_a_wrong_key(vscode)
+            await page.locator(".notification-list-item", has_text="already exists").wait_for()
+            await take_screenshot(page, "setup-11-refused")
+            assert sorted(_read_groups(workbench), key=str) == sorted(before, key=str)
+            await vscode.open()
+            restored = await _find_account(vscode, gateway)
+            await expect(restored).to_contain_text("has 2 models")  # so its key was restored, too
+            await take_screenshot(page, "setup-12-restored")
+        except BaseException:
+            await take_screenshot(page, "failed-setup-restore")
+            raise
+
+
+async def _add_an_account(vscode: VSCodePage, gateway: Gateway, name: str) -> None:
+    await vscode.run_command("Tollbridge: Set Up")
+    await vscode.choose_row("Add an Account")
+    await vscode.type_in_prompt("(1/4): URL", gateway.url, "needs an API key")
+    await vscode.page.keyboard.press("Enter")
+    await vscode.type_in_prompt("(2/4): API key", KEY, "has 2 models")
+    await vscode.page.keyboard.press("Enter")
+    await vscode.accept_default("(3/4): protocol")
+    await vscode.fill_prompt("(4/4): name", name)
+
+
+def _groups_file(workbench: Workbench) -> Path:
+    return workbench.folder / "data" / "User" / "chatLanguageModels.json"
+
+
+def _read_groups(workbench: Workbench) -> list[dict[str, object]]:
+    """Return the accounts; none while VS Code is writing the file."""
+    text = _groups_file(workbench).read_text()
+    groups: list[dict[str, object]] = json.loads(text) if text else []
+    return groups
+
+
+async def _rename_both(workbench: Workbench, name: str) -> list[dict[str, object]]:
+    """Give the two accounts one name, as a user who edits the file can; return them."""
+    async with asyncio.timeout(30):
+        while len(_read_groups(workbench)) < 2:  # noqa: ASYNC110 - another process writes the file
+            await asyncio.sleep(0.1)
+    groups = [{**group, "name": name} for group in _read_groups(workbench)]
+    _groups_file(workbench).write_text(json.dumps(groups))
+    return groups
+
+
+async def _find_account(vscode: VSCodePage, gateway: Gateway) -> Locator:
+    """Open the list of steps, and return the row of an account."""
+    row = vscode.page.locator(".quick-input-list .monaco-list-row", has_text=f"Edit {gateway.url}")
+    async with asyncio.timeout(60):
+        while True:  # VS Code asks for the models of all accounts soon after its start
+            await vscode.run_command("Tollbridge: Set Up")
+            await vscode.page.locator(".quick-input-list", has_text="Manage Language Models").wait_for()
+            if await row.count():
+                return row
+            await vscode.page.keyboard.press("Escape")
+            await asyncio.sleep(1)
+
+
+async def _enter_a_wrong_key(vscode: VSCodePage) -> None:
+    await vscode.accept_default("(1/3): URL")
+    await vscode.type_in_prompt("(2/3): API key", WRONG_KEY, "The API key is wrong")
+    await vscode.page.keyboard.press("Enter")
+    await vscode.accept_default("(3/3): protocol")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 import time
@@ -34,6 +33,7 @@ from tollbridge.config.schema import (
 )
 from tollbridge.engine import Engine
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel, check_installation, is_installed
+from tollbridge.transport.loading import import_aiohttp
 from tollbridge.types.errors import BridgeError, Kind
 from tollbridge.types.models import Model
 from tollbridge.types.urls import VERCEL_URL
@@ -176,27 +176,6 @@ def choose_gateway(where: ConnectionOptions, has_key: bool, can_serve: bool) -> 
     )
 
 
-def _import_aiohttp() -> None:
-    """Import aiohttp without loading the system's certificates.
-
-    aiohttp loads them twice when it is imported, which takes 0.1 s, for default contexts that are not used:
-    `transport.http` has a context of its own. Without certificates the default contexts reject every server.
-    """
-    if "aiohttp" in sys.modules:
-        return
-    variables = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(dict.fromkeys(variables, os.devnull))
-    try:
-        importlib.import_module("aiohttp")
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 @contextlib.asynccontextmanager
 async def connect(
     where: ConnectionOptions, *, short_lived: bool = True, start_local: bool = True
@@ -209,7 +188,7 @@ async def connect(
         start_local: Whether to download and start the local model, if it is selected. Otherwise the session
             can only list it.
     """
-    _import_aiohttp()
+    import_aiohttp()
     arguments = where.as_arguments()
     async with Engine.open(options=where.flags(), short_lived=short_lived) as engine:
         account = None

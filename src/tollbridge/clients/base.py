@@ -21,6 +21,7 @@ from tollbridge.protocols.detect import Decoder, GuardedDecoder, decoder_for
 from tollbridge.protocols.errors import ERROR_BODY_LIMIT, read_error_response
 from tollbridge.protocols.model_list import Endpoints, read_endpoints, read_models
 from tollbridge.protocols.stream import decode_body
+from tollbridge.transport.loading import load_http_client
 from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError, NotFound, RequestError, hide_key
 from tollbridge.types.events import (
@@ -497,10 +498,7 @@ class GatewayClient(ABC):
 
     def _get_http(self) -> HttpClient:
         if self._http is None:
-            # Not at the top: importing aiohttp takes longer than everything an editor needs at its start.
-            from tollbridge.transport.http import HttpClient
-
-            self._http = HttpClient(self._timeouts, proxy=self._proxy, allow_http=self._allow_http)
+            self._http = load_http_client()(self._timeouts, proxy=self._proxy, allow_http=self._allow_http)
         return self._http
 
     def _choose_key(self, api_key: str | None) -> str | None:

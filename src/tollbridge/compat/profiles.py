@@ -32,7 +32,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from hashlib import blake2s
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -162,9 +161,8 @@ class KnownServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def load_known_servers() -> tuple[KnownServer, ...]:
     """Return the shipped profiles, in the order of their file names."""
-    folder = files("tollbridge.compat") / "data"
-    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
-    return tuple(msgspec.toml.decode((folder / name).read_bytes(), type=KnownServer) for name in names)
+    paths = sorted(Path(__file__).with_name("data").glob("*.toml"))
+    return tuple(msgspec.toml.decode(path.read_bytes(), type=KnownServer) for path in paths)
 
 
 def known_quirks(name: str) -> Quirks:

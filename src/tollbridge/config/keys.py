@@ -21,6 +21,7 @@ import msgspec
 from tollbridge.config.loading import SettingsUnusable
 from tollbridge.config.schema import Account
 from tollbridge.transport.files import data_folder, make_folder, replace_file
+from tollbridge.transport.loading import load_http_client
 from tollbridge.types.errors import BridgeError, NotAuthenticated, RequestError
 from tollbridge.types.text import is_valid_key, read_json, write_json
 from tollbridge.types.urls import VERCEL_HOST, is_loopback
@@ -297,14 +298,11 @@ class TokenRefresher:
             raise NotAuthenticated(
                 f"The token in {OIDC_VARIABLE} has expired, and {missing}. {_REFRESH_ADVICE}"
             )
-        # Imported here to save start-up time: it loads aiohttp, and few tokens have expired.
-        from tollbridge.transport.http import HttpClient
-
         project_id, team = project
         query = urlencode({"source": "vercel-oidc-refresh", **({"teamId": team} if team else {})})
         url = f"{self._api}/v1/projects/{quote(project_id, safe='')}/token?{query}"
         try:
-            async with HttpClient() as http, http.send("POST", url, _headers(login)) as response:
+            async with load_http_client()() as http, http.send("POST", url, _headers(login)) as response:
                 status, body = response.status, await response.read(1 << 20)
         except BridgeError as error:
             raise NotAuthenticated(

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.frontends.stdio.stdio_client import SRC
+from tests.frontends.stdio.stdio_client import SRC, Editor
+
+from tollbridge.testing.server import Gateway
 
 ROUNDS = 8
 # Besides one and a half times what the bare interpreter takes.
@@ -51,3 +53,16 @@ async def test_the_greeting_is_answered_soon_after_the_interpreter_has_started()
         bare.append(await _until_first_line(sys.executable, "-c", BARE))
         greeted.append(await _until_first_line(sys.executable, "-m", "tollbridge.sidecar"))
     assert min(greeted) <= 1.5 * min(bare) + ALLOWED_MS, (min(bare), min(greeted))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="this system does not list loaded libraries")
+async def test_a_turn_loads_no_library_that_the_sidecar_does_not_use() -> None:
+    """The C++ library comes with a compiled module of aiohttp's dependencies, and takes 1 MB."""
+    message = {"role": 1, "content": [{"type": "text", "value": "hello"}]}
+    async with Gateway() as gateway, Editor() as editor:
+        await editor.greet()
+        account = {"baseUrl": gateway.url}
+        await editor.request("chat", {"account": account, "model": "tollbridge/demo", "messages": [message]})
+        libraries = Path(f"/proc/{editor.process.pid}/maps").read_text()
+    assert "_http_parser" in libraries  # of aiohttp, which the turn has loaded
+    assert "_frozenlist" not in libraries

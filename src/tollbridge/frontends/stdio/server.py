@@ -654,7 +654,9 @@ class Server:
     def _make_handlers(self) -> Handlers:
         """Load the engine. Runs in the event loop's thread, before the first request needs it."""
         from tollbridge.frontends.stdio.handlers import Handlers
+        from tollbridge.transport.loading import declare_own_program
 
+        declare_own_program()
         redirect_logging()
         self._counts.warm()
         settings = self._settings or wire.EditorSettings()

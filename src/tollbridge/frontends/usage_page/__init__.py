@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import functools
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
@@ -20,7 +20,7 @@ MAX_DAYS = 3650
 @functools.cache
 def read_page() -> str:
     """Return the page as HTML."""
-    return files(__name__).joinpath("usage.html").read_text(encoding="utf-8")
+    return Path(__file__).with_name("usage.html").read_text(encoding="utf-8")
 
 
 def encode_report(report: UsageReport, known_revision: str | None) -> bytes:
