@@ -158,9 +158,10 @@ class Ledger:
         rows = self._predictor.measured([counted])
         row = find_measured(counted, rows)
         tokens = row[1] if row else content_tokens(counted, weights)
-        reasoning = reasoning_tokens(counted, rows, weights)
-        place = Extra.REASONING_LOOP if counted.content.calls else Extra.REASONING_PAST
-        return max(0, round(tokens + weights.extra.values[place] * reasoning))
+        if counted.content.has_thinking:
+            place = Extra.REASONING_LOOP if counted.content.calls else Extra.REASONING_PAST
+            tokens += weights.extra.values[place] * reasoning_tokens(counted, rows, weights)
+        return max(0, round(tokens))
 
     def estimate(self, request: ChatRequest) -> EstimationResult:
         """Estimate the input tokens that the gateway will report for this request.

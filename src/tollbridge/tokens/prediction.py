@@ -290,11 +290,11 @@ class PromptEstimate(msgspec.Struct, frozen=True):
 def content_tokens(message: CountedMessage, weights: Weights) -> float:
     """Predict the tokens of a message's content from its features."""
     content = message.content
-    return (
-        weights.text.predict(content.text)
-        + content.media * weights.extra.values[Extra.MEDIA]
-        + content.calls * weights.extra.values[Extra.CALLS]
-    )
+    tokens = weights.text.predict(content.text)
+    if content.media or content.calls:
+        values = weights.extra.values
+        tokens += content.media * values[Extra.MEDIA] + content.calls * values[Extra.CALLS]
+    return tokens
 
 
 def find_measured(message: CountedMessage, rows: MeasuredRows) -> Measured | None:
