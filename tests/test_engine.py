@@ -61,6 +61,8 @@ async def test_a_text_without_a_model_is_an_error_that_says_what_to_do() -> None
     async with Engine.open(Settings(base_url="http://127.0.0.1:9/v1"), persistent=False) as engine:
         with pytest.raises(RequestError, match='Pass model="…"'):
             await engine.create("Hello")
+        with pytest.raises(RequestError, match="a string or a ChatRequest, not list"):
+            await engine.create(["Hello"])  # type: ignore[arg-type]
 
 
 async def test_a_turn_yields_events_and_then_has_a_result() -> None:
@@ -215,11 +217,13 @@ def test_the_blocking_engine_answers_and_streams() -> None:
     def use(url: str) -> None:
         with SyncEngine.open({"base_url": url}, persistent=False) as engine:
             result = engine.create("Say hello", model=DEMO)
-            events = list(engine.stream(request("Say hello")))
-            assert "".join(event.text for event in events if isinstance(event, TextDelta)) == result.text
+            for streams in (engine.stream(request("Say hello")), engine.stream("Say hello", model=DEMO)):
+                events = list(streams)
+                texts = [event.text for event in events if isinstance(event, TextDelta)]
+                assert "".join(texts) == result.text
             assert DEMO in [model.id for model in engine.models()]
             assert engine.count("openai/gpt-5", ["one two three"]) == [3]
-            assert len(engine.usage.records) == 2
+            assert len(engine.usage.records) == 3
 
     asyncio.run(serve())
 

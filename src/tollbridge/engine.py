@@ -302,9 +302,10 @@ class Engine:
     @asynccontextmanager
     async def turn(
         self,
-        request: ChatRequest,
+        request: ChatRequest | str,
         account: Account | str | None = None,
         *,
+        model: str | None = None,
         observers: Sequence[Observer] = (),
         source: object = None,
         initiator: str | None = None,
@@ -313,14 +314,18 @@ class Engine:
         """Run one turn, as an asynchronous context manager.
 
         Args:
-            request: What to send. The settings add to it what the caller left out.
+            request: What to send: a request, or the text of a single user message. The settings add to it
+                what the caller left out.
             account: The gateway and the key, or the name of an account in the settings; by default the
                 account that the settings select.
+            model: The model, if `request` is a text; by default that of the settings. A `ChatRequest` has
+                its own.
             observers: Called with everything that happens in the turn.
             source: The request in the caller's own format, for the recording of the turn.
             initiator: The name of the program that uses the local server, for the usage records.
             over_budget: Send the request even if it exceeds a budget.
         """
+        request = self._make_request(request, model)
         account = await self._resolve(account)
         async with self._connect(account) as connection:
             client = connection.client
@@ -452,12 +457,7 @@ class Engine:
         Raises:
             BridgeError: The turn failed.
         """
-        if isinstance(request, str):
-            request = self._text_request(request, model)
-        elif not isinstance(request, ChatRequest):
-            name = type(request).__name__
-            raise RequestError(f"Engine.create accepts a string or a ChatRequest, not {name}.")
-        async with self.turn(request, account) as turn:
+        async with self.turn(self._make_request(request, model), account) as turn:
             async for _ in turn.batches():
                 pass
         assert turn.result is not None  # noqa: S101 - a turn without a result has raised
@@ -704,11 +704,16 @@ class Engine:
             capabilities=facts.capabilities,
         )
 
-    def _text_request(self, text: str, model: str | None) -> ChatRequest:
+    def _make_request(self, request: ChatRequest | str, model: str | None = None) -> ChatRequest:
+        """Return a request as it is, and a text as a request with one user message."""
+        if isinstance(request, ChatRequest):
+            return request
+        if not isinstance(request, str):
+            raise RequestError(f"A request is a string or a ChatRequest, not {type(request).__name__}.")
         model = model or self.settings.model
         if model is None:
             raise RequestError('No model is set. Pass model="…", or set `model` in the settings.')
-        return ChatRequest(model=model, messages=(Message(Role.USER, text),))
+        return ChatRequest(model=model, messages=(Message(Role.USER, request),))
 
 
 def _unread_request(model: str, body: bytes) -> ChatRequest:

@@ -75,7 +75,9 @@ class SyncEngine:
         """
         return self._run(self._engine.create(request, account, model=model))
 
-    def stream(self, request: ChatRequest, account: Account | str | None = None) -> Iterator[Event]:
+    def stream(
+        self, request: ChatRequest | str, account: Account | str | None = None, *, model: str | None = None
+    ) -> Iterator[Event]:
         """Yield the events of one turn as they arrive. Leaving the loop early closes the connection.
 
         Raises:
@@ -84,7 +86,7 @@ class SyncEngine:
         batches: SimpleQueue[list[Event] | None] = SimpleQueue()
 
         async def run_turn() -> None:
-            async with self._engine.turn(request, account) as turn:
+            async with self._engine.turn(request, account, model=model) as turn:
                 async for batch in turn.batches():
                     batches.put(batch)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import tomllib
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from tests.cli.cli_process import tollbridge
 
 from tollbridge.cli.budget import edit_settings
+from tollbridge.storage.budgets import format_dollars
 from tollbridge.testing.server import Gateway
 
 MODEL = ("--model", "tollbridge/demo")
@@ -94,6 +96,8 @@ async def test_budgets_are_set_and_removed_in_the_settings_file(env: dict[str, s
     [
         ("set", "day", "-1"),
         ("set", "day", "NaN"),
+        ("set", "day", "1e400"),
+        ("set", "requests-per-minute", "1e400"),
         ("set", "requests-per-minute", "1.5"),
         ("set", "week", "1"),
         ("remove", "week"),
@@ -151,6 +155,43 @@ async def test_a_file_that_cannot_be_edited_safely_stays_as_it_is(env: dict[str,
     assert result.code == 1
     assert "Edit the file by hand." in result.err
     assert path.read_text() == "budgets = { day = 3 }\n"
+
+
+@pytest.mark.parametrize("arguments", [("set", "day", "4"), ("remove", "day")])
+async def test_nothing_is_written_if_another_setting_is_invalid(
+    arguments: tuple[str, ...], env: dict[str, str]
+) -> None:
+    path = config(env)
+    text = 'modell = "x"\n[budgets]\nday = 3\n'
+    path.write_text(text)
+    result = await tollbridge("budget", *arguments, env=env)
+    assert (result.code, result.out) == (1, "")
+    assert "modell: unknown setting" in result.err
+    assert "line 1" in result.err
+    assert path.read_text() == text
+
+
+async def test_an_invalid_budget_in_the_file_can_be_replaced(env: dict[str, str]) -> None:
+    path = config(env)
+    path.write_text('[budgets]\nday = "much"\n')
+    assert (await tollbridge("budget", "set", "day", "4", env=env)).code == 0
+    assert tomllib.loads(path.read_text()) == {"budgets": {"day": 4}}
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        ("12.346", "$12.35"),
+        ("0.5", "$0.50"),
+        ("0.01234", "$0.0123"),
+        ("0.0001", "$0.0001"),
+        ("0.000001", "$0.000001"),
+        ("-0.00001234", "$-0.000012"),
+        ("0", "$0.00"),
+    ],
+)
+def test_small_amounts_are_not_rounded_to_zero(amount: str, text: str) -> None:
+    assert format_dollars(Decimal(amount)) == text
 
 
 async def test_another_source_that_takes_precedence_is_named(env: dict[str, str]) -> None:

@@ -58,14 +58,27 @@ async def test_every_setting_is_shown_with_its_source(tmp_path: Path) -> None:
 
 
 async def test_a_timeout_of_zero_is_shown_as_no_limit() -> None:
-    result = await tollbridge("config", env={"TOLLBRIDGE_TIMEOUT_IDLE": "0"})
+    result = await tollbridge(
+        "config", env={"TOLLBRIDGE_TIMEOUT_IDLE": "0", "TOLLBRIDGE_TIMEOUT_CONNECT": "0"}
+    )
     lines = [line.split() for line in result.out.splitlines() if line.startswith("timeouts.")]
     assert {name: value for name, value, *_ in lines} == {
-        "timeouts.connect": "15.0",
+        "timeouts.connect": "0",
         "timeouts.idle": "0",
         "timeouts.total": "0",
     }
-    assert sum(line[2:4] == ["(no", "limit)"] for line in lines) == 2
+    assert sum(line[2:4] == ["(no", "limit)"] for line in lines) == 3
+
+
+async def test_an_invalid_setting_whose_name_begins_like_the_new_one_is_named_with_its_place(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('modell = "x"\n')
+    result = await tollbridge("config", "set", "model", "y", env={"TOLLBRIDGE_CONFIG": str(path)})
+    assert result.code == 1
+    assert result.err.startswith('Error: modell: unknown setting. Did you mean "model"? (the file')
+    assert path.read_text() == 'modell = "x"\n'
 
 
 async def test_the_table_shows_no_secrets(tmp_path: Path) -> None:

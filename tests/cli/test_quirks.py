@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.cli_process import tollbridge
 
-from tollbridge.compat.profiles import save_profile
+from tollbridge.compat.profiles import describe_quirks, save_profile
 from tollbridge.testing.server import Gateway
 from tollbridge.types.quirks import Quirks
 
@@ -86,6 +86,15 @@ async def test_forget_without_a_selection_is_a_usage_error(tmp_path: Path) -> No
     result = await tollbridge("quirks", "forget", env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)})
     assert result.code == 2
     assert "Pass a NUMBER, --gateway, --model or --all" in result.err
+    result = await tollbridge("quirks", "forget", "3", "--all", env={"TOLLBRIDGE_DATA_DIR": str(tmp_path)})
+    assert result.code == 2
+    assert "--all forgets everything" in result.err
+
+
+def test_a_set_is_described_in_the_same_order_by_every_process() -> None:
+    names = ["caching", "cache_control", "prompt_cache_key", "a", "b", "c", "d"]
+    quirks = Quirks(cache_fields=frozenset(names))
+    assert describe_quirks(quirks) == [f"cache_fields = {json.dumps(sorted(names), separators=(',', ':'))}"]
 
 
 async def test_doctor_replaces_what_was_learned(tmp_path: Path) -> None:

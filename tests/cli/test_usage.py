@@ -19,7 +19,9 @@ import pytest
 from tests.cli.cli_process import PROGRAM, environment, tollbridge
 from tests.frontends.stdio.stdio_client import Editor, Refusal
 
+from tollbridge.cli.usage import _total_line
 from tollbridge.storage.database import Database
+from tollbridge.storage.reports import UsageTotals
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing.server import Gateway
 from tollbridge.types.events import Usage
@@ -234,6 +236,11 @@ async def test_billed_and_computed_costs_stand_side_by_side(tmp_path: Path, env:
     assert table[1].split()[-4:] == ["3.0000", "2.0000", "3.0000", "████████"]
     assert "Gateways billed $1.0000 (50.0%) more than computed." in table[-1]
     assert "The sum is partial: 1 attempt without a known price." in table[-1]
+
+
+def test_a_total_without_any_price_says_that_the_cost_is_not_known() -> None:
+    total = UsageTotals(requests=1, attempts=1, unpriced=1)
+    assert _total_line(total).endswith(" The cost is not known, because no price is known.")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import wrap_line
 from tollbridge.config.loading import (
     LoadedSettings,
+    SettingsFile,
     SettingsUnusable,
     all_accounts,
     load_settings,
@@ -25,6 +26,7 @@ from tollbridge.config.loading import (
     quote_name,
     split_name,
     text_before_equals,
+    validate_settings,
 )
 from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE
 from tollbridge.storage.budgets import Budget, BudgetStatus, BudgetTable, format_dollars
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _BAR_WIDTH = 20
+# US dollars, or requests per minute. A higher amount is a mistake.
+_HIGHEST_AMOUNT = 1_000_000_000
 COLUMNS = (
     Column("budget", min_width=12),
     Column("limit", right=True),
@@ -179,7 +183,9 @@ def _read_amount(name: str, text: str) -> str:
     except InvalidOperation:
         amount = Decimal("NaN")
     is_count = name == "requests_per_minute"
-    if not amount.is_finite() or amount < 0 or (is_count and amount != int(amount)):
+    if amount.is_finite() and amount > _HIGHEST_AMOUNT:
+        raise click.UsageError(f"The amount {text!r} is too high. Expected at most {_HIGHEST_AMOUNT:,}.")
+    if not amount.is_finite() or amount < 0 or (is_count and amount % 1):
         expected = "a whole number" if is_count else "an amount in US dollars, for example 2.50"
         raise click.UsageError(f"Invalid amount {text!r}. Expected {expected}.")
     return str(int(amount)) if is_count else f"{amount:f}"
@@ -306,6 +312,7 @@ def _edit(setting: str, account: str | None, value: str | None) -> bool:
     Raises:
         SettingsUnusable: The file cannot be read or written, or is written in a way that only a person can
             change.
+        SettingsError: A setting of the file is invalid. Nothing is written.
     """
     path = Path(os.path.realpath(config_file()))
     try:
@@ -322,6 +329,7 @@ def _edit(setting: str, account: str | None, value: str | None) -> bool:
         edited = edit_settings(text, _table(account), setting, value)
         if tomllib.loads(edited) != wanted:
             raise ValueError("the budgets in it are not written as a table")
+        validate_settings(wanted, SettingsFile(path, text).locate)
         make_folder(path.parent)
         replace_file(path, edited.encode())
     except (OSError, ValueError, AttributeError) as error:  # AttributeError: `budgets` is no table

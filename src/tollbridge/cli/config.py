@@ -46,7 +46,7 @@ COLUMNS = (Column("setting", min_width=18), Column("value", min_width=24), Colum
 # Parts of the names of settings whose values can be or contain a key, perhaps by mistake.
 _MAY_CONTAIN_KEYS = frozenset({"base_url", "headers", "key", "models", "proxy"})
 # The settings whose value 0 means that there is no limit.
-_UNLIMITED_IF_ZERO = frozenset({"timeouts.idle", "timeouts.total"})
+_UNLIMITED_IF_ZERO = frozenset({"timeouts.connect", "timeouts.idle", "timeouts.total"})
 _USERINFO = re.compile(r"(?<=//)[^/@]*@")
 
 
@@ -200,8 +200,8 @@ def set_setting(name: str, value: str) -> None:
         )
         return
     assert first_error is not None  # noqa: S101 - a value can always be written as a text
-    if not first_error.setting.startswith(name):  # the file was invalid before
-        raise first_error
+    if split_name(first_error.setting)[: len(split_name(name))] != split_name(name):
+        raise first_error  # about another setting: the file was invalid before
     refusal = one_line(_describe_refusal(first_error, name, value))
     stop = "" if refusal.endswith((".", "?")) else "."
     raise click.UsageError(f"{refusal}{stop} Nothing was saved.")

@@ -117,6 +117,8 @@ def forget(numbers: tuple[int, ...], gateway: str | None, model: str | None, eve
     """
     if not (numbers or gateway or model or everything):
         raise click.UsageError("Nothing to forget. Pass a NUMBER, --gateway, --model or --all.")
+    if everything and (numbers or gateway or model):
+        raise click.UsageError("--all forgets everything. Remove it, or the NUMBER, --gateway and --model.")
 
     def selects(lesson: Lesson) -> bool:
         return (

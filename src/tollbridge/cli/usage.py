@@ -269,6 +269,8 @@ def _billed_sentence(total: UsageTotals) -> str:
 
 def _partial_sentence(total: UsageTotals) -> str:
     """Return what the sums do not include; nothing if they are complete."""
+    if total.cost is None and total.unpriced and not total.incomplete:
+        return " The cost is not known, because no price is known."
     reasons = []
     if total.incomplete:
         reasons.append(f"{format_count(total.incomplete, 'attempt')} without reported usage")

@@ -696,4 +696,5 @@ def describe_quirks(quirks: Quirks, *, base: Quirks | None = None) -> list[str]:
 
 
 def _describe_value(name: str, value: object) -> str:
-    return f"{name} = {msgspec.json.encode(value).decode()}"
+    # Sorted: the order of a set differs from process to process.
+    return f"{name} = {msgspec.json.encode(value, order='deterministic').decode()}"

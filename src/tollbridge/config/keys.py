@@ -130,7 +130,8 @@ def _key_from_keyring(account: Account) -> Key | None:
 
 KEYRING_SERVICE = "tollbridge"
 KEYRING_NOT_INSTALLED = (
-    "Storing keys requires the `keyring` package: pip install keyring. Without it, set TOLLBRIDGE_API_KEY."
+    "The system keyring requires the `keyring` package: pip install keyring. Without it, set "
+    "TOLLBRIDGE_API_KEY."
 )
 NO_KEYRING_BACKEND = (
     "No usable system keyring found (is it running and unlocked?). Set TOLLBRIDGE_API_KEY instead."

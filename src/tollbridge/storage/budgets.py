@@ -333,9 +333,11 @@ def _to_units(cost: Decimal) -> int:
 
 
 def format_dollars(amount: Decimal) -> str:
-    """Return an amount with cents, and with up to four digits below one dollar."""
+    """Return an amount with cents; with up to four digits below one dollar, and more if it is tiny."""
     if abs(amount) >= 1:
         return f"${amount:,.2f}"
+    if amount and abs(amount) < Decimal("0.0001"):
+        return f"${round(amount, 1 - amount.adjusted()).normalize():f}"
     whole, _, digits = f"{amount:.4f}".partition(".")
     return f"${whole}.{digits[:2]}{digits[2:].rstrip('0')}"
 
