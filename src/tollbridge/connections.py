@@ -8,7 +8,7 @@ from typing import Unpack
 
 import msgspec
 
-from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
+from tollbridge.clients.ai_sdk import DEFAULT_PATH, AiSdkClient, UiStreamClient
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import ClientOptions, GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
@@ -143,5 +143,5 @@ def open_client(
             return AnthropicMessagesClient(base_url, api_key, auth=auth or "x-api-key", **options)
         case "ai-sdk":
             base_url = base_url.rstrip("/").removesuffix("/v1")
-            base_url = base_url if base_url.endswith("/ai") else base_url + PATHS[4]
+            base_url = base_url if base_url.endswith("/ai") else base_url + DEFAULT_PATH
             return AiSdkClient(base_url, api_key, **options)

@@ -54,9 +54,11 @@ T = TypeVar("T")
 
 # A prompt that fills this share of the context window is `near` the limit.
 NEAR = 0.9
-# The count cache: bytes per model and generation, about this much for each count, and models.
+# The most bytes in one generation of a model's cache of text counts; `LruCache` has two generations.
 _CACHE_LIMIT = 2_000_000
+# About how many bytes a cached count takes in addition to its key.
 _COUNT_BYTES = 300
+# How many models have a cache. One more model removes the caches of all others.
 _CACHED_MODELS = 8
 # Seconds after which a database that has failed is used again.
 _RETRY_SECONDS = 30.0
@@ -100,7 +102,10 @@ class Preflight(msgspec.Struct, frozen=True):
 
 
 class _TextCounts:
-    """The prices of a model's text features (see `Weights.text_prices`), and a cache of counts by them."""
+    """The weights of a model's text features, and a cache of the counts that they give.
+
+    These `Prices` are not money: each is a number of tokens per feature (see `Weights.text_prices`).
+    """
 
     def __init__(self, prices: tuple[float, ...]) -> None:
         self.prices = Prices(prices)
@@ -174,7 +179,12 @@ class HybridTokenEstimator:
         return self.revision
 
     def estimate_text(self, model: str, text: str) -> int:
-        """Count the tokens of a text. Exact if the model's vocabulary is bundled."""
+        """Count the tokens of a text.
+
+        The count is exact if the model's vocabulary is bundled, unless reported usage has shown that the
+        model counts differently. Then, and without a vocabulary, it is the rounded sum of the weights of all
+        text features.
+        """
         counts = self._text_counts.get(model)
         if counts is not None and (count := counts.cache.recent.get(text)) is not None:
             return count
@@ -423,9 +433,12 @@ class TokenAccounting:
         self._learner = WorkerThread("token-accounting")
         self._waiting: deque[Future[float]] = deque()  # with the seconds that each took
         self._budget, self._budget_time = LEARNING_BUDGET, time.monotonic()
-        self._is_asked = False  # for an estimate
-        self._may_skip = short_lived  # the first turn
-        self._first_turn: Callable[[], object] | None = None  # what is learned if there is a second one
+        # Whether an estimate, or a count of the gateway, was requested.
+        self._is_asked = False
+        # Whether learning from the next turn may be postponed. It is true only before the first turn.
+        self._may_skip = short_lived
+        # Learns from the first turn, if that was postponed. It is called when a second turn ends.
+        self._first_turn: Callable[[], object] | None = None
 
     def estimate(
         self, request: ChatRequest, window: int | None, api_key: str | None = None, *, count: bool = True
@@ -570,7 +583,8 @@ class TokenAccounting:
         if not self._is_asked:
             return
         while self._waiting and self._waiting[0].done():
-            # The first one loads a vocabulary, and any can wait for the database: neither costs more.
+            # The first function loads a vocabulary, and each can wait for the database. However long that
+            # takes, no more than the whole budget is subtracted for one function.
             self._budget -= min(LEARNING_BUDGET, self._waiting.popleft().result())
         now = time.monotonic()
         self._budget = min(LEARNING_BUDGET, self._budget + LEARNING_SHARE * (now - self._budget_time))

@@ -135,6 +135,7 @@ class PreparedRequest:
         *,
         min_output_tokens: int = MIN_OUTPUT_TOKENS,
     ) -> None:
+        # Whether the gateway has accepted the request, see `accept`.
         self.started = False
         # The estimate of the prompt, for a rejection that does not say how long it is.
         self.preflight: Preflight | None = None
@@ -416,6 +417,7 @@ class Turn:
             for observer in observers:
                 client = self._client = client.observed_by(observer)
         self._compat = compat or CompatMemory()
+        # A `BudgetGuard` is a usage tracker that passes everything on to the tracker it was created with.
         self._usage = budget or usage or UsageTracker()
         self._budget = budget
         self._tokens = tokens
@@ -506,7 +508,7 @@ class Turn:
             client = client.observed_by(AttemptObserver(record))
         answer: list[Event] = []
         try:
-            await wait_for_write(record.row)
+            await wait_for_write(record.row)  # `row` is a future: the write of that row
             async with aclosing(self._send(client, prepared, record, preflight)) as batches:
                 async for batch in batches:
                     answer += batch

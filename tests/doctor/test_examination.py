@@ -14,8 +14,8 @@ from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, apply_findings
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
-from tollbridge.doctor.examination import STEPS, Examination
-from tollbridge.doctor.session import Finding, ProbeLimits
+from tollbridge.doctor.examination import STEPS, Examination, check_models
+from tollbridge.doctor.session import Finding, ProbeLimits, ProbeSession, Reply
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.testing.faults import FaultSettings
@@ -302,6 +302,26 @@ async def test_a_base_url_without_v1_is_reported() -> None:
         async for _ in examination.run():
             pass
     assert "usually ends in /v1" in findings(examination)["models"].remedy
+
+
+@pytest.mark.parametrize(
+    ("models", "chosen", "sentence"),
+    [
+        (["a"], None, "1 model; no context windows listed; testing with a."),
+        (["a", "b"], None, "2 models; no context windows listed; testing with a."),
+        (["a"], "c", "1 model; c is not in the list."),
+        (["a", "b"], "c", "2 models; c is not in the list."),
+    ],
+)
+async def test_the_number_of_models_has_its_noun_in_singular_or_plural(
+    models: list[str], chosen: str | None, sentence: str
+) -> None:
+    async with OpenResponsesClient("http://127.0.0.1:1/v1") as client:
+        session = ProbeSession(client, chosen)
+        session.models_reply = Reply(
+            200, body=msgspec.json.encode({"data": [{"id": name} for name in models]})
+        )
+        assert (await check_models(session)).sentence == sentence
 
 
 async def test_every_request_is_in_the_ledger_with_its_usage() -> None:

@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "quirks": ("tollbridge.cli.quirks", "Show what servers do not accept; forget what was learned."),
     "replay": ("tollbridge.cli.replay", "Replay recordings with the current version."),
     "serve": ("tollbridge.cli.serve", "Run a local server for editors and agents (HTTP)."),
-    "sidecar": ("tollbridge.cli", "Run the JSON-RPC server for editors (stdio)."),
+    "sidecar": ("tollbridge.cli", "Run the sidecar (JSON-RPC server) that editors start."),
     "usage": ("tollbridge.cli.usage", "Show token usage and cost, in the terminal or as a page."),
 }
 
@@ -82,7 +82,7 @@ def tollbridge() -> None:
 
 @click.command()
 def sidecar() -> int:
-    """Run a JSON-RPC server on standard input and output until the client disconnects.
+    """Run the sidecar, a JSON-RPC server on standard input and output, until the client disconnects.
 
     Editors start it; docs/protocol.md describes the protocol.
     """

@@ -217,7 +217,7 @@ class Screen:
             self._side.write(text)
 
     def call(self, name: str, arguments: Any, offered: bool = True) -> None:
-        """Print a tool call. `offered` is false if the request did not offer the tool."""
+        """Print a tool call. `offered` is false if the caller must not run it, see `ToolCall`."""
         text = one_line(json.dumps(arguments, ensure_ascii=False, default=str))
         if len(text) > _MAX_CALL_LENGTH:
             text = text[:_MAX_CALL_LENGTH] + "…"

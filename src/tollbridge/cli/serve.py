@@ -88,7 +88,9 @@ def set_up_codex(server: ServerAddress) -> AgentSetup:
         kept = [line for line in top if not _sets_model(line)]
         others = [lines for name, lines in tables if name != "[model_providers.tollbridge]"]
         merged = selection + "".join([*kept, *(line for lines in others for line in lines)])
-        tomllib.loads(merged)  # such a line may be a part of a text of several lines
+        # A line that was removed may have been inside a multi-line value. This also raises ValueError if the
+        # rest is not TOML.
+        tomllib.loads(merged)
         return f"{merged.rstrip()}\n\n{table}"
 
     folder = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")

@@ -23,6 +23,9 @@ from tollbridge.types.urls import VERCEL_HOST
 
 # The path of each version of the protocol.
 PATHS: dict[Spec, str] = {2: "/v1/ai", 3: "/v3/ai", 4: "/v4/ai"}
+# The version that is used if the caller names none.
+DEFAULT_SPEC: Spec = 4
+DEFAULT_PATH = PATHS[DEFAULT_SPEC]
 
 
 class AiSdkClient(GatewayClient):
@@ -39,7 +42,7 @@ class AiSdkClient(GatewayClient):
     """
 
     protocol = "ai-sdk-model"
-    home = f"https://{VERCEL_HOST}{PATHS[4]}"
+    home = f"https://{VERCEL_HOST}{DEFAULT_PATH}"
     _accounting_path = "/../../v1"  # next to the path of the protocol; the dots are resolved before sending
 
     def __init__(
@@ -47,12 +50,12 @@ class AiSdkClient(GatewayClient):
         base_url: str | None = None,
         api_key: str | None = None,
         *,
-        spec: Spec = 4,
+        spec: Spec = DEFAULT_SPEC,
         **options: Unpack[ClientOptions],
     ) -> None:
         if spec not in TARGETS:
             raise RequestError(f"Unsupported protocol version {spec!r}. Supported: 2, 3, 4.")
-        super().__init__(base_url or self.home.replace(PATHS[4], PATHS[spec]), api_key, **options)
+        super().__init__(base_url or self.home.replace(DEFAULT_PATH, PATHS[spec]), api_key, **options)
         self._spec = spec
 
     async def models(self, *, api_key: str | None = None) -> list[Model]:

@@ -1,1 +1,1 @@
-"""Configuration: settings and their sources, accounts, API keys, and the paths of Tollbridge's files."""
+"""Configuration: settings and their sources, accounts, and API keys."""

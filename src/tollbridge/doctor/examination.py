@@ -39,8 +39,6 @@ from tollbridge.types.errors import BridgeError
 from tollbridge.types.models import Model
 from tollbridge.types.quirks import Quirks
 
-# --- Checks of the connection, the form of the answers, the parameters and cancellation ---
-
 # --- The connection: reachability, TLS and proxy, model list, key ---
 
 _CHECK_KEY = "Check your API key (`tollbridge login`, or TOLLBRIDGE_API_KEY)."
@@ -84,12 +82,13 @@ async def check_models(session: ProbeSession) -> Finding:
             return failed(problem, "Specify models by name.")
         kind = error.kind if error is not None else ""
         return failed(problem, _MODEL_LIST_ADVICE.get(kind, _CHOOSE_MODEL))
+    count = "1 model" if len(models) == 1 else f"{len(models)} models"
     if given_model and given_model not in [model.id for model in models]:
-        return unknown(f"{len(models)} models; {given_model} is not in the list.", "Testing it anyway.")
+        return unknown(f"{count}; {given_model} is not in the list.", "Testing it anyway.")
     windows = sum(model.context_window is not None for model in chat_models)
     known_windows = f"context window known for {windows}" if windows else "no context windows listed"
     choice = f"; testing with {session.model}" if session.model and not given_model else ""
-    return passed(f"{len(models)} models; {known_windows}{choice}.")
+    return passed(f"{count}; {known_windows}{choice}.")
 
 
 async def check_key(session: ProbeSession) -> Finding:

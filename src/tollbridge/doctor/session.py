@@ -26,8 +26,8 @@ from tollbridge.types.text import Fields, read_json
 
 # --- Findings ---
 
-# `well`: works as specified; `amiss`: does not; `unproven`: accepted, not seen to arrive at the model;
-# `unknown`: could not be tested. Part of the `--json` output.
+# `well`: works as specified (`passed`); `amiss`: does not (`failed`); `unproven`: accepted, not seen to
+# arrive at the model; `unknown`: could not be tested. The `--json` output contains these words.
 Verdict = Literal["well", "amiss", "unproven", "unknown"]
 
 

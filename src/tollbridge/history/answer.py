@@ -190,15 +190,15 @@ class AnswerEvents:
     passed on where the caller can answer them, instead of failing the whole answer.
 
     Args:
-        name: Maps a tool name as it was sent to the caller's own name.
+        restore_name: Returns the caller's own name of a tool, for the name that was sent to the gateway.
         tools: The caller's tools. A gateway may run others itself; those calls are not the caller's.
     """
 
     def __init__(
-        self, name: Callable[[str], str] | None = None, *, tools: Collection[str] | None = None
+        self, restore_name: Callable[[str], str] | None = None, *, tools: Collection[str] | None = None
     ) -> None:
         self._tools = tools
-        self._name = name or (lambda tool: tool)
+        self._restore_name = restore_name or (lambda name: name)
         self._withheld: dict[str, ToolCall] = {}
         self._invalid: tuple[str, ...] = ()
         self.changes: list[str] = []
@@ -225,9 +225,10 @@ class AnswerEvents:
         return [], error
 
     def _rename(self, event: Event) -> Event:
-        if not isinstance(event, ToolCall) or self._name(event.name) == event.name:
+        if not isinstance(event, ToolCall) or self._restore_name(event.name) == event.name:
             return event
-        return ToolCall(event.call_id, self._name(event.name), event.input, event.offered, event.metadata)
+        name = self._restore_name(event.name)
+        return ToolCall(event.call_id, name, event.input, event.offered, event.metadata)
 
     def _rejected_calls(self) -> BrokenCall | None:
         """Return an error if the answer ended with calls that the gateway rejected."""
@@ -291,13 +292,13 @@ class AnswerParts:
 
     def __init__(
         self,
-        name: Callable[[str], str] | None = None,
+        restore_name: Callable[[str], str] | None = None,
         origin: Origin | None = None,
         *,
         reasoning: bool = True,
         tools: Collection[str] | None = None,
     ) -> None:
-        self._events = AnswerEvents(name, tools=tools)
+        self._events = AnswerEvents(restore_name, tools=tools)
         self._builder = PartsBuilder(origin, reasoning=reasoning)
 
     @property

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tollbridge.clients.ai_sdk import PATHS, AiSdkClient, UiStreamClient
+from tollbridge.clients.ai_sdk import DEFAULT_SPEC, PATHS, AiSdkClient, UiStreamClient
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
@@ -239,7 +239,7 @@ def _client_for(recorded: RequestLine) -> GatewayClient:
             return UiStreamClient(base_url)
         case _:
             specs = [spec for spec, path in PATHS.items() if base_url.endswith(path)]
-            return AiSdkClient(base_url, spec=specs[0] if specs else 4)
+            return AiSdkClient(base_url, spec=specs[0] if specs else DEFAULT_SPEC)
 
 
 def _base_url(recorded: RequestLine) -> str:

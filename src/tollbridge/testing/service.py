@@ -253,7 +253,8 @@ class Service:
 
     def count(self, body: Mapping[str, Any]) -> int:
         """Return the input tokens of a request."""
-        prompts = msgspec.structs.replace(self.prompts, shared=False)  # the output does not matter here
+        # Only the prompt is counted: it must fit into the window, without the output limit.
+        prompts = msgspec.structs.replace(self.prompts, shared=False)
         return accept_request(validation.read_create(body), [self.store], prompts=prompts).input_tokens
 
     def make_steps(

@@ -277,6 +277,7 @@ class Handlers:
             cache=wire.CacheInfo.of(result.cache),
             first_seconds=result.first,
             seconds=result.duration,
+            # `lesson` is an older name for the estimator's revision. Lessons of `compat` are something else.
             lesson=self._engine.estimator.revision,
         )
         self._show_answer(decoded.request, model, answer)

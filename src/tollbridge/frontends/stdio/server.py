@@ -282,7 +282,8 @@ class _RunningLoop:
         # If the handlers could not be created, every request fails with that error.
         handlers = await asyncio.shield(self.handlers)
         # Preparing a request takes milliseconds. Requests that arrive together begin in different iterations
-        # of the loop, so that a cancellation is handled between them.
+        # of the loop, so that a cancellation is handled between them: each holds the lock for one iteration,
+        # which `sleep(0)` waits for, and the next one gets the lock after that.
         async with self._beginning:
             await asyncio.sleep(0)
         return await work(handlers)
@@ -656,7 +657,7 @@ class Server:
         from tollbridge.frontends.stdio.handlers import Handlers
         from tollbridge.transport.loading import declare_own_program
 
-        declare_own_program()
+        declare_own_program()  # aiohttp is imported without what the sidecar does not use
         redirect_logging()
         self._counts.warm()
         settings = self._settings or wire.EditorSettings()
