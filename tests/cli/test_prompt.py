@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import io
+import os
 import stat
+import sys
+import termios
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,8 +16,10 @@ from tollbridge.cli.prompt import (
     HISTORY_LIMIT,
     PROMPT_LIMIT,
     clean_typed_text,
+    hold_keyboard,
     prepare_history,
     read_piped_line,
+    restore_echo,
 )
 
 
@@ -57,3 +63,47 @@ def test_the_limit_of_a_piped_line_is_in_bytes(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("sys.stdin", io.StringIO(line + "."))
     with pytest.raises(click.ClickException, match="exceeds the 16 MiB limit"):
         read_piped_line()
+
+
+@pytest.fixture
+def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A terminal as standard input; the value is where its keys are pressed."""
+    master, slave = os.openpty()
+    with os.fdopen(master, "rb", closefd=False), os.fdopen(slave) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        yield master
+    os.close(master)
+
+
+def echoes() -> bool:
+    return bool(termios.tcgetattr(sys.stdin.fileno())[3] & termios.ECHO)
+
+
+def test_typed_text_is_not_echoed_between_an_answer_and_the_next_prompt(keyboard: int) -> None:
+    before = termios.tcgetattr(sys.stdin.fileno())
+    with hold_keyboard() as typed:
+        os.write(keyboard, b"next")
+    assert typed.text == "next"
+    assert not echoes()
+    restore_echo()
+    assert termios.tcgetattr(sys.stdin.fileno()) == before
+
+
+def test_the_echo_is_restored_at_once_after_an_error(keyboard: int) -> None:
+    before = termios.tcgetattr(sys.stdin.fileno())
+    os.write(keyboard, b"next")
+    with pytest.raises(ValueError, match="broken"), hold_keyboard():
+        raise ValueError("broken")
+    assert termios.tcgetattr(sys.stdin.fileno()) == before
+
+
+@pytest.mark.usefixtures("keyboard")
+def test_a_terminal_that_does_not_echo_is_left_like_that() -> None:
+    attributes = termios.tcgetattr(sys.stdin.fileno())
+    attributes[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, attributes)
+    with hold_keyboard():
+        pass
+    restore_echo()
+    assert not echoes()

@@ -35,7 +35,7 @@ from tollbridge.cli.options import (
     ui_stream_option,
 )
 from tollbridge.cli.output import to_json
-from tollbridge.cli.prompt import Argument, ChatPrompt, hold_keyboard, read_piped_line
+from tollbridge.cli.prompt import Argument, ChatPrompt, hold_keyboard, read_piped_line, restore_echo
 from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
 from tollbridge.cli.terminal import Styles, format_count, one_line
@@ -66,6 +66,7 @@ def chat(wishes: PromptOptions, keep: KeepOptions, where: ConnectionOptions, ove
     with asyncio.Runner() as runner, contextlib.ExitStack() as closing:
         stack = contextlib.AsyncExitStack()
         closing.callback(lambda: runner.run(stack.aclose()))
+        closing.callback(restore_echo)
         with hold_keyboard() as typed:
             session = runner.run(stack.enter_async_context(connect(where)))
             conversation = runner.run(

@@ -129,7 +129,10 @@ class ChatPrompt:
         self.load()
         if self._session is None:
             return _read_plain_line()
-        text = runner.run(self._session.prompt_async(default=typed, handle_sigint=False))
+        try:
+            text = runner.run(self._session.prompt_async(default=typed, handle_sigint=False))
+        finally:
+            restore_echo()
         return replace_surrogates(text)
 
     def _open_session(self) -> PromptSession[str]:
@@ -260,10 +263,26 @@ _DELETE_KEYS = "\x08\x7f"
 _MARK_PASTES, _DO_NOT_MARK_PASTES = "\x1b[?2004h", "\x1b[?2004l"
 
 
+# Whether `hold_keyboard` has turned the echo off. The prompt does not change that while it is shown.
+_echo_is_off = False
+
+
 class TypedText:
     """The text that was typed while the keyboard was held."""
 
     text = ""
+
+
+def restore_echo() -> None:
+    """Let the terminal echo again what is typed, if `hold_keyboard` has turned that off."""
+    global _echo_is_off
+    if _echo_is_off:
+        import termios
+
+        _echo_is_off = False
+        attributes = termios.tcgetattr(sys.stdin.fileno())
+        attributes[3] |= termios.ECHO
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, attributes)
 
 
 @contextlib.contextmanager
@@ -271,9 +290,11 @@ def hold_keyboard() -> Iterator[TypedText]:
     """Do not echo what is typed before the next prompt, and return it at the end. Ctrl-C is still a signal.
 
     Used while a chat starts and during an answer. The terminal marks pasted texts from the start of the block
-    on, so that a text that is pasted shortly before the prompt appears is one prompt. The prompt ends this.
+    on, so that a text that is pasted shortly before the prompt appears is one prompt. After the block, there
+    is still no echo: the text would appear before the prompt, and again in it. The prompt ends both.
     Without a terminal that can be held (a pipe, TERM=dumb, Windows), nothing happens.
     """
+    global _echo_is_off
     typed = TypedText()
     if sys.platform == "win32" or not sys.stdin.isatty() or os.environ.get("TERM") == "dumb":
         yield typed
@@ -289,6 +310,9 @@ def hold_keyboard() -> Iterator[TypedText]:
     _write_to_terminal(_MARK_PASTES)
     try:
         yield typed
+        if before[3] & termios.ECHO:
+            before[3] &= ~termios.ECHO
+            _echo_is_off = True
     except BaseException:
         _write_to_terminal(_DO_NOT_MARK_PASTES)
         raise
