@@ -14,13 +14,14 @@ from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.frontends.vscode.adapters import Bridge, OpenResponsesStreamAdapter
 from tollbridge.history.parts import INVALID
+from tollbridge.protocols.anthropic_messages.requests import DEFAULT_MAX_TOKENS
 from tollbridge.storage.tracker import UsageTracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.requests import AcceptedRequest as Asked
 from tollbridge.testing.responses import Call, Say, ScriptedAnswer
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import REPAIR_LIMIT, PreparedRequest, Turn
+from tollbridge.turn import REPAIR_LIMIT, OutputLimit, PreparedRequest, Turn
 from tollbridge.types.errors import (
     BridgeError,
     ContentFiltered,
@@ -41,7 +42,7 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.types.models import Capabilities
+from tollbridge.types.models import Capabilities, Model
 
 MODEL = "tollbridge/demo"
 HI = Message(Role.USER, "Hi")
@@ -72,6 +73,19 @@ def test_content_that_the_model_does_not_accept_is_replaced() -> None:
     assert isinstance(part, TextPart)
     assert crossing.counts == {"image": 1}
     assert len(crossing.changes) == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "required", "chosen"),
+    [(5_000, True, 5_000), (None, True, DEFAULT_MAX_TOKENS), (0, True, DEFAULT_MAX_TOKENS), (0, False, None)],
+)
+def test_an_output_limit_of_zero_in_the_model_list_is_not_sent(
+    limit: int | None, required: bool, chosen: int | None
+) -> None:
+    output_limit = OutputLimit.for_model(
+        Model(id="anthropic/claude-sonnet-4.5", max_output_tokens=limit), required=required
+    )
+    assert (output_limit and output_limit.tokens) == chosen
 
 
 def test_a_request_is_not_sent_again_after_the_first_output() -> None:

@@ -457,7 +457,7 @@ class Engine:
         Raises:
             BridgeError: The turn failed.
         """
-        async with self.turn(self._make_request(request, model), account) as turn:
+        async with self.turn(request, account, model=model) as turn:
             async for _ in turn.batches():
                 pass
         assert turn.result is not None  # noqa: S101 - a turn without a result has raised
@@ -704,7 +704,7 @@ class Engine:
             capabilities=facts.capabilities,
         )
 
-    def _make_request(self, request: ChatRequest | str, model: str | None = None) -> ChatRequest:
+    def _make_request(self, request: ChatRequest | str, model: str | None) -> ChatRequest:
         """Return a request as it is, and a text as a request with one user message."""
         if isinstance(request, ChatRequest):
             return request

@@ -88,7 +88,7 @@ class OutputLimit(msgspec.Struct, frozen=True):
         """
         if not required and not identify(model.id).is_claude:
             return None
-        tokens = model.max_output_tokens
+        tokens = model.max_output_tokens or None  # a limit of 0 is not usable
         if tokens is None and required:
             from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
 

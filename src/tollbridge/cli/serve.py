@@ -25,7 +25,7 @@ from tollbridge.cli.options import ConnectionOptions, WholeNumber, connection_op
 from tollbridge.cli.terminal import one_line
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.server import ServerOptions, run_server
+from tollbridge.frontends.http.server import ServerOptions, check_token, run_server
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel
 from tollbridge.transport.http import check_url
 from tollbridge.types.errors import RequestError
@@ -328,11 +328,10 @@ def serve(
     if agent is not None:
         _print_config(agent, options, model, write, where)
         return 0
-    if token is None and not is_loopback(host):
-        raise click.UsageError(
-            f"--host {one_line(host)} needs a token, because other computers can reach this address. Set one "
-            f"with --token or {TOKEN_VARIABLE}."
-        )
+    try:
+        check_token(options)
+    except RequestError as error:
+        raise click.BadParameter(one_line(error.message), param_hint="--host") from error
     try:
         asyncio.run(_serve(options, where))
     except KeyboardInterrupt:

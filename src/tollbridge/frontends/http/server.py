@@ -61,6 +61,19 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     usage_only: bool = False
 
 
+def check_token(options: ServerOptions) -> None:
+    """Check that a server has a token if other computers can reach it.
+
+    Raises:
+        RequestError: The address is not loopback and there is no token.
+    """
+    if options.token is None and not is_loopback(options.host):
+        raise RequestError(
+            f"Listening on {options.host} needs a token, because other computers can reach it. "
+            "Set one with --token or TOLLBRIDGE_SERVE_TOKEN."
+        )
+
+
 @asynccontextmanager
 async def run_server(
     engine: Engine, options: ServerOptions, find_account: Callable[[], Awaitable[Account]] | None = None
@@ -75,11 +88,7 @@ async def run_server(
     Raises:
         RequestError: The port is in use, or the address is not loopback and there is no token.
     """
-    if options.token is None and not is_loopback(options.host):
-        raise RequestError(
-            f"Listening on {options.host} needs a token, because other computers can reach it. "
-            "Set one with --token or TOLLBRIDGE_SERVE_TOKEN."
-        )
+    check_token(options)
     # An answer is cancelled when its caller disconnects.
     runner = web.AppRunner(
         create_app(engine, options, find_account or engine.account),
