@@ -23,7 +23,11 @@ other.set_default_verify_paths()
 counts = [len(context.get_ca_certs()) for context in (*contexts, other)]
 print(*counts, "frozenlist._frozenlist" in sys.modules)
 """
-OURS = "from tollbridge.transport.loading import import_aiohttp; import_aiohttp()"
+OURS = """
+from tollbridge.transport.loading import declare_own_program, load_http_client
+declare_own_program()
+load_http_client()
+"""
 
 GET = """
 import asyncio, sys

@@ -96,14 +96,7 @@ async def _use_it_in_chat(vscode: VSCodePage) -> None:
 
 async def _add_a_second_key_of_the_same_gateway(vscode: VSCodePage, gateway: Gateway) -> None:
     """The lists of two keys of one gateway never mix, also after a restart."""
-    await vscode.run_command("Tollbridge: Set Up")
-    await vscode.choose_row("Add an Account")
-    await vscode.type_in_prompt("(1/4): URL", gateway.url, "needs an API key")
-    await vscode.page.keyboard.press("Enter")
-    await vscode.type_in_prompt("(2/4): API key", WRONG_KEY, "The API key is wrong")
-    await vscode.page.keyboard.press("Enter")
-    await vscode.accept_default("(3/4): protocol")
-    await vscode.fill_prompt("(4/4): name", "Other")
+    await _add_an_account(vscode, gateway, "Other", WRONG_KEY, "The API key is wrong")
     for name in ("setup-9-two-keys", "setup-10-after-a-restart"):
         await vscode.run_command("Chat: Manage Language Models")
         await vscode.models_row("The API key is wrong").wait_for()
@@ -129,7 +122,7 @@ async def test_an_account_that_vscode_does_not_accept_is_restored(
         vscode = VSCodePage(page, workbench)
         await vscode.open()
         try:
-            await _add_an_account(vscode, gateway, "Second")
+            await _add_an_account(vscode, gateway, "Second", KEY, "has 2 models")
             before = await _rename_both(workbench, "Work")
             await vscode.open()
             await (await _find_account(vscode, gateway)).click()
@@ -146,12 +139,12 @@ async def test_an_account_that_vscode_does_not_accept_is_restored(
             raise
 
 
-async def _add_an_account(vscode: VSCodePage, gateway: Gateway, name: str) -> None:
+async def _add_an_account(vscode: VSCodePage, gateway: Gateway, name: str, key: str, verdict: str) -> None:
     await vscode.run_command("Tollbridge: Set Up")
     await vscode.choose_row("Add an Account")
     await vscode.type_in_prompt("(1/4): URL", gateway.url, "needs an API key")
     await vscode.page.keyboard.press("Enter")
-    await vscode.type_in_prompt("(2/4): API key", KEY, "has 2 models")
+    await vscode.type_in_prompt("(2/4): API key", key, verdict)
     await vscode.page.keyboard.press("Enter")
     await vscode.accept_default("(3/4): protocol")
     await vscode.fill_prompt("(4/4): name", name)

@@ -33,7 +33,7 @@ from tollbridge.config.schema import (
 )
 from tollbridge.engine import Engine
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel, check_installation, is_installed
-from tollbridge.transport.loading import import_aiohttp
+from tollbridge.transport.loading import declare_own_program
 from tollbridge.types.errors import BridgeError, Kind
 from tollbridge.types.models import Model
 from tollbridge.types.urls import VERCEL_URL
@@ -188,7 +188,7 @@ async def connect(
         start_local: Whether to download and start the local model, if it is selected. Otherwise the session
             can only list it.
     """
-    import_aiohttp()
+    declare_own_program()
     arguments = where.as_arguments()
     async with Engine.open(options=where.flags(), short_lived=short_lived) as engine:
         account = None

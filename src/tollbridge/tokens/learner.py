@@ -405,9 +405,9 @@ class Weights:
         explained = text_variance + extra_variance
         variance = explained + noise
         # The noise of an unlikely report is assumed to be larger, as Student's t-distribution implies.
-        self.text.adjust_noise(difference**2 / variance, text_noise / variance)
-        self._adjust_scale(difference**2 / variance)
         ratio = difference**2 / variance
+        self.text.adjust_noise(ratio, text_noise / variance)
+        self._adjust_scale(ratio)
         variance = explained + noise * max(1.0, (_FREEDOM + ratio) / (_FREEDOM + 1))
         self.text.update(text_covariances, variance, difference)
         self.extra.update(extra_covariances, variance, difference)

@@ -1,6 +1,6 @@
 """Load the HTTP client on first use, because importing aiohttp takes longer than everything else.
 
-A program of ours loads less of it than a library may: `import_aiohttp`.
+A program of ours loads less of it than a library may: `declare_own_program`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _program_is_ours = False
 
 
 def declare_own_program() -> None:
-    """Let `load_http_client` import aiohttp with `import_aiohttp`. For programs without code of others."""
+    """Let `load_http_client` import less of aiohttp (`_import_aiohttp`). Only for programs of Tollbridge."""
     global _program_is_ours
     _program_is_ours = True
 
@@ -27,13 +27,13 @@ def declare_own_program() -> None:
 def load_http_client() -> type[HttpClient]:
     """Return the class `HttpClient`, and import it first if that has not happened yet."""
     if _program_is_ours:
-        import_aiohttp()
+        _import_aiohttp()
     from tollbridge.transport.http import HttpClient
 
     return HttpClient
 
 
-def import_aiohttp() -> None:
+def _import_aiohttp() -> None:
     """Import aiohttp without what Tollbridge does not use, unless it is imported already.
 
     aiohttp loads the system's certificates twice when it is imported, for default contexts that are not used:
