@@ -16,7 +16,7 @@ ROUNDS = 6  # streams read in one process; the first warms up and is not counted
 
 def ours(url: str) -> Callable[[], int]:
     """Tollbridge: from the socket through frames and events to parts."""
-    from tollbridge.clients.base import Observer
+    from tollbridge.clients.observer import Observer
     from tollbridge.clients.openresponses import OpenResponsesClient
     from tollbridge.frontends.vscode.adapters import Bridge
     from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
@@ -36,7 +36,7 @@ def ours(url: str) -> Callable[[], int]:
             characters += sum(len(part.text) for part in parts if isinstance(part, TextPart))
 
         async with OpenResponsesClient(url) as client:
-            await Bridge(client.observed_by(_ReadCounter())).answer(request, report)
+            await Bridge(client, observers=[_ReadCounter()]).answer(request, report)
         return characters
 
     return lambda: asyncio.run(read())

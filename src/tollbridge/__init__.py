@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tollbridge.clients.ai_sdk import UiStreamClient as UiStreamClient
     from tollbridge.clients.anthropic_messages import AnthropicMessagesClient as AnthropicMessagesClient
     from tollbridge.clients.base import Answer as Answer
-    from tollbridge.clients.base import Observer as Observer
     from tollbridge.clients.chat_completions import ChatCompletionsClient as ChatCompletionsClient
+    from tollbridge.clients.observer import Observer as Observer
     from tollbridge.clients.openresponses import OpenResponsesClient as OpenResponsesClient
     from tollbridge.config.schema import Account as Account
     from tollbridge.config.schema import Settings as Settings
@@ -119,7 +119,8 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "UiStreamClient",
     ),
     "tollbridge.clients.anthropic_messages": ("AnthropicMessagesClient",),
-    "tollbridge.clients.base": ("Answer", "Observer"),
+    "tollbridge.clients.base": ("Answer",),
+    "tollbridge.clients.observer": ("Observer",),
     "tollbridge.clients.chat_completions": ("ChatCompletionsClient",),
     "tollbridge.clients.openresponses": ("OpenResponsesClient",),
     "tollbridge.config.schema": ("Account", "Settings"),

@@ -27,7 +27,8 @@ from tollbridge.catalog.models import (
     filter_models,
 )
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
-from tollbridge.clients.base import GatewayClient, Observer
+from tollbridge.clients.base import GatewayClient
+from tollbridge.clients.observer import Observer
 from tollbridge.compat.profiles import (
     CompatMemory,
     LessonStore,

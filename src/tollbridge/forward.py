@@ -13,7 +13,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from functools import cached_property
 
-from tollbridge.clients.base import GatewayClient, Observer, PassedResponse
+from tollbridge.clients.base import GatewayClient, PassedResponse
+from tollbridge.clients.observer import Observer
 from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
 from tollbridge.history.answer import apply_corrections, parts_from_events
 from tollbridge.protocols.detect import GuardedDecoder, decoder_for
@@ -159,16 +160,19 @@ async def forward_request(
         BridgeError: No response was received.
         BudgetExceeded: A budget does not allow the request.
     """
-    client = client.observed_by(AttemptObserver(record), *observers)
-    if reserve is not None:
-        client = client.admitting_retries(reserve)
     failure: BaseException | None = None
     row = asyncio.get_running_loop().call_later(ROW_DELAY, record.begin)
     learns = tokens is not None and decode is not None
     try:
         if reserve is not None:
             await reserve()
-        async with client.forward(path, body, api_key=api_key, headers=headers) as response:
+        async with client.forward(
+            path,
+            body,
+            api_key=api_key,
+            headers=headers,
+            observers=(AttemptObserver(record, reserve), *observers),
+        ) as response:
             forwarded = ForwardedResponse(response, client.protocol, record, observers, keep_events=learns)
             try:
                 yield forwarded

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 import msgspec
 
 from tollbridge.budget import BudgetGuard
-from tollbridge.clients.base import GatewayClient, Observer
+from tollbridge.clients.base import GatewayClient
+from tollbridge.clients.observer import Observer
 from tollbridge.compat.profiles import CompatMemory, CompatStore, describe_lesson, uses_feature
 from tollbridge.compat.repairs import SENSITIVE_NOTES, describe_omissions, omitted_fields
 from tollbridge.estimator import Preflight, TokenAccounting
@@ -413,9 +415,6 @@ class Turn:
         self.result: TurnResult | None = None
         self.origin = Origin.of(request.model, client.base_url)
         self._client = client
-        if isinstance(client, GatewayClient):
-            for observer in observers:
-                client = self._client = client.observed_by(observer)
         self._compat = compat or CompatMemory()
         # A `BudgetGuard` is a usage tracker that passes everything on to the tracker it was created with.
         self._usage = budget or usage or UsageTracker()
@@ -493,7 +492,6 @@ class Turn:
             min_output_tokens=getattr(self._client, "min_output_tokens", MIN_OUTPUT_TOKENS),
         )
         preflight = await self._measure(prepared)
-        client, is_observed = self._client, isinstance(self._client, GatewayClient)
         record = RequestAccounting(
             self.request.model,
             self._usage,
@@ -501,15 +499,13 @@ class Turn:
             self._prices,
             find_prices=self._find_prices,
             conversation=self.request.conversation,
-            sent=not is_observed,
+            sent=not isinstance(self._client, GatewayClient),
             on_unbilled=self._on_unbilled,
         )
-        if isinstance(client, GatewayClient):
-            client = client.observed_by(AttemptObserver(record))
         answer: list[Event] = []
         try:
             await wait_for_write(record.row)  # `row` is a future: the write of that row
-            async with aclosing(self._send(client, prepared, record, preflight)) as batches:
+            async with aclosing(self._send(prepared, record, preflight)) as batches:
                 async for batch in batches:
                     answer += batch
                     yield batch
@@ -566,7 +562,6 @@ class Turn:
 
     async def _send(
         self,
-        client: StreamClient,
         prepared: PreparedRequest,
         record: RequestAccounting,
         preflight: Preflight | None,
@@ -575,14 +570,14 @@ class Turn:
         while True:
             request = prepared.request
             if self._budget is not None:
-                client, request = await self._reserve(self._budget, client, prepared, preflight)
+                request = await self._reserve(self._budget, prepared, preflight)
                 preflight = None  # it is the estimate of the first request
             answer = prepared.answer_events()
             has_output = False
             failure: BridgeError | None = None
             request = self._request_diagnosis(request)
             try:
-                async with aclosing(client.batches(request, api_key=self._api_key)) as batches:
+                async with aclosing(self._batches_of(request, record)) as batches:
                     async for batch in batches:
                         record.add_events(batch)
                         if not prepared.started:
@@ -609,6 +604,14 @@ class Turn:
                 raise failure
             return
 
+    def _batches_of(self, request: ChatRequest, record: RequestAccounting) -> AsyncGenerator[list[Event]]:
+        if not isinstance(self._client, GatewayClient):
+            return self._client.batches(request, api_key=self._api_key)
+        budget = self._budget
+        reserve = None if budget is None else partial(budget.reserve, request)
+        observers = (AttemptObserver(record, reserve), *self._observers)
+        return self._client.batches(request, api_key=self._api_key, observers=observers)
+
     def _request_diagnosis(self, request: ChatRequest) -> ChatRequest:
         """Ask a server that can explain cache misses to compare the prompt with the previous one.
 
@@ -620,22 +623,16 @@ class Turn:
         return request_diagnosis(request, self._client.protocol, self._cache.previous_response(*scope))
 
     async def _reserve(
-        self,
-        budget: BudgetGuard,
-        client: StreamClient,
-        prepared: PreparedRequest,
-        preflight: Preflight | None,
-    ) -> tuple[StreamClient, ChatRequest]:
-        """Reserve the cost of the request. Return it, limited to what the budgets allow, and its client."""
+        self, budget: BudgetGuard, prepared: PreparedRequest, preflight: Preflight | None
+    ) -> ChatRequest:
+        """Reserve the cost of the request. Return it, limited to what the budgets allow."""
         request = prepared.request
         prompt = preflight.estimate if preflight else None
         limit = await budget.reserve(request, prompt, may_limit=self.request.max_output_tokens is None)
         if limit is not None:
             request = msgspec.structs.replace(request, max_output_tokens=limit)
             prepared.add_changes([f"Limited the answer to {limit:,} tokens: the budget does not allow more."])
-        if isinstance(client, GatewayClient):
-            client = client.admitting_retries(lambda: budget.reserve(request))
-        return client, request
+        return request
 
     def _make_result(
         self,
@@ -674,8 +671,11 @@ class Turn:
 class AttemptObserver(Observer):
     """Records each attempt of a client."""
 
-    def __init__(self, record: RequestAccounting) -> None:
+    def __init__(
+        self, record: RequestAccounting, reserve: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
         self._record = record
+        self._reserve = reserve
 
     def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:  # noqa: ARG002
         self._record.send()
@@ -689,6 +689,10 @@ class AttemptObserver(Observer):
 
     def retry(self, error: BridgeError, seconds: float) -> None:  # noqa: ARG002
         self._record.retry(error)
+
+    async def resend(self) -> None:
+        if self._reserve is not None:
+            await self._reserve()
 
 
 def _is_output(event: Event) -> bool:

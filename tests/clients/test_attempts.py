@@ -14,8 +14,9 @@ from tests.canned_server import answering, http
 from tests.transport.servers import saying, serving
 
 from tollbridge.clients.ai_sdk import AiSdkClient
-from tollbridge.clients.base import GatewayClient, Observer
+from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
+from tollbridge.clients.observer import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy, Timeouts
@@ -30,10 +31,10 @@ def client_of(server: Any, **more: Any) -> OpenResponsesClient:
     return OpenResponsesClient(server.url, **{"retries": QUICK, **more})
 
 
-async def failure(client: GatewayClient) -> BridgeError:
+async def failure(client: GatewayClient, *observers: Observer) -> BridgeError:
     async with client:
         with pytest.raises(BridgeError) as raised:
-            async for _ in client.stream(HELLO):
+            async for _ in client.stream(HELLO, observers=observers):
                 pass
     return raised.value
 
@@ -107,7 +108,7 @@ async def test_a_failed_tls_handshake_is_not_retried() -> None:
         for port, message in ((untrusted, "TLS certificate verification failed"), (plain, "TLS handshake")):
             observer = CountingObserver()
             async with OpenResponsesClient(f"https://127.0.0.1:{port}/v1", retries=QUICK) as client:
-                error = await failure(client.observed_by(observer))
+                error = await failure(client, observer)
             assert isinstance(error, NetworkFailed)
             assert message in error.message
             assert observer.requests == 1
@@ -186,7 +187,7 @@ async def test_retries_are_logged_and_reported_to_all_observers(caplog: pytest.L
     first, second = CountingObserver(), CountingObserver()
     refused = http(429, b"", {"retry-after": "0.05"})
     async with answering(refused) as server, client_of(server) as client:
-        error = await failure(client.observed_by(first).observed_by(second))
+        error = await failure(client, first, second)
     assert isinstance(error, RateLimited)
     assert first.delays == second.delays == [(429, 0.05)] * 2
     assert first.requests == second.requests == 3

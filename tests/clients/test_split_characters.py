@@ -12,8 +12,9 @@ from tests.recorded_streams import RECORDINGS
 
 from tollbridge.cli.output import summarise, to_json
 from tollbridge.clients.ai_sdk import AiSdkClient, UiStreamClient
-from tollbridge.clients.base import GatewayClient, Observer
+from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.chat_completions import ChatCompletionsClient
+from tollbridge.clients.observer import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter, VSCodeStreamAdapter
 from tollbridge.frontends.vscode.codec import encode_parts
@@ -79,7 +80,7 @@ async def test_lone_surrogates_are_not_sent(kind: type[GatewayClient], request_:
         kind(server.url, retries=RetryPolicy(attempts=1)) as client,
     ):
         with pytest.raises(BridgeError):
-            async for _ in client.observed_by(observer).stream(request_):
+            async for _ in client.stream(request_, observers=[observer]):
                 pass
     for text in texts(json.loads(observer.body)):
         text.encode()

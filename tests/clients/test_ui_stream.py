@@ -12,7 +12,7 @@ from tests.canned_server import answering, http
 from tests.recorded_streams import RECORDINGS
 
 from tollbridge.clients.ai_sdk import UiStreamClient
-from tollbridge.clients.base import Observer
+from tollbridge.clients.observer import Observer
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.types.errors import BrokenCall, RequestError
 from tollbridge.types.events import Event, Finished
@@ -33,9 +33,12 @@ class RequestObserver(Observer):
         self.ids.append(json.loads(body)["id"])
 
 
-async def ask(client: UiStreamClient, *messages: Message, **extra: Any) -> list[Event]:
+async def ask(
+    client: UiStreamClient, *messages: Message, observer: Observer | None = None, **extra: Any
+) -> list[Event]:
     request = ChatRequest(model="", messages=messages, extra=extra or None)
-    return [event async for event in client.stream(request)]
+    observers = [observer] if observer else []
+    return [event async for event in client.stream(request, observers=observers)]
 
 
 async def test_a_conversation_keeps_its_id_and_others_have_different_ids() -> None:
@@ -46,9 +49,9 @@ async def test_a_conversation_keeps_its_id_and_others_have_different_ids() -> No
         UiStreamClient(server.url) as other,
     ):
         for messages in (FIRST, SECOND, (Message("user", "Something else"),)):
-            await ask(client.observed_by(observer), *messages)  # observed separately for each turn
-        await ask(other.observed_by(observer), *FIRST)
-        await ask(client.observed_by(observer), *FIRST, id="mine")
+            await ask(client, *messages, observer=observer)
+        await ask(other, *FIRST, observer=observer)
+        await ask(client, *FIRST, observer=observer, id="mine")
     first, second, else_, others, mine = observer.ids
     assert first == second
     assert len({first, else_, others}) == 3
@@ -60,7 +63,7 @@ async def test_the_query_of_the_url_is_sent_but_not_stored() -> None:
     async with answering(http(200, STREAM)) as server:
         base = server.url.removesuffix("/v1")
         async with UiStreamClient(f"{base}/api/chat/?id=7&token=secret/") as client:
-            events = await ask(client.observed_by(observer), *FIRST)
+            events = await ask(client, *FIRST, observer=observer)
             assert client.base_url == f"{base}/api/chat/"
             assert "secret" not in repr(client)
     assert isinstance(events[-1], Finished)

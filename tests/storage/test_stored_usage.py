@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tollbridge.clients.base import Observer
+from tollbridge.clients.observer import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage.database import Database

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from tollbridge.cli.connection import Session
 from tollbridge.cli.screen import Screen, Timing
-from tollbridge.clients.base import Observer
+from tollbridge.clients.observer import Observer
 from tollbridge.history.answer import PartsBuilder, apply_corrections
 from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError

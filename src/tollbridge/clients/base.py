@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from tollbridge.clients.observer import Observer, Observers
+from tollbridge.clients.retries import Attempts
 from tollbridge.history.answer import apply_corrections, join_parts, parts_from_events
 from tollbridge.protocols.billing import Credits, Generation, read_credits, read_generation
-from tollbridge.protocols.detect import Decoder, GuardedDecoder, decoder_for
+from tollbridge.protocols.detect import Decoder, decoder_for
 from tollbridge.protocols.errors import ERROR_BODY_LIMIT, read_error_response
 from tollbridge.protocols.model_list import Endpoints, read_endpoints, read_models
 from tollbridge.protocols.stream import decode_body
@@ -25,7 +25,6 @@ from tollbridge.transport.loading import load_http_client
 from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError, NotFound, RequestError, hide_key
 from tollbridge.types.events import (
-    Billing,
     Event,
     Finished,
     ReasoningDelta,
@@ -50,35 +49,6 @@ log = logging.getLogger(__name__)
 _THREAD_SIZE = 256 * 1024
 
 
-class Observer:
-    """Is called with everything that happens in a request or a turn. The methods of this class do nothing.
-
-    A subclass overrides the methods it needs. They must not raise, and must not store the key that is in the
-    request headers.
-    """
-
-    def request(self, protocol: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Called before a request is sent, once per attempt."""
-
-    def response(self, status: int, headers: Mapping[str, str]) -> None:
-        """Called when the headers of a response have arrived."""
-
-    def data(self, chunk: bytes) -> None:
-        """Called with each chunk of the response body, decompressed, one per network read."""
-
-    def billing(self, billing: Billing) -> None:
-        """Called at the end of an attempt, however it ends, if the gateway reported its cost or an id."""
-
-    def retry(self, error: BridgeError, seconds: float) -> None:
-        """Called when an attempt has failed and the next one starts after this many seconds."""
-
-    def events(self, batch: list[Event]) -> None:
-        """Called with the events of each network read of a turn."""
-
-    async def end(self, result: object | None, error: BaseException | None) -> None:
-        """Called at the end of a turn, with its result or with the exception that ended it."""
-
-
 class EncodedRequest(msgspec.Struct, frozen=True):
     """A request in the format of a protocol. `headers` are added to those of every request."""
 
@@ -101,7 +71,7 @@ class ClientOptions(TypedDict, total=False):
 class PassedResponse:
     """A response that is passed on to the caller. `error` is set if its status is 400 or more."""
 
-    def __init__(self, response: HttpResponse, observers: Sequence[Observer] = ()) -> None:
+    def __init__(self, response: HttpResponse, observers: Observers) -> None:
         self.status = response.status
         self.headers = response.headers
         self.error: BridgeError | None = None
@@ -109,13 +79,14 @@ class PassedResponse:
         self._observers = observers
         self._body: bytes | None = None
 
-    async def read_error(self) -> None:
+    async def read_error(self) -> BridgeError:
         """Read the body of an error response."""
         self._body = await self._response.read_start(ERROR_BODY_LIMIT)
-        for observer in self._observers:
-            observer.data(self._body)
+        for observe in self._observers.data:
+            observe(self._body)
         error = read_error_response(self.status, self.headers, self._body)
         self.error = _complete_error(error, self._response)
+        return self.error
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Yield the body as it arrives."""
@@ -124,8 +95,8 @@ class PassedResponse:
             return
         async with aclosing(self._response.chunks()) as chunks:
             async for chunk in chunks:
-                for observer in self._observers:
-                    observer.data(chunk)
+                for observe in self._observers.data:
+                    observe(chunk)
                 yield chunk
 
 
@@ -185,10 +156,7 @@ class GatewayClient(ABC):
         # The values of the secret headers, to redact them. Like a key, they are never shown or stored.
         values = (secret_headers or {}).values()
         self.secrets = (*values, *(value.partition(" ")[2] for value in values if " " in value))
-        self._random = random.Random()  # noqa: S311 - only for the jitter of retries
         self._http: HttpClient | None = None
-        self._observers: tuple[Observer, ...] = ()
-        self._admit_retry: Callable[[], Awaitable[object]] | None = None
 
     def _set_url(self, url: str) -> None:
         """Set `base_url`, which is displayed, logged and stored."""
@@ -208,38 +176,17 @@ class GatewayClient(ABC):
     ) -> None:
         await self.aclose()
 
-    def observed_by(self, *observers: Observer) -> Self:
-        """Return a copy of this client with more observers, for one turn.
-
-        The copy shares the connections of this client and must not be closed.
-        """
-        client = self._copy()
-        client._observers = (*self._observers, *observers)
-        return client
-
-    def admitting_retries(self, admit: Callable[[], Awaitable[object]]) -> Self:
-        """Return a copy of this client that awaits `admit` before each retry; if that raises, the call ends.
-
-        The copy shares the connections of this client and must not be closed.
-        """
-        client = self._copy()
-        client._admit_retry = admit
-        return client
-
-    def _copy(self) -> Self:
-        """Return a copy that shares the connections. `copy.copy` takes ten times as long."""
-        self._get_http()
-        client = object.__new__(type(self))
-        client.__dict__.update(self.__dict__)
-        return client
-
     async def aclose(self) -> None:
         """Close all connections; requests that are running fail. The client cannot be used afterwards."""
         if self._http is not None:
             await self._http.aclose()
 
     async def stream(
-        self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
+        self,
+        request: ChatRequest | Mapping[str, Any],
+        *,
+        api_key: str | None = None,
+        observers: Sequence[Observer] = (),
     ) -> AsyncGenerator[Event]:
         """Send a request and yield the events of the answer as they arrive.
 
@@ -249,39 +196,34 @@ class GatewayClient(ABC):
         Args:
             request: The request, or its body in the format of the protocol.
             api_key: The key for this call; the empty string is no key.
+            observers: Called with each attempt, its response and its bytes.
 
         Raises:
             BridgeError: The request failed. All events received before the failure have been yielded.
         """
-        async with aclosing(self.batches(request, api_key=api_key)) as batches:
+        async with aclosing(self.batches(request, api_key=api_key, observers=observers)) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event
 
     async def batches(
-        self, request: ChatRequest | Mapping[str, Any], *, api_key: str | None = None
+        self,
+        request: ChatRequest | Mapping[str, Any],
+        *,
+        api_key: str | None = None,
+        observers: Sequence[Observer] = (),
     ) -> AsyncGenerator[list[Event]]:
         """Like `stream`, but yield one list of events per network read."""
         encoded = self._encode(request)
-        key, deadline = self._choose_key(api_key), self._get_http().deadline()
-        failed_attempts = 0
-        while True:
-            has_yielded = False
-            try:
-                async with aclosing(self._attempt(encoded, key, deadline)) as batches:
+        key, steps = self._choose_key(api_key), Observers(observers)
+        attempts = self._attempts(key, steps)
+        async for attempt in attempts:
+            with attempt:
+                async with aclosing(self._read(encoded, key, attempts.deadline, steps)) as batches:
                     async for batch in batches:
-                        has_yielded = True
+                        attempt.commit()
                         yield batch
                 return
-            except BridgeError as error:
-                self._hide_secrets(error, key)
-                failed_attempts += 1
-                delay = None if has_yielded else self._retry_delay(error, failed_attempts, deadline)
-                if delay is None:
-                    raise
-            await self._get_http().sleep(delay)
-            if self._admit_retry is not None:
-                await self._admit_retry()
 
     def send(
         self,
@@ -308,6 +250,7 @@ class GatewayClient(ABC):
         *,
         api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
+        observers: Sequence[Observer] = (),
     ) -> AsyncIterator[PassedResponse]:
         """Send a body as it is, with retries until a response is accepted, and yield the response.
 
@@ -317,40 +260,24 @@ class GatewayClient(ABC):
         Raises:
             BridgeError: No response was received.
         """
-        key, deadline = self._choose_key(api_key), self._get_http().deadline()
+        key, steps = self._choose_key(api_key), Observers(observers)
         url, all_headers = self.base_url + path, {**self._request_headers(key), **(headers or {})}
-        failed_attempts, accepted = 0, False
-        while True:
-            for observer in self._observers:
-                observer.request(self.protocol, url, all_headers, body)
-            try:
+        attempts = self._attempts(key, steps)
+        async for attempt in attempts:
+            with attempt:
+                for observe in steps.request:
+                    observe(self.protocol, url, all_headers, body)
                 async with self._get_http().send(
-                    "POST", url, all_headers, body, deadline=deadline
+                    "POST", url, all_headers, body, deadline=attempts.deadline
                 ) as response:
-                    for observer in self._observers:
-                        observer.response(response.status, response.headers)
-                    passed = PassedResponse(response, self._observers)
-                    if response.status >= 400:
-                        await passed.read_error()
-                        assert passed.error is not None  # noqa: S101
-                        self._hide_secrets(passed.error, key)
-                        failed_attempts += 1
-                        delay = self._retry_delay(passed.error, failed_attempts, deadline)
-                    if response.status < 400 or delay is None:
-                        accepted = True
-                        yield passed
-                        return
-            except BridgeError as error:
-                self._hide_secrets(error, key)
-                if accepted:
-                    raise
-                failed_attempts += 1
-                delay = self._retry_delay(error, failed_attempts, deadline)
-                if delay is None:
-                    raise
-            await self._get_http().sleep(delay)
-            if self._admit_retry is not None:
-                await self._admit_retry()
+                    for observe_response in steps.response:
+                        observe_response(response.status, response.headers)
+                    passed = PassedResponse(response, steps)
+                    if response.status >= 400 and attempt.may_retry(error := await passed.read_error()):
+                        raise error
+                    attempt.commit()
+                    yield passed
+                    return
 
     def encode_request(self, request: ChatRequest) -> bytes:
         """Return the body that would be sent for a request."""
@@ -406,23 +333,29 @@ class GatewayClient(ABC):
     def _encode(self, request: ChatRequest | Mapping[str, Any]) -> EncodedRequest:
         """Encode a request in the format of this client's protocol."""
 
-    async def _attempt(
-        self, encoded: EncodedRequest, key: str | None, deadline: float | None
+    def _attempts(self, key: str | None, observers: Observers) -> Attempts:
+        return Attempts(
+            self._get_http(), self._retries, observers, lambda error: self._hide_secrets(error, key)
+        )
+
+    async def _read(
+        self, encoded: EncodedRequest, key: str | None, deadline: float | None, observers: Observers
     ) -> AsyncGenerator[list[Event]]:
+        """Send a request once, and yield the events of its response."""
         headers = {**self._request_headers(key), **encoded.headers}
-        for observer in self._observers:
-            observer.request(self.protocol, encoded.url.partition("?")[0], headers, encoded.body)
+        for observe in observers.request:
+            observe(self.protocol, encoded.url.partition("?")[0], headers, encoded.body)
         async with self._get_http().send(
             "POST", encoded.url, headers, encoded.body, deadline=deadline
         ) as response:
-            for observer in self._observers:
-                observer.response(response.status, response.headers)
+            for observe_response in observers.response:
+                observe_response(response.status, response.headers)
             decoder = decoder_for(self.protocol, response.status, response.headers)
-            with _log_unknown(decoder), self._report_billing(decoder):
+            try:
                 async with aclosing(response.chunks()) as chunks:
                     async for chunk in chunks:
-                        for observer in self._observers:
-                            observer.data(chunk)
+                        for observe_data in observers.data:
+                            observe_data(chunk)
                         batch, failure = split_failure(decoder.feed(chunk))
                         if batch:
                             yield batch
@@ -431,33 +364,18 @@ class GatewayClient(ABC):
                         if decoder.is_finished:
                             return
                 batch, failure = split_failure(decoder.close())
-            if batch:
-                yield batch
-            if failure is not None:
-                raise _complete_error(failure, response)
-
-    @contextmanager
-    def _report_billing(self, decoder: GuardedDecoder) -> Iterator[None]:
-        """Report to the observers what the gateway says about the bill, even if the stream is cut or left."""
-        try:
-            yield
-        finally:
-            if (billing := decoder.billing) is not None:
-                for observer in self._observers:
-                    observer.billing(billing)
-
-    def _retry_delay(self, error: BridgeError, failed_attempts: int, deadline: float | None) -> float | None:
-        """Return the delay before the next attempt, and log it; `None` if there is no other attempt."""
-        delay = self._retries.wait(error, failed_attempts, self._random)
-        if delay is None or (deadline is not None and time.monotonic() + delay >= deadline):
-            return None
-        log.info(
-            "Attempt %d failed (%s, status %s); retrying in %.1f s.",
-            *(failed_attempts, error.kind, error.status, delay),
-        )
-        for observer in self._observers:
-            observer.retry(error, delay)
-        return delay
+                if batch:
+                    yield batch
+                if failure is not None:
+                    raise _complete_error(failure, response)
+            finally:
+                # However the stream ended: the gateway charges for one that was cut or left, too.
+                if (billing := decoder.billing) is not None:
+                    for observe_billing in observers.billing:
+                        observe_billing(billing)
+                if decoder.unknown:
+                    counts = ", ".join(f"{name[:80]!r} {count}" for name, count in decoder.unknown.items())
+                    log.debug("Ignored unrecognised content: %s.", counts)
 
     async def _call(
         self,
@@ -469,32 +387,25 @@ class GatewayClient(ABC):
         headers: Mapping[str, str] | None = None,
     ) -> Result:
         """Send a request that is not streamed, with retries, and decode its response."""
-        key, deadline = self._choose_key(api_key), self._get_http().deadline()
-        failed_attempts = 0
-        while True:
-            try:
+        key = self._choose_key(api_key)
+        attempts = self._attempts(key, Observers(()))
+        async for attempt in attempts:
+            with attempt:
                 all_headers = {**self._request_headers(key), **(headers or {})}
                 async with self._get_http().send(
-                    method, self.base_url + path, all_headers, body, deadline=deadline
+                    method, self.base_url + path, all_headers, body, deadline=attempts.deadline
                 ) as response:
-                    if response.status >= 400:
-                        data = await response.read_start(ERROR_BODY_LIMIT)
-                        refusal = read_error_response(response.status, response.headers, data)
-                        raise _complete_error(refusal, response)
-                    data = await response.read()
                     try:
+                        if response.status >= 400:
+                            data = await response.read_start(ERROR_BODY_LIMIT)
+                            raise read_error_response(response.status, response.headers, data)
+                        data = await response.read()
                         if len(data) > _THREAD_SIZE:
                             return await asyncio.to_thread(decode_body, decode, data)
                         return decode_body(decode, data)
                     except BridgeError as error:
                         raise _complete_error(error, response) from None
-            except BridgeError as error:
-                self._hide_secrets(error, key)
-                failed_attempts += 1
-                delay = self._retry_delay(error, failed_attempts, deadline)
-                if delay is None:
-                    raise
-            await self._get_http().sleep(delay)
+        raise AssertionError  # the loop ends with a result or an error
 
     def _get_http(self) -> HttpClient:
         if self._http is None:
@@ -542,17 +453,6 @@ def _complete_error(error: BridgeError, response: HttpResponse) -> BridgeError:
     request_id = response.headers.get("x-request-id") or response.headers.get("request-id")  # Anthropic's
     error.request_id = error.request_id or request_id
     return error
-
-
-@contextmanager
-def _log_unknown(decoder: Decoder) -> Iterator[Decoder]:
-    """Log the unrecognised events of a response in one line at its end."""
-    try:
-        yield decoder
-    finally:
-        if decoder.unknown:
-            counts = ", ".join(f"{name[:80]!r} {count}" for name, count in decoder.unknown.items())
-            log.debug("Ignored unrecognised content: %s.", counts)
 
 
 # --- Clients that can also receive an answer as one JSON body ---

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Concatenate, ParamSpec
 import msgspec
 
 from tollbridge._version import __version__
-from tollbridge.clients.base import Observer
+from tollbridge.clients.observer import Observer
 from tollbridge.history.answer import PartsBuilder
 from tollbridge.recorder.recording import (
     FORMAT,

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
-from tollbridge.clients.base import Observer
+from tollbridge.clients.observer import Observer
 from tollbridge.config.loading import validate_settings
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine

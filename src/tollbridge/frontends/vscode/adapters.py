@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, get_args
 
 import msgspec
 
-from tollbridge.clients.base import Observer
+from tollbridge.clients.observer import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, CompatStore
 from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
