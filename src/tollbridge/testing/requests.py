@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.protocols.answer import new_id
 from tollbridge.protocols.openresponses.schema import CompactBody, CreateBody, FunctionTool
-from tollbridge.protocols.openresponses.server import new_id
 from tollbridge.testing import validation
 from tollbridge.testing.catalog import find_language_model
 from tollbridge.testing.prompt_cache import CacheUse, PromptCache, Unit, encode_visible

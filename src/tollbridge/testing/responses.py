@@ -13,8 +13,9 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from tollbridge.protocols.openresponses import server
-from tollbridge.protocols.openresponses.server import new_id
+from tollbridge.protocols.answer import new_id
+from tollbridge.protocols.openresponses import answer as response
+from tollbridge.protocols.openresponses.wire import encode_usage
 from tollbridge.testing.requests import AcceptedRequest, Item, count_text, split_tokens
 from tollbridge.types.events import Usage
 
@@ -138,7 +139,7 @@ _Value = TypeVar("_Value")
 
 
 def make_usage(request: AcceptedRequest, output_tokens: int, reasoning_tokens: int = 0) -> Resource:
-    return server.encode_usage(
+    return encode_usage(
         Usage(
             input_tokens=request.input_tokens,
             output_tokens=output_tokens,
@@ -153,7 +154,7 @@ def make_response(request: AcceptedRequest) -> Resource:
     """Return the response object at the start: in progress, without output and usage."""
     body = msgspec.to_builtins(request.body)
     body["tools"] = [msgspec.to_builtins(tool) for tool in request.tools]
-    return server.make_response(body, request.id, request.created_at)
+    return response.make_response(body, request.id, request.created_at)
 
 
 def end_response(request: AcceptedRequest, answer: ScriptedAnswer, output: Sequence[Item]) -> Resource:

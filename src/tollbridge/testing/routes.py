@@ -293,7 +293,7 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     if accepted_request.body.stream or scenario.always_streams:
         chunks = scenario.chunks(make_chunks(steps, scenario.framing))
         return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
-    return await send_joined(request, steps, _join_events, b'{"id": "resp_')
+    return await send_joined(request, steps, _join_events)
 
 
 async def open_socket(request: web.Request) -> web.StreamResponse:
@@ -311,15 +311,14 @@ async def send_joined(
     request: web.Request,
     steps: Iterable[Step],
     join: Callable[[list[Event]], Mapping[str, Any] | None],
-    unfinished: bytes,
 ) -> web.StreamResponse:
     """Send the whole answer in one body, for a client that does not stream.
 
     Args:
         request: The HTTP request.
         steps: The steps of the answer.
-        join: Converts the events to the answer. It returns None if the scenario ends the answer early.
-        unfinished: The bytes to send in that case, if the scenario has none of its own. They are not JSON.
+        join: Converts the events to the answer. It returns None if the scenario ends the answer early: then
+            what is sent is no JSON.
     """
     events: list[Event] = []
     raw = b""
@@ -336,7 +335,7 @@ async def send_joined(
                 events.append(step)
     answer = join(events)
     if answer is None:
-        return await send_body(request, raw or unfinished)
+        return await send_body(request, raw or b'{"id": "')
     return await send_json(request, answer)
 
 
