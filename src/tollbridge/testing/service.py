@@ -88,16 +88,6 @@ class ReceivedRequest:
         self.disconnected_at: float | None = None
         self.dropped = False
 
-    @property
-    def arrived_at(self) -> float:
-        """A deprecated name of `received_at`."""
-        return self.received_at
-
-    @property
-    def hung_up_at(self) -> float | None:
-        """A deprecated name of `disconnected_at`."""
-        return self.disconnected_at
-
     def __repr__(self) -> str:
         return f"<ReceivedRequest {self.method} {self.path} {self.status}>"
 

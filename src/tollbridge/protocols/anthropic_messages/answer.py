@@ -141,13 +141,14 @@ class MessageEncoder(AnswerEncoder):
 
     def _encode_event(self, event: Event) -> list[Json]:
         match event:
-            case TextDelta(text, replaces):
-                return self._add_text("text", text, replaces) if text else []
+            case TextDelta(text, replaces) if text:
+                return self._add_text("text", text, replaces)
             case ReasoningDelta():
                 return self._encode_reasoning(event)
-            case Corrected(text, replaces, of):
-                self._texts["text" if of == "text" else "thinking"].add(text, replaces=replaces)
-                return []
+            case TextDelta(text, replaces) | Corrected(text, replaces, of="text"):
+                return self._replace_text("text", text, replaces)
+            case Corrected(text, replaces):
+                return self._replace_text("thinking", text, replaces)
             case ReasoningEnded():
                 return self._encode_proof(event)
             case ToolCall():
@@ -223,6 +224,12 @@ class MessageEncoder(AnswerEncoder):
         opening = self._open_block(kind)
         self._texts[kind].add(text, replaces=replaces, block=len(self._content) - 1)
         return [*opening, self._delta({"type": f"{kind}_delta", kind: text})]
+
+    def _replace_text(self, kind: BlockKind, text: str, replaces: int) -> list[Json]:
+        """Replace text for a caller that does not stream: what was sent in a stream stays."""
+        if sent_text := self._texts[kind]:
+            sent_text.add(text, replaces=replaces)
+        return []
 
     def _open_block(self, kind: BlockKind) -> list[Json]:
         if self._open == kind:

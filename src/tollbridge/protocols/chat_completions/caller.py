@@ -78,7 +78,7 @@ class CompletionDecoder(RequestDecoder):
 
     def decode(self) -> CallerRequest:
         body = self._body
-        limits = [body.limit(name) for name in ("max_completion_tokens", "max_tokens")]
+        limit = body.limit("max_completion_tokens")
         self._add_tools()
         if body.get("n") not in (None, 1):
             self._omit("n: there is always one choice")
@@ -107,7 +107,7 @@ class CompletionDecoder(RequestDecoder):
             tool_choice=choice if self._tools else None,
             parallel_tool_calls=body.optional("parallel_tool_calls", bool) if self._tools else None,
             reasoning_effort=body.optional("reasoning_effort", str) or reasoning.optional("effort", str),
-            max_output_tokens=next((limit for limit in limits if limit is not None), None),
+            max_output_tokens=body.limit("max_tokens") if limit is None else limit,
             temperature=body.number("temperature"),
             top_p=body.number("top_p"),
             output_format=output_format,
