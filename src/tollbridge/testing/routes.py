@@ -17,11 +17,12 @@ from aiohttp import WSMsgType, web
 from tollbridge.testing import catalog, validation
 from tollbridge.testing.catalog import describe_endpoints, find_model, list_page
 from tollbridge.testing.faults import Chunk, make_chunks, pass_chunks
-from tollbridge.testing.refusals import CannedReply, RequestRejected
+from tollbridge.testing.refusals import CannedReply, RequestRejected, invalid
 from tollbridge.testing.requests import ResponseStore
 from tollbridge.testing.responses import Disconnect, Event, Pause, Step
 from tollbridge.testing.scenarios import Scenario, find_scenario
 from tollbridge.testing.service import ReceivedRequest, Service
+from tollbridge.types.text import Fields
 
 SERVICE = web.AppKey("service", Service)
 RECEIVED = web.RequestKey("received", ReceivedRequest)
@@ -223,35 +224,21 @@ class _Connection:
 
 def _check_create(body: Mapping[str, Any]) -> None:
     if body.get("type") != "response.create":
-        raise RequestRejected(400, "invalid_value", "type must be response.create.", param="type")
+        raise invalid("type", "invalid_value", "type must be response.create.")
     for field in _HTTP_FIELDS:
         if field in body:
-            raise RequestRejected(
-                400,
-                "unsupported_parameter",
-                f"{field} is not available over a WebSocket. Remove it.",
-                param=field,
+            raise invalid(
+                field, "unsupported_parameter", f"{field} is not available over a WebSocket. Remove it."
             )
 
 
 def _convert_reply(reply: CannedReply) -> RequestRejected:
     """Convert an HTTP error to an error that a WebSocket can send."""
-    try:
-        error = msgspec.json.decode(reply.body, type=_ErrorBody).error
-    except msgspec.DecodeError:
-        return RequestRejected(
-            reply.status, "server_error", f"The scenario returns the status {reply.status}."
-        )
-    return RequestRejected(reply.status, error.code, error.message)
-
-
-class _Error(msgspec.Struct):
-    message: str
-    code: str = "server_error"
-
-
-class _ErrorBody(msgspec.Struct):
-    error: _Error
+    error = Fields(None)
+    with contextlib.suppress(msgspec.DecodeError):
+        error = Fields(msgspec.json.decode(reply.body)).inner("error")
+    message = error.text("message") or f"The scenario returns the status {reply.status}."
+    return RequestRejected(reply.status, error.text("code") or "server_error", message)
 
 
 # --- Routes ---

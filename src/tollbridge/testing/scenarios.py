@@ -16,10 +16,10 @@ from tollbridge.testing.refusals import (
     RETRY_AFTER,
     SSE_ERROR,
     MakeReply,
-    RequestRejected,
     drop_attachments,
     drop_items,
     flatten_tools,
+    invalid,
     make_error,
     make_json_error,
     make_page,
@@ -388,12 +388,7 @@ def find_scenario(name: str) -> Scenario:
     """
     scenario = SCENARIOS.get(name)
     if scenario is None:
-        raise RequestRejected(
-            400,
-            "unknown_scenario",
-            unknown_scenario_message(name),
-            param="scenario",
-        )
+        raise invalid("scenario", "unknown_scenario", unknown_scenario_message(name))
     return scenario
 
 

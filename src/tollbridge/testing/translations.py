@@ -21,7 +21,7 @@ from tollbridge.protocols.chat_completions.caller import CALLER as CHAT_COMPLETI
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.testing.faults import make_chunks
-from tollbridge.testing.refusals import RequestRejected
+from tollbridge.testing.refusals import RequestRejected, invalid
 from tollbridge.testing.requests import AcceptedRequest
 from tollbridge.testing.responses import Step
 from tollbridge.testing.routes import (
@@ -117,7 +117,7 @@ def _answer_handler(caller: Caller) -> Handler:
         # The API requires a limit, unlike the decoder, which also reads requests for the number of tokens.
         if caller is MESSAGES and decoded.request.max_output_tokens is None:
             message = "max_tokens: Field required"
-            raise RequestRejected(400, "invalid_request_error", message, param="max_tokens")
+            raise invalid("max_tokens", "invalid_request_error", message)
         accepted = request.app[SERVICE].accept(_convert_request(decoded))
         return await send_answer(
             request,
@@ -143,7 +143,7 @@ def _read_request(request: web.Request, caller: Caller) -> CallerRequest:
     try:
         return caller.decode(read_json(request[BODY]), request.headers)
     except RequestError as error:
-        raise RequestRejected(400, "invalid_request", error.message, param=error.param or "") from None
+        raise invalid(error.param or "", "invalid_request", error.message) from None
 
 
 def _convert_request(caller: CallerRequest) -> Json:
