@@ -88,10 +88,6 @@ async def close_connection(request: web.Request, reset: bool = False) -> None:
         transport.close()
 
 
-def _plain() -> Compressor:
-    return bytes, bytes
-
-
 def _gzip() -> Compressor:
     compressor = zlib.compressobj(wbits=31)
     # Flush after every chunk, so that no event waits for the next one.
@@ -103,7 +99,11 @@ def _brotli() -> Compressor:
     return lambda data: compressor.process(data) + compressor.flush(), compressor.finish
 
 
-_COMPRESSORS: dict[Encoding, Callable[[], Compressor]] = {None: _plain, "gzip": _gzip, "br": _brotli}
+_COMPRESSORS: dict[Encoding, Callable[[], Compressor]] = {
+    None: lambda: (bytes, bytes),
+    "gzip": _gzip,
+    "br": _brotli,
+}
 
 
 # --- The WebSocket transport ---
@@ -176,7 +176,10 @@ class _Connection:
                     400, "invalid_json", "Send JSON as a text message, not as a binary message."
                 )
             body = validation.read_json(text)
-            self._log(body)
+            opening = self._request[RECEIVED]
+            received = ReceivedRequest("WEBSOCKET", opening.path, self._request.headers, opening.port)
+            received.body = body
+            self._service.log.add(received)
             _check_create(body)
             scenario = find_scenario(self._service.choose_scenario(self._request.headers, body))
             self._apply_scenario(scenario, body)
@@ -188,12 +191,6 @@ class _Connection:
                 self._store.remove(previous)
                 self._service.store.remove(previous)
             await self._send_error(error)
-
-    def _log(self, body: Mapping[str, Any]) -> None:
-        opening = self._request[RECEIVED]
-        received = ReceivedRequest("WEBSOCKET", opening.path, self._request.headers, opening.port)
-        received.body = body
-        self._service.log.add(received)
 
     async def _send(self, scenario: Scenario, body: Mapping[str, Any]) -> None:
         request = self._service.accept(body, self._store)
