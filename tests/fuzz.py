@@ -35,17 +35,17 @@ from tollbridge.frontends.vscode.wire import ChatParams, CountParams, NotUtf8, r
 from tollbridge.history.answer import apply_corrections, join_parts, parts_from_events
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.ai_sdk.requests import encode_call
+from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES_CALLER
 from tollbridge.protocols.anthropic_messages.requests import encode_request as encode_message
-from tollbridge.protocols.anthropic_messages.server import decode_request as decode_messages
 from tollbridge.protocols.billing import read_credits, read_generation
+from tollbridge.protocols.chat_completions.caller import CALLER as COMPLETIONS_CALLER
 from tollbridge.protocols.chat_completions.requests import encode_request as encode_completion
-from tollbridge.protocols.chat_completions.server import decode_request as decode_completions
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.errors import read_error_response
 from tollbridge.protocols.jsonrpc import Call, Reader
 from tollbridge.protocols.model_list import read_endpoints, read_models
+from tollbridge.protocols.openresponses.caller import CALLER as RESPONSES_CALLER
 from tollbridge.protocols.openresponses.requests import encode_request
-from tollbridge.protocols.openresponses.server import decode_request as decode_responses
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.recorder.recording import read_line
 from tollbridge.types.errors import BridgeError, StreamError, most_severe
@@ -321,12 +321,12 @@ def make_targets() -> dict[str, Target]:
         "chat completions stream": Target(completions, _decode_stream("chat-completions")),
         "chat completions body": Target(completion_bodies, _decode_stream("chat-completions")),
         "chat completions request": Target(
-            _caller_body(encode_completion), _read_request(decode_completions)
+            _caller_body(encode_completion), _read_request(COMPLETIONS_CALLER.decode)
         ),
         "messages stream": Target(messages, _decode_stream("anthropic-messages")),
         "messages body": Target(message_bodies, _decode_stream("anthropic-messages")),
-        "messages request": Target(_caller_body(encode_message), _read_request(decode_messages)),
-        "responses request": Target(_caller_body(encode_request), _read_request(decode_responses)),
+        "messages request": Target(_caller_body(encode_message), _read_request(MESSAGES_CALLER.decode)),
+        "responses request": Target(_caller_body(encode_request), _read_request(RESPONSES_CALLER.decode)),
         "openresponses stream": Target(streams, _decode_stream("openresponses")),
         "openresponses body": Target(bodies, _decode_stream("openresponses")),
         "ai-sdk-ui": Target(ui, _decode_stream("ai-sdk-ui")),

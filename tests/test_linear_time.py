@@ -38,15 +38,15 @@ from tollbridge.protocols import errors as protocol_errors
 from tollbridge.protocols.ai_sdk.state import read_arguments
 from tollbridge.protocols.ai_sdk.stream import LineDecoder
 from tollbridge.protocols.ai_sdk.wire import repair_text
-from tollbridge.protocols.anthropic_messages.server import decode_request as decode_messages
+from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES_CALLER
 from tollbridge.protocols.anthropic_messages.wire import read_model_page
 from tollbridge.protocols.billing import parse_cost, read_credits, read_generation
-from tollbridge.protocols.chat_completions.server import decode_request as decode_completions
+from tollbridge.protocols.chat_completions.caller import CALLER as COMPLETIONS_CALLER
 from tollbridge.protocols.detect import DECODERS, DetectingDecoder
 from tollbridge.protocols.errors import MESSAGE_LIMIT, ErrorResponseDecoder, error_from, read_error_response
 from tollbridge.protocols.jsonrpc import Reader, encode_notification, read_message
 from tollbridge.protocols.model_list import read_endpoints, read_models
-from tollbridge.protocols.openresponses.server import decode_request as decode_responses
+from tollbridge.protocols.openresponses.caller import CALLER as RESPONSES_CALLER
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.recorder.recording import (
     ContentRedactor,
@@ -645,8 +645,8 @@ READERS: dict[str, tuple[Case, ...]] = {
         *decoder(DECODERS["ai-sdk-model"], AI_SDK["ai-sdk-model"]),
     ),
     "protocols/ai_sdk/wire.py:repair_text": (Case(repair_text, TEXTS),),
-    "protocols/anthropic_messages/server.py:decode_request": (
-        Case(ignoring(lambda body: decode_messages(read_json(body))), CALLER_MESSAGES),
+    "protocols/anthropic_messages/caller.py:MessageDecoder": (
+        Case(ignoring(lambda body: MESSAGES_CALLER.decode(read_json(body))), CALLER_MESSAGES),
     ),
     "protocols/anthropic_messages/stream.py:StreamDecoder": decoder(
         DECODERS["anthropic-messages"], MESSAGES + BYTES
@@ -657,8 +657,8 @@ READERS: dict[str, tuple[Case, ...]] = {
     "protocols/billing.py:read_credits": (Case(ignoring(read_credits), BYTES),),
     "protocols/billing.py:read_generation": (Case(ignoring(read_generation), BYTES),),
     "protocols/billing.py:parse_cost": (Case(parse_cost, TEXTS),),
-    "protocols/chat_completions/server.py:decode_request": (
-        Case(ignoring(lambda body: decode_completions(read_json(body))), CALLER_MESSAGES),
+    "protocols/chat_completions/caller.py:CompletionDecoder": (
+        Case(ignoring(lambda body: COMPLETIONS_CALLER.decode(read_json(body))), CALLER_MESSAGES),
     ),
     "protocols/chat_completions/stream.py:StreamDecoder": decoder(
         DECODERS["chat-completions"], COMPLETIONS + BYTES
@@ -676,8 +676,8 @@ READERS: dict[str, tuple[Case, ...]] = {
     "protocols/jsonrpc.py:read_message": (Case(read_message, BYTES),),
     "protocols/model_list.py:read_endpoints": (Case(ignoring(read_endpoints), MODELS + BYTES),),
     "protocols/model_list.py:read_models": (Case(ignoring(read_models), MODELS + BYTES),),
-    "protocols/openresponses/server.py:decode_request": (
-        Case(ignoring(lambda body: decode_responses(read_json(body))), CALLER_ITEMS),
+    "protocols/openresponses/caller.py:ResponsesDecoder": (
+        Case(ignoring(lambda body: RESPONSES_CALLER.decode(read_json(body))), CALLER_ITEMS),
     ),
     "protocols/openresponses/stream.py:StreamDecoder": decoder(DECODERS["openresponses"], RESPONSES + BYTES),
     "protocols/sse.py:SseDecoder": decoder(SseDecoder, BYTES),
@@ -740,11 +740,13 @@ NOT_READERS: dict[str, str] = {
     "protocols/openresponses/wire.py:read_long_writes": "an object of StreamDecoder",
     "protocols/openresponses/wire.py:read_searches": "an object of StreamDecoder",
     "protocols/openresponses/wire.py:read_usage": "an object of StreamDecoder",
-    "protocols/request_fields.py:read_list": "reads one field",
-    "protocols/request_fields.py:read_number": "reads one field",
-    "protocols/request_fields.py:read_object": "reads one field",
-    "protocols/request_fields.py:read_optional": "reads one field",
-    "protocols/request_fields.py:read_text": "reads one field",
+    "protocols/caller.py:Caller": "passes everything to the decoders above",
+    "protocols/caller_request.py:RequestDecoder": "the base class of three decoders above",
+    "protocols/caller_request.py:read_arguments": "reads one field",
+    "protocols/caller_request.py:read_content": "reads one field",
+    "protocols/caller_request.py:read_custom_input": "its parameter is decoded",
+    "protocols/caller_request.py:read_data_url": "reads one field",
+    "protocols/caller_request.py:read_output_format": "reads one field",
     "protocols/sse.py:_LineDecoder": "called by SseDecoder",
     "protocols/stream.py:BaseDecoder": "the base class of three decoders above",
     "recorder/recording.py:read_recording": "calls read_line",
@@ -765,7 +767,8 @@ def test_every_reader_of_the_source_is_listed() -> None:
             continue
         for node in ast.parse(path.read_text()).body:
             is_decoder = isinstance(node, ast.ClassDef) and any(
-                isinstance(method, ast.FunctionDef) and method.name == "feed" for method in node.body
+                isinstance(method, ast.FunctionDef) and method.name in ("feed", "decode")
+                for method in node.body
             )
             is_function = isinstance(node, ast.FunctionDef) and node.name.startswith(READER_PREFIXES)
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and (is_decoder or is_function):

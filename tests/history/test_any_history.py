@@ -16,13 +16,14 @@ from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.protocols.openresponses.requests import encode_request
+from tollbridge.protocols.openresponses.schema import CreateBody
 from tollbridge.testing.server import Gateway
 from tollbridge.testing.validation import (
     check_conversation,
     check_rules,
     check_schema,
-    read_create,
     read_input,
+    read_shape,
     read_tools,
 )
 from tollbridge.types.media import detect_mime
@@ -68,7 +69,7 @@ def test_any_history_becomes_a_request_that_a_strict_server_accepts(
         body = as_read(encode_request(normalized.request))
         check_schema(body)
         check_rules(body["input"])
-        read_create(body)
+        read_shape(body, CreateBody, "")
         read_tools(body.get("tools"))
         items = read_input(body["input"])
         check_conversation(items, [f"input[{n}]" for n in range(len(items))])

@@ -7,28 +7,20 @@ to the stream parts of specification 2, 3 or 4 (`PartEncoder`).
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 import msgspec
 from aiohttp import web
 
-from tollbridge.protocols.openresponses.stream import StreamDecoder
+from tollbridge.protocols.answer import AnswerEncoder
+from tollbridge.protocols.caller_request import CallerRequest
 from tollbridge.testing.catalog import MODELS
-from tollbridge.testing.faults import make_chunks
-from tollbridge.testing.refusals import RequestRejected
-from tollbridge.testing.responses import Step
-from tollbridge.testing.routes import (
-    BODY,
-    RECEIVED,
-    SCENARIO,
-    SERVICE,
-    Handler,
-    send_chunks,
-    send_joined,
-    send_json,
-)
+from tollbridge.testing.refusals import invalid
+from tollbridge.testing.routes import BODY, SERVICE, Handler, send_json
+from tollbridge.testing.translations import read_error, send_answer
 from tollbridge.testing.validation import read_json
+from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import (
     Corrected,
     Data,
@@ -43,6 +35,7 @@ from tollbridge.types.events import (
     ToolCall,
     Usage,
 )
+from tollbridge.types.messages import ChatRequest
 from tollbridge.types.text import write_json
 
 Json = dict[str, Any]
@@ -70,7 +63,7 @@ def read_call(body: Options, model: str) -> Json:
     """Convert call options to the body of an equivalent `POST /responses`."""
     prompt = body.get("prompt")
     if not isinstance(prompt, list):
-        raise RequestRejected(400, "invalid_prompt", "prompt must be a list of messages.", param="prompt")
+        raise invalid("prompt", "invalid_prompt", "prompt must be a list of messages.")
     request: Json = {
         "model": model,
         "store": False,
@@ -100,14 +93,12 @@ def read_call(body: Options, model: str) -> Json:
 
 def _convert_message(message: Any, path: str) -> list[Json]:
     if not isinstance(message, Mapping):
-        raise RequestRejected(400, "invalid_prompt", f"{path} is not a message.", param=path)
+        raise invalid(path, "invalid_prompt", f"{path} is not a message.")
     role, content = message.get("role"), message.get("content")
     if role == "system" and isinstance(content, str):
         return [{"type": "message", "role": "developer", "content": content}]
     if role not in ("user", "assistant", "tool") or not isinstance(content, list):
-        raise RequestRejected(
-            400, "invalid_prompt", f"{path} has an invalid role, or its content is not a list.", param=path
-        )
+        raise invalid(path, "invalid_prompt", f"{path} has an invalid role, or its content is not a list.")
     if role == "user":
         parts = [_convert_user_part(part, f"{path}.content[{index}]") for index, part in enumerate(content)]
         return [{"type": "message", "role": "user", "content": parts}]
@@ -136,14 +127,14 @@ def _convert_assistant_part(part: Options, path: str) -> list[Json]:
         case "file":
             return [{"type": "message", "role": "assistant", "content": f"[{part.get('mediaType')}]"}]
         case _:
-            raise RequestRejected(400, "invalid_prompt", f"{path}.type is unknown.", param=f"{path}.type")
+            raise invalid(f"{path}.type", "invalid_prompt", f"{path}.type is unknown.")
 
 
 def _convert_user_part(part: Options, path: str) -> Json:
     if part.get("type") == "text":
         return {"type": "input_text", "text": part.get("text", "")}
     if part.get("type") != "file":
-        raise RequestRejected(400, "invalid_prompt", f"{path}.type is unknown.", param=f"{path}.type")
+        raise invalid(f"{path}.type", "invalid_prompt", f"{path}.type is unknown.")
     mime, url = str(part.get("mediaType")), _read_url(part)
     if mime.startswith("image/"):
         return {"type": "input_image", "image_url": url}
@@ -171,7 +162,7 @@ def _convert_output(output: Options, path: str) -> str | list[Json]:
     if kind in ("json", "error-json"):
         return write_json(value)
     if kind != "content" or not isinstance(value, Sequence):
-        raise RequestRejected(400, "invalid_prompt", f"{path}.output is unknown.", param=f"{path}.output")
+        raise invalid(f"{path}.output", "invalid_prompt", f"{path}.output is unknown.")
     return [
         _convert_user_part({**item, "type": "text" if item.get("type") == "text" else "file"}, path)
         for item in value
@@ -195,62 +186,63 @@ def _convert_choice(choice: Options) -> Any:
 # --- Stream parts ---
 
 
-class PartEncoder:
-    """Encodes events as stream parts of specification 2, 3 or 4.
+class PartEncoder(AnswerEncoder):
+    """Encodes an answer as stream parts of specification 2, 3 or 4.
 
     It opens and closes blocks of text and reasoning as needed, and numbers them.
+
+    Args:
+        spec: The version of the specification.
+        model: The id of the model.
+        unsupported: The options of the request that the model does not support. Each causes a warning.
     """
 
-    def __init__(self, spec: int, model: str) -> None:
+    def __init__(self, spec: int, model: str, unsupported: Sequence[str] = ()) -> None:
+        super().__init__(CallerRequest(request=ChatRequest(model=model, messages=())))
         self._spec = spec
-        self._model = model
         self._blocks = 0
         self._open_kind: str | None = None  # "text" or "reasoning" while a block is open
+        self._content: list[Json] = []  # of a result that is not streamed
+        kind, field = ("unsupported", "feature") if spec > 2 else ("unsupported-setting", "setting")
+        self._warnings = [{"type": kind, field: option} for option in unsupported]
 
-    def start(self, unsupported: Sequence[str]) -> list[Json]:
-        """Return the first parts, with a warning for each unsupported option."""
-        if self._spec > 2:
-            warnings = [{"type": "unsupported", "feature": option} for option in unsupported]
-        else:
-            warnings = [{"type": "unsupported-setting", "setting": option} for option in unsupported]
+    def start(self) -> list[Json]:
         return [
-            {"type": "stream-start", "warnings": warnings},
-            {"type": "response-metadata", "modelId": self._model},
+            {"type": "stream-start", "warnings": self._warnings},
+            {"type": "response-metadata", "modelId": self._request.request.model},
         ]
 
-    def encode(self, events: Iterable[Event]) -> list[Json]:
-        return [part for event in events for part in self._encode_event(event)]
+    def _complete(self, finished: Finished) -> list[Json]:
+        return [*self._close_block(), {"type": "finish", **self._describe_end(finished)}]
+
+    def _fail(self, error: BridgeError) -> list[Json]:
+        fields = {"message": error.message, "type": error.code or error.kind, "statusCode": error.status}
+        present = {name: value for name, value in fields.items() if value is not None}
+        return [*self._close_block(), {"type": "error", "error": present}]
+
+    def _make_body(self, finished: Finished) -> Json:
+        return {"content": self._content, **self._describe_end(finished), "warnings": self._warnings}
 
     def _encode_event(self, event: Event) -> list[Json]:
         match event:
             case TextDelta(text):
-                return [*self._open_block("text"), {"type": "text-delta", "id": self._id, "delta": text}]
+                return self._add_text("text", text)
             case ReasoningDelta(text):
-                return [
-                    *self._open_block("reasoning"),
-                    {"type": "reasoning-delta", "id": self._id, "delta": text},
-                ]
+                return self._add_text("reasoning", text)
             case ReasoningEnded(_, metadata):
                 opening = self._open_block("reasoning") if metadata else []
                 return [*opening, *self._close_block({PROVIDER: dict(metadata)} if metadata else None)]
             case ToolCall():
-                return [*self._close_block(), *_encode_call(event)]
+                return self._add_parts(*_encode_call(event))
             case File():
-                return [*self._close_block(), self._encode_file(event)]
+                return self._add_parts(self._encode_file(event))
             case Source():
-                return [*self._close_block(), _encode_source(event)]
+                return self._add_parts(_encode_source(event))
             case Finished():
-                return [*self._close_block(), self._encode_finish(event)]
-            case Failed(error):
-                fields = {
-                    "message": error.message,
-                    "type": error.code or error.kind,
-                    "statusCode": error.status,
-                }
-                present = {name: value for name, value in fields.items() if value is not None}
-                return [*self._close_block(), {"type": "error", "error": present}]
-            case Data() | Corrected():
-                return []  # the scripted model does not create these events
+                self._finished = event
+                return []
+            case Failed() | Data() | Corrected():
+                return []  # `finish` gets the error; the scripted model does not create the others
             case _:
                 assert_never(event)
 
@@ -263,12 +255,27 @@ class PartEncoder:
             return []
         closing = self._close_block()
         self._open_kind, self._blocks = kind, self._blocks + 1
+        self._content.append({"type": kind, "text": ""})
         return [*closing, {"type": f"{kind}-start", "id": self._id}]
+
+    def _add_text(self, kind: str, text: str) -> list[Json]:
+        opening = self._open_block(kind)
+        self._content[-1]["text"] += text
+        return [*opening, {"type": f"{kind}-delta", "id": self._id, "delta": text}]
 
     def _close_block(self, metadata: Json | None = None) -> list[Json]:
         kind, self._open_kind = self._open_kind, None
+        if kind is None:
+            return []
         extra = {"providerMetadata": metadata} if metadata else {}
-        return [{"type": f"{kind}-end", "id": self._id, **extra}] if kind else []
+        self._content[-1] |= extra
+        return [{"type": f"{kind}-end", "id": self._id, **extra}]
+
+    def _add_parts(self, *parts: Json) -> list[Json]:
+        """Return parts, of which the last is the one of a result that is not streamed."""
+        closing = self._close_block()
+        self._content.append(parts[-1])
+        return [*closing, *parts]
 
     def _encode_file(self, file: File) -> Json:
         data: Any = file.url if file.data is None else b64encode(file.data).decode()
@@ -276,17 +283,13 @@ class PartEncoder:
             data = {"type": "url", "url": data} if file.data is None else {"type": "data", "data": data}
         return {"type": "file", "mediaType": file.mime, "data": data}
 
-    def _encode_finish(self, finished: Finished) -> Json:
+    def _describe_end(self, finished: Finished) -> Json:
         reason = finished.reason or "other"
         usage = finished.usage or Usage()
         if self._spec == 2:
-            return {"type": "finish", "finishReason": reason, "usage": _encode_flat_usage(usage)}
+            return {"finishReason": reason, "usage": _encode_flat_usage(usage)}
         unified = "other" if reason == "unknown" else reason
-        return {
-            "type": "finish",
-            "finishReason": {"unified": unified, "raw": reason},
-            "usage": _encode_nested_usage(usage),
-        }
+        return {"finishReason": {"unified": unified, "raw": reason}, "usage": _encode_nested_usage(usage)}
 
 
 def _encode_call(call: ToolCall) -> list[Json]:
@@ -338,20 +341,12 @@ _ERROR_TYPES = {
 
 
 async def call_model(request: web.Request) -> web.StreamResponse:
-    service, scenario = request.app[SERVICE], request[SCENARIO]
     spec, model = _read_spec(request), request.headers.get("ai-language-model-id", "")
     body = read_json(request[BODY])
-    accepted_request = service.accept(read_call(body, model))
-    encoder = PartEncoder(spec, model)
-    unsupported = [name for name in UNSUPPORTED if body.get(name) is not None]
-    steps = service.make_steps(accepted_request, scenario, bearer=request[RECEIVED].bearer)
-    steps = _convert_steps(steps, encoder, encoder.start(unsupported))
-    if request.headers.get("ai-language-model-streaming") == "true" or scenario.always_streams:
-        # This protocol has no `event:` lines and no `[DONE]`, whatever the scenario.
-        framing = msgspec.structs.replace(scenario.framing, event_lines=False, done=False)
-        chunks = scenario.chunks(make_chunks(steps, framing))
-        return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
-    return await send_joined(request, steps, _join_parts, b'{"content": [')
+    accepted_request = request.app[SERVICE].accept(read_call(body, model))
+    encoder = PartEncoder(spec, model, [name for name in UNSUPPORTED if body.get(name) is not None])
+    stream = request.headers.get("ai-language-model-streaming") == "true"
+    return await send_answer(request, accepted_request, encoder, stream=stream)
 
 
 async def list_models(request: web.Request) -> web.StreamResponse:
@@ -385,67 +380,22 @@ def _read_spec(request: web.Request, default: int | None = None) -> int:
     if version is None and default is not None:
         return {"1": 2, "3": 3, "4": 4}.get(request.match_info["version"], default)
     if version not in ("2", "3", "4"):
-        raise RequestRejected(
-            400,
+        raise invalid(
+            "ai-language-model-specification-version",
             "unsupported_specification",
             f"Unsupported specification version {version!r}. Supported versions: 2, 3 and 4.",
-            param="ai-language-model-specification-version",
         )
     return int(version)
-
-
-def _convert_steps(steps: Iterable[Step], encoder: PartEncoder, start: list[Json]) -> Iterator[Step]:
-    """Decode the OpenResponses events as a client does, and encode them as stream parts.
-
-    Other steps are passed through. What the scenario omits stays omitted.
-    """
-    decoder = StreamDecoder()
-    for step in steps:
-        if isinstance(step, dict):
-            yield from start
-            start = []
-            yield from encoder.encode(decoder.feed_parsed(step))
-        else:
-            yield step
-
-
-def _join_parts(parts: list[Json]) -> Json | None:
-    content: list[Json] = []
-    texts: dict[str, Json] = {}
-    finish: Json = {}
-    warnings: list[Json] = []
-    for part in parts:
-        kind = part["type"]
-        if kind in ("text-start", "reasoning-start"):
-            texts[part["id"]] = {"type": kind.removesuffix("-start"), "text": ""}
-            content.append(texts[part["id"]])
-        elif kind in ("text-delta", "reasoning-delta"):
-            texts[part["id"]]["text"] += part["delta"]
-        elif kind == "reasoning-end" and "providerMetadata" in part:
-            texts[part["id"]]["providerMetadata"] = part["providerMetadata"]
-        elif kind in ("tool-call", "file", "source"):
-            content.append(part)
-        elif kind == "stream-start":
-            warnings = part["warnings"]
-        elif kind == "finish":
-            finish = {name: part[name] for name in ("finishReason", "usage")}
-        elif kind == "error":
-            raise RequestRejected(500, "internal_server_error", part["error"]["message"])
-    return {"content": content, **finish, "warnings": warnings} if finish else None
 
 
 @web.middleware
 async def convert_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Replace error types: this protocol has its own, and the SDK's client recognises errors by them."""
     response = await handler(request)
-    if "/ai/" not in request.path or response.status < 400 or not isinstance(response, web.Response):
-        return response
-    try:
-        body = msgspec.json.decode(response.body if isinstance(response.body, bytes) else b"")
-        body["error"]["type"] = _ERROR_TYPES.get(response.status, "internal_server_error")
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return response  # an error body of a scenario
-    response.body = msgspec.json.encode(body)
+    error = read_error(response) if "/ai/" in request.path else None
+    if error is not None and isinstance(response, web.Response):
+        error["type"] = _ERROR_TYPES.get(response.status, "internal_server_error")
+        response.body = msgspec.json.encode({"error": error})
     return response
 
 

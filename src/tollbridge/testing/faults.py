@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.protocols.openresponses.wire import encode_usage
 from tollbridge.testing.responses import (
     Disconnect,
     Event,
@@ -22,6 +23,7 @@ from tollbridge.testing.responses import (
     cut_answer,
     fail_response,
 )
+from tollbridge.types.events import Usage
 
 Chunk = bytes | Pause | Disconnect
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -251,6 +253,18 @@ def send_oversized_frame(steps: Iterable[Step], settings: FaultSettings) -> list
 # --- Events: sequences that servers have been seen to send ---
 
 
+def change_events(change: Callable[[Event], Event | None]) -> Fault:
+    """Return a fault that changes or drops single events: those for which `change` returns None."""
+
+    def fault(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+        for step in steps:
+            changed = change(step) if isinstance(step, dict) else step
+            if changed is not None:
+                yield changed
+
+    return fault
+
+
 def change_ids(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
     for index, step in enumerate(steps):
         if not isinstance(step, dict):
@@ -268,23 +282,24 @@ _ARGUMENTS_DELTA = "response.function_call_arguments.delta"
 _ARGUMENTS_DONE = "response.function_call_arguments.done"
 
 
-def move_arguments_to_done(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    return _drop_events(steps, _ARGUMENTS_DELTA)
+@change_events
+def move_arguments_to_done(event: Event) -> Event | None:
+    return None if event["type"] == _ARGUMENTS_DELTA else event
 
 
-def move_arguments_to_item(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    return _drop_events(steps, _ARGUMENTS_DELTA, _ARGUMENTS_DONE)
+@change_events
+def move_arguments_to_item(event: Event) -> Event | None:
+    return None if event["type"] in (_ARGUMENTS_DELTA, _ARGUMENTS_DONE) else event
 
 
-def move_arguments_to_response(steps: Iterable[Step], settings: FaultSettings) -> Iterator[Step]:
+@change_events
+def move_arguments_to_response(event: Event) -> Event | None:
     """Send the events that normally have the arguments with empty arguments."""
-    for step in move_arguments_to_done(steps, settings):
-        if isinstance(step, dict) and step.get("item", {}).get("type") == "function_call":
-            yield {**step, "item": {**step["item"], "arguments": ""}}
-        elif isinstance(step, dict) and "arguments" in step:
-            yield {**step, "arguments": ""}
-        else:
-            yield step
+    if event["type"] == _ARGUMENTS_DELTA:
+        return None
+    if event.get("item", {}).get("type") == "function_call":
+        return {**event, "item": {**event["item"], "arguments": ""}}
+    return {**event, "arguments": ""} if "arguments" in event else event
 
 
 def announce_twice(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
@@ -305,57 +320,44 @@ def announce_twice(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
             yield step
 
 
-def drop_done_events(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    return (step for step in steps if not (isinstance(step, dict) and step["type"].endswith(".done")))
+@change_events
+def drop_done_events(event: Event) -> Event | None:
+    return None if event["type"].endswith(".done") else event
 
 
 _ITEM_EVENTS = ("response.output_item.", "response.content_part.", "response.reasoning_summary_part.")
 
 
-def keep_only_deltas(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    for step in steps:
-        kind = step["type"] if isinstance(step, dict) else ""
-        # Keep the items of calls: without them, clients cannot distinguish one call from another.
-        is_call = isinstance(step, dict) and step.get("item", {}).get("type") == "function_call"
-        if is_call or not (kind.startswith(_ITEM_EVENTS) or kind.endswith(".done")):
-            yield step
+@change_events
+def keep_only_deltas(event: Event) -> Event | None:
+    kind = event["type"]
+    # Keep the items of calls: without them, clients cannot distinguish one call from another.
+    is_call = event.get("item", {}).get("type") == "function_call"
+    return event if is_call or not (kind.startswith(_ITEM_EVENTS) or kind.endswith(".done")) else None
 
 
-def set_usage_to_null(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    return _set_usage(steps, None)
-
-
-def report_cache_writes(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+@change_events
+def report_cache_writes(event: Event) -> Event:
     """Report the input tokens that were not in the prompt cache as written to it."""
-    for step in steps:
-        usage = step["response"]["usage"] if isinstance(step, dict) and "response" in step else None
-        if usage is not None:
-            details = usage["input_tokens_details"]
-            details["cache_write_tokens"] = usage["input_tokens"] - details["cached_tokens"]
-        yield step
+    usage = event["response"]["usage"] if "response" in event else None
+    if usage is not None:
+        details = usage["input_tokens_details"]
+        details["cache_write_tokens"] = usage["input_tokens"] - details["cached_tokens"]
+    return event
 
 
-def set_usage_to_zero(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
-    zeros = {
-        "input_tokens": 0,
-        "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens": 0,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": 0,
-    }
-    return _set_usage(steps, zeros)
+@change_events
+def set_usage_to_null(event: Event) -> Event:
+    return _set_in_response(event, usage=None)
 
 
-def _set_usage(steps: Iterable[Step], usage: Any) -> Iterator[Step]:
-    for step in steps:
-        if isinstance(step, dict) and "response" in step:
-            yield {**step, "response": {**step["response"], "usage": usage}}
-        else:
-            yield step
+@change_events
+def set_usage_to_zero(event: Event) -> Event:
+    return _set_in_response(event, usage=encode_usage(Usage()))
 
 
-def _drop_events(steps: Iterable[Step], *types: str) -> Iterator[Step]:
-    return (step for step in steps if not (isinstance(step, dict) and step["type"] in types))
+def _set_in_response(event: Event, **fields: Any) -> Event:
+    return {**event, "response": {**event["response"], **fields}} if "response" in event else event
 
 
 def interleave(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
@@ -372,35 +374,28 @@ def interleave(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
     yield all_steps[-1]
 
 
-def scramble_arguments(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+@change_events
+def scramble_arguments(event: Event) -> Event:
     """Obfuscate the deltas of arguments and mark them with a field; `.done` has the plain arguments."""
-    for step in steps:
-        if isinstance(step, dict) and step["type"] == _ARGUMENTS_DELTA:
-            yield {**step, "delta": step["delta"][::-1].swapcase() + "#", "obfuscation": "x" * 8}
-        else:
-            yield step
+    if event["type"] != _ARGUMENTS_DELTA:
+        return event
+    return {**event, "delta": event["delta"][::-1].swapcase() + "#", "obfuscation": "x" * 8}
 
 
-def announce_at_index_zero(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+@change_events
+def announce_at_index_zero(event: Event) -> Event:
     """Announce every item at index 0; the events that follow have the correct index."""
-    for step in steps:
-        if isinstance(step, dict) and step["type"] == "response.output_item.added":
-            yield {**step, "output_index": 0}
-        else:
-            yield step
+    return {**event, "output_index": 0} if event["type"] == "response.output_item.added" else event
 
 
-def rename_calls(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+@change_events
+def rename_calls(event: Event) -> Event:
     """Change the `call_id` of every call in the final response."""
-    for step in steps:
-        if not (isinstance(step, dict) and "response" in step):
-            yield step
-            continue
-        output = [
-            {**item, "call_id": f"{item['call_id']}_again"} if "call_id" in item else item
-            for item in step["response"]["output"]
-        ]
-        yield {**step, "response": {**step["response"], "output": output}}
+    output = [
+        {**item, "call_id": f"{item['call_id']}_again"} if "call_id" in item else item
+        for item in event.get("response", {}).get("output", ())
+    ]
+    return _set_in_response(event, output=output)
 
 
 def add_vendor_events(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
@@ -428,13 +423,9 @@ _REQUIRED_FIELDS = frozenset(
 )
 
 
-def remove_optional_fields(steps: Iterable[Step], _: FaultSettings) -> Iterator[Step]:
+@change_events
+def remove_optional_fields(event: Event) -> Event:
     """Remove null and unnecessary fields and use fractional times, as some proxies do."""
-    for step in steps:
-        yield _remove_fields(step) if isinstance(step, dict) else step
-
-
-def _remove_fields(event: Event) -> Event:
     sparse = {key: value for key, value in event.items() if key not in ("logprobs", "content_index")}
     if "response" in sparse:
         response = sparse["response"]

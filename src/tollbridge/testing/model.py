@@ -27,7 +27,7 @@ from tollbridge.testing.responses import (
     cut_answer,
     decode_encrypted_content,
 )
-from tollbridge.testing.validation import ImageInfo, read_image
+from tollbridge.testing.validation import read_image
 from tollbridge.types.media import encode_png, split_data_url
 
 Item = Mapping[str, Any]
@@ -135,20 +135,14 @@ def _describe_parts(content: Any) -> Iterator[str]:
     if not isinstance(content, Sequence) or isinstance(content, str):
         return
     for part in content:
-        if part["type"] == "input_image":
-            url = part.get("image_url") or ""
-            yield (
-                "an image at a URL, which I do not fetch"
-                if url.startswith("http")
-                else str(_describe_image(url))
-            )
+        if part["type"] == "input_image" and str(part.get("image_url")).startswith("http"):
+            yield "an image at a URL, which I do not fetch"
+        elif part["type"] == "input_image":
+            label, data = split_data_url(part.get("image_url") or "")
+            image = read_image(data)
+            yield str(image) if image else f"{len(data)} bytes labelled {label} that are no image I know"
         elif part["type"] == "input_file":
             yield f"the file {part.get('filename') or 'without a name'}"
-
-
-def _describe_image(url: str) -> ImageInfo | str:
-    label, data = split_data_url(url)
-    return read_image(data) or f"{len(data)} bytes labelled {label} that are no image I know"
 
 
 def describe(items: Sequence[Item], instructions: str | None, tools: Sequence[str]) -> Iterator[str]:
@@ -277,13 +271,9 @@ _FORMATS: dict[str, str] = {
 }
 
 
-def _no_hint(_name: str) -> str | None:
-    return None
-
-
 def make_value(
     schema: Any,
-    hint: Callable[[str], str | None] = _no_hint,
+    hint: Callable[[str], str | None] = lambda _: None,
     name: str = "value",
     full: bool = False,
 ) -> Any:
@@ -657,13 +647,10 @@ def _text_block(request: AcceptedRequest, words: Collection[str]) -> Say:
         text += " No tools were offered, so I call none."
     if "long" in words:
         match = _LONG.search(find_short_request(request.items))
-        text += _number_words(int(match[1]) if match else LONG_TOKENS)
+        # Numbered words, one token each, so that the place where an answer is cut can be seen.
+        count = int(match[1]) if match else LONG_TOKENS
+        text += "".join(f" w{index}" for index in range(1, count + 1))
     if "cite" in words:
         text += f" See {_CITES[0][0]} and {_CITES[1][0]}."
         return Say(text, _CITES)
     return Say(text)
-
-
-def _number_words(tokens: int) -> str:
-    """Return numbered words, one token each, so that the place where an answer is cut can be seen."""
-    return "".join(f" w{index}" for index in range(1, tokens + 1))

@@ -78,6 +78,11 @@ class RequestRejected(Exception):
         return {"error": self.error}
 
 
+def invalid(param: str, code: str, message: str) -> RequestRejected:
+    """Return the error for an invalid field."""
+    return RequestRejected(400, code, message, param=param)
+
+
 # --- Replies that a scenario sends in place of a response ---
 
 RETRY_AFTER = 1  # seconds
@@ -173,16 +178,8 @@ def _has_field(field: str) -> Predicate:
     return lambda body: field in body
 
 
-def _has_array_content(body: Body) -> bool:
-    return any(isinstance(item.get("content"), list) for item in _items(body))
-
-
-def _has_array_output(body: Body) -> bool:
-    return any(isinstance(item.get("output"), list) for item in _items(body))
-
-
-def _has_string_content(body: Body) -> bool:
-    return any(isinstance(item.get("content"), str) for item in _items(body))
+def _has_type(field: str, kind: type) -> Predicate:
+    return lambda body: any(isinstance(item.get(field), kind) for item in _items(body))
 
 
 def _has_reasoning_id(body: Body) -> bool:
@@ -299,17 +296,17 @@ REJECTION_RULES: dict[str, RejectionRule] = {
     ),
     "reject-array-content": RejectionRule(
         "400 if any content is an array, like servers that accept only strings",
-        _has_array_content,
+        _has_type("content", list),
         _message_only("input[1].content: invalid type: sequence, expected a string"),
     ),
     "reject-array-output": RejectionRule(
         "400 if a tool result is an array",
-        _has_array_output,
+        _has_type("output", list),
         _message_only("function_call_output.output must be a string"),
     ),
     "reject-string-content": RejectionRule(
         "400 if any content is a string, like servers that accept only arrays",
-        _has_string_content,
+        _has_type("content", str),
         _message_only('messages[0].content: invalid type: string "Hi", expected a sequence'),
     ),
     "reject-images": RejectionRule(
@@ -348,7 +345,7 @@ SERVER_RULES: dict[str, Predicate] = {
     "arrays": lambda body: any(isinstance(item.get("content"), list) for item in _messages(body)),
     "strings": lambda body: any(isinstance(item.get("content"), str) for item in _messages(body)),
     "calls": _has_item("function_call", "function_call_output"),
-    "rich results": _has_array_output,
+    "rich results": _has_type("output", list),
     "images": _has_part("input_image"),
     "files": _has_part("input_file"),
     "reasoning": _has_item("reasoning"),

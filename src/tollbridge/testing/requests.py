@@ -16,12 +16,12 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.protocols.answer import new_id
 from tollbridge.protocols.openresponses.schema import CompactBody, CreateBody, FunctionTool
-from tollbridge.protocols.openresponses.server import new_id
 from tollbridge.testing import validation
 from tollbridge.testing.catalog import find_language_model
 from tollbridge.testing.prompt_cache import CacheUse, PromptCache, Unit, encode_visible
-from tollbridge.testing.refusals import RequestRejected
+from tollbridge.testing.refusals import RequestRejected, invalid
 from tollbridge.testing.validation import read_image
 from tollbridge.types.media import split_data_url
 
@@ -253,12 +253,13 @@ def _find_previous(response_id: str | None, stores: Sequence[ResponseStore]) -> 
         if (items := store.find(response_id)) is not None:
             return items
     shown_id = response_id if len(response_id) <= 80 else f"{response_id[:80]}…"
-    raise RequestRejected(
-        400,
+    raise invalid(
+        "previous_response_id",
         "previous_response_not_found",
-        f"Previous response with id {shown_id!r} not found. "
-        "Responses created with store: false are not stored.",
-        param="previous_response_id",
+        (
+            f"Previous response with id {shown_id!r} not found. "
+            "Responses created with store: false are not stored."
+        ),
     )
 
 

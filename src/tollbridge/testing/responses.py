@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.protocols.openresponses import server
-from tollbridge.protocols.openresponses.server import new_id
+from tollbridge.protocols.answer import new_id
+from tollbridge.protocols.openresponses import answer as response
+from tollbridge.protocols.openresponses.wire import encode_usage
 from tollbridge.testing.requests import AcceptedRequest, Item, count_text, split_tokens
 from tollbridge.types.events import Usage
 
@@ -134,11 +135,10 @@ def _first_tokens(text: str, limit: int) -> str:
 # --- Response objects and items, with every field that the specification requires ---
 
 Resource = dict[str, Any]
-_Value = TypeVar("_Value")
 
 
 def make_usage(request: AcceptedRequest, output_tokens: int, reasoning_tokens: int = 0) -> Resource:
-    return server.encode_usage(
+    return encode_usage(
         Usage(
             input_tokens=request.input_tokens,
             output_tokens=output_tokens,
@@ -153,7 +153,7 @@ def make_response(request: AcceptedRequest) -> Resource:
     """Return the response object at the start: in progress, without output and usage."""
     body = msgspec.to_builtins(request.body)
     body["tools"] = [msgspec.to_builtins(tool) for tool in request.tools]
-    return server.make_response(body, request.id, request.created_at)
+    return response.make_response(body, request.id, request.created_at)
 
 
 def end_response(request: AcceptedRequest, answer: ScriptedAnswer, output: Sequence[Item]) -> Resource:
@@ -321,13 +321,18 @@ def _item_events(block: Block, item: Item, reasoning: ReasoningName) -> Iterator
     yield {"type": "response.output_item.added", "item": _empty_item(item)}
     match block:
         case Say():
-            yield from _text_events(item)
+            yield from _part_events(item["id"], item["content"][0], "output_text")
         case Refuse():
-            yield from _refusal_events(item)
-        case Call():
-            yield from _call_events(item)
+            yield from _part_events(item["id"], item["content"][0], "refusal")
         case Think():
-            yield from _reasoning_events(item, block.text, reasoning)
+            [part] = item["summary"] or item["content"]
+            yield from _part_events(item["id"], part, reasoning)
+        case Call():
+            place = {"item_id": item["id"]}
+            for token in split_tokens(item["arguments"]):
+                yield {"type": "response.function_call_arguments.delta", **place, "delta": token}
+            arguments = {"name": item["name"], "arguments": item["arguments"]}
+            yield {"type": "response.function_call_arguments.done", **place, **arguments}
         case Draw():
             for stage in ("in_progress", "generating", "completed"):
                 yield {"type": f"response.image_generation_call.{stage}", "item_id": item["id"]}
@@ -347,60 +352,23 @@ def _empty_item(item: Item) -> Item:
     return empty
 
 
-def _text_events(item: Item) -> Iterator[Event]:
-    position = {"item_id": item["id"], "content_index": 0}
-    part = item["content"][0]
-    yield {
-        "type": "response.content_part.added",
-        **position,
-        "part": {"type": "output_text", "text": "", "annotations": [], "logprobs": []},
-    }
-    for token in split_tokens(part["text"]):
-        yield {"type": "response.output_text.delta", **position, "delta": token, "logprobs": []}
-    for index, annotation in enumerate(part["annotations"]):
-        yield {
-            "type": "response.output_text.annotation.added",
-            **position,
-            "annotation_index": index,
-            "annotation": annotation,
-        }
-    yield {"type": "response.output_text.done", **position, "text": part["text"], "logprobs": []}
-    yield {"type": "response.content_part.done", **position, "part": part}
-
-
-def _refusal_events(item: Item) -> Iterator[Event]:
-    position = {"item_id": item["id"], "content_index": 0}
-    part = item["content"][0]
-    yield {"type": "response.content_part.added", **position, "part": {"type": "refusal", "refusal": ""}}
-    for token in split_tokens(part["refusal"]):
-        yield {"type": "response.refusal.delta", **position, "delta": token}
-    yield {"type": "response.refusal.done", **position, "refusal": part["refusal"]}
-    yield {"type": "response.content_part.done", **position, "part": part}
-
-
-def _call_events(item: Item) -> Iterator[Event]:
-    for token in split_tokens(item["arguments"]):
-        yield {"type": "response.function_call_arguments.delta", "item_id": item["id"], "delta": token}
-    yield {
-        "type": "response.function_call_arguments.done",
-        "item_id": item["id"],
-        "name": item["name"],
-        "arguments": item["arguments"],
-    }
-
-
-def _reasoning_events(item: Item, text: str, name: ReasoningName) -> Iterator[Event]:
-    if name == "reasoning_summary_text":
-        position: Event = {"item_id": item["id"], "summary_index": 0}
-        part, kind = "reasoning_summary_part", "summary_text"
-    else:
-        position = {"item_id": item["id"], "content_index": 0}
-        part, kind = "content_part", "reasoning_text"
-    yield {"type": f"response.{part}.added", **position, "part": {"type": kind, "text": ""}}
-    for token in split_tokens(text):
-        yield {"type": f"response.{name}.delta", **position, "delta": token}
-    yield {"type": f"response.{name}.done", **position, "text": text}
-    yield {"type": f"response.{part}.done", **position, "part": {"type": kind, "text": text}}
+def _part_events(item_id: str, part: Item, name: str) -> Iterator[Event]:
+    """Yield the events of the only part of an item; `name` is how the events call its text."""
+    field = "refusal" if part["type"] == "refusal" else "text"
+    kind, index = "content_part", "content_index"
+    if part["type"] == "summary_text":
+        kind, index = "reasoning_summary_part", "summary_index"
+    place = {"item_id": item_id, index: 0}
+    extra = {name: part[name] for name in ("logprobs",) if name in part}
+    empty = {**part, field: "", **({"annotations": []} if "annotations" in part else {})}
+    yield {"type": f"response.{kind}.added", **place, "part": empty}
+    for token in split_tokens(part[field]):
+        yield {"type": f"response.{name}.delta", **place, "delta": token, **extra}
+    for number, annotation in enumerate(part.get("annotations", ())):
+        added = {"annotation_index": number, "annotation": annotation}
+        yield {"type": "response.output_text.annotation.added", **place, **added}
+    yield {"type": f"response.{name}.done", **place, field: part[field], **extra}
+    yield {"type": f"response.{kind}.done", **place, "part": part}
 
 
 def number_events(steps: Iterable[Step]) -> Iterator[Step]:

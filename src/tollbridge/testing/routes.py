@@ -17,11 +17,12 @@ from aiohttp import WSMsgType, web
 from tollbridge.testing import catalog, validation
 from tollbridge.testing.catalog import describe_endpoints, find_model, list_page
 from tollbridge.testing.faults import Chunk, make_chunks, pass_chunks
-from tollbridge.testing.refusals import CannedReply, RequestRejected
+from tollbridge.testing.refusals import CannedReply, RequestRejected, invalid
 from tollbridge.testing.requests import ResponseStore
 from tollbridge.testing.responses import Disconnect, Event, Pause, Step
 from tollbridge.testing.scenarios import Scenario, find_scenario
 from tollbridge.testing.service import ReceivedRequest, Service
+from tollbridge.types.text import Fields
 
 SERVICE = web.AppKey("service", Service)
 RECEIVED = web.RequestKey("received", ReceivedRequest)
@@ -87,10 +88,6 @@ async def close_connection(request: web.Request, reset: bool = False) -> None:
         transport.close()
 
 
-def _plain() -> Compressor:
-    return bytes, bytes
-
-
 def _gzip() -> Compressor:
     compressor = zlib.compressobj(wbits=31)
     # Flush after every chunk, so that no event waits for the next one.
@@ -102,7 +99,11 @@ def _brotli() -> Compressor:
     return lambda data: compressor.process(data) + compressor.flush(), compressor.finish
 
 
-_COMPRESSORS: dict[Encoding, Callable[[], Compressor]] = {None: _plain, "gzip": _gzip, "br": _brotli}
+_COMPRESSORS: dict[Encoding, Callable[[], Compressor]] = {
+    None: lambda: (bytes, bytes),
+    "gzip": _gzip,
+    "br": _brotli,
+}
 
 
 # --- The WebSocket transport ---
@@ -175,7 +176,10 @@ class _Connection:
                     400, "invalid_json", "Send JSON as a text message, not as a binary message."
                 )
             body = validation.read_json(text)
-            self._log(body)
+            opening = self._request[RECEIVED]
+            received = ReceivedRequest("WEBSOCKET", opening.path, self._request.headers, opening.port)
+            received.body = body
+            self._service.log.add(received)
             _check_create(body)
             scenario = find_scenario(self._service.choose_scenario(self._request.headers, body))
             self._apply_scenario(scenario, body)
@@ -187,12 +191,6 @@ class _Connection:
                 self._store.remove(previous)
                 self._service.store.remove(previous)
             await self._send_error(error)
-
-    def _log(self, body: Mapping[str, Any]) -> None:
-        opening = self._request[RECEIVED]
-        received = ReceivedRequest("WEBSOCKET", opening.path, self._request.headers, opening.port)
-        received.body = body
-        self._service.log.add(received)
 
     async def _send(self, scenario: Scenario, body: Mapping[str, Any]) -> None:
         request = self._service.accept(body, self._store)
@@ -223,35 +221,21 @@ class _Connection:
 
 def _check_create(body: Mapping[str, Any]) -> None:
     if body.get("type") != "response.create":
-        raise RequestRejected(400, "invalid_value", "type must be response.create.", param="type")
+        raise invalid("type", "invalid_value", "type must be response.create.")
     for field in _HTTP_FIELDS:
         if field in body:
-            raise RequestRejected(
-                400,
-                "unsupported_parameter",
-                f"{field} is not available over a WebSocket. Remove it.",
-                param=field,
+            raise invalid(
+                field, "unsupported_parameter", f"{field} is not available over a WebSocket. Remove it."
             )
 
 
 def _convert_reply(reply: CannedReply) -> RequestRejected:
     """Convert an HTTP error to an error that a WebSocket can send."""
-    try:
-        error = msgspec.json.decode(reply.body, type=_ErrorBody).error
-    except msgspec.DecodeError:
-        return RequestRejected(
-            reply.status, "server_error", f"The scenario returns the status {reply.status}."
-        )
-    return RequestRejected(reply.status, error.code, error.message)
-
-
-class _Error(msgspec.Struct):
-    message: str
-    code: str = "server_error"
-
-
-class _ErrorBody(msgspec.Struct):
-    error: _Error
+    error = Fields(None)
+    with contextlib.suppress(msgspec.DecodeError):
+        error = Fields(msgspec.json.decode(reply.body)).inner("error")
+    message = error.text("message") or f"The scenario returns the status {reply.status}."
+    return RequestRejected(reply.status, error.text("code") or "server_error", message)
 
 
 # --- Routes ---
@@ -293,7 +277,7 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     if accepted_request.body.stream or scenario.always_streams:
         chunks = scenario.chunks(make_chunks(steps, scenario.framing))
         return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
-    return await send_joined(request, steps, _join_events, b'{"id": "resp_')
+    return await send_joined(request, steps, _join_events)
 
 
 async def open_socket(request: web.Request) -> web.StreamResponse:
@@ -311,15 +295,14 @@ async def send_joined(
     request: web.Request,
     steps: Iterable[Step],
     join: Callable[[list[Event]], Mapping[str, Any] | None],
-    unfinished: bytes,
 ) -> web.StreamResponse:
     """Send the whole answer in one body, for a client that does not stream.
 
     Args:
         request: The HTTP request.
         steps: The steps of the answer.
-        join: Converts the events to the answer. It returns None if the scenario ends the answer early.
-        unfinished: The bytes to send in that case, if the scenario has none of its own. They are not JSON.
+        join: Converts the events to the answer. It returns None if the scenario ends the answer early: then
+            what is sent is no JSON.
     """
     events: list[Event] = []
     raw = b""
@@ -336,7 +319,7 @@ async def send_joined(
                 events.append(step)
     answer = join(events)
     if answer is None:
-        return await send_body(request, raw or unfinished)
+        return await send_body(request, raw or b'{"id": "')
     return await send_json(request, answer)
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.protocols.openresponses.schema import CompactBody, CreateBody
 from tollbridge.protocols.openresponses.wire import read_usage
-from tollbridge.testing import validation
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.model import describe, find_fault_name, make_answer
 from tollbridge.testing.prompt_cache import CacheSettings, PromptCache
-from tollbridge.testing.refusals import RequestRejected
+from tollbridge.testing.refusals import RequestRejected, invalid
 from tollbridge.testing.requests import (
     AcceptedRequest,
     PromptSettings,
@@ -38,7 +38,7 @@ from tollbridge.testing.responses import (
     number_events,
 )
 from tollbridge.testing.scenarios import Scenario, find_scenario
-from tollbridge.testing.validation import ReasoningRegistry, check_rules, check_schema
+from tollbridge.testing.validation import ReasoningRegistry, check_rules, check_schema, read_shape
 from tollbridge.types.events import Usage
 from tollbridge.types.text import Fields
 
@@ -87,16 +87,6 @@ class ReceivedRequest:
         self.received_at = time.monotonic()
         self.disconnected_at: float | None = None
         self.dropped = False
-
-    @property
-    def arrived_at(self) -> float:
-        """A deprecated name of `received_at`."""
-        return self.received_at
-
-    @property
-    def hung_up_at(self) -> float | None:
-        """A deprecated name of `disconnected_at`."""
-        return self.disconnected_at
 
     def __repr__(self) -> str:
         return f"<ReceivedRequest {self.method} {self.path} {self.status}>"
@@ -238,14 +228,9 @@ class Service:
         if self._reasoning is not None:
             check_schema(body)
             check_rules(body.get("input"))
-        create_body = validation.read_create(body)
+        create_body = read_shape(body, CreateBody, "")
         if create_body.background:
-            raise RequestRejected(
-                400,
-                "unsupported_parameter",
-                "background is not available. Remove it.",
-                param="background",
-            )
+            raise invalid("background", "unsupported_parameter", "background is not available. Remove it.")
         request = accept_request(create_body, [*stores, self.store], self.cache, self.prompts)
         if self._reasoning is not None:
             self._reasoning.check(create_body.model, request.items)
@@ -255,7 +240,7 @@ class Service:
         """Return the input tokens of a request."""
         # Only the prompt is counted: it must fit into the window, without the output limit.
         prompts = msgspec.structs.replace(self.prompts, shared=False)
-        return accept_request(validation.read_create(body), [self.store], prompts=prompts).input_tokens
+        return accept_request(read_shape(body, CreateBody, ""), [self.store], prompts=prompts).input_tokens
 
     def make_steps(
         self,
@@ -298,6 +283,6 @@ class Service:
 
     def compact(self, body: Mapping[str, Any]) -> Resource:
         """Return the compaction of a conversation: a description of it as encrypted content."""
-        request = accept_compaction(validation.read_compact(body), [self.store])
+        request = accept_compaction(read_shape(body, CompactBody, ""), [self.store])
         summary = " ".join(describe(request.items, request.body.instructions, ()))
         return make_compaction(request, summary, count_text(summary))

@@ -1,32 +1,28 @@
-"""Chat Completions and Anthropic's Messages API, with the same scripted model.
+"""Other protocols than OpenResponses, with the same scripted model.
 
-A request is converted to an OpenResponses request, and the events of the answer are encoded by the server
-direction of the protocol.
+A request is converted to an OpenResponses request. The events of the answer are decoded as a client does, and
+encoded by the encoder of the protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from tollbridge.protocols.anthropic_messages.server import CallerRequest as MessageRequest
-from tollbridge.protocols.anthropic_messages.server import (
-    MessageEncoder,
-    encode_token_count,
-    join_message,
-    make_error,
-)
-from tollbridge.protocols.anthropic_messages.server import decode_request as decode_message
-from tollbridge.protocols.chat_completions.server import SHARED_FIELDS, CompletionEncoder, join_chunks
-from tollbridge.protocols.chat_completions.server import CallerRequest as CompletionRequest
-from tollbridge.protocols.chat_completions.server import decode_request as decode_completion
+from tollbridge.protocols.answer import AnswerEncoder
+from tollbridge.protocols.anthropic_messages.answer import ERRORS, make_error
+from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES
+from tollbridge.protocols.caller import Caller
+from tollbridge.protocols.caller_request import CallerRequest
+from tollbridge.protocols.chat_completions.caller import CALLER as CHAT_COMPLETIONS
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.testing.faults import make_chunks
-from tollbridge.testing.refusals import RequestRejected
+from tollbridge.testing.refusals import RequestRejected, invalid
+from tollbridge.testing.requests import AcceptedRequest
 from tollbridge.testing.responses import Step
 from tollbridge.testing.routes import (
     BODY,
@@ -39,17 +35,64 @@ from tollbridge.testing.routes import (
     send_json,
 )
 from tollbridge.testing.validation import read_json
-from tollbridge.types.errors import RequestError
+from tollbridge.types.errors import RequestError, ServerFailed
 from tollbridge.types.events import Failed, Finished, split_failure
-from tollbridge.types.messages import ChatRequest
 
 Json = dict[str, Any]
 
+# Fields of other protocols that the Responses API has, too, with the same meaning.
+_SHARED_FIELDS = frozenset(
+    {
+        *("frequency_penalty", "presence_penalty", "prompt_cache_key", "prompt_cache_retention"),
+        *("safety_identifier", "top_logprobs", "user"),
+    }
+)
 
-def _convert_steps(steps: Iterable[Step], encoder: CompletionEncoder | MessageEncoder) -> Iterator[Step]:
+
+async def send_answer(
+    request: web.Request,
+    accepted: AcceptedRequest,
+    encoder: AnswerEncoder,
+    *,
+    stream: bool,
+    event_lines: bool = False,
+    done: bool = False,
+) -> web.StreamResponse:
+    """Send the answer of the scripted model in another protocol.
+
+    Args:
+        request: The HTTP request.
+        accepted: The converted request.
+        encoder: Encodes the answer.
+        stream: Whether the client wants a stream.
+        event_lines: Whether the protocol has `event:` lines.
+        done: Whether streams of the protocol end with `[DONE]`.
+    """
+    scenario = request[SCENARIO]
+    steps = request.app[SERVICE].make_steps(accepted, scenario, bearer=request[RECEIVED].bearer)
+    if stream or scenario.always_streams:
+        framing = msgspec.structs.replace(
+            scenario.framing,
+            event_lines=scenario.framing.event_lines and event_lines,
+            done=scenario.framing.done and done,
+        )
+        chunks = scenario.chunks(make_chunks(_convert_steps(steps, encoder), framing))
+        return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
+
+    def make_body(_: object) -> Json | None:
+        try:
+            return encoder.body()
+        except ServerFailed:
+            return None  # the scenario ends the answer early
+
+    return await send_joined(request, _convert_steps(steps, encoder, fails=True), make_body)
+
+
+def _convert_steps(steps: Iterable[Step], encoder: AnswerEncoder, *, fails: bool = False) -> Iterator[Step]:
     """Decode the OpenResponses events as a client does, and encode them for the other protocol.
 
-    Other steps are passed through. What the scenario omits stays omitted.
+    Other steps are passed through. What the scenario omits stays omitted. With `fails`, a failure of the
+    answer is raised as a `RequestRejected`.
     """
     decoder = StreamDecoder()
     start = encoder.start()
@@ -61,136 +104,92 @@ def _convert_steps(steps: Iterable[Step], encoder: CompletionEncoder | MessageEn
         start = []
         decoded = decoder.feed_parsed(step)
         events, error = split_failure(decoded)
+        if fails and error is not None:
+            raise RequestRejected(500, "server_error", error.message)
         yield from encoder.encode(events)
         if any(isinstance(event, Finished | Failed) for event in decoded):
             yield from encoder.finish(error)
 
 
-def _encode(request: ChatRequest) -> Json:
-    """Return the body of `POST /responses`, whose output limit has a minimum, unlike other protocols."""
-    body = encode_request(request)
+def _answer_handler(caller: Caller) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        decoded = _read_request(request, caller)
+        # The API requires a limit, unlike the decoder, which also reads requests for the number of tokens.
+        if caller is MESSAGES and decoded.request.max_output_tokens is None:
+            message = "max_tokens: Field required"
+            raise invalid("max_tokens", "invalid_request_error", message)
+        accepted = request.app[SERVICE].accept(_convert_request(decoded))
+        return await send_answer(
+            request,
+            accepted,
+            caller.encoder(decoded, input_tokens=accepted.input_tokens),
+            stream=decoded.stream,
+            event_lines=caller.names_events,
+            done=caller.ends_with_done,
+        )
+
+    return handle
+
+
+def _count_handler(caller: Caller) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        tokens = request.app[SERVICE].count(_convert_request(_read_request(request, caller)))
+        return await send_json(request, caller.encode_count(tokens))
+
+    return handle
+
+
+def _read_request(request: web.Request, caller: Caller) -> CallerRequest:
+    try:
+        return caller.decode(read_json(request[BODY]), request.headers)
+    except RequestError as error:
+        raise invalid(error.param or "", "invalid_request", error.message) from None
+
+
+def _convert_request(caller: CallerRequest) -> Json:
+    """Return the body of an equivalent `POST /responses`, without options that the model does not have."""
+    extra = {name: value for name, value in caller.extra.items() if name in _SHARED_FIELDS}
+    if caller.extra.get("response_format") == {"type": "json_object"}:
+        extra["text"] = {"format": {"type": "json_object"}}
+    body = encode_request(msgspec.structs.replace(caller.request, extra=extra, reasons=True))
     if (limit := body.get("max_output_tokens")) is not None:
-        body["max_output_tokens"] = max(limit, 16)
+        body["max_output_tokens"] = max(limit, 16)  # other protocols have no minimum
     return body
 
 
-# --- Chat Completions ---
-
-
-async def create_completion(request: web.Request) -> web.StreamResponse:
-    service, scenario = request.app[SERVICE], request[SCENARIO]
+def read_error(response: web.StreamResponse) -> dict[str, Any] | None:
+    """Return the error of a response in the form of OpenResponses; `None` if it has none."""
+    if response.status < 400 or not isinstance(response, web.Response):
+        return None
     try:
-        caller = decode_completion(read_json(request[BODY]))
-        body = _convert_completion(caller)
-    except RequestError as error:
-        raise RequestRejected(400, "invalid_request", error.message, param=error.param or "") from None
-    steps = _convert_steps(service.make_steps(service.accept(body), scenario), CompletionEncoder(caller))
-    if caller.stream or scenario.always_streams:
-        framing = msgspec.structs.replace(scenario.framing, event_lines=False)
-        chunks = scenario.chunks(make_chunks(steps, framing))
-        return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
-    return await send_joined(request, steps, _join_completion, b'{"id": "chatcmpl-')
-
-
-def _convert_completion(caller: CompletionRequest) -> Json:
-    """Return the body of an equivalent `POST /responses`, without options that the model does not have."""
-    extra = {name: value for name, value in caller.extra.items() if name in SHARED_FIELDS}
-    if caller.extra.get("response_format") == {"type": "json_object"}:
-        extra["text"] = {"format": {"type": "json_object"}}
-    return _encode(msgspec.structs.replace(caller.request, extra=extra, reasons=True))
-
-
-def _join_completion(chunks: list[Json]) -> Mapping[str, Any] | None:
-    body = join_chunks(chunks)
-    if "error" in body:
-        raise RequestRejected(500, "server_error", body["error"]["message"])
-    is_finished = any(choice["finish_reason"] for choice in body["choices"])
-    return body if is_finished else None
-
-
-# --- Messages ---
-
-# The protocol's status and error type, by the status of the other protocols.
-_ERRORS = {
-    400: (400, "invalid_request_error"),
-    401: (401, "authentication_error"),
-    403: (403, "permission_error"),
-    404: (404, "not_found_error"),
-    413: (413, "request_too_large"),
-    429: (429, "rate_limit_error"),
-    503: (529, "overloaded_error"),
-}
-
-
-async def create_message(request: web.Request) -> web.StreamResponse:
-    service, scenario = request.app[SERVICE], request[SCENARIO]
-    caller = _read_request(request, needs_limit=True)
-    accepted = service.accept(_convert_message(caller))
-    encoder = MessageEncoder(caller, input_tokens=accepted.input_tokens)
-    steps = _convert_steps(service.make_steps(accepted, scenario), encoder)
-    if caller.stream or scenario.always_streams:
-        framing = msgspec.structs.replace(scenario.framing, done=False)
-        chunks = scenario.chunks(make_chunks(steps, framing))
-        return await send_chunks(request, chunks, "text/event-stream", scenario.encoding)
-    return await send_joined(request, steps, _join_events, b'{"id": "msg_')
-
-
-async def count_tokens(request: web.Request) -> web.StreamResponse:
-    tokens = request.app[SERVICE].count(_convert_message(_read_request(request)))
-    return await send_json(request, encode_token_count(tokens))
-
-
-def _read_request(request: web.Request, *, needs_limit: bool = False) -> MessageRequest:
-    headers = {name.lower(): value for name, value in request.headers.items()}
-    body = read_json(request[BODY])
-    if needs_limit and "max_tokens" not in body:
-        raise RequestRejected(400, "invalid_request_error", "max_tokens: Field required", param="max_tokens")
-    try:
-        return decode_message(body, headers=headers)
-    except RequestError as error:
-        raise RequestRejected(400, "invalid_request_error", error.message, param=error.param or "") from None
-
-
-def _convert_message(caller: MessageRequest) -> Json:
-    """Return the body of an equivalent `POST /responses`."""
-    return _encode(msgspec.structs.replace(caller.request, reasons=True))
-
-
-def _join_events(events: list[Json]) -> Json | None:
-    for event in events:
-        if event["type"] == "error":
-            raise RequestRejected(500, "api_error", event["error"]["message"])
-    return join_message(events)
+        error = msgspec.json.decode(response.body if isinstance(response.body, bytes) else b"")["error"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return None  # an error body of a scenario
+    return error if isinstance(error, dict) and "message" in error else None
 
 
 @web.middleware
 async def convert_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Replace errors by those of this protocol."""
+    """Replace errors of the Messages API by those of that protocol."""
     response = await handler(request)
-    if not _is_messages(request) or response.status < 400 or not isinstance(response, web.Response):
+    is_messages = f"/v1{MESSAGES.path}" in request.path or "anthropic-version" in request.headers
+    error = read_error(response) if is_messages else None
+    if error is None:
         return response
-    status, type_ = _ERRORS.get(response.status, (response.status, "api_error"))
-    try:
-        body = msgspec.json.decode(response.body if isinstance(response.body, bytes) else b"")
-        message = body["error"]["message"]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return response  # an error body of a scenario
-    error = make_error(status, type_, message, request[RECEIVED].id)
-    headers = {"Retry-After": response.headers["Retry-After"]} if "Retry-After" in response.headers else {}
+    status = 529 if response.status == 503 else response.status
+    types = {413: "request_too_large", **dict(ERRORS.values())}
+    request_id = request[RECEIVED].id
+    body = make_error(types.get(status, "api_error"), error["message"], request_id)
+    headers = {name: response.headers[name] for name in ("Retry-After",) if name in response.headers}
     return web.Response(
-        status=error.status,
-        body=msgspec.json.encode(error.body),
+        status=status,
+        body=msgspec.json.encode(body),
         content_type="application/json",
-        headers={**error.headers, **headers},
+        headers={"request-id": request_id, **headers},
     )
 
 
-def _is_messages(request: web.Request) -> bool:
-    return "/v1/messages" in request.path or "anthropic-version" in request.headers
-
-
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
-    ("POST", "/v1/chat/completions", create_completion),
-    ("POST", "/v1/messages", create_message),
-    ("POST", "/v1/messages/count_tokens", count_tokens),
+    *(("POST", f"/v1{caller.path}", _answer_handler(caller)) for caller in (CHAT_COMPLETIONS, MESSAGES)),
+    ("POST", f"/v1{MESSAGES.count_path}", _count_handler(MESSAGES)),
 )

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tollbridge.protocols.caller_request import name_type
 from tollbridge.protocols.openresponses.schema import (
     CONTENT,
     EXTRA_EFFORTS,
@@ -27,7 +28,6 @@ from tollbridge.protocols.openresponses.schema import (
     SPECIFIED_ITEMS,
     SPECIFIED_MESSAGES,
     TOOL_CHOICES,
-    CompactBody,
     CreateBody,
     CreateResponseBody,
     FunctionTool,
@@ -37,7 +37,7 @@ from tollbridge.protocols.openresponses.schema import (
     TextOptions,
     content_fields,
 )
-from tollbridge.testing.refusals import RequestRejected
+from tollbridge.testing.refusals import RequestRejected, invalid
 from tollbridge.types.media import image_size, sniff, split_data_url
 
 Item = dict[str, Any]
@@ -63,17 +63,9 @@ def read_json(data: bytes | str) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestRejected(400, "invalid_json", f"The body is not valid JSON: {error}") from error
     if not isinstance(body, dict):
-        message = f"The body must be a JSON object, not {_describe_type(body)}."
+        message = f"The body must be a JSON object, not {name_type(body)}."
         raise RequestRejected(400, "invalid_json", message)
     return body
-
-
-def read_create(body: Mapping[str, Any]) -> CreateBody:
-    return read_shape(body, CreateBody, "")
-
-
-def read_compact(body: Mapping[str, Any]) -> CompactBody:
-    return read_shape(body, CompactBody, "")
 
 
 def read_shape(value: Mapping[str, Any], shape: type[_Shape], param: str) -> _Shape:
@@ -96,11 +88,11 @@ def read_shape(value: Mapping[str, Any], shape: type[_Shape], param: str) -> _Sh
         field = f"{param}{path}" + (f".{missing['field']}" if missing else "")
         field = field.removeprefix(".")
         if missing:
-            raise RequestRejected(
-                400, "missing_required_parameter", f"Missing required parameter: {field}.", param=field
+            raise invalid(
+                field, "missing_required_parameter", f"Missing required parameter: {field}."
             ) from error
         message = f"{field or 'The body'}: {problem}."
-        raise RequestRejected(400, "invalid_value", message, param=field) from error
+        raise invalid(field, "invalid_value", message) from error
 
 
 def read_input(value: str | Sequence[Mapping[str, Any]] | None) -> list[Item]:
@@ -120,11 +112,10 @@ def _read_item(item: Mapping[str, Any], param: str) -> Item:
     kind = item.get("type") or ("message" if "role" in item else "item_reference" if "id" in item else None)
     shape = ITEMS.get(kind) if isinstance(kind, str) else None
     if shape is None:
-        raise RequestRejected(
-            400,
+        raise invalid(
+            f"{param}.type",
             "unknown_item_type",
             f"{param}.type is {_show(kind)}. Valid types: {', '.join(ITEMS)}.",
-            param=f"{param}.type",
         )
     read_shape(item, shape, param)
     typed_item: Item = {**item, "type": kind}
@@ -138,11 +129,10 @@ def _check_parts(parts: Sequence[Mapping[str, Any]], allowed: frozenset[str], pa
     for index, part in enumerate(parts):
         path, kind = f"{param}[{index}]", part.get("type")
         if not isinstance(kind, str) or kind not in allowed:
-            raise RequestRejected(
-                400,
+            raise invalid(
+                f"{path}.type",
                 "invalid_content_type",
                 f"{path}.type is {_show(kind)}. Allowed here: {', '.join(sorted(allowed))}.",
-                param=f"{path}.type",
             )
         read_shape(part, CONTENT[kind], path)
         if kind == "input_image":
@@ -151,14 +141,14 @@ def _check_parts(parts: Sequence[Mapping[str, Any]], allowed: frozenset[str], pa
 
 def _check_image(url: str | None, param: str) -> None:
     if not url:
-        raise RequestRejected(400, "missing_required_parameter", f"{param} is missing.", param=param)
+        raise invalid(param, "missing_required_parameter", f"{param} is missing.")
     if url.startswith(("http://", "https://")):
         return  # accepted, but never fetched
     try:
         split_data_url(url)
     except ValueError as error:
         message = f"{param} is neither an http(s) URL nor a base64 data URL: {error}."
-        raise RequestRejected(400, "invalid_image_url", message, param=param) from error
+        raise invalid(param, "invalid_image_url", message) from error
 
 
 def read_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[FunctionTool]:
@@ -177,9 +167,7 @@ def read_tools(tools: Sequence[Mapping[str, Any]] | None) -> list[FunctionTool]:
     names = [function.name for function in functions]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise RequestRejected(
-                400, "duplicate_tool", f"Two tools have the name {name!r}.", param=f"tools[{index}].name"
-            )
+            raise invalid(f"tools[{index}].name", "duplicate_tool", f"Two tools have the name {name!r}.")
     return functions
 
 
@@ -192,27 +180,23 @@ def check_tool_choice(choice: str | Mapping[str, Any] | None, tools: Sequence[Fu
     if isinstance(choice, Mapping):
         chosen = choice.get("tools") if choice.get("type") == "allowed_tools" else [choice]
         if choice.get("type") not in ("function", "allowed_tools") or not isinstance(chosen, list):
-            raise RequestRejected(
-                400,
-                "invalid_value",
-                "tool_choice.type must be function or allowed_tools.",
-                param="tool_choice",
+            raise invalid(
+                "tool_choice", "invalid_value", "tool_choice.type must be function or allowed_tools."
             )
         if not 1 <= len(chosen) <= 128:
             message = "tool_choice.tools must contain 1 to 128 tools."
-            raise RequestRejected(400, "invalid_value", message, param="tool_choice.tools")
+            raise invalid("tool_choice.tools", "invalid_value", message)
         for tool in chosen:
             name = tool.get("name") if isinstance(tool, Mapping) else None
             if not isinstance(name, str) or name not in names:
-                raise RequestRejected(
-                    400,
+                raise invalid(
+                    "tool_choice",
                     "unknown_tool",
                     f"tool_choice names {_show(name)}, which is not one of the tools.",
-                    param="tool_choice",
                 )
     elif choice == "required" and not names:
         message = "tool_choice is required, but the request has no tools."
-        raise RequestRejected(400, "invalid_value", message, param="tool_choice")
+        raise invalid("tool_choice", "invalid_value", message)
 
 
 def check_output_format(body: CreateBody) -> None:
@@ -223,14 +207,13 @@ def check_output_format(body: CreateBody) -> None:
     name = output_format.name
     if name is not None and not 1 <= len(name) <= _FORMAT_NAME_LENGTH:
         message = f"text.format.name must have 1 to {_FORMAT_NAME_LENGTH} characters."
-        raise RequestRejected(400, "invalid_value", message, param="text.format.name")
+        raise invalid("text.format.name", "invalid_value", message)
     if output_format.type == "json_schema" and (name is None or output_format.schema is None):
         field = "name" if name is None else "schema"
-        raise RequestRejected(
-            400,
+        raise invalid(
+            f"text.format.{field}",
             "missing_required_parameter",
             f"text.format of type json_schema requires a {field}.",
-            param=f"text.format.{field}",
         )
 
 
@@ -245,11 +228,10 @@ def check_conversation(items: Sequence[Item], names: Sequence[str]) -> None:
         RequestRejected: The conversation is empty, or calls and outputs do not match.
     """
     if not items:
-        raise RequestRejected(
-            400,
+        raise invalid(
+            "input",
             "missing_required_parameter",
             "input is missing or empty. Send a string or at least one item.",
-            param="input",
         )
     open_calls: dict[str, str] = {}
     answered: set[str] = set()
@@ -257,42 +239,36 @@ def check_conversation(items: Sequence[Item], names: Sequence[str]) -> None:
         call_id = item.get("call_id", "")
         if item["type"] == "function_call":
             if call_id in open_calls or call_id in answered:
-                raise RequestRejected(
-                    400,
-                    "duplicate_call_id",
-                    f"{name} repeats the call_id {call_id!r}.",
-                    param=f"{name}.call_id",
+                raise invalid(
+                    f"{name}.call_id", "duplicate_call_id", f"{name} repeats the call_id {call_id!r}."
                 )
             open_calls[call_id] = name
         elif item["type"] == "function_call_output":
             if call_id not in open_calls:
                 reason = "already has an output" if call_id in answered else "has no function_call before it"
-                raise RequestRejected(
-                    400,
+                raise invalid(
+                    f"{name}.call_id",
                     "duplicate_tool_output" if call_id in answered else "no_tool_call_found",
                     f"No tool call found for function call output with call_id {call_id!r}: it {reason}.",
-                    param=f"{name}.call_id",
                 )
             del open_calls[call_id]
             answered.add(call_id)
     for call_id, name in open_calls.items():
-        raise RequestRejected(
-            400,
-            "no_tool_output_found",
-            f"No tool output found for function call {call_id!r}.",
-            param=f"{name}.call_id",
+        raise invalid(
+            f"{name}.call_id", "no_tool_output_found", f"No tool output found for function call {call_id!r}."
         )
 
 
 def check_window(window: int, tokens: int) -> None:
     """Reject a prompt that is larger than the model's context window."""
     if tokens > window:
-        raise RequestRejected(
-            400,
+        raise invalid(
+            "input",
             "context_length_exceeded",
-            f"This model's maximum context length is {window} tokens. However, your messages resulted in "
-            f"{tokens} tokens. Please reduce the length of the messages.",
-            param="input",
+            (
+                f"This model's maximum context length is {window} tokens. However, your messages resulted in "
+                f"{tokens} tokens. Please reduce the length of the messages."
+            ),
         )
 
 
@@ -311,24 +287,11 @@ def check_abilities(model: Mapping[str, Any], items: Sequence[Item], tools: Sequ
     """Reject tools and images for a model that does not support them."""
     tags = model["tags"]
     if tools and "tool-use" not in tags:
-        raise RequestRejected(
-            400, "unsupported_parameter", f"{model['id']} does not support tools.", param="tools"
-        )
-    if "vision" not in tags and any(_has_image(item) for item in items):
-        raise RequestRejected(
-            400, "unsupported_content", f"{model['id']} does not support images.", param="input"
-        )
-
-
-def _has_image(item: Item) -> bool:
-    content = item.get("content") or item.get("output")
-    return isinstance(content, list) and any(part["type"] == "input_image" for part in content)
-
-
-def _describe_type(value: object) -> str:
-    return {list: "an array", str: "a string", type(None): "null", bool: "a boolean"}.get(
-        type(value), "a number"
-    )
+        raise invalid("tools", "unsupported_parameter", f"{model['id']} does not support tools.")
+    contents = [item.get("content") or item.get("output") for item in items]
+    parts = [part for content in contents if isinstance(content, list) for part in content]
+    if "vision" not in tags and any(part["type"] == "input_image" for part in parts):
+        raise invalid("input", "unsupported_content", f"{model['id']} does not support images.")
 
 
 def _show(value: object) -> str:
@@ -452,7 +415,7 @@ def _check_item(item: Mapping[str, Any], param: str) -> None:
         # Without a type the specification allows only a reference, which has no role.
         path = f"{param}.type"
         message = f"Missing required parameter: {path}."
-        raise RequestRejected(400, "missing_required_parameter", message, param=path)
+        raise invalid(path, "missing_required_parameter", message)
     else:
         kind = "item_reference" if kind is None else kind
         if not isinstance(kind, str) or kind not in SPECIFIED_ITEMS:
@@ -490,7 +453,7 @@ def _read_type(value: Mapping[str, Any], allowed: Sequence[str] | Mapping[str, A
 
 
 def _invalid(param: str, problem: str) -> RequestRejected:
-    return RequestRejected(400, "invalid_value", f"{param}: {problem[:200]}.", param=param)
+    return invalid(param, "invalid_value", f"{param}: {problem[:200]}.")
 
 
 # --- Rules beyond the schema ---
@@ -515,7 +478,7 @@ def check_rules(value: str | Sequence[ItemFields] | None) -> None:
     """
     items = [{"type": "message", "role": "user", "content": value}] if isinstance(value, str) else value or []
     if not any(item.get("role") == "user" for item in items):
-        raise RequestRejected(400, "missing_user_message", "input has no user message.", param="input")
+        raise invalid("input", "missing_user_message", "input has no user message.")
     for index, item in enumerate(items):
         _check_not_empty(item, f"input[{index}]")
         _check_call(item, f"input[{index}]")
@@ -531,21 +494,21 @@ def _check_not_empty(item: ItemFields, param: str) -> None:
     parts = [{"text": content}] if isinstance(content, str) else content
     text = "".join(part.get("text") or part.get("refusal") or "" for part in parts)
     if not text.strip() and not any(part.get("type") in ("input_image", "input_file") for part in parts):
-        raise RequestRejected(400, "empty_message", f"{param}.content is empty.", param=f"{param}.content")
+        raise invalid(f"{param}.content", "empty_message", f"{param}.content is empty.")
 
 
 def _check_call(item: ItemFields, param: str) -> None:
     call_id = item.get("call_id")
     if isinstance(call_id, str) and not _VALID_CALL_ID.match(call_id):
         message = f"{param}.call_id {call_id[:80]!r} has characters other than letters, digits, _ and -."
-        raise RequestRejected(400, "invalid_value", message, param=f"{param}.call_id")
+        raise invalid(f"{param}.call_id", "invalid_value", message)
     if item.get("type") != "function_call":
         return
     try:
         msgspec.json.decode(item["arguments"], type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
         message = f"{param}.arguments is not the JSON text of an object: {error}."
-        raise RequestRejected(400, "invalid_arguments", message, param=f"{param}.arguments") from error
+        raise invalid(f"{param}.arguments", "invalid_arguments", message) from error
 
 
 def _check_reasoning_is_followed(items: Sequence[ItemFields], index: int) -> None:
@@ -554,7 +517,7 @@ def _check_reasoning_is_followed(items: Sequence[ItemFields], index: int) -> Non
     next_item = next((item for item in items[index:] if item.get("type") != "reasoning"), {})
     if next_item.get("type") != "function_call" and next_item.get("role") != "assistant":
         message = f"input[{index}] is reasoning that was provided without its required following item."
-        raise RequestRejected(400, "reasoning_without_following_item", message, param=f"input[{index}]")
+        raise invalid(f"input[{index}]", "reasoning_without_following_item", message)
 
 
 def _check_ids(items: Sequence[ItemFields]) -> None:
@@ -566,7 +529,7 @@ def _check_ids(items: Sequence[ItemFields]) -> None:
                 f"Duplicate item found with id {item_id}. "
                 "Remove duplicate items from your input and try again."
             )
-            raise RequestRejected(400, "duplicate_item", message, param=f"input[{index}].id")
+            raise invalid(f"input[{index}].id", "duplicate_item", message)
         if item_id:
             ids.add(item_id)
 
@@ -598,9 +561,7 @@ def _check_output_order(items: Sequence[ItemFields]) -> None:
 
 
 def _out_of_order(index: int, reason: str) -> RequestRejected:
-    return RequestRejected(
-        400, "out_of_order", f"input[{index}] is out of order: {reason}.", param=f"input[{index}]"
-    )
+    return invalid(f"input[{index}]", "out_of_order", f"input[{index}] is out of order: {reason}.")
 
 
 # --- Encrypted reasoning ---
@@ -666,12 +627,13 @@ class ReasoningRegistry:
                 f"The encrypted content of {param} could not be verified: "
                 f"this server did not create it for {model}."
             )
-            raise RequestRejected(
-                400, "invalid_encrypted_content", message, param=f"{param}.encrypted_content"
-            )
-        if not any(_is_unchanged(item, entry.item) for entry in candidates):
+            raise invalid(f"{param}.encrypted_content", "invalid_encrypted_content", message)
+        if not any(
+            item.get("summary") == entry.item["summary"] and item.get("id") in (None, entry.item["id"])
+            for entry in candidates
+        ):
             message = f"The reasoning in {param} was changed. Send it back as it was received."
-            raise RequestRejected(400, "invalid_encrypted_content", message, param=param)
+            raise invalid(param, "invalid_encrypted_content", message)
 
     def _check_call(self, model: str, item: ItemFields, latest: ItemFields | None, param: str) -> None:
         reasoning = self._calls.get(item["call_id"])
@@ -679,11 +641,7 @@ class ReasoningRegistry:
             return
         if latest is None or latest.get("encrypted_content") != reasoning.item["encrypted_content"]:
             message = f"{param} is a function_call that was provided without its required 'reasoning' item."
-            raise RequestRejected(400, "reasoning_missing", message, param=param)
-
-
-def _is_unchanged(item: ItemFields, original: ItemFields) -> bool:
-    return item.get("summary") == original["summary"] and item.get("id") in (None, original["id"])
+            raise invalid(param, "reasoning_missing", message)
 
 
 def _put(table: dict[str, _Value], key: str, value: _Value) -> None:

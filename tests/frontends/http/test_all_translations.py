@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.frontends.http.servers import local_server
-from tests.protocols.openresponses.test_server import PNG, conversations
+from tests.protocols.openresponses.test_caller import PNG, conversations
 
 from tollbridge.config.schema import Account, Settings
 from tollbridge.engine import Engine
-from tollbridge.protocols.anthropic_messages.server import decode_request as decode_messages
-from tollbridge.protocols.chat_completions.server import decode_request as decode_completions
-from tollbridge.protocols.openresponses.server import decode_request as decode_responses
+from tollbridge.protocols.anthropic_messages.caller import CALLER as MESSAGES_CALLER
+from tollbridge.protocols.chat_completions.caller import CALLER as COMPLETIONS_CALLER
+from tollbridge.protocols.openresponses.caller import CALLER as RESPONSES_CALLER
 from tollbridge.testing import AcceptedRequest, Call, Gateway, Say, ScriptedAnswer, Think
 from tollbridge.types.messages import (
     ChatRequest,
@@ -36,9 +36,9 @@ from tollbridge.types.urls import BACKENDS, Backend
 
 CALLERS: tuple[Backend, ...] = ("openresponses", "chat-completions", "anthropic-messages")
 DECODERS: Mapping[Backend, Callable[[Any], Any]] = {
-    "openresponses": decode_responses,
-    "chat-completions": decode_completions,
-    "anthropic-messages": decode_messages,
+    "openresponses": RESPONSES_CALLER.decode,
+    "chat-completions": COMPLETIONS_CALLER.decode,
+    "anthropic-messages": MESSAGES_CALLER.decode,
 }
 
 

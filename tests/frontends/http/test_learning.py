@@ -11,7 +11,7 @@ from tests.canned_server import answering, http
 from tests.frontends.http.servers import LocalServer, local_server
 
 from tollbridge.estimator import WAITING_LIMIT, HybridTokenEstimator, TokenAccounting
-from tollbridge.protocols.openresponses.server import decode_request
+from tollbridge.protocols.openresponses.caller import CALLER
 from tollbridge.testing.server import Gateway
 
 MODEL = "tollbridge/demo"
@@ -61,7 +61,7 @@ async def test_the_next_prompt_of_a_conversation_is_estimated_from_the_last_one(
         question = {"type": "message", "role": "user", "content": BODY["input"]}
         again = {"type": "message", "role": "user", "content": "And a tunnel?"}
         body = {**BODY, "input": [question, *answer, again]}
-        estimate = server.engine.estimator.estimate_request(decode_request(body).request)
+        estimate = server.engine.estimator.estimate_request(CALLER.decode(body).request)
         assert estimate.method == "hybrid"
 
 
@@ -72,7 +72,7 @@ async def test_a_prompt_that_is_too_long_is_known_exactly() -> None:
     async with answering(canned) as gateway, local_server(gateway.url) as server:
         await ask_for_a_count(server)
         assert json.loads(await post(server, BODY)) == refusal
-        request = decode_request(BODY).request
+        request = CALLER.decode(BODY).request
         await until(lambda: server.engine.estimator.estimate_request(request).tokens == 250_000)
 
 
@@ -98,7 +98,7 @@ async def test_requests_that_end_faster_than_they_are_learned_from_are_skipped()
         learned += 1
 
     tokens.learn_later(learn)  # before anybody has asked for an estimate
-    await tokens.count(decode_request(BODY).request)
+    await tokens.count(CALLER.decode(BODY).request)
     for _ in range(3 * WAITING_LIMIT):
         tokens.learn_later(learn)
     busy.set()

@@ -13,15 +13,10 @@ from hypothesis import strategies as st
 from tests.pumps import MAX_RATIO, find_ratio
 from tests.recorded_streams import events_of
 
+from tollbridge.protocols.anthropic_messages.caller import CALLER as PROTOCOL
 from tollbridge.protocols.anthropic_messages.requests import encode_request
-from tollbridge.protocols.anthropic_messages.server import (
-    CallerRequest,
-    MessageEncoder,
-    decode_request,
-    encode_message,
-    write_frames,
-)
 from tollbridge.protocols.anthropic_messages.stream import StreamDecoder
+from tollbridge.protocols.caller_request import CallerRequest
 from tollbridge.types.events import (
     Event,
     Finished,
@@ -50,7 +45,7 @@ from tollbridge.types.messages import (
 )
 
 ORIGIN = Origin.of("claude-opus-5", "https://api.anthropic.com/v1")
-CALLER = CallerRequest(ChatRequest(model="m", messages=[Message("user", "Hi")]))
+CALLER = CallerRequest(request=ChatRequest(model="m", messages=[Message("user", "Hi")]))
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -125,7 +120,7 @@ def requests(draw: st.DrawFn) -> ChatRequest:
 @relaxed
 def test_a_request_survives_a_round_trip(request: ChatRequest) -> None:
     body = json.loads(json.dumps(encode_request(request)))
-    caller = decode_request(body, native=ORIGIN)
+    caller = PROTOCOL.decode(body, native=ORIGIN)
     assert caller.request == request
     assert caller.stream
     assert caller.omissions == ()
@@ -135,7 +130,7 @@ def test_a_request_survives_a_round_trip(request: ChatRequest) -> None:
 @given(requests())
 @relaxed
 def test_for_other_gateways_the_conversation_is_the_same(request: ChatRequest) -> None:
-    decoded = decode_request(encode_request(request)).request
+    decoded = PROTOCOL.decode(encode_request(request)).request
     assert [message.role for message in decoded.messages] == [message.role for message in request.messages]
     for message, original in zip(decoded.messages, request.messages, strict=True):
         shown = [part for part in message.parts if not isinstance(part, ThinkingPart)]
@@ -200,8 +195,8 @@ def joined(events: list[Event]) -> list[Event]:
 @given(answers(), st.data())
 @relaxed
 def test_an_answer_survives_its_stream_however_it_is_split(answer: list[Event], data: st.DataObject) -> None:
-    encoder = MessageEncoder(CALLER)
-    body = write_frames([*encoder.start(), *encoder.encode(answer), *encoder.finish()])
+    encoder = PROTOCOL.encoder(CALLER)
+    body = PROTOCOL.write([*encoder.start(), *encoder.encode(answer), *encoder.finish()])
     cuts = data.draw(st.lists(st.integers(0, len(body)), max_size=8))
     chunks = [body[a:b] for a, b in pairwise([0, *sorted(cuts), len(body)])]
     assert joined(events_of(StreamDecoder(), chunks)) == joined(answer)
@@ -210,9 +205,12 @@ def test_an_answer_survives_its_stream_however_it_is_split(answer: list[Event], 
 @given(answers())
 @relaxed
 def test_an_answer_survives_its_body(answer: list[Event]) -> None:
-    body = encode_message(answer, CALLER)
+    encoder = PROTOCOL.encoder(CALLER)
+    encoder.start()
+    encoder.encode(answer)
+    encoder.finish()
     decoder = StreamDecoder()
-    decoder.feed(json.dumps(body).encode())
+    decoder.feed(json.dumps(encoder.body()).encode())
     assert joined(decoder.close()) == joined(answer)
 
 
@@ -279,7 +277,7 @@ def long_model_name(size: int) -> ChatRequest:
 
 
 def convert(body: dict[str, Any]) -> None:
-    encode_request(decode_request(body, native=ORIGIN).request)
+    encode_request(PROTOCOL.decode(body, native=ORIGIN).request)
 
 
 PUMPS: list[tuple[Callable[[int], Any], Callable[[Any], object]]] = [

@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -23,14 +24,10 @@ from tests.protocols.chat_completions.chunks import (
 from tests.pumps import MAX_RATIO, compare
 from tests.recorded_streams import events_of
 
+from tollbridge.protocols.answer import AnswerEncoder
+from tollbridge.protocols.caller_request import CallerRequest
+from tollbridge.protocols.chat_completions.caller import CALLER
 from tollbridge.protocols.chat_completions.requests import encode_messages, encode_request
-from tollbridge.protocols.chat_completions.server import DONE as DONE_FRAME
-from tollbridge.protocols.chat_completions.server import (
-    CompletionEncoder,
-    decode_request,
-    join_chunks,
-    write_frames,
-)
 from tollbridge.protocols.chat_completions.stream import StreamDecoder
 from tollbridge.protocols.chat_completions.wire import REASONING_TEXTS
 from tollbridge.types.events import (
@@ -109,7 +106,7 @@ def test_a_conversation_survives_there_and_back(system: str | None, turns: list[
     if system:
         conversation.insert(0, Message(Role.SYSTEM, system))
     body = json.loads(json.dumps({"model": "m", "messages": encode_messages(conversation)}))
-    caller = decode_request(body)
+    caller = CALLER.decode(body)
     assert list(caller.request.messages) == conversation
     assert caller.omissions == ()
 
@@ -149,9 +146,10 @@ def test_options_survive_there_and_back(
         extra=extra,
     )
     native = Origin.of("m", "http://here/v1")
-    caller = decode_request(json.loads(json.dumps(encode_request(request))), native=native)
+    caller = CALLER.decode(json.loads(json.dumps(encode_request(request))), native=native)
     assert caller.request == request
-    assert (caller.stream, caller.include_usage) == (True, True)
+    assert caller.stream
+    assert caller.body["stream_options"] == {"include_usage": True}
 
 
 # --- Answers ---
@@ -174,7 +172,12 @@ def answers(draw: st.DrawFn) -> list[Event]:
     calls = [ToolCall(draw(st.uuids()).hex, draw(NAME), draw(OBJECT)) for _ in range(draw(st.integers(0, 3)))]
     reason: FinishReason = "tool-calls" if calls else draw(st.sampled_from(["stop", "length"]))
     ended: Any = "incomplete" if reason == "length" else "finish"
-    return [*events, *calls, Finished(reason, ended, draw(USAGE), response_id="id", model="m")]
+    return [*events, *calls, Finished(reason, ended, draw(USAGE), response_id="chatcmpl-id", model="m")]
+
+
+def make_encoder(caller: CallerRequest) -> AnswerEncoder:
+    with patch("secrets.token_hex", return_value="id"):
+        return CALLER.encoder(caller)
 
 
 def joined(events: list[Event]) -> list[Event]:
@@ -212,9 +215,9 @@ def decode_details(events: list[Event]) -> list[Event]:
 @given(answers(), st.lists(st.integers(0, 100_000), max_size=8))
 def test_an_answer_survives_any_split_of_its_bytes(events: list[Event], cuts: list[int]) -> None:
     asked = {"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": True}
-    caller = decode_request({**asked, "stream_options": {"include_usage": True}})
-    encoder = CompletionEncoder(caller, new_id=lambda: "id")
-    body = write_frames([*encoder.start(), *encoder.encode(events), *encoder.finish()]) + DONE_FRAME
+    caller = CALLER.decode({**asked, "stream_options": {"include_usage": True}})
+    encoder = make_encoder(caller)
+    body = CALLER.write([*encoder.start(), *encoder.encode(events)]) + CALLER.write_end(encoder.finish())
     edges = [0, *sorted(cut % len(body) for cut in cuts), len(body)]
     decoded = events_of(StreamDecoder(), [body[a:b] for a, b in pairwise(edges)])
     assert decode_details(decoded) == joined(events)
@@ -223,10 +226,12 @@ def test_an_answer_survives_any_split_of_its_bytes(events: list[Event], cuts: li
 @settings(max_examples=100, deadline=None)
 @given(answers())
 def test_an_answer_survives_in_one_body(events: list[Event]) -> None:
-    caller = decode_request({"model": "m", "messages": [{"role": "user", "content": "x"}]})
-    encoder = CompletionEncoder(caller, new_id=lambda: "id")
-    body = join_chunks([*encoder.start(), *encoder.encode(events), *encoder.finish()])
-    decoded = events_of(StreamDecoder(), [json.dumps(body).encode()])
+    caller = CALLER.decode({"model": "m", "messages": [{"role": "user", "content": "x"}]})
+    encoder = make_encoder(caller)
+    encoder.start()
+    encoder.encode(events)
+    encoder.finish()
+    decoded = events_of(StreamDecoder(), [json.dumps(encoder.body()).encode()])
     assert decode_details(decoded) == joined(events)
 
 

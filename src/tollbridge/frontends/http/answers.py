@@ -22,7 +22,9 @@ from aiohttp import web
 from tollbridge.compat.repairs import find_repair
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.callers import RESPONSES, AnswerEncoder, CallerProtocol, find_conversation
+from tollbridge.frontends.http.callers import find_conversation
+from tollbridge.protocols.answer import AnswerEncoder
+from tollbridge.protocols.caller import Caller, encode_json
 from tollbridge.types.errors import BridgeError, BudgetExceeded, NotFound, RequestError
 from tollbridge.types.events import Event
 from tollbridge.types.messages import (
@@ -127,7 +129,7 @@ class AnswerService:
     async def answer(
         self,
         request: web.Request,
-        protocol: CallerProtocol,
+        protocol: Caller,
         body: bytes | None = None,
         new_response: NewResponse = StreamedResponse,
     ) -> web.StreamResponse:
@@ -168,23 +170,23 @@ class AnswerService:
         except BridgeError:
             return response.to_response()  # the repaired request was refused as well
 
-    async def compact(self, request: web.Request) -> web.StreamResponse:
-        """Forward a request to compact a conversation, which only Responses gateways can do.
+    async def compact(self, request: web.Request, protocol: Caller) -> web.StreamResponse:
+        """Forward a request to compact a conversation, which only gateways of the same protocol can do.
 
         Raises:
             NotFound: The gateway speaks another protocol.
         """
         body = await request.read()
         model, account = _read_head(body).model, await self._find_account()
-        if account.backend != RESPONSES.backend:
+        if account.backend != protocol.name or protocol.compact_path is None:
             message = "The gateway's protocol has no compaction of conversations."
             raise NotFound(message, status=404, code="not_found")
-        async with self._engine.forward(model, f"{RESPONSES.path}/compact", body, account) as forwarded:
+        async with self._engine.forward(model, protocol.compact_path, body, account) as forwarded:
             headers = _passed_headers(forwarded.headers)
             data = b"".join([chunk async for chunk in forwarded.chunks()])
             return web.Response(status=forwarded.status, headers=headers, body=data)
 
-    async def count(self, request: web.Request, protocol: CallerProtocol) -> web.StreamResponse:
+    async def count(self, request: web.Request, protocol: Caller) -> web.StreamResponse:
         """Answer with the input tokens of a request: exact if the gateway counts, or else estimated."""
         body = _read_object(await request.read())
         account = await self._find_account()
@@ -195,11 +197,11 @@ class AnswerService:
         tokens = await self._engine.count_request(chat, account, body=body if may_pass else None)
         return _json_response(protocol.encode_count(tokens))
 
-    async def models(self, protocol: CallerProtocol) -> web.StreamResponse:
+    async def models(self, protocol: Caller) -> web.StreamResponse:
         models = await self._engine.models(await self._find_account())
         return _json_response(protocol.encode_models(models))
 
-    async def model(self, name: str, protocol: CallerProtocol) -> web.StreamResponse:
+    async def model(self, name: str, protocol: Caller) -> web.StreamResponse:
         """Answer with one entry of the model list.
 
         Raises:
@@ -214,8 +216,8 @@ class AnswerService:
 
     # Forwarding
 
-    def _may_forward(self, model: str, account: Account, protocol: CallerProtocol) -> bool:
-        if account.backend != protocol.backend:
+    def _may_forward(self, model: str, account: Account, protocol: Caller) -> bool:
+        if account.backend != protocol.name:
             return False
         key = account.base_url, model
         if key not in self._plain_models:
@@ -227,7 +229,7 @@ class AnswerService:
     async def _forward(
         self,
         request: web.Request,
-        protocol: CallerProtocol,
+        protocol: Caller,
         body: bytes,
         model: str,
         account: Account,
@@ -263,9 +265,7 @@ class AnswerService:
             await response.write_eof()
             return response
 
-    def _may_repair(
-        self, error: BridgeError, request: web.Request, protocol: CallerProtocol, body: bytes
-    ) -> bool:
+    def _may_repair(self, error: BridgeError, request: web.Request, protocol: Caller, body: bytes) -> bool:
         """Return whether a turn, which makes every history valid, may succeed where the request failed."""
         if error.kind == "invalid_request":
             return True
@@ -280,14 +280,14 @@ class AnswerService:
     async def _translate(
         self,
         request: web.Request,
-        protocol: CallerProtocol,
+        protocol: Caller,
         data: bytes,
         account: Account,
         new_response: NewResponse,
     ) -> web.StreamResponse:
         body = _read_object(data)
         origin = Origin.of(str(body.get("model")), account.base_url)
-        native = origin if account.backend == protocol.backend else None
+        native = origin if account.backend == protocol.name else None
         caller = protocol.decode(body, request.headers, native)
         if all(message.role is Role.SYSTEM for message in caller.request.messages):
             raise RequestError("The request contains no message. Send at least one.")
@@ -297,11 +297,11 @@ class AnswerService:
             messages=self._memory.restore(caller.request.messages),
             conversation=find_conversation(body, request.headers),
         )
-        encoder = caller.encoder
+        encoder = protocol.encoder(caller)
         initiator = _program_name(request.headers)
         async with self._engine.turn(chat, account, source=body, initiator=initiator) as turn:
             if caller.stream:
-                response = await _send_stream(request, turn.batches(), encoder, new_response)
+                response = await _send_stream(request, turn.batches(), protocol, encoder, new_response)
             else:
                 encoder.start()
                 async for batch in turn.batches():
@@ -324,6 +324,7 @@ class AnswerService:
 async def _send_stream(
     request: web.Request,
     batches: AsyncGenerator[list[Event]],
+    protocol: Caller,
     encoder: AnswerEncoder,
     new_response: NewResponse,
 ) -> web.StreamResponse:
@@ -331,20 +332,20 @@ async def _send_stream(
     first: list[Event] = await anext(batches, [])
     response = new_response(headers={"content-type": EVENT_STREAM, "cache-control": "no-cache"})
     await response.prepare(request)
-    await response.write(encoder.start() + encoder.encode(first))
+    await response.write(protocol.write([*encoder.start(), *encoder.encode(first)]))
     failure: BridgeError | None = None
     try:
         async for batch in batches:
-            if data := encoder.encode(batch):
-                await response.write(data)
+            if wire_events := encoder.encode(batch):
+                await response.write(protocol.write(wire_events))
     except BridgeError as error:
         failure = error
-    await response.write(encoder.finish(failure))
+    await response.write(protocol.write_end(encoder.finish(failure)))
     await response.write_eof()
     return response
 
 
-def error_response(protocol: CallerProtocol, error: BridgeError, status: int | None = None) -> web.Response:
+def error_response(protocol: Caller, error: BridgeError, status: int | None = None) -> web.Response:
     """Return an error in the form of the caller's protocol."""
     status = status or protocol.error_status(error)
     headers = {}
@@ -355,7 +356,7 @@ def error_response(protocol: CallerProtocol, error: BridgeError, status: int | N
         headers["request-id"] = headers["x-request-id"] = error.request_id
     if isinstance(error, BudgetExceeded):
         headers["x-should-retry"] = "false"  # the SDKs of OpenAI and Anthropic read it
-    body = protocol.encode_error(error, status)
+    body = encode_json(protocol.encode_error(error, status))
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 
 
@@ -397,8 +398,8 @@ def _passed_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name not in _CONNECTION_HEADERS}
 
 
-def _json_response(body: bytes) -> web.Response:
-    return web.Response(body=body, content_type="application/json")
+def _json_response(value: object) -> web.Response:
+    return web.Response(body=encode_json(value), content_type="application/json")
 
 
 def _abort(request: web.Request) -> None:

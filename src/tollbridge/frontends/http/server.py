@@ -21,8 +21,9 @@ from multidict import CIMultiDict
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.answers import EVENT_STREAM, AnswerService, error_response
-from tollbridge.frontends.http.callers import MESSAGES, PROTOCOLS, RESPONSES, CallerProtocol, encode_json
+from tollbridge.frontends.http.callers import CALLERS, find_caller
 from tollbridge.frontends.usage_page import MAX_DAYS, encode_report, read_page
+from tollbridge.protocols.caller import Caller, encode_json
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.types.errors import (
     BridgeError,
@@ -119,7 +120,7 @@ def create_app(
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-        protocol = _protocol_of(request)
+        protocol = find_caller(request.path, request.headers)
         denied = check_access(request, options)
         if denied is not None:
             log.warning("Refused %s %s: %s", request.method, request.path, denied.message)
@@ -144,16 +145,10 @@ def create_app(
         return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
 
     async def models(request: web.Request) -> web.StreamResponse:
-        return await service.models(_protocol_of(request))
+        return await service.models(find_caller(request.path, request.headers))
 
     async def model(request: web.Request) -> web.StreamResponse:
-        return await service.model(request.match_info["name"], _protocol_of(request))
-
-    async def compact(request: web.Request) -> web.StreamResponse:
-        return await service.compact(request)
-
-    async def socket(request: web.Request) -> web.StreamResponse:
-        return await serve_socket(request, service)
+        return await service.model(request.match_info["name"], find_caller(request.path, request.headers))
 
     app = web.Application(middlewares=[middleware], client_max_size=BODY_LIMIT)
     app.router.add_get("/health", health)
@@ -164,13 +159,23 @@ def create_app(
     for prefix in ("/v1", ""):  # some callers append /v1 to the URL, others do not
         app.router.add_get(f"{prefix}/models", models)
         app.router.add_get(f"{prefix}/models/{{name:.+}}", model)
-        app.router.add_post(f"{prefix}{RESPONSES.path}/compact", compact)
-        app.router.add_get(f"{prefix}{RESPONSES.path}", socket)
-        for protocol in PROTOCOLS:
-            app.router.add_post(prefix + protocol.path, _answer_handler(service, protocol))
-            if protocol.count_path is not None:
-                app.router.add_post(prefix + protocol.count_path, _count_handler(service, protocol))
+        for caller in CALLERS:
+            app.router.add_post(prefix + caller.path, _bind(service.answer, caller))
+            if caller.count_path is not None:
+                app.router.add_post(prefix + caller.count_path, _bind(service.count, caller))
+            if caller.compact_path is not None:
+                app.router.add_post(prefix + caller.compact_path, _bind(service.compact, caller))
+            if caller.has_socket:
+                serve = functools.partial(serve_socket, service=service)
+                app.router.add_get(prefix + caller.path, _bind(serve, caller))
     return app
+
+
+def _bind(answer: Callable[[web.Request, Caller], Awaitable[web.StreamResponse]], caller: Caller) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await answer(request, caller)
+
+    return handle
 
 
 # Errors of this server itself, by status. Protocols name the type of an error in its body.
@@ -213,15 +218,6 @@ def read_token(headers: Mapping[str, str]) -> str | None:
     return headers.get("x-api-key") or headers.get("api-key")
 
 
-def _protocol_of(request: web.Request) -> CallerProtocol:
-    """Return the protocol of a request, for errors and model lists."""
-    path = request.path.removeprefix("/v1")
-    for protocol in PROTOCOLS:
-        if path.startswith(protocol.path):
-            return protocol
-    return MESSAGES if "anthropic-version" in request.headers else RESPONSES
-
-
 async def _show_usage_page(_: web.Request) -> web.StreamResponse:
     # The page has a policy of its own; these are the parts that a page cannot set for itself.
     headers = {
@@ -230,20 +226,6 @@ async def _show_usage_page(_: web.Request) -> web.StreamResponse:
         "X-Content-Type-Options": "nosniff",
     }
     return web.Response(text=read_page(), content_type="text/html", headers=headers)
-
-
-def _answer_handler(service: AnswerService, protocol: CallerProtocol) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        return await service.answer(request, protocol)
-
-    return handle
-
-
-def _count_handler(service: AnswerService, protocol: CallerProtocol) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        return await service.count(request, protocol)
-
-    return handle
 
 
 # --- Responses over a WebSocket ---
@@ -269,21 +251,24 @@ _OWN_FIELDS = frozenset({"type", "stream", "stream_options", "background"})
 Item = Mapping[str, Any]
 
 
-async def serve_socket(request: web.Request, service: AnswerService) -> web.StreamResponse:
+async def serve_socket(request: web.Request, caller: Caller, service: AnswerService) -> web.StreamResponse:
     """Answer all requests of one WebSocket, one after the other."""
     socket = web.WebSocketResponse(max_msg_size=MESSAGE_LIMIT, heartbeat=_HEARTBEAT, compress=False)
     if not socket.can_prepare(request).ok:
         message = f"{request.method} {request.path} needs a WebSocket. Send POST, or open a WebSocket."
         raise RequestError(message, status=400)
     await socket.prepare(request)
-    await _Connection(request, socket, service).run()
+    await _Connection(request, socket, caller, service).run()
     return socket
 
 
 class _Connection:
-    def __init__(self, request: web.Request, socket: web.WebSocketResponse, service: AnswerService) -> None:
+    def __init__(
+        self, request: web.Request, socket: web.WebSocketResponse, caller: Caller, service: AnswerService
+    ) -> None:
         self._request = request
         self._socket = socket
+        self._caller = caller
         self._service = service
         self._messages: asyncio.Queue[str | None] = asyncio.Queue(_QUEUE_LIMIT)
         self._conversations: OrderedDict[str, list[Item]] = OrderedDict()
@@ -317,7 +302,7 @@ class _Connection:
             items = self._continue(body)
             response = await self._send_answer(body, previous_id)
         except BridgeError as error:
-            await self._fail(error_response(RESPONSES, error), previous_id)
+            await self._fail(error_response(self._caller, error), previous_id)
             return
         if isinstance(response, web.Response):
             await self._fail(response, previous_id)
@@ -325,8 +310,8 @@ class _Connection:
             self._remember(response.final, items)
 
     async def _send_answer(self, body: Mapping[str, Any], previous_id: str | None) -> web.StreamResponse:
-        new_response = functools.partial(_SocketResponse, self._socket, previous_id)
-        response = await self._service.answer(self._request, RESPONSES, encode_json(body), new_response)
+        new_response = functools.partial(_SocketResponse, self._socket, self._caller, previous_id)
+        response = await self._service.answer(self._request, self._caller, encode_json(body), new_response)
         if isinstance(response, _SocketResponse) and (error := response.error_response()) is not None:
             return error
         return response
@@ -413,6 +398,7 @@ class _SocketResponse(web.StreamResponse):
 
     Args:
         socket: The WebSocket.
+        caller: The protocol.
         previous_id: The response that this one continues. The gateway does not know it.
         options: The status and the headers.
 
@@ -420,10 +406,13 @@ class _SocketResponse(web.StreamResponse):
         final: The complete response, once it was sent.
     """
 
-    def __init__(self, socket: web.WebSocketResponse, previous_id: str | None, **options: Any) -> None:
+    def __init__(
+        self, socket: web.WebSocketResponse, caller: Caller, previous_id: str | None, **options: Any
+    ) -> None:
         super().__init__(**options)
         self.final: Mapping[str, Any] | None = None
         self._socket = socket
+        self._caller = caller
         self._previous_id = previous_id
         self._is_stream = self.status < 400 and self.headers.get("content-type", "").startswith(EVENT_STREAM)
         self._frames = SseDecoder()
@@ -448,13 +437,13 @@ class _SocketResponse(web.StreamResponse):
         if self._is_stream:
             return None
         if self.status < 400:
-            return error_response(RESPONSES, ServerFailed("The gateway did not send a stream."))
+            return error_response(self._caller, ServerFailed("The gateway did not send a stream."))
         body = b"".join(self._rest)
         with contextlib.suppress(ValueError):
             if isinstance(read_json(body), dict):
                 return web.Response(status=self.status, body=body)
         error = ServerFailed("The gateway sent an error without a description.", status=self.status)
-        return error_response(RESPONSES, error)
+        return error_response(self._caller, error)
 
     async def _send(self, event: bytes) -> None:
         try:

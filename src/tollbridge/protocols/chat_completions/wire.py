@@ -157,7 +157,7 @@ def encode_usage(usage: Usage) -> Json:
 
 # --- Metadata that passes through a caller ---
 #
-# A caller of the server direction returns `reasoning_details` and the `extra_content` of tool calls unchanged
+# A caller of `serve` returns `reasoning_details` and the `extra_content` of tool calls unchanged
 # if it knows them. Metadata of other protocols is stored there as an opaque string.
 
 METADATA_FORMAT = "tollbridge-v1"

@@ -219,6 +219,21 @@ def read_usage(usage: Fields, tool_usage: Fields | None = None) -> Usage | None:
     return result if result.known else None
 
 
+def encode_usage(usage: Usage) -> dict[str, Any]:
+    """Return the usage of a response. The protocol has no unknown counts, so they are 0."""
+    details = {"cached_tokens": usage.cached_tokens or 0}
+    if usage.cache_write_tokens is not None:
+        details["cache_write_tokens"] = usage.cache_write_tokens
+    input_tokens, output_tokens = usage.input_tokens or 0, usage.output_tokens or 0
+    return {
+        "input_tokens": input_tokens,
+        "input_tokens_details": details,
+        "output_tokens": output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
+        "total_tokens": input_tokens + output_tokens if usage.total_tokens is None else usage.total_tokens,
+    }
+
+
 def read_long_writes(fields: Fields) -> int | None:
     """Return the cache writes with the longer lifetime; `None` if only their sum is reported."""
     details = fields.inner("cache_write_tokens_details") or fields.inner("cache_creation")

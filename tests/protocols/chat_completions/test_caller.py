@@ -1,4 +1,4 @@
-"""The server direction of Chat Completions: requests of callers, and the answers to them."""
+"""Callers of Chat Completions: their requests, and the answers to them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ from typing import Any
 
 import pytest
 
+from tollbridge.protocols.caller_request import CallerRequest, CallerTool
+from tollbridge.protocols.chat_completions.caller import CALLER
 from tollbridge.protocols.chat_completions.requests import encode_messages, encode_request
-from tollbridge.protocols.chat_completions.server import (
-    CallerRequest,
-    CompletionEncoder,
-    decode_request,
-    encode_error,
-    join_chunks,
-    write_frames,
-)
 from tollbridge.types.errors import (
     BridgeError,
     ContextTooLong,
@@ -25,6 +19,7 @@ from tollbridge.types.errors import (
     NotFound,
     RateLimited,
     RequestError,
+    ServerFailed,
 )
 from tollbridge.types.events import (
     Corrected,
@@ -67,7 +62,7 @@ HERE = Origin.of("m", "http://here/v1")
 
 def decode(*messages: dict[str, Any], native: Origin | None = None, **fields: Any) -> CallerRequest:
     sent = list(messages) or [{"role": "user", "content": "Hi"}]
-    return decode_request({"model": "m", "messages": sent, **fields}, native=native)
+    return CALLER.decode({"model": "m", "messages": sent, **fields}, native=native)
 
 
 def messages(*sent: dict[str, Any]) -> list[Message]:
@@ -168,7 +163,7 @@ def test_options_are_decoded_and_unknown_fields_are_kept_for_the_same_protocol(n
         a_field_of_tomorrow={"x": 1},
     )
     request = caller.request
-    assert (caller.stream, caller.include_usage) == (True, True)
+    assert caller.stream
     assert (request.max_output_tokens, request.temperature, request.top_p) == (50, 1, 0.5)
     assert (request.reasoning_effort, request.parallel_tool_calls) == ("high", False)
     assert request.tools == (Tool("weather", "D", SCHEMA),)
@@ -284,7 +279,7 @@ def test_a_custom_tool_becomes_a_function_with_one_argument() -> None:
         "required": ["input"],
     }
     assert "start: WORD" in tool.description
-    assert caller.custom_tools == {"patch"}
+    assert caller.tools == {"patch": CallerTool("patch", custom=True)}
     assert caller.request.messages[1].parts == (ToolCallPart("c", "patch", {"input": "text"}),)
 
 
@@ -296,7 +291,6 @@ def test_the_legacy_functions_are_tools() -> None:
         functions=[WEATHER["function"]],
         function_call={"name": "weather"},
     )
-    assert caller.functions
     assert caller.request.tool_choice == NamedTool("weather")
     _, assistant, result = caller.request.messages
     [called] = assistant.parts
@@ -347,7 +341,7 @@ def test_reasoning_that_the_caller_returns(field: str) -> None:
 )
 def test_an_invalid_body_is_an_error_that_names_the_field(body: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestError) as caught:
-        decode_request(body)
+        CALLER.decode(body)
     assert (caught.value.status, caught.value.param) == (400, param)
     assert param in caught.value.message
 
@@ -429,16 +423,15 @@ def test_any_wrong_value_is_understood_or_refused_with_the_name_of_its_field() -
                 place = place[key]
             place[last] = wrong
             try:
-                decode_request(body)
+                CALLER.decode(body)
             except RequestError as error:
                 refusals.append((str([*outer, last][0]), error.param))
     assert len(refusals) > 100  # most values of a wrong type
-    # Functions are read as tools.
-    assert {field for field, param in refusals if not str(param).startswith(field)} <= {"functions"}
+    assert all(str(param).startswith(field) for field, param in refusals)
 
 
 def test_a_full_body_is_decoded() -> None:
-    caller = decode_request(FULL)
+    caller = CALLER.decode(FULL)
     assert [tool.name for tool in caller.request.tools] == ["now"]  # the only allowed one
     assert [message.role for message in caller.request.messages] == ["system", "user", "assistant", "user"]
 
@@ -447,12 +440,27 @@ HEAD = {"id": "chatcmpl-x", "object": "chat.completion.chunk", "created": 170000
 
 
 def caller(**fields: Any) -> CallerRequest:
-    return decode_request({"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields})
+    return CALLER.decode({"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields})
+
+
+@pytest.fixture(autouse=True)
+def same_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every answer the same id and time."""
+    monkeypatch.setattr("secrets.token_hex", lambda _: "x")
+    monkeypatch.setattr("time.time", lambda: 1700000000.5)
 
 
 def encode(asked: CallerRequest, *events: Event, error: BridgeError | None = None) -> list[dict[str, Any]]:
-    encoder = CompletionEncoder(asked, new_id=lambda: "chatcmpl-x", now=lambda: 1700000000.5)
+    encoder = CALLER.encoder(asked)
     return [*encoder.start(), *encoder.encode(events), *encoder.finish(error)]
+
+
+def encode_body(asked: CallerRequest, *events: Event) -> dict[str, Any]:
+    encoder = CALLER.encoder(asked)
+    encoder.start()
+    encoder.encode(events)
+    encoder.finish()
+    return encoder.body()
 
 
 def deltas(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -526,7 +534,7 @@ def test_a_custom_tool_is_called_with_text() -> None:
 
 def test_a_caller_with_functions_gets_a_function_call() -> None:
     asked = caller(functions=[{"name": "now"}])
-    body = join_chunks(encode(asked, ToolCall("a", "now", {}), Finished("tool-calls")))
+    body = encode_body(asked, ToolCall("a", "now", {}), Finished("tool-calls"))
     [choice] = body["choices"]
     assert choice["message"]["function_call"] == {"name": "now", "arguments": "{}"}
     assert choice["finish_reason"] == "function_call"
@@ -549,19 +557,17 @@ def test_every_finish_reason_has_a_name(reason: Any, name: str) -> None:
 
 
 def test_one_body_has_everything_that_the_chunks_have() -> None:
-    body = join_chunks(
-        encode(
-            caller(),
-            ReasoningDelta("Let ", "r"),
-            ReasoningDelta("me.", "r"),
-            ReasoningEnded("r"),
-            TextDelta("See "),
-            TextDelta("this."),
-            Source("url", url="https://a.example", title="A"),
-            File("image/png", b"png"),
-            ToolCall("a", "now", {}),
-            Finished("tool-calls", usage=Usage(1, 2, 3)),
-        )
+    body = encode_body(
+        caller(),
+        ReasoningDelta("Let ", "r"),
+        ReasoningDelta("me.", "r"),
+        ReasoningEnded("r"),
+        TextDelta("See "),
+        TextDelta("this."),
+        Source("url", url="https://a.example", title="A"),
+        File("image/png", b"png"),
+        ToolCall("a", "now", {}),
+        Finished("tool-calls", usage=Usage(1, 2, 3)),
     )
     citation = {"url": "https://a.example", "title": "A", "start_index": 0, "end_index": 0}
     assert body == {
@@ -593,13 +599,13 @@ def test_a_correction_of_text_that_was_sent_adds_nothing() -> None:
     events = TextDelta("Hello ab"), Corrected("ac", 2), TextDelta("!"), Finished("stop")
     streamed = deltas(encode(caller(stream=True), *events))
     assert streamed[1:] == [{"content": "Hello ab"}, {"content": "!"}, {}]
-    [choice] = join_chunks(encode(caller(), *events))["choices"]
+    [choice] = encode_body(caller(), *events)["choices"]
     assert choice["message"]["content"] == "Hello ac!"
 
 
 def test_a_restarted_step_replaces_its_text_if_nothing_was_sent() -> None:
     events = TextDelta("Hello"), TextDelta("Good day", replaces=5), Finished("stop")
-    [choice] = join_chunks(encode(caller(), *events))["choices"]
+    [choice] = encode_body(caller(), *events)["choices"]
     assert choice["message"]["content"] == "Good day"
     assert deltas(encode(caller(stream=True), *events))[1:3] == [
         {"content": "Hello"},
@@ -614,27 +620,25 @@ def test_the_proof_of_reasoning_is_stored_with_the_corrected_text() -> None:
         ReasoningEnded("r", {"signature": "s"}),
         Finished("stop"),
     ]
-    [choice] = join_chunks(encode(caller(), *events))["choices"]
+    [choice] = encode_body(caller(), *events)["choices"]
     messages = [{"role": "user", "content": "Hi"}, choice["message"]]
-    returned = decode_request({"model": "m", "messages": messages}).request
+    returned = CALLER.decode({"model": "m", "messages": messages}).request
     assert returned.messages[1].parts == (ThinkingPart("Let me.", "r", {"signature": "s"}),)
 
 
 def test_metadata_of_any_protocol_passes_through_the_caller() -> None:
     proof, signature = {"id": "rs_1", "encrypted_content": "abc"}, {"google": {"thoughtSignature": "s"}}
-    body = join_chunks(
-        encode(
-            caller(),
-            ReasoningDelta("One", "rs_1"),
-            ReasoningEnded("rs_1", proof),
-            ReasoningDelta("Two", "rs_2"),
-            ReasoningEnded("rs_2", {"signature": "s2"}),
-            ToolCall("a", "now", {}, metadata=signature),
-            Finished("tool-calls"),
-        )
+    body = encode_body(
+        caller(),
+        ReasoningDelta("One", "rs_1"),
+        ReasoningEnded("rs_1", proof),
+        ReasoningDelta("Two", "rs_2"),
+        ReasoningEnded("rs_2", {"signature": "s2"}),
+        ToolCall("a", "now", {}, metadata=signature),
+        Finished("tool-calls"),
     )
     [choice] = body["choices"]
-    returned = decode_request(
+    returned = CALLER.decode(
         {"model": "m", "messages": [{"role": "user", "content": "Hi"}, choice["message"]]}
     )
     assert returned.request.messages[1].parts == (
@@ -649,7 +653,7 @@ def test_an_error_ends_the_stream_in_the_form_of_an_error_response() -> None:
     chunks = encode(caller(stream=True), TextDelta("Half"), error=error)
     assert (
         chunks[-1]
-        == encode_error(error, 429)
+        == CALLER.encode_error(error, 429)
         == {
             "error": {
                 "message": "Slow down.",
@@ -659,7 +663,6 @@ def test_an_error_ends_the_stream_in_the_form_of_an_error_response() -> None:
             }
         }
     )
-    assert join_chunks(chunks) == chunks[-1]
 
 
 @pytest.mark.parametrize(
@@ -679,13 +682,15 @@ def test_an_error_ends_the_stream_in_the_form_of_an_error_response() -> None:
 def test_an_error_has_the_code_that_callers_know(
     error: BridgeError, status: int, kind: str, code: str
 ) -> None:
-    body = encode_error(error, status)["error"]
+    body = CALLER.encode_error(error, status)["error"]
     assert (body["type"], body["code"]) == (kind, code)
 
 
 def test_an_answer_without_an_end_is_an_error() -> None:
     assert "error" in encode(caller(stream=True), TextDelta("Half"))[-1]
+    with pytest.raises(ServerFailed):
+        encode_body(caller(), TextDelta("Half"))
 
 
 def test_frames_are_server_sent_events() -> None:
-    assert write_frames([{"a": "é\n"}, {}]) == 'data: {"a":"é\\n"}\n\ndata: {}\n\n'.encode()
+    assert CALLER.write([{"a": "é\n"}, {}]) == 'data: {"a":"é\\n"}\n\ndata: {}\n\n'.encode()

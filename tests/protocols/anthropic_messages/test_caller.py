@@ -1,4 +1,4 @@
-"""The server direction of the Messages API: requests of callers, and the answers to them."""
+"""Callers of the Messages API: their requests, and the answers to them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from typing import Any, get_args
 
 import pytest
 
+from tollbridge.frontends.http.answers import error_response
 from tollbridge.history.normalize import normalize_request
 from tollbridge.history.reasoning import ReasoningPacker
+from tollbridge.protocols.anthropic_messages.answer import ERRORS
+from tollbridge.protocols.anthropic_messages.caller import CALLER as PROTOCOL
 from tollbridge.protocols.anthropic_messages.requests import NATIVE_MIME, encode_request
-from tollbridge.protocols.anthropic_messages.server import (
-    ERRORS,
-    CallerRequest,
-    MessageEncoder,
-    decode_request,
-    encode_error,
-    encode_message,
-    write_frames,
-)
 from tollbridge.protocols.anthropic_messages.stream import StreamDecoder
 from tollbridge.protocols.anthropic_messages.wire import pack_proof
+from tollbridge.protocols.caller_request import CallerRequest
 from tollbridge.types.errors import (
     BridgeError,
     ContextTooLong,
@@ -32,6 +27,7 @@ from tollbridge.types.errors import (
     Overloaded,
     RateLimited,
     RequestError,
+    ServerFailed,
     TimedOut,
 )
 from tollbridge.types.events import (
@@ -122,7 +118,7 @@ HEADERS = {"anthropic-beta": "claude-code-20250219, context-management-2025-06-2
 
 def decode(native: Origin | None = None, **fields: Any) -> CallerRequest:
     body = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "Hi"}], **fields}
-    return decode_request(body, native=native)
+    return PROTOCOL.decode(body, native=native)
 
 
 def content(*blocks: Any, native: Origin | None = None) -> tuple[Any, ...]:
@@ -131,7 +127,7 @@ def content(*blocks: Any, native: Origin | None = None) -> tuple[Any, ...]:
 
 
 def test_an_agents_request_is_understood() -> None:
-    caller = decode_request(CLAUDE_CODE, headers=HEADERS)
+    caller = PROTOCOL.decode(CLAUDE_CODE, headers=HEADERS)
     request = caller.request
     assert caller.stream
     assert request.messages == (
@@ -158,14 +154,14 @@ def test_an_agents_request_is_understood() -> None:
 
 
 def test_for_a_gateway_of_the_same_protocol_nothing_is_lost() -> None:
-    caller = decode_request(CLAUDE_CODE, native=ORIGIN, headers=HEADERS)
+    caller = PROTOCOL.decode(CLAUDE_CODE, native=ORIGIN, headers=HEADERS)
     assert caller.omissions == ()
     body = encode_request(caller.request)
     assert body == CLAUDE_CODE
 
 
 def test_reasoning_has_the_origin_of_a_gateway_of_the_same_protocol() -> None:
-    message = decode_request(CLAUDE_CODE, native=ORIGIN).request.messages[2]
+    message = PROTOCOL.decode(CLAUDE_CODE, native=ORIGIN).request.messages[2]
     assert message.parts[0] == ThinkingPart("Hm.", None, add_origin(ORIGIN, {"signature": "EqQB"}))
 
 
@@ -315,7 +311,7 @@ def test_fields_that_change_the_answer_are_named_when_they_are_left_out() -> Non
 )
 def test_a_body_that_is_no_request_is_refused(body: Any) -> None:
     with pytest.raises(RequestError):
-        decode_request(body)
+        PROTOCOL.decode(body)
 
 
 @pytest.mark.parametrize("native", [None, ORIGIN], ids=["other", "native"])
@@ -337,13 +333,21 @@ def test_odd_content_does_not_fail_the_request(blocks: Any, native: Origin | Non
 
 
 ANSWER_ORIGIN = Origin.of("openai/gpt-5.4", "https://ai-gateway.vercel.sh/v1")
-CALLER = CallerRequest(ChatRequest(model="claude-opus-5", messages=[Message("user", "Hi")]))
+CALLER = CallerRequest(request=ChatRequest(model="claude-opus-5", messages=[Message("user", "Hi")]))
 END = Finished("stop", usage=Usage(1203, 9, 1212, 1000, 4, 200))
 
 
 def encode(*events: Event, error: BridgeError | None = None) -> list[dict[str, Any]]:
-    encoder = MessageEncoder(CALLER)
+    encoder = PROTOCOL.encoder(CALLER)
     return [*encoder.start(), *encoder.encode(events), *encoder.finish(error)]
+
+
+def encode_body(*events: Event) -> dict[str, Any]:
+    encoder = PROTOCOL.encoder(CALLER)
+    encoder.start()
+    encoder.encode(events)
+    encoder.finish()
+    return encoder.body()
 
 
 def kinds(wire_events: list[dict[str, Any]]) -> list[str]:
@@ -378,7 +382,7 @@ def test_a_stream_has_the_documented_sequence_of_events() -> None:
 
 
 def test_frames_have_the_name_of_the_event() -> None:
-    frames = write_frames(encode(TextDelta("“\u2028\ud800”"), END)).decode()
+    frames = PROTOCOL.write(encode(TextDelta("“\u2028\ud800”"), END)).decode()
     assert "\nevent: content_block_delta\ndata: {" in frames
     assert frames.startswith("event: message_start\n")
     for line in frames.split("\n"):
@@ -410,8 +414,7 @@ def test_a_call_is_streamed_and_is_an_object_in_the_body() -> None:
     assert start["content_block"] == {"type": "tool_use", "id": "call_1", "name": "get_weather", "input": {}}
     assert json.loads(delta["delta"]["partial_json"]) == {"city": "Paris"}
     assert stop["type"] == "content_block_stop"
-    body = encode_message([call, Finished("tool-calls")], CALLER)
-    assert body is not None
+    body = encode_body(call, Finished("tool-calls"))
     assert body["content"] == [
         {"type": "tool_use", "id": "call_1", "name": "get_weather", "input": {"city": "Paris"}}
     ]
@@ -426,8 +429,7 @@ def test_a_call_that_is_repaired_after_the_end_still_arrives() -> None:
 
 def test_calls_that_the_caller_must_not_run_are_left_out_and_text_arguments_are_wrapped() -> None:
     assert "tool_use" not in kinds(encode(ToolCall("c", "web_search", {}, offered=False), END))
-    body = encode_message([ToolCall("c", "custom", "text"), END], CALLER)
-    assert body is not None
+    body = encode_body(ToolCall("c", "custom", "text"), END)
     assert body["content"][0]["input"] == {"input": "text"}
 
 
@@ -449,23 +451,18 @@ def test_any_proof_survives_a_caller_that_does_not_know_it(
         *([ReasoningDelta(text, block_id)] if text else []),
         ReasoningEnded(block_id, proof),
     ]
-    body = encode_message([*events, TextDelta("Hi"), END], CALLER)
-    assert body is not None
-    caller = decode_request({"model": "m", "messages": [{"role": "assistant", "content": body["content"]}]})
+    body = encode_body(*events, TextDelta("Hi"), END)
+    caller = PROTOCOL.decode({"model": "m", "messages": [{"role": "assistant", "content": body["content"]}]})
     assert caller.request.messages[0].parts[0] == ThinkingPart(text, block_id, proof)
 
 
 def test_own_signatures_and_redacted_data_are_passed_on_as_they_are() -> None:
-    body = encode_message(
-        [
-            ReasoningDelta("Hm."),
-            ReasoningEnded(None, {"signature": "EqQB"}),
-            ReasoningEnded(None, {"redacted_data": "Emwk"}),
-            END,
-        ],
-        CALLER,
+    body = encode_body(
+        ReasoningDelta("Hm."),
+        ReasoningEnded(None, {"signature": "EqQB"}),
+        ReasoningEnded(None, {"redacted_data": "Emwk"}),
+        END,
     )
-    assert body is not None
     assert body["content"] == [
         {"type": "thinking", "thinking": "Hm.", "signature": "EqQB"},
         {"type": "redacted_thinking", "data": "Emwk"},
@@ -473,27 +470,21 @@ def test_own_signatures_and_redacted_data_are_passed_on_as_they_are() -> None:
 
 
 def test_the_parts_of_a_summary_are_one_block_and_other_ids_are_another() -> None:
-    body = encode_message(
-        [ReasoningDelta("A", "rs_1"), ReasoningDelta("B", "rs_1:1"), ReasoningDelta("C", "rs_2"), END], CALLER
+    body = encode_body(
+        ReasoningDelta("A", "rs_1"), ReasoningDelta("B", "rs_1:1"), ReasoningDelta("C", "rs_2"), END
     )
-    assert body is not None
     assert [block["thinking"] for block in body["content"]] == ["A\n\nB", "C"]
 
 
-def test_citations_belong_to_the_text_and_files_are_counted() -> None:
-    encoder = MessageEncoder(CALLER)
-    wire_events = encoder.encode(
-        [
-            TextDelta("See"),
-            Source("url", url="https://e.com", title="E"),
-            File("image/png", b"x"),
-            Data("d", 1),
-            END,
-        ]
-    )
+def test_citations_belong_to_the_text_and_files_are_left_out() -> None:
+    source = Source("url", url="https://e.com", title="E")
+    wire_events = encode(TextDelta("See"), source, File("image/png", b"x"), Data("d", 1), END)
     [citation] = [event["delta"]["citation"] for event in wire_events if "citation" in event.get("delta", {})]
     assert (citation["url"], citation["title"]) == ("https://e.com", "E")
-    assert encoder.dropped == {"File": 1, "Data": 1}
+    assert kinds(wire_events) == [
+        *("message_start", "text", "text_delta", "citations_delta"),
+        *("content_block_stop", "end", "message_stop"),
+    ]
 
 
 def test_a_body_has_only_the_text_that_was_not_replaced() -> None:
@@ -505,8 +496,7 @@ def test_a_body_has_only_the_text_that_was_not_replaced() -> None:
         TextDelta("p!", replaces=5),
         Corrected(".", 1),
     ]
-    body = encode_message([*events, END], CALLER)
-    assert body is not None
+    body = encode_body(*events, END)
     assert [block.get("thinking", block.get("text")) for block in body["content"]] == ["Hm.", "Hellp."]
 
 
@@ -516,17 +506,15 @@ def test_reasoning_and_the_metadata_of_calls_return_only_to_the_model_that_made_
         ReasoningDelta("Hm.", "rs_1"),
         ReasoningEnded("rs_1", {"encrypted_content": "gAAA"}),
     ]
-    body = encode_message(
-        ReasoningPacker(ANSWER_ORIGIN).take([*reasoning, call, Finished("tool-calls")]), CALLER
-    )
-    assert body is not None
+    events = ReasoningPacker(ANSWER_ORIGIN).take([*reasoning, call, Finished("tool-calls")])
+    body = encode_body(*events)
     result = {"type": "tool_result", "tool_use_id": "call_1", "content": "2"}
     messages = [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": body["content"]},
         {"role": "user", "content": [result]},
     ]
-    request = decode_request({"model": "m", "messages": messages}).request
+    request = PROTOCOL.decode({"model": "m", "messages": messages}).request
     answer = normalize_request(request, origin=ANSWER_ORIGIN).request.messages[1].parts
     thought = ThinkingPart("Hm.", "rs_1", add_origin(ANSWER_ORIGIN, {"encrypted_content": "gAAA"}))
     assert answer == (thought, ToolCallPart("call_1", "f", {"a": 1}, {"thought_signature": "T1"}))
@@ -536,7 +524,8 @@ def test_reasoning_and_the_metadata_of_calls_return_only_to_the_model_that_made_
 
 
 def test_an_answer_without_an_end_has_no_body() -> None:
-    assert encode_message([TextDelta("Hel")], CALLER) is None
+    with pytest.raises(ServerFailed):
+        encode_body(TextDelta("Hel"))
 
 
 # Statuses and types: https://platform.claude.com/docs/en/api/errors
@@ -554,21 +543,26 @@ def test_an_answer_without_an_end_has_no_body() -> None:
     ],
 )
 def test_errors_have_the_form_of_the_protocol(error: BridgeError, status: int, type_: str) -> None:
-    error.retry_after = 1.5
-    reply = encode_error(error, "req_1")
+    error.retry_after, error.request_id = 1.5, "req_1"
+    reply = error_response(PROTOCOL, error)
     assert reply.status == status
-    assert reply.body == {"type": "error", "error": {"type": type_, "message": "x"}, "request_id": "req_1"}
-    assert reply.headers == {"retry-after": "2", "request-id": "req_1"}
+    assert isinstance(reply.body, bytes)
+    assert json.loads(reply.body) == {
+        "type": "error",
+        "error": {"type": type_, "message": "x"},
+        "request_id": "req_1",
+    }
+    assert (reply.headers["retry-after"], reply.headers["request-id"]) == ("2", "req_1")
 
 
 def test_a_prompt_that_is_too_long_is_reported_in_the_words_that_callers_know() -> None:
     error = ContextTooLong("Shorten it.", tokens=210_000, limit=200_000)
-    message = encode_error(error).body["error"]["message"]
+    message = PROTOCOL.encode_error(error, 400)["error"]["message"]
     assert message == "prompt is too long: 210000 tokens > 200000 maximum. Shorten it."
 
 
 def test_an_error_ends_the_stream_and_is_decoded_as_the_same_kind() -> None:
-    frames = write_frames(encode(TextDelta("Hel"), error=Overloaded("Busy.")))
+    frames = PROTOCOL.write(encode(TextDelta("Hel"), error=Overloaded("Busy.")))
     decoder = StreamDecoder()
     text, failed = decoder.feed(frames)
     assert text == TextDelta("Hel")
