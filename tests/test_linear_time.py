@@ -30,8 +30,9 @@ from tollbridge.cli.terminal import one_line
 from tollbridge.compat import repairs
 from tollbridge.config.loading import find_lines
 from tollbridge.config.schema import Settings
-from tollbridge.frontends.vscode.codec import decode_marker, encode_models
 from tollbridge.frontends.vscode.images import shorten_images
+from tollbridge.frontends.vscode.markers import decode_marker
+from tollbridge.frontends.vscode.models import encode_models
 from tollbridge.history.normalize import normalize_request
 from tollbridge.history.parts import repair_arguments, valid_input
 from tollbridge.protocols import errors as protocol_errors
@@ -147,7 +148,7 @@ PATTERNS: dict[str, Use] = {
     "config/loading.py:_UNKNOWN_FIELD": Use("match", SETTING),
     "config/loading.py:quote_name": FULLMATCH,
     "config/schema.py:_TYPE_MISMATCH": Use("sub", SETTING),
-    "frontends/vscode/codec.py:_TRACEPARENT": FULLMATCH,
+    "frontends/vscode/requests.py:_TRACEPARENT": FULLMATCH,
     "frontends/vscode/images.py:_EMBEDDED": SUB,
     "frontends/vscode/images.py:_LINK": SUB,
     "history/parts.py:_MIME": MATCH,
@@ -627,7 +628,7 @@ READERS: dict[str, tuple[Case, ...]] = {
         Case(shorten_images, [*TEXTS, pump("", "![Image](file://"), pump("![Image](file://", "/a")]),
         Case(shorten_images, [pump("", "![Image](data:image/png;base64,"), pump("![Image](data:", "A")]),
     ),
-    "frontends/vscode/codec.py:decode_marker": (Case(decode_marker, BYTES),),
+    "frontends/vscode/markers.py:decode_marker": (Case(decode_marker, BYTES),),
     "history/normalize.py:normalize_request": (
         Case(normalize_request, [calls, orphans, texts, same_ids, thoughts]),
     ),
@@ -715,9 +716,9 @@ READERS: dict[str, tuple[Case, ...]] = {
 # Functions whose names look like those of a reader.
 NOT_READERS: dict[str, str] = {
     "frontends/vscode/adapters.py:_AiSdkDecoder": "passes everything to the decoders above",
-    "frontends/vscode/codec.py:decode_chat": "its parameter is decoded",
-    "frontends/vscode/codec.py:decode_message": "its parameter is decoded",
-    "frontends/vscode/codec.py:read_prompt_text": "its parameter is decoded",
+    "frontends/vscode/requests.py:decode_chat": "its parameter is decoded",
+    "frontends/vscode/requests.py:decode_message": "its parameter is decoded",
+    "frontends/vscode/requests.py:read_prompt_text": "its parameter is decoded",
     "frontends/vscode/wire.py:read_parameters": "a call of msgspec",
     "protocols/ai_sdk/chunks.py:parse_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_error": "calls error_from",

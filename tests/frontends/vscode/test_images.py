@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.frontends.vscode import images, wire
-from tollbridge.frontends.vscode.codec import decode_message
 from tollbridge.frontends.vscode.images import ImageWriter, save_image, shrink_png
+from tollbridge.frontends.vscode.requests import decode_message
 from tollbridge.types.media import draw_png
 from tollbridge.types.messages import TextPart
 

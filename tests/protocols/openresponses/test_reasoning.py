@@ -11,7 +11,8 @@ from tests.protocols.openresponses.streams import COMPLETED, completed, decode, 
 from tests.recorded_streams import events_of, openresponses
 
 from tollbridge.frontends.vscode import wire as vscode
-from tollbridge.frontends.vscode.codec import decode_message, encode_parts
+from tollbridge.frontends.vscode.answers import encode_parts
+from tollbridge.frontends.vscode.requests import decode_message
 from tollbridge.history.answer import AnswerParts, join_parts, parts_from_events
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.detect import decoder_for

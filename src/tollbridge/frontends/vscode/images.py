@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeGuard
 from urllib.parse import quote
 
 from tollbridge.transport.files import make_folder, replace_file
@@ -74,7 +75,7 @@ class ImageWriter:
         return image
 
 
-def is_image(part: Part) -> bool:
+def is_image(part: Part) -> TypeGuard[DataPart]:
     return isinstance(part, DataPart) and part.mime in SUFFIXES
 
 
