@@ -18,8 +18,8 @@ def ours(url: str) -> Callable[[], int]:
     """Tollbridge: from the socket through frames and events to parts."""
     from tollbridge.clients.base import Observer
     from tollbridge.clients.openresponses import OpenResponsesClient
-    from tollbridge.frontends.vscode.adapters import Bridge
-    from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
+    from tollbridge.turn import Turn
+    from tollbridge.types.messages import ChatRequest, Message, Role, TextPart
 
     class _ReadCounter(Observer):
         def data(self, _chunk: bytes) -> None:
@@ -29,14 +29,13 @@ def ours(url: str) -> Callable[[], int]:
 
     async def read() -> int:
         characters = 0
-
-        def report(parts: list[Part]) -> None:
-            nonlocal characters
-            _note_first_event()
-            characters += sum(len(part.text) for part in parts if isinstance(part, TextPart))
-
-        async with OpenResponsesClient(url) as client:
-            await Bridge(client.observed_by(_ReadCounter())).answer(request, report)
+        async with (
+            OpenResponsesClient(url) as client,
+            Turn(request, client.observed_by(_ReadCounter())) as turn,
+        ):
+            async for parts in turn.parts():
+                _note_first_event()
+                characters += sum(len(part.text) for part in parts if isinstance(part, TextPart))
         return characters
 
     return lambda: asyncio.run(read())

@@ -11,13 +11,13 @@ import pytest
 import splintr
 from aiohttp import web
 
+from tests.bridge import Bridge
 from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.config.schema import Account, ModelSettings, Settings
 from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.recorder.recording import read_recording
 from tollbridge.recorder.replay import replay_recording
 from tollbridge.testing.refusals import CannedReply

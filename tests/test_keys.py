@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.bridge import Bridge
 from tests.canned_server import answering, http
 from tests.transport.servers import unused_port
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway

@@ -29,7 +29,7 @@ NAMES = {
         "UsageTracker",
     ),
     *("TextPart", "ThinkingPart", "ToolCallPart", "ToolResultPart", "DataPart", "Message", "Role", "Usage"),
-    *("ChatRequest", "Tool", "NamedTool", "OutputFormat", "Model", "Answer", "Bridge", "Turn"),
+    *("ChatRequest", "Tool", "NamedTool", "OutputFormat", "Model", "Answer", "Turn"),
     *(
         "Engine",
         "SyncEngine",
@@ -133,9 +133,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error_that_names_it() -> None:
         _ = tollbridge.Nonsense
 
 
-@pytest.mark.parametrize(
-    "name", ["OpenResponsesClient", "OpenResponsesStreamAdapter", "Message", "Usage", "Bridge"]
-)
+@pytest.mark.parametrize("name", ["OpenResponsesClient", "OpenResponsesStreamAdapter", "Message", "Usage"])
 def test_a_public_class_says_what_it_is(name: str) -> None:
     assert getattr(tollbridge, name).__doc__
 
@@ -165,7 +163,7 @@ def loaded_by(statement: str) -> set[str]:
             {"aiohttp", "rich", "click", "truststore", "yarl", "sqlite3", "jsonschema"},
         ),
         (
-            "from tollbridge import OpenResponsesStreamAdapter, Bridge",
+            "from tollbridge import OpenResponsesStreamAdapter",
             {"aiohttp", "rich", "click", "truststore"},
         ),
         ("from tollbridge import Message, Role, TextPart", {"aiohttp", "rich", "click", "ssl", "asyncio"}),

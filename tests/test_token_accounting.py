@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from tests.bridge import Bridge
 from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.estimator import NEAR, HybridTokenEstimator, TokenAccounting
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import ContextTooLong

@@ -10,8 +10,7 @@ Engine: Engine, SyncEngine, Turn, TurnResult, Account, Settings, Observer, Usage
     Capabilities, Prices, PriceTier, Credits
 Clients of one server: OpenResponsesClient, ChatCompletionsClient, AnthropicMessagesClient, AiSdkClient,
     UiStreamClient, Answer, RetryPolicy, Timeouts
-Stream adapters for editors: OpenResponsesStreamAdapter, AiSdkStreamAdapter, VSCodeStreamAdapter, StreamUsage,
-    Bridge, ChatModelProvider
+Stream adapters for editors: OpenResponsesStreamAdapter, VSCodeStreamAdapter, StreamUsage, ChatModelProvider
 Token estimator: HybridTokenEstimator, EstimationResult, Preflight
 Messages: ChatRequest, Message, Role, Part, TextPart, ThinkingPart, DataPart, ToolCallPart, ToolResultPart,
     Tool, NamedTool, OutputFormat, ModelMessages, convert_messages, translate_messages
@@ -44,12 +43,10 @@ if TYPE_CHECKING:
     from tollbridge.engine import Engine as Engine
     from tollbridge.estimator import HybridTokenEstimator as HybridTokenEstimator
     from tollbridge.estimator import Preflight as Preflight
-    from tollbridge.frontends.vscode.adapters import AiSdkStreamAdapter as AiSdkStreamAdapter
-    from tollbridge.frontends.vscode.adapters import Bridge as Bridge
-    from tollbridge.frontends.vscode.adapters import ChatModelProvider as ChatModelProvider
     from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter as OpenResponsesStreamAdapter
     from tollbridge.frontends.vscode.adapters import StreamUsage as StreamUsage
     from tollbridge.frontends.vscode.adapters import VSCodeStreamAdapter as VSCodeStreamAdapter
+    from tollbridge.frontends.vscode.provider import ChatModelProvider as ChatModelProvider
     from tollbridge.protocols.ai_sdk.requests import ModelMessages as ModelMessages
     from tollbridge.protocols.ai_sdk.requests import convert_messages as convert_messages
     from tollbridge.protocols.billing import Credits as Credits
@@ -129,13 +126,11 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "Preflight",
     ),
     "tollbridge.frontends.vscode.adapters": (
-        "AiSdkStreamAdapter",
-        "Bridge",
-        "ChatModelProvider",
         "OpenResponsesStreamAdapter",
         "StreamUsage",
         "VSCodeStreamAdapter",
     ),
+    "tollbridge.frontends.vscode.provider": ("ChatModelProvider",),
     "tollbridge.protocols.ai_sdk.requests": (
         "ModelMessages",
         "convert_messages",

@@ -8,9 +8,9 @@ import gc
 
 import psutil
 import pytest
+from tests.bridge import Bridge
 
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.bridge import Bridge
 from tests.canned_server import answering, http
 from tests.recorded_streams import RECORDINGS
 
 from tollbridge.clients.ai_sdk import UiStreamClient
 from tollbridge.clients.base import Observer
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.types.errors import BrokenCall, RequestError
 from tollbridge.types.events import Event, Finished
 from tollbridge.types.messages import ChatRequest, Message, Part, Tool, ToolCallPart

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.bridge import Bridge
 
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, apply_findings
@@ -16,7 +17,6 @@ from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import STEPS, Examination, check_models
 from tollbridge.doctor.session import Finding, ProbeLimits, ProbeSession, Reply
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.refusals import make_error

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.bridge import Bridge
 
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, apply_findings, known_quirks
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.local.process import LocalModel
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.bridge import Bridge
+
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.session import ProbeSession
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.server import Gateway
 from tollbridge.types.messages import ChatRequest, Message, OutputFormat, Role
 from tollbridge.types.quirks import Quirks

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.bridge import Bridge
 from tests.history.invariants import check_order, check_reasoning, check_results, is_text, texts, urls
 from tests.history.random_histories import HERE, MODEL, Maker
 
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.testing.server import Gateway

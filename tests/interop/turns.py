@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.bridge import Bridge
+
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, find_quirks
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.turn import TurnResult
 from tollbridge.types.messages import ChatRequest, Message, Part, TextPart, ThinkingPart

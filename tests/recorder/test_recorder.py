@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.bridge import Bridge
 
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.connections import open_client
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.recorder.recording import (
     FORMAT,

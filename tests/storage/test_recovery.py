@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.bridge import Bridge
 from tests.storage.locking import locked
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage import tracker as tracking
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.bridge import Bridge
 from tollbridge.clients.base import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker

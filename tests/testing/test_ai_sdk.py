@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import aiohttp
 import pytest
+from tests.bridge import Bridge
 
 from tollbridge.clients.ai_sdk import PATHS, AiSdkClient
 from tollbridge.connections import open_client
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.ai_sdk import read_call
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import BridgeError, RequestError

@@ -1,33 +1,23 @@
-"""Answers as editor parts: adapters of response streams, and the provider facade.
+"""Adapters from response streams to editor parts.
 
-`OpenResponsesStreamAdapter` converts OpenResponses streams, `AiSdkStreamAdapter` (also available under its
-first name, `VSCodeStreamAdapter`) converts AI SDK streams. `ChatModelProvider` runs turns; `Bridge` is its
-predecessor of the first release.
+`OpenResponsesStreamAdapter` converts OpenResponses streams, `VSCodeStreamAdapter` converts AI SDK streams.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, get_args
 
 import msgspec
 
-from tollbridge.clients.base import Observer
-from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, CompatStore
-from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
 from tollbridge.history.answer import AnswerParts
 from tollbridge.protocols.detect import GuardedStreamDecoder, ParsedStreamDecoder, detect_by_framing
 from tollbridge.protocols.openresponses.stream import StreamDecoder
-from tollbridge.storage.tracker import BillingAccount, UsageTracker
-from tollbridge.turn import StreamClient, Turn, TurnResult
 from tollbridge.types.errors import BridgeError, BrokenCall, most_severe
 from tollbridge.types.events import Event, Failed, Finished, FinishReason, Usage
-from tollbridge.types.messages import ChatRequest, Message, Part, Tool
-from tollbridge.types.models import Capabilities, Model
-from tollbridge.types.quirks import LearnedQuirks
+from tollbridge.types.messages import Part
 from tollbridge.types.text import replace_surrogates
 
 if TYPE_CHECKING:  # at run time `_AiSdkDecoder` imports them
@@ -234,9 +224,6 @@ class VSCodeStreamAdapter(StreamAdapter):
             self._on_unknown_chunk(chunk)
 
 
-AiSdkStreamAdapter = VSCodeStreamAdapter
-
-
 class _AiSdkDecoder:
     """Decodes parsed chunks, or bytes, whose protocol is detected by their first line."""
 
@@ -284,169 +271,3 @@ class _AiSdkDecoder:
             }
             self._decoder = decoders.get(protocol, UiDecoder)(self._state)
         return self._decoder
-
-
-# --- The provider ---
-
-
-class ChatModelProvider:
-    """Models, answers and token counts of one gateway, in the three calls an editor makes.
-
-        async with OpenResponsesClient(base_url, key) as client, ChatModelProvider(client) as provider:
-            for model in await provider.provide_models(): ...
-            result = await provider.provide_response(model.id, messages, print)
-
-    The client, the estimator and the tracker that are passed in are not closed.
-
-    Args:
-        client: Sends all requests.
-        estimator: Counts tokens and learns from reported usage; by default one that is kept in memory.
-        tracker: Where usage is recorded; by default it is kept in memory.
-        lessons: What is known about the server. `CompatMemory(find_quirks)` uses the profile that
-            `tollbridge doctor` wrote.
-    """
-
-    def __init__(
-        self,
-        client: OpenResponsesClient,
-        estimator: HybridTokenEstimator | None = None,
-        tracker: UsageTracker | None = None,
-        *,
-        lessons: CompatMemory | None = None,
-    ) -> None:
-        # Imported here: `Bridge` does not need the engine, and loading it takes time and memory.
-        from tollbridge.config.schema import Settings
-        from tollbridge.engine import Engine
-
-        self._engine = Engine.open(
-            Settings(context_management=False, count_at_gateway=False),
-            client=client,
-            compat=lessons or CompatMemory(),
-            estimator=estimator or HybridTokenEstimator(),
-            usage=tracker or UsageTracker(),
-            persistent=False,
-        )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Wait until everything learned is stored."""
-        await self._engine.aclose()
-
-    @property
-    def usage(self) -> UsageTracker:
-        """The usage of every request."""
-        return self._engine.usage
-
-    async def provide_models(self) -> list[Model]:
-        """Return the chat models of the gateway."""
-        return await self._engine.models(refresh=True)
-
-    async def provide_response(
-        self,
-        model: str,
-        messages: Sequence[Message],
-        report: Callable[[Part], object],
-        tools: Sequence[Tool] = (),
-        **options: object,
-    ) -> TurnResult:
-        """Report the parts of the answer as they arrive, and return the result.
-
-        Args:
-            model: The id of the model.
-            messages: The conversation.
-            report: Called with each part.
-            tools: The tools that the model may call.
-            **options: Further fields of `ChatRequest`.
-
-        Raises:
-            BridgeError: The turn failed. It is raised after all parts before it were reported.
-        """
-        fields = {"model": model, "messages": tuple(messages), "tools": tuple(tools), **options}
-        request = msgspec.structs.replace(ChatRequest(model=model, messages=()), **fields)
-
-        async with self._engine.turn(request) as turn:
-            async for parts in turn.parts():
-                for part in parts:
-                    report(part)
-        assert turn.result is not None  # noqa: S101 - a turn without a result has raised
-        return turn.result
-
-    def provide_token_count(self, model: str, text: str | Message) -> int:
-        """Return the tokens of a text, or of a message's content."""
-        return self._engine.count(model, [text])[0]
-
-
-class Bridge:
-    """Run turns with one client and report their answers as parts. `Engine` is the successor of this class.
-
-    Args:
-        gateway: Sends the requests.
-        tracker: Where usage is recorded; by default it is kept in memory.
-        toll: Estimates prompts and learns from usage; by default neither is done.
-        account: The account that usage is recorded for.
-        lessons: What is known about servers; by default nothing is.
-        observers: Called with everything that happens in a turn.
-    """
-
-    def __init__(
-        self,
-        gateway: StreamClient,
-        tracker: UsageTracker | None = None,
-        toll: TokenAccounting | None = None,
-        *,
-        account: BillingAccount | None = None,
-        lessons: CompatStore | None = None,
-        observers: Sequence[Observer] = (),
-    ) -> None:
-        self._client = gateway
-        self._account = account
-        self._tokens = toll
-        self._compat = lessons or CompatMemory()
-        self._observers = observers
-        self.tracker = tracker or UsageTracker()
-
-    async def answer(
-        self,
-        request: ChatRequest,
-        report: Callable[[list[Part]], object],
-        *,
-        api_key: str | None = None,
-        window: int | None = None,
-        abilities: Capabilities | None = None,
-        learned: LearnedQuirks | None = None,
-    ) -> TurnResult:
-        """Report the parts of the answer, one list per network read, and return the result.
-
-        Args:
-            request: What to send.
-            report: Called with the parts of each network read.
-            api_key: The key for this request; by default the client's own.
-            window: The most input tokens the model accepts, if known.
-            abilities: What the model can do, if known.
-            learned: What is known about the model at this server, if it was looked up already.
-
-        Raises:
-            BridgeError: The turn failed. It is raised after all parts before it were reported.
-        """
-        async with Turn(
-            request,
-            self._client,
-            compat=self._compat,
-            usage=self.tracker,
-            tokens=self._tokens,
-            account=self._account,
-            api_key=api_key,
-            window=window,
-            capabilities=abilities,
-            learned=learned,
-            observers=self._observers,
-        ) as turn:
-            async for parts in turn.parts():
-                report(parts)
-        assert turn.result is not None  # noqa: S101 - a turn without a result has raised
-        return turn.result
