@@ -49,15 +49,9 @@ from tollbridge.protocols.jsonrpc import Reader, encode_notification, read_messa
 from tollbridge.protocols.model_list import read_endpoints, read_models
 from tollbridge.protocols.openresponses.server import decode_request as decode_responses
 from tollbridge.protocols.sse import SseDecoder
-from tollbridge.recorder.recording import (
-    ContentRedactor,
-    KeyRedactor,
-    _key_pattern,
-    hide_content,
-    hide_keys,
-    hide_secrets,
-    read_line,
-)
+from tollbridge.recorder.keys import KeyRedactor, _key_pattern, hide_keys
+from tollbridge.recorder.recording import read_line
+from tollbridge.recorder.redaction import ContentRedactor, hide_content, hide_secrets
 from tollbridge.tokens.prompt_cache import make_chain
 from tollbridge.tokens.prompts import count_pages, price_of
 from tollbridge.tokens.tokenizers import Tokenizer, family_of, tokenizer
@@ -188,13 +182,13 @@ PATTERNS: dict[str, Use] = {
     "protocols/sse.py:_PLAIN": FINDALL,
     "recorder/recorder.py:_DRAFT_NAME": FULLMATCH,
     "recorder/recorder.py:_RECORDING_NAME": FULLMATCH,
-    "recorder/recording.py:SECRET_NAMES": Use(),
-    "recorder/recording.py:_LINES": FINDALL,
-    "recorder/recording.py:_LINE_PREFIX": MATCH,
-    "recorder/recording.py:_LINE_WITHOUT_CONTENT": FULLMATCH,
-    "recorder/recording.py:_STRING": SUB,
-    "recorder/recording.py:_WORDS": SUB,
-    "recorder/recording.py:_key_pattern": Use(
+    "recorder/redaction.py:SECRET_NAMES": Use(),
+    "recorder/redaction.py:_LINES": FINDALL,
+    "recorder/redaction.py:_LINE_PREFIX": MATCH,
+    "recorder/redaction.py:_LINE_WITHOUT_CONTENT": FULLMATCH,
+    "recorder/redaction.py:_STRING": SUB,
+    "recorder/redaction.py:_WORDS": SUB,
+    "recorder/keys.py:_key_pattern": Use(
         "sub", patterns=(_key_pattern(frozenset({"sk-a/very\\long=key"})), _key_pattern(frozenset({"abc"})))
     ),
     "testing/model.py:_BUG": Use(),
@@ -683,11 +677,11 @@ READERS: dict[str, tuple[Case, ...]] = {
     "protocols/openresponses/stream.py:StreamDecoder": decoder(DECODERS["openresponses"], RESPONSES + BYTES),
     "protocols/sse.py:SseDecoder": decoder(SseDecoder, BYTES),
     "recorder/recording.py:read_line": (Case(read_every_line, [RECORDING]), Case(ignoring(read_line), BYTES)),
-    "recorder/recording.py:ContentRedactor": decoder(ContentRedactor, BYTES + RESPONSES[:3]),
-    "recorder/recording.py:KeyRedactor": decoder(lambda: KeyRedactor(["x" * 20, "xy"]), BYTES),
-    "recorder/recording.py:hide_content": (Case(hide_content, BYTES),),
-    "recorder/recording.py:hide_keys": (Case(lambda data: hide_keys(data, ["x" * 20]), BYTES),),
-    "recorder/recording.py:hide_secrets": (Case(hide_secrets, BYTES),),
+    "recorder/redaction.py:ContentRedactor": decoder(ContentRedactor, BYTES + RESPONSES[:3]),
+    "recorder/keys.py:KeyRedactor": decoder(lambda: KeyRedactor(["x" * 20, "xy"]), BYTES),
+    "recorder/redaction.py:hide_content": (Case(hide_content, BYTES),),
+    "recorder/keys.py:hide_keys": (Case(lambda data: hide_keys(data, ["x" * 20]), BYTES),),
+    "recorder/redaction.py:hide_secrets": (Case(hide_secrets, BYTES),),
     "tokens/prompt_cache.py:make_chain": (Case(make_system_chain, TEXTS),),
     "tokens/prompts.py:count_pages": (Case(count_pages, PDF + BYTES),),
     "tokens/prompts.py:price_of": (Case(price_of.__wrapped__, TEXTS),),
@@ -719,7 +713,7 @@ NOT_READERS: dict[str, str] = {
     "frontends/vscode/requests.py:decode_chat": "its parameter is decoded",
     "frontends/vscode/requests.py:decode_message": "its parameter is decoded",
     "frontends/vscode/requests.py:read_prompt_text": "its parameter is decoded",
-    "frontends/vscode/wire.py:read_parameters": "a call of msgspec",
+    "frontends/stdio/parameters.py:read_parameters": "a call of msgspec",
     "protocols/ai_sdk/chunks.py:parse_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_file": "a chunk of the decoders above",
@@ -749,12 +743,20 @@ NOT_READERS: dict[str, str] = {
     "protocols/sse.py:_LineDecoder": "called by SseDecoder",
     "protocols/stream.py:BaseDecoder": "the base class of three decoders above",
     "recorder/recording.py:read_recording": "calls read_line",
-    "recorder/recording.py:hide_secret_values": "calls hide_secrets",
+    "recorder/redaction.py:hide_secret_values": "calls hide_secrets",
     "tokens/prompts.py:read_message": "counts texts with Tokenizer",
     "tokens/prompts.py:read_toolset": "counts texts with Tokenizer",
     "types/errors.py:hide_key": "is given truncated texts",
 }
-READER_PACKAGES = ("frontends/vscode", "history", "protocols", "recorder", "tokens", "types")
+READER_PACKAGES = (
+    "frontends/stdio",
+    "frontends/vscode",
+    "history",
+    "protocols",
+    "recorder",
+    "tokens",
+    "types",
+)
 READER_PREFIXES = ("decode_", "detect_", "hide_", "parse_", "read_", "repair_", "sniff")
 
 

@@ -22,8 +22,8 @@ from tollbridge.recorder.recording import (
     RecordingStart,
     RequestLine,
     group_attempts,
-    hide_secrets,
 )
+from tollbridge.recorder.redaction import hide_secrets
 from tollbridge.turn import Turn, TurnResult
 from tollbridge.types.errors import BridgeError, Disconnected, RequestError
 from tollbridge.types.events import Event, split_failure
