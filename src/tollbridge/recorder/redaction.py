@@ -85,8 +85,9 @@ def _remove_content(line: Line, plain: dict[str, Any]) -> dict[str, Any]:
     """Mask the content in a line, given as the JSON object of the file."""
     match line:
         case RecordingStart():
-            requests = {name: _mask_json(plain.get(name)) for name in ("request", "said")}
-            return plain | requests | {"redacted": True}
+            requests = {name: plain[name] for name in ("request", "said") if plain.get(name) is not None}
+            masked: dict[str, Any] = read_json(hide_content(write_json(requests).encode()))
+            return plain | masked | {"redacted": True}
         case RequestLine():
             return plain | {"body": hide_content(plain["body"].encode()).decode()}
         case EndLine(error=error) if error and "message" in error:
@@ -94,10 +95,6 @@ def _remove_content(line: Line, plain: dict[str, Any]) -> dict[str, Any]:
             return plain | {"error": plain["error"] | {"message": message}}
         case _:
             return plain
-
-
-def _mask_json(value: object) -> Any:
-    return None if value is None else read_json(hide_content(write_json(value).encode()))
 
 
 def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:

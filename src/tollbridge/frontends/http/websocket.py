@@ -83,21 +83,18 @@ class _Connection:
             body = _read_message(text)
             previous_id = body.get("previous_response_id")
             items = self._continue(body)
-            response = await self._send_answer(body, previous_id)
+            new_response = functools.partial(_SocketResponse, self._socket, previous_id)
+            response = await self._service.answer(self._request, RESPONSES, encode_json(body), new_response)
         except BridgeError as error:
             await self._fail(error_response(RESPONSES, error), previous_id)
             return
-        if isinstance(response, web.Response):
+        if isinstance(response, _SocketResponse):
+            if (failure := response.error_response()) is not None:
+                await self._fail(failure, previous_id)
+            elif response.final is not None:
+                self._remember(response.final, items)
+        elif isinstance(response, web.Response):
             await self._fail(response, previous_id)
-        elif isinstance(response, _SocketResponse) and response.final is not None:
-            self._remember(response.final, items)
-
-    async def _send_answer(self, body: Mapping[str, Any], previous_id: str | None) -> web.StreamResponse:
-        new_response = functools.partial(_SocketResponse, self._socket, previous_id)
-        response = await self._service.answer(self._request, RESPONSES, encode_json(body), new_response)
-        if isinstance(response, _SocketResponse) and (error := response.error_response()) is not None:
-            return error
-        return response
 
     def _continue(self, body: dict[str, Any]) -> list[Item]:
         """Put the conversation that the request continues into its body, and return all items.

@@ -14,19 +14,20 @@ from tollbridge.types.errors import RequestError
 
 # The account name under which the editor's usage and model lists are stored, followed by the account's id.
 EDITOR_ACCOUNT = "editor"
-# Settings with the same name in the editor and in the settings file.
-_SAME_NAME = (
-    *("proxy", "allow_http", "allow", "deny", "favourites", "models"),
-    *("context_management", "count_at_gateway", "prompt_caching", "record", "record_redact", "budgets"),
-)
+# Settings that concern this program. All others are those of the settings file, with the same names.
+_OWN_SETTINGS = frozenset({"report_credits", "image_folder", "embed_images"})
 
 
 def editor_settings_layer(settings: wire.EditorSettings) -> dict[str, Any]:
     """Convert the editor's settings to a configuration layer, without those that the editor left out."""
-    layer = {name: getattr(settings, name) for name in _SAME_NAME}
+    layer = msgspec.structs.asdict(settings)
     timeouts = msgspec.structs.asdict(settings.timeouts)
     layer["timeouts"] = {name: seconds for name, seconds in timeouts.items() if seconds is not None}
-    return {name: value for name, value in layer.items() if value not in (None, (), {})}
+    return {
+        name: value
+        for name, value in layer.items()
+        if name not in _OWN_SETTINGS and value not in (None, (), {})
+    }
 
 
 def convert_account(params: wire.AccountParams) -> Account:

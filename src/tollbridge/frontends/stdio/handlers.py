@@ -103,11 +103,11 @@ class Handlers:
                     requests=tracker.requests(model),
                     failures=tracker.failures(model),
                     incomplete=tracker.incomplete(model),
-                    usage=wire.TokenUsage.sum(tracker.total(model)),
+                    usage=wire.TokenUsage.copy_of(tracker.total(model)),
                 )
                 for model in tracker.models()
             ],
-            [wire.AccuracyInfo.of(accuracy) for accuracy in self._engine.estimator.accuracy()],
+            [wire.AccuracyInfo.copy_of(accuracy) for accuracy in self._engine.estimator.accuracy()],
             today,
             chat,
             budgets,

@@ -94,7 +94,7 @@ def status(server: Server, _: object) -> wire.StatusResult:
         lag_seconds=round(loop.heartbeat.lag, 4),
         longest_lag_seconds=round(loop.heartbeat.longest_lag, 4),
         counting=counts.loaded,
-        accuracy=tuple(wire.AccuracyInfo.of(accuracy) for accuracy in counts.accuracy()),
+        accuracy=tuple(wire.AccuracyInfo.copy_of(accuracy) for accuracy in counts.accuracy()),
     )
 
 

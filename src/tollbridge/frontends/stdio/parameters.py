@@ -20,6 +20,7 @@ Params = TypeVar("Params")
 _RESULT_PARTS, _PARTS = (
     frozenset(kind.__struct_config__.tag for kind in get_args(union)) for union in (ResultPart, Part)
 )
+_OBJECTS = (msgspec.inspect.StructType, msgspec.inspect.DictType)
 
 
 class NotUtf8(Exception):
@@ -61,7 +62,8 @@ def _adapt(value: Any, kind: msgspec.inspect.Type) -> Any:
             # At most one type of a union is a list; parts are objects that their `type` tells apart.
             kinds = kind.types
             if value == [] and not any(isinstance(member, msgspec.inspect.ListType) for member in kinds):
-                return _adapt(value, next(filter(_is_object, kinds), msgspec.inspect.AnyType()))
+                objects = (member for member in kinds if isinstance(member, _OBJECTS))
+                return _adapt(value, next(objects, msgspec.inspect.AnyType()))
             chosen = (member for member in kinds if _matches(value, member))
             return _adapt(value, next(chosen, msgspec.inspect.AnyType()))
         case msgspec.inspect.StructType() if value == [] or isinstance(value, dict):
@@ -81,10 +83,6 @@ def _adapt(value: Any, kind: msgspec.inspect.Type) -> Any:
             return [_adapt(item, kind.item_type) for item in value]
         case _:
             return value
-
-
-def _is_object(kind: msgspec.inspect.Type) -> bool:
-    return isinstance(kind, msgspec.inspect.StructType | msgspec.inspect.DictType)
 
 
 def _matches(value: Any, kind: msgspec.inspect.Type) -> bool:

@@ -49,7 +49,8 @@ class StatusBar:
         last = self.last
         figures = [] if last is None else [last.model]
         details = []
-        if last is not None and (share := _context_share(last)) is not None:
+        if last is not None and last.window and (tokens := _context_tokens(last)) is not None:
+            share = tokens / last.window
             percent = "<1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
             figures.append(percent)
             details.append(f"{percent} of the context window")
@@ -73,12 +74,6 @@ class StatusBar:
             tooltip="\n\n".join([*blocks, "Click to show the usage page."]),
             warning=last is not None and last.warning is not None,
         )
-
-
-def _context_share(answer: Answer) -> float | None:
-    """Return the used part of the context window, from 0 to 1; `None` if it is not known."""
-    tokens = _context_tokens(answer)
-    return tokens / answer.window if tokens is not None and answer.window else None
 
 
 def _context_tokens(answer: Answer) -> int | None:

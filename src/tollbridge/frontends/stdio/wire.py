@@ -14,7 +14,6 @@ from tollbridge.types.urls import Backend
 if TYPE_CHECKING:
     from tollbridge.storage.reports import UsageTotals
     from tollbridge.tokens.prompt_cache import CacheReport
-    from tollbridge.tokens.records import Accuracy as Measured
     from tollbridge.types.events import Cost, Usage
 
 PROTOCOL_VERSION = 1
@@ -132,19 +131,7 @@ class TokenUsage(WireStruct, frozen=True):
 
     @classmethod
     def of(cls, usage: Usage | None) -> TokenUsage | None:
-        return cls.sum(usage) if usage is not None and usage.known else None
-
-    @classmethod
-    def sum(cls, usage: Usage) -> TokenUsage:
-        """Convert a sum of usage, even if nothing was reported."""
-        return cls(
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.total_tokens,
-            usage.cached_tokens,
-            usage.reasoning_tokens,
-            usage.cache_write_tokens,
-        )
+        return cls.copy_of(usage) if usage is not None and usage.known else None
 
 
 class TurnCost(WireStruct, frozen=True):
@@ -158,9 +145,7 @@ class TurnCost(WireStruct, frozen=True):
 
     @classmethod
     def of(cls, cost: Cost) -> TurnCost | None:
-        if cost.charge is None or cost.source is None:
-            return None
-        return cls(cost.charge, cost.source, cost.computed, cost.billed, cost.difference)
+        return None if cost.charge is None or cost.source is None else cls.copy_of(cost)
 
 
 class CacheInfo(WireStruct, frozen=True, kw_only=True):
@@ -266,10 +251,6 @@ class AccuracyInfo(WireStruct, frozen=True, kw_only=True):
     # The same without calibration.
     plain_median: float
     plain_p95: float
-
-    @classmethod
-    def of(cls, measured: Measured) -> AccuracyInfo:
-        return cls(**{name: getattr(measured, name) for name in cls.__struct_fields__})
 
 
 class UsageParams(WireStruct, frozen=True):

@@ -210,12 +210,9 @@ class VSCodeStreamAdapter(StreamAdapter):
         on_unknown_chunk: Callable[[Chunk], object] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        super().__init__(self._new_decoder, reasoning=enable_reasoning)
+        super().__init__(lambda: _AiSdkDecoder(self._report_unknown), reasoning=enable_reasoning)
         self._on_unknown_chunk = on_unknown_chunk
         self._logger = logger or logging.getLogger(__name__)
-
-    def _new_decoder(self) -> _AiSdkDecoder:
-        return _AiSdkDecoder(self._report_unknown)
 
     def _report_unknown(self, chunk: Chunk) -> None:
         # Only the type is logged: the other fields can contain text of the conversation.

@@ -132,11 +132,11 @@ def _encode_configuration(model: Model) -> wire.Configuration | None:
     return wire.Configuration(wire.ConfigurationProperties(efforts, sizes))
 
 
-def _encode_efforts(efforts: tuple[str, ...], default: str | None) -> wire.Effort | None:
+def _encode_efforts(efforts: tuple[str, ...], default: str | None) -> wire.Choice | None:
     if not efforts:
         return None
     choices = (wire.DEFAULT_EFFORT, *efforts)
-    return wire.Effort(
+    return wire.Choice(
         type="string",
         title="Thinking Effort",
         group="navigation",
@@ -147,7 +147,7 @@ def _encode_efforts(efforts: tuple[str, ...], default: str | None) -> wire.Effor
     )
 
 
-def _encode_context_sizes(model: Model) -> wire.ContextSize | None:
+def _encode_context_sizes(model: Model) -> wire.Choice | None:
     """Return the schema of the context size: the longest prompt, after which VS Code summarises the chat."""
     sizes = model.context_sizes
     if not sizes:
@@ -155,7 +155,7 @@ def _encode_context_sizes(model: Model) -> wire.ContextSize | None:
     largest = sizes[-1]
     # The label of the largest size is the window, as models are advertised.
     window = model.context_size or model.limits.window
-    return wire.ContextSize(
+    return wire.Choice(
         type="number",
         title="Context Size",
         group="tokens",

@@ -11,6 +11,7 @@ import msgspec
 
 from tollbridge.frontends.vscode import wire
 from tollbridge.frontends.vscode.images import shorten_images
+from tollbridge.frontends.vscode.limits import LIMITS
 from tollbridge.frontends.vscode.markers import decode_marker
 from tollbridge.types.errors import RequestError
 from tollbridge.types.media import detect_mime, is_text
@@ -50,7 +51,6 @@ OPTIONS: dict[str, tuple[str, type | tuple[type, ...]]] = {
 CONVERSATION, TURN, TRACE = "_conversationId", "_telemetryTurn", "_otelTraceContext"
 # False for requests that should be answered at once: inline chat, terminal chat, titles. Not sent either.
 THINKING = "_enableThinking"
-_ID_LIMIT = 200  # characters
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 # What the user chose for VS Code itself, which applies it to the prompt before it sends the request.
@@ -192,8 +192,11 @@ def _decode_context(chat: wire.Chat) -> dict[str, Any]:
     VS Code passes them in the options; other editors have fields of their own.
     """
     options = chat.model_options
-    trace = options.get(TRACE)
-    traceparent = chat.traceparent or (_make_traceparent(trace) if isinstance(trace, Mapping) else None)
+    trace, traceparent = options.get(TRACE), chat.traceparent
+    if not traceparent and isinstance(trace, Mapping):
+        # VS Code's trace context in the W3C's format, as sampled. It can be invalid.
+        trace_id, span_id = (str(trace.get(name, "")).lower() for name in ("traceId", "spanId"))
+        traceparent = f"00-{trace_id}-{span_id}-01"
     return {
         "conversation": _read_id(chat.conversation or options.get(CONVERSATION)),
         "caller_turn": _read_id(chat.turn or options.get(TURN)),
@@ -204,13 +207,7 @@ def _decode_context(chat: wire.Chat) -> dict[str, Any]:
 def _read_id(value: object) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    return value[:_ID_LIMIT] or None if isinstance(value, str) else None
-
-
-def _make_traceparent(trace: Mapping[str, Any]) -> str:
-    """Return VS Code's trace context in the W3C's format, as sampled. It can be invalid."""
-    trace_id, span_id = (str(trace.get(name, "")).lower() for name in ("traceId", "spanId"))
-    return f"00-{trace_id}-{span_id}-01"
+    return value[: LIMITS.id_characters] or None if isinstance(value, str) else None
 
 
 def _decode_options(

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -28,6 +28,11 @@ DEFAULT_EFFORT = "default"
 
 class WireStruct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Base of the structs: field names are in camel case, default values are omitted."""
+
+    @classmethod
+    def copy_of(cls, source: object) -> Self:
+        """Return a struct with the attributes of an object that have the same names as its fields."""
+        return cls(**{name: getattr(source, name) for name in cls.__struct_fields__})
 
 
 class _Part(WireStruct, frozen=True, tag_field="type"):
@@ -117,33 +122,24 @@ class ModelCapabilities(WireStruct, frozen=True):
     image_input: bool
 
 
-class Effort(WireStruct, frozen=True):
-    """The schema of the reasoning effort. The group `navigation` shows it next to the model name."""
+class Choice(WireStruct, frozen=True):
+    """The schema of a value that the user chooses next to the model's name, where the `group` places it.
+
+    The reasoning effort is in the group `navigation`, the context size in tokens in the group `tokens`.
+    """
 
     type: str
     title: str
     group: str
-    enum: tuple[str, ...]
+    enum: tuple[str | int, ...]
     enum_item_labels: tuple[str, ...]
     enum_descriptions: tuple[str, ...]
-    default: str | None = None
-
-
-class ContextSize(WireStruct, frozen=True):
-    """The schema of the context size in tokens. The group `tokens` shows it next to the model name."""
-
-    type: str
-    title: str
-    group: str
-    enum: tuple[int, ...]
-    enum_item_labels: tuple[str, ...]
-    enum_descriptions: tuple[str, ...]
-    default: int
+    default: str | int | None = None
 
 
 class ConfigurationProperties(WireStruct, frozen=True):
-    reasoning_effort: Effort | None = None
-    context_size: ContextSize | None = None
+    reasoning_effort: Choice | None = None
+    context_size: Choice | None = None
 
 
 class Configuration(WireStruct, frozen=True):
