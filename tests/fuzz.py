@@ -24,14 +24,12 @@ import msgspec
 
 from tests.recorded_streams import RECORDINGS, events_of
 from tests.turns import AnswerParts
-from tollbridge.frontends.vscode.codec import (
-    decode_chat,
-    decode_message,
-    encode_error,
-    encode_model,
-    encode_parts,
-)
-from tollbridge.frontends.vscode.wire import ChatParams, CountParams, NotUtf8, read_parameters
+from tollbridge.frontends.stdio.parameters import NotUtf8, read_parameters
+from tollbridge.frontends.stdio.wire import ChatParams, CountParams
+from tollbridge.frontends.vscode.answers import encode_parts
+from tollbridge.frontends.vscode.errors import encode_error
+from tollbridge.frontends.vscode.models import encode_model
+from tollbridge.frontends.vscode.requests import decode_chat, decode_message
 from tollbridge.history.answer import apply_corrections, join_parts, parts_from_events
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.ai_sdk.requests import encode_call

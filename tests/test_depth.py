@@ -13,8 +13,10 @@ from tests.protocols.openresponses.streams import CALL, done, text
 from tests.turns import AnswerParts, Runner
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import UnreadableProfile, load_profile, profile_file
-from tollbridge.frontends.vscode.codec import decode_chat, encode_parts, read_prompt_text
-from tollbridge.frontends.vscode.wire import ChatParams, read_parameters
+from tollbridge.frontends.stdio.parameters import read_parameters
+from tollbridge.frontends.stdio.wire import ChatParams
+from tollbridge.frontends.vscode.answers import encode_parts
+from tollbridge.frontends.vscode.requests import decode_chat, read_prompt_text
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.jsonrpc import Call, read_message

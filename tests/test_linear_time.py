@@ -30,8 +30,9 @@ from tollbridge.cli.terminal import one_line
 from tollbridge.compat import repairs
 from tollbridge.config.loading import find_lines
 from tollbridge.config.schema import Settings
-from tollbridge.frontends.vscode.codec import decode_marker, encode_models
 from tollbridge.frontends.vscode.images import shorten_images
+from tollbridge.frontends.vscode.markers import decode_marker
+from tollbridge.frontends.vscode.models import encode_models
 from tollbridge.history.normalize import normalize_request
 from tollbridge.history.parts import repair_arguments, valid_input
 from tollbridge.protocols import errors as protocol_errors
@@ -48,15 +49,9 @@ from tollbridge.protocols.jsonrpc import Reader, encode_notification, read_messa
 from tollbridge.protocols.model_list import read_endpoints, read_models
 from tollbridge.protocols.openresponses.caller import CALLER as RESPONSES_CALLER
 from tollbridge.protocols.sse import SseDecoder
-from tollbridge.recorder.recording import (
-    ContentRedactor,
-    KeyRedactor,
-    _key_pattern,
-    hide_content,
-    hide_keys,
-    hide_secrets,
-    read_line,
-)
+from tollbridge.recorder.keys import KeyRedactor, _key_pattern, hide_keys
+from tollbridge.recorder.recording import read_line
+from tollbridge.recorder.redaction import ContentRedactor, hide_content, hide_secrets
 from tollbridge.tokens.prompt_cache import make_chain
 from tollbridge.tokens.prompts import count_pages, price_of
 from tollbridge.tokens.tokenizers import Tokenizer, family_of, tokenizer
@@ -147,7 +142,7 @@ PATTERNS: dict[str, Use] = {
     "config/loading.py:_UNKNOWN_FIELD": Use("match", SETTING),
     "config/loading.py:quote_name": FULLMATCH,
     "config/schema.py:_TYPE_MISMATCH": Use("sub", SETTING),
-    "frontends/vscode/codec.py:_TRACEPARENT": FULLMATCH,
+    "frontends/vscode/requests.py:_TRACEPARENT": FULLMATCH,
     "frontends/vscode/images.py:_EMBEDDED": SUB,
     "frontends/vscode/images.py:_LINK": SUB,
     "history/parts.py:_MIME": MATCH,
@@ -187,13 +182,13 @@ PATTERNS: dict[str, Use] = {
     "protocols/sse.py:_PLAIN": FINDALL,
     "recorder/recorder.py:_DRAFT_NAME": FULLMATCH,
     "recorder/recorder.py:_RECORDING_NAME": FULLMATCH,
-    "recorder/recording.py:SECRET_NAMES": Use(),
-    "recorder/recording.py:_LINES": FINDALL,
-    "recorder/recording.py:_LINE_PREFIX": MATCH,
-    "recorder/recording.py:_LINE_WITHOUT_CONTENT": FULLMATCH,
-    "recorder/recording.py:_STRING": SUB,
-    "recorder/recording.py:_WORDS": SUB,
-    "recorder/recording.py:_key_pattern": Use(
+    "recorder/redaction.py:SECRET_NAMES": Use(),
+    "recorder/redaction.py:_LINES": FINDALL,
+    "recorder/redaction.py:_LINE_PREFIX": MATCH,
+    "recorder/redaction.py:_LINE_WITHOUT_CONTENT": FULLMATCH,
+    "recorder/redaction.py:_STRING": SUB,
+    "recorder/redaction.py:_WORDS": SUB,
+    "recorder/keys.py:_key_pattern": Use(
         "sub", patterns=(_key_pattern(frozenset({"sk-a/very\\long=key"})), _key_pattern(frozenset({"abc"})))
     ),
     "testing/model.py:_BUG": Use(),
@@ -627,7 +622,7 @@ READERS: dict[str, tuple[Case, ...]] = {
         Case(shorten_images, [*TEXTS, pump("", "![Image](file://"), pump("![Image](file://", "/a")]),
         Case(shorten_images, [pump("", "![Image](data:image/png;base64,"), pump("![Image](data:", "A")]),
     ),
-    "frontends/vscode/codec.py:decode_marker": (Case(decode_marker, BYTES),),
+    "frontends/vscode/markers.py:decode_marker": (Case(decode_marker, BYTES),),
     "history/normalize.py:normalize_request": (
         Case(normalize_request, [calls, orphans, texts, same_ids, thoughts]),
     ),
@@ -682,11 +677,11 @@ READERS: dict[str, tuple[Case, ...]] = {
     "protocols/openresponses/stream.py:StreamDecoder": decoder(DECODERS["openresponses"], RESPONSES + BYTES),
     "protocols/sse.py:SseDecoder": decoder(SseDecoder, BYTES),
     "recorder/recording.py:read_line": (Case(read_every_line, [RECORDING]), Case(ignoring(read_line), BYTES)),
-    "recorder/recording.py:ContentRedactor": decoder(ContentRedactor, BYTES + RESPONSES[:3]),
-    "recorder/recording.py:KeyRedactor": decoder(lambda: KeyRedactor(["x" * 20, "xy"]), BYTES),
-    "recorder/recording.py:hide_content": (Case(hide_content, BYTES),),
-    "recorder/recording.py:hide_keys": (Case(lambda data: hide_keys(data, ["x" * 20]), BYTES),),
-    "recorder/recording.py:hide_secrets": (Case(hide_secrets, BYTES),),
+    "recorder/redaction.py:ContentRedactor": decoder(ContentRedactor, BYTES + RESPONSES[:3]),
+    "recorder/keys.py:KeyRedactor": decoder(lambda: KeyRedactor(["x" * 20, "xy"]), BYTES),
+    "recorder/redaction.py:hide_content": (Case(hide_content, BYTES),),
+    "recorder/keys.py:hide_keys": (Case(lambda data: hide_keys(data, ["x" * 20]), BYTES),),
+    "recorder/redaction.py:hide_secrets": (Case(hide_secrets, BYTES),),
     "tokens/prompt_cache.py:make_chain": (Case(make_system_chain, TEXTS),),
     "tokens/prompts.py:count_pages": (Case(count_pages, PDF + BYTES),),
     "tokens/prompts.py:price_of": (Case(price_of.__wrapped__, TEXTS),),
@@ -715,10 +710,10 @@ READERS: dict[str, tuple[Case, ...]] = {
 # Functions whose names look like those of a reader.
 NOT_READERS: dict[str, str] = {
     "frontends/vscode/adapters.py:_AiSdkDecoder": "passes everything to the decoders above",
-    "frontends/vscode/codec.py:decode_chat": "its parameter is decoded",
-    "frontends/vscode/codec.py:decode_message": "its parameter is decoded",
-    "frontends/vscode/codec.py:read_prompt_text": "its parameter is decoded",
-    "frontends/vscode/wire.py:read_parameters": "a call of msgspec",
+    "frontends/vscode/requests.py:decode_chat": "its parameter is decoded",
+    "frontends/vscode/requests.py:decode_message": "its parameter is decoded",
+    "frontends/vscode/requests.py:read_prompt_text": "its parameter is decoded",
+    "frontends/stdio/parameters.py:read_parameters": "a call of msgspec",
     "protocols/ai_sdk/chunks.py:parse_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_file": "a chunk of the decoders above",
@@ -750,12 +745,20 @@ NOT_READERS: dict[str, str] = {
     "protocols/sse.py:_LineDecoder": "called by SseDecoder",
     "protocols/stream.py:BaseDecoder": "the base class of three decoders above",
     "recorder/recording.py:read_recording": "calls read_line",
-    "recorder/recording.py:hide_secret_values": "calls hide_secrets",
+    "recorder/redaction.py:hide_secret_values": "calls hide_secrets",
     "tokens/prompts.py:read_message": "counts texts with Tokenizer",
     "tokens/prompts.py:read_toolset": "counts texts with Tokenizer",
     "types/errors.py:hide_key": "is given truncated texts",
 }
-READER_PACKAGES = ("frontends/vscode", "history", "protocols", "recorder", "tokens", "types")
+READER_PACKAGES = (
+    "frontends/stdio",
+    "frontends/vscode",
+    "history",
+    "protocols",
+    "recorder",
+    "tokens",
+    "types",
+)
 READER_PREFIXES = ("decode_", "detect_", "hide_", "parse_", "read_", "repair_", "sniff")
 
 

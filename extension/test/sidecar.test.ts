@@ -84,7 +84,7 @@ test("if no command works, one message says what to do", async (t) => {
 
 test("an engine with another protocol version is rejected with its own message", async (t) => {
   const other = script(
-    "import sys\nimport tollbridge.frontends.vscode.wire as w; w.PROTOCOL_VERSION = 99\n" +
+    "import sys\nimport tollbridge.frontends.stdio.wire as w; w.PROTOCOL_VERSION = 99\n" +
       "from tollbridge.sidecar import main; sys.exit(main())",
   );
   await assert.rejects(start(t, [other]).status(), failure(/protocol version 1, this sidecar version 99/));
@@ -105,7 +105,8 @@ test("when the engine dies, pending requests fail and the next request starts it
 test("an engine that is frozen ends by itself, and the next request starts it again", async (t) => {
   // A pattern with exponential backtracking: the engine does not react to anything while it is matched.
   const freezing = script(
-    "import re, sys\nfrom tollbridge.frontends.stdio import handlers, main, server\nserver.FREEZE_SECONDS = 1\n" +
+    "import re, sys\nfrom tollbridge.frontends.stdio import limits, main\n" +
+      "limits.LIMITS = limits.SidecarLimits(freeze_seconds=1)\nfrom tollbridge.frontends.stdio import handlers\n" +
       "async def usage(self, params):\n  re.match('(a+)+$', 'a' * 60 + 'b')\n" +
       "handlers.Handlers.usage = usage\nsys.exit(main())",
   );
@@ -178,9 +179,9 @@ test("a restart during an answer rejects the request", async (t) => {
 
 test("a models/changed notification calls onModelsChanged", async (t) => {
   const notifying = script(
-    "import tollbridge.frontends.stdio.server as s, sys\ntake = s.Server._status\n" +
-      "def status(self, raw):\n  self._models_changed('u')\n  return take(self, raw)\n" +
-      "s.Server._status = status\nfrom tollbridge.sidecar import main; sys.exit(main())",
+    "import tollbridge.frontends.stdio.methods as m, sys\n" +
+      "def status(server, params):\n  server.output.report_models_changed('u')\n  return m.status(server, params)\n" +
+      "m.METHODS['status'] = m.ReaderMethod(status)\nfrom tollbridge.sidecar import main; sys.exit(main())",
   );
   let changed = 0;
   const { status } = start(t, [notifying], undefined, undefined, () => (changed += 1));

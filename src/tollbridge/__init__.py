@@ -10,8 +10,7 @@ Engine: Engine, SyncEngine, Turn, Answer, Account, Settings, Observer, UsageTrac
     Capabilities, Prices, PriceTier, Credits
 Clients of one server: OpenResponsesClient, ChatCompletionsClient, AnthropicMessagesClient, AiSdkClient,
     UiStreamClient, RetryPolicy, Timeouts
-Stream adapters for editors: OpenResponsesStreamAdapter, AiSdkStreamAdapter, VSCodeStreamAdapter,
-    ChatModelProvider
+Stream adapters for editors: OpenResponsesStreamAdapter, VSCodeStreamAdapter, ChatModelProvider
 Token estimator: HybridTokenEstimator, EstimationResult, Preflight
 Messages: ChatRequest, Message, Role, Part, TextPart, ThinkingPart, DataPart, ToolCallPart, ToolResultPart,
     Tool, NamedTool, OutputFormat, ModelMessages, convert_messages, translate_messages
@@ -44,10 +43,9 @@ if TYPE_CHECKING:
     from tollbridge.engine import Engine as Engine
     from tollbridge.estimator import HybridTokenEstimator as HybridTokenEstimator
     from tollbridge.estimator import Preflight as Preflight
-    from tollbridge.frontends.vscode.adapters import AiSdkStreamAdapter as AiSdkStreamAdapter
-    from tollbridge.frontends.vscode.adapters import ChatModelProvider as ChatModelProvider
     from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter as OpenResponsesStreamAdapter
     from tollbridge.frontends.vscode.adapters import VSCodeStreamAdapter as VSCodeStreamAdapter
+    from tollbridge.frontends.vscode.provider import ChatModelProvider as ChatModelProvider
     from tollbridge.protocols.ai_sdk.requests import ModelMessages as ModelMessages
     from tollbridge.protocols.ai_sdk.requests import convert_messages as convert_messages
     from tollbridge.protocols.billing import Credits as Credits
@@ -127,11 +125,10 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "Preflight",
     ),
     "tollbridge.frontends.vscode.adapters": (
-        "AiSdkStreamAdapter",
-        "ChatModelProvider",
         "OpenResponsesStreamAdapter",
         "VSCodeStreamAdapter",
     ),
+    "tollbridge.frontends.vscode.provider": ("ChatModelProvider",),
     "tollbridge.protocols.ai_sdk.requests": (
         "ModelMessages",
         "convert_messages",

@@ -18,7 +18,7 @@ from tollbridge.clients.chat_completions import ChatCompletionsClient
 from tollbridge.clients.observer import Observer
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter, VSCodeStreamAdapter
-from tollbridge.frontends.vscode.codec import encode_parts
+from tollbridge.frontends.vscode.answers import encode_parts
 from tollbridge.protocols.ai_sdk.stream import FullDecoder
 from tollbridge.protocols.jsonrpc import encode_notification
 from tollbridge.protocols.openresponses.stream import StreamDecoder

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tollbridge.config.loading import VARIABLES, load_settings
 from tollbridge.config.schema import ModelSettings, Settings
-from tollbridge.recorder.recorder import FILE_LIMIT, RECORDING_LIMIT, SIZE_LIMIT
+from tollbridge.recorder.limits import LIMITS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
 
@@ -37,8 +37,6 @@ def test_the_documented_variables_are_those_of_the_code() -> None:
 
 
 def test_the_documented_limits_are_those_of_the_code() -> None:
-    assert (
-        f"at most {RECORDING_LIMIT >> 20} MiB of requests and {RECORDING_LIMIT >> 20} MiB of responses"
-        in TEXT
-    )
-    assert f"{FILE_LIMIT} recordings and {SIZE_LIMIT >> 20} MiB" in TEXT
+    size = f"{LIMITS.recording_bytes >> 20} MiB"
+    assert f"at most {size} of requests and {size} of responses" in TEXT
+    assert f"{LIMITS.folder_files} recordings and {LIMITS.folder_bytes >> 20} MiB" in TEXT

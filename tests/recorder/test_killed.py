@@ -14,9 +14,11 @@ import pytest
 from tests.cli.cli_process import environment, tollbridge
 from tests.turns import completed
 
-from tollbridge.recorder.recorder import Recorder, RecordingWriter
+from tollbridge.recorder.limits import RecorderLimits
+from tollbridge.recorder.recorder import Recorder
 from tollbridge.recorder.recording import DataLine, Recording, RecordingStart, RequestLine, read_recording
 from tollbridge.recorder.replay import diff_parts, replay_recording
+from tollbridge.recorder.writer import RecordingWriter
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.types.events import TextDelta
@@ -130,11 +132,8 @@ async def test_a_key_in_the_output_only_is_redacted_while_the_turn_runs(tmp_path
     assert read_recording(path).start.redacted
 
 
-async def test_a_request_that_is_too_large_is_omitted_and_the_response_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tollbridge.recorder.recorder.RECORDING_LIMIT", 100_000)
-    recorder = Recorder(tmp_path)
+async def test_a_request_that_is_too_large_is_omitted_and_the_response_is_recorded(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, limits=RecorderLimits(recording_bytes=100_000))
     request = ChatRequest(model="m", messages=(Message(Role.USER, "x" * 60_000),))
     async with end_after(recorder.start(request, editor_request={"text": "y" * 60_000})) as writer:
         writer.request("openresponses", "http://h/v1/responses", {}, b"z" * 60_000)

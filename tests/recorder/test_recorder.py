@@ -19,6 +19,7 @@ from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.connections import open_client
+from tollbridge.recorder.limits import LIMITS, RecorderLimits
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.recorder.recording import (
     FORMAT,
@@ -60,10 +61,15 @@ def request(text: str = "hello", **fields: Any) -> ChatRequest:
 
 
 async def record(
-    client: GatewayClient, folder: Path, chat_request: ChatRequest, *, redacted: bool = False
+    client: GatewayClient,
+    folder: Path,
+    chat_request: ChatRequest,
+    *,
+    redacted: bool = False,
+    limits: RecorderLimits = LIMITS,
 ) -> tuple[Path, list[Part], BridgeError | None]:
     """Record one turn. Return the file, the parts of the live run, and its error."""
-    recorder = Recorder(folder, redacted=redacted)
+    recorder = Recorder(folder, redacted=redacted, limits=limits)
     parts: list[Part] = []
     failure: BridgeError | None = None
     writer = recorder.start(chat_request, learned=LearnedQuirks())
@@ -248,29 +254,25 @@ async def test_content_is_removed_on_request(tmp_path: Path) -> None:
     assert recording.start.redacted
 
 
-async def test_a_recording_has_a_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tollbridge.recorder.recorder.RECORDING_LIMIT", 2_000)
+async def test_a_recording_has_a_size_limit(tmp_path: Path) -> None:
+    limits = RecorderLimits(recording_bytes=2_000)
     async with Gateway(scenario="long") as gateway, OpenResponsesClient(gateway.url) as client:
-        path, live, _ = await record(client, tmp_path, request())
+        path, live, _ = await record(client, tmp_path, request(), limits=limits)
     recording = read_recording(path)
     assert len([line for line in recording.lines if isinstance(line, TruncationLine)]) == 1
     assert sum(len(line.data) for line in recording.lines if isinstance(line, DataLine)) <= 2_000
     assert len(recording.parts) < len(live)
 
 
-async def test_the_oldest_recordings_are_deleted_if_the_folder_exceeds_its_limits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tollbridge.recorder.recorder.FILE_LIMIT", 3)
+async def test_the_oldest_recordings_are_deleted_if_the_folder_exceeds_its_limits(tmp_path: Path) -> None:
     paths = []
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         for number in range(5):
-            path, _, _ = await record(client, tmp_path, request())
+            path, _, _ = await record(client, tmp_path, request(), limits=RecorderLimits(folder_files=3))
             os.utime(path, (number, number))
             paths.append(path)
-        monkeypatch.setattr("tollbridge.recorder.recorder.SIZE_LIMIT", 1)
         assert sorted(tmp_path.iterdir()) == sorted(paths[-3:])
-        path, _, _ = await record(client, tmp_path, request())
+        path, _, _ = await record(client, tmp_path, request(), limits=RecorderLimits(folder_bytes=1))
     assert list(tmp_path.iterdir()) == [path]  # the newest is kept, whatever its size
 
 
@@ -286,21 +288,19 @@ async def test_old_drafts_of_killed_processes_are_deleted(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
 
 
-async def test_files_that_are_not_recordings_are_not_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tollbridge.recorder.recorder.FILE_LIMIT", 1)
+async def test_files_that_are_not_recordings_are_not_deleted(tmp_path: Path) -> None:
+    limits = RecorderLimits(folder_files=1)
     user_files = ("training.jsonl", "20260101-000000-0123abcd.jsonl", "kept-recording.jsonl")
     for name in user_files[:2]:
         (tmp_path / name).write_text('{"prompt": "mine"}\n')
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        path, _, _ = await record(client, tmp_path, request())
+        path, _, _ = await record(client, tmp_path, request(), limits=limits)
         path.rename(tmp_path / user_files[2])  # as a user would, to keep it
         for name in user_files:
             os.utime(tmp_path / name, (1, 1))
-        old, _, _ = await record(client, tmp_path, request())
+        old, _, _ = await record(client, tmp_path, request(), limits=limits)
         os.utime(old, (1, 1))
-        new, _, _ = await record(client, tmp_path, request())
+        new, _, _ = await record(client, tmp_path, request(), limits=limits)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*user_files, new.name])
 
 
@@ -322,7 +322,11 @@ async def test_a_turn_continues_if_the_folder_cannot_be_written(
 
 
 @pytest.mark.parametrize(
-    "method", ["hide_secrets", "redact_headers", "write_line", "contains_key", "PartsLine", "RecordingStart"]
+    "method",
+    [
+        *("writer.hide_secrets", "writer.redact_headers", "draft.write_line", "writer.contains_key"),
+        *("writer.PartsLine", "writer.RecordingStart"),
+    ],
 )
 async def test_a_turn_continues_if_the_recorder_fails(
     method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -330,7 +334,7 @@ async def test_a_turn_continues_if_the_recorder_fails(
     def fail(*_: object, **__: object) -> None:
         raise LookupError("a part of the conversation")
 
-    monkeypatch.setattr(f"tollbridge.recorder.recorder.{method}", fail)
+    monkeypatch.setattr(f"tollbridge.recorder.{method}", fail)
     parts: list[Part] = []
     async with Gateway() as gateway, OpenResponsesClient(gateway.url, KEY) as client:
         writer = Recorder(tmp_path).start(request())

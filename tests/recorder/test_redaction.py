@@ -13,12 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.protocols.detect import decoder_for
-from tollbridge.recorder.recording import (
+from tollbridge.recorder.keys import KeyRedactor, contains_key, hide_keys
+from tollbridge.recorder.redaction import (
     ContentRedactor,
-    KeyRedactor,
-    contains_key,
     hide_content,
-    hide_keys,
     hide_secret_values,
     hide_secrets,
     redact_headers,

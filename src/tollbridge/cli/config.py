@@ -37,7 +37,7 @@ from tollbridge.config.loading import (
     validate_settings,
 )
 from tollbridge.config.schema import CLEAR_TOOL_USES, CLEAR_TRIGGER, Account
-from tollbridge.recorder.recording import hide_secret_values
+from tollbridge.recorder.redaction import hide_secret_values
 from tollbridge.transport.files import config_file, make_folder, replace_file
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.text import replace_surrogates

@@ -238,7 +238,7 @@ def write_conversation(path: Path, conversation: SavedConversation, keys: Iterab
         click.ClickException: The file cannot be written.
     """
     # Imported here because few commands write a conversation.
-    from tollbridge.recorder.recording import hide_keys
+    from tollbridge.recorder.keys import hide_keys
 
     text = conversation.to_markdown() if path.suffix == ".md" else write_json(conversation) + "\n"
     data = hide_keys(text.encode("utf-8", "replace"), [key for key in keys if key])

@@ -25,7 +25,8 @@ from tollbridge.cli.options import ConnectionOptions, WholeNumber, connection_op
 from tollbridge.cli.terminal import one_line
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.server import ServerOptions, check_token, run_server
+from tollbridge.frontends.http.access import ServerOptions, check_token
+from tollbridge.frontends.http.server import run_server
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel
 from tollbridge.transport.http import check_url
 from tollbridge.types.errors import RequestError

@@ -310,7 +310,8 @@ async def _run_page(days: int | None) -> None:
     import secrets
 
     from tollbridge.engine import Engine
-    from tollbridge.frontends.http.server import ServerOptions, run_server
+    from tollbridge.frontends.http.access import ServerOptions
+    from tollbridge.frontends.http.server import run_server
 
     options = ServerOptions(token=secrets.token_urlsafe(24), usage_only=True)
     async with Engine.open(short_lived=True) as engine, run_server(engine, options) as url:

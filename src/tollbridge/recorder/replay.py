@@ -25,8 +25,8 @@ from tollbridge.recorder.recording import (
     RecordingStart,
     RequestLine,
     group_attempts,
-    hide_secrets,
 )
+from tollbridge.recorder.redaction import hide_secrets
 from tollbridge.request_context import RequestContext
 from tollbridge.turn import Turn
 from tollbridge.types.errors import BridgeError, Disconnected, RequestError

@@ -10,7 +10,8 @@ import msgspec
 
 from tollbridge.config.schema import Account, BudgetSettings, Settings
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.server import ServerOptions, run_server
+from tollbridge.frontends.http.access import ServerOptions
+from tollbridge.frontends.http.server import run_server
 from tollbridge.types.urls import Backend
 
 

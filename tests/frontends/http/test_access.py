@@ -8,7 +8,8 @@ from tests.frontends.http.servers import local_server
 
 from tollbridge.config.schema import Settings
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.server import ServerOptions, check_access, run_server
+from tollbridge.frontends.http.access import ServerOptions, check_access
+from tollbridge.frontends.http.server import run_server
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import BridgeError, NotAuthenticated, NotPermitted, RequestError
 

@@ -23,7 +23,8 @@ from tests.vscode.browser import CHROMIUM, ROOT, open_page
 
 from tollbridge.config.schema import Settings
 from tollbridge.engine import Engine
-from tollbridge.frontends.http.server import ServerOptions, run_server
+from tollbridge.frontends.http.access import ServerOptions
+from tollbridge.frontends.http.server import run_server
 from tollbridge.frontends.usage_page import read_page
 from tollbridge.storage.database import Database
 from tollbridge.storage.reports import BudgetState, CacheMiss

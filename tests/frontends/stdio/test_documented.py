@@ -13,11 +13,13 @@ import msgspec
 from tests.frontends.stdio.stdio_client import SRC
 
 from tollbridge.frontends.stdio import errors as faults
-from tollbridge.frontends.stdio.server import EXIT_FROZEN, FREEZE_SECONDS, Server
-from tollbridge.frontends.vscode import wire
+from tollbridge.frontends.stdio import wire
+from tollbridge.frontends.stdio.limits import LIMITS
+from tollbridge.frontends.stdio.methods import METHODS, LoopMethod
+from tollbridge.frontends.stdio.watchdog import EXIT_FROZEN
 from tollbridge.protocols import jsonrpc
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.transport.stdio import QUEUE_LIMIT_BYTES, QUEUE_WAIT_BYTES, Stdio
+from tollbridge.transport.stdio import QUEUE_LIMIT_BYTES, QUEUE_WAIT_BYTES
 from tollbridge.types.errors import Kind
 from tollbridge.types.events import FinishReason
 
@@ -26,9 +28,17 @@ TEXT = (ROOT / "docs" / "protocol.md").read_text()
 
 
 def test_every_method_is_documented() -> None:
-    server = Server(Stdio(0, 1))
-    for method in (*server._immediate, *server._in_count_thread, *server._in_event_loop):
+    for method in METHODS:
         assert f"`{method}`" in TEXT or f"### {method}\n" in TEXT, method
+
+
+def test_the_methods_that_are_answered_when_they_are_ready_are_listed_twice() -> None:
+    names = {name for name, method in METHODS.items() if isinstance(method, LoopMethod)}
+    lifecycle = re.search(r"responses to ([^;.]*) come when they are ready", TEXT)
+    pending = re.search(r"^\| `pending` \| .*?: (.*) \|$", TEXT, re.MULTILINE)
+    for sentence in (lifecycle, pending):
+        assert sentence is not None
+        assert set(re.findall(r"`(\w+)`", sentence[1])) == names
 
 
 def test_every_kind_and_code_of_error_is_documented() -> None:
@@ -63,11 +73,14 @@ def test_every_field_of_the_status_is_documented() -> None:
 def test_the_documented_flow_control_and_watchdog_are_the_real_ones() -> None:
     assert f"When {QUEUE_WAIT_BYTES // 1024**2} MiB is waiting" in TEXT
     assert f"leaves {QUEUE_LIMIT_BYTES // 1024**2} MiB unread" in TEXT
-    assert f"does not react for {FREEZE_SECONDS:g} seconds" in TEXT
+    assert f"does not react for {LIMITS.freeze_seconds:g} seconds" in TEXT
     assert f"| {EXIT_FROZEN}, or `SIGPROF` |" in TEXT
     assert f"`data.kind` is `{faults.CANCELLED.data['kind']}`" in TEXT
     assert RetryPolicy().attempts == 3
     assert "is sent up to three times" in TEXT
+    assert f"a delay of more than {LIMITS.longest_retry:g} seconds" in TEXT
+    assert f"The first one without an answer is sent after {LIMITS.note_seconds[0]} seconds" in TEXT
+    assert "(after {}, {} and {} seconds and later)".format(*LIMITS.note_seconds[1:4]) in TEXT
 
 
 def test_the_documented_frame_is_one() -> None:

@@ -10,14 +10,13 @@ import pytest
 
 from tollbridge.compat.profiles import load_profile, save_profile
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.stdio.handlers import Handlers
-from tollbridge.frontends.vscode import wire
+from tollbridge.frontends.stdio.output import Output
+from tollbridge.frontends.vscode.wire import Message, Text
 from tollbridge.testing.server import Gateway
+from tollbridge.transport.stdio import Stdio
 from tollbridge.types.quirks import Quirks
-
-
-async def ignore(parts: list[wire.Part]) -> None:
-    """Report nothing."""
 
 
 @pytest.mark.parametrize("recorded", [False, True])
@@ -33,15 +32,15 @@ async def test_the_profile_is_read_once_a_turn(
     monkeypatch.setattr("tollbridge.compat.profiles.load_profile", reading)
     settings = wire.EditorSettings(record=str(tmp_path) if recorded else None)
     with closing(HybridTokenEstimator()) as estimator:
-        turns = Handlers(settings, estimator, lambda _: None)
+        handlers = Handlers(settings, estimator, Output(Stdio(0, 1)))
         async with Gateway() as gateway:
             save_profile(gateway.url, "tollbridge/demo", Quirks(system="system", input_tokens=False))
             reads.clear()  # saving a profile reads the earlier one
             account = wire.AccountParams(gateway.url)
-            said = [wire.Message(3, [wire.Text("Be brief.")]), wire.Message(1, [wire.Text("Hi")])]
-            params = wire.ChatParams(account=account, model="tollbridge/demo", messages=said)
-            await turns.chat(params, ignore, lambda wait: None)
+            messages = [Message(3, [Text("Be brief.")]), Message(1, [Text("Hi")])]
+            params = wire.ChatParams(account=account, model="tollbridge/demo", messages=messages)
+            await handlers.chats.answer(params, 1)
             sent = list(gateway.requests)
-        await turns.aclose()
+        await handlers.aclose()
     assert reads == [gateway.url]
     assert [request.body["input"][0]["role"] for request in sent] == ["system"]  # and no question for a count

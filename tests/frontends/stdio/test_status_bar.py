@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tollbridge.frontends.stdio.handlers import Answer, StatusBar
-from tollbridge.frontends.vscode import wire
+from tollbridge.frontends.stdio import wire
+from tollbridge.frontends.stdio.status_bar import ShownAnswer, StatusBar
 
 NOTHING = wire.Spending(0)
 
@@ -27,7 +27,7 @@ def show(
     budgets: tuple[wire.BudgetInfo, ...] = (),
 ) -> wire.Status:
     bar = StatusBar()
-    bar.add(Answer("Demo", "c", result, 128_000, warning))
+    bar.last = ShownAnswer("Demo", "c", result, 128_000, warning)
     return bar.format(today, conversation, budgets)
 
 
@@ -50,7 +50,7 @@ def test_the_tooltip_has_the_costs_of_today_and_the_budgets() -> None:
 
 def test_requests_without_a_conversation_count_as_background_and_do_not_change_the_item() -> None:
     bar = StatusBar()
-    bar.add(Answer("Demo", "c", make_result(22_984, 56), 128_000))
+    bar.last = ShownAnswer("Demo", "c", make_result(22_984, 56), 128_000)
     before = bar.format(NOTHING, None, ())
     bar.add_background(wire.TurnCost(Decimal("0.001"), "billed"))
     bar.add_background(None)

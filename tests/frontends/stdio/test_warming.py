@@ -11,9 +11,11 @@ from aiohttp import web
 from tests.tokens.samples import request, user
 
 from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.frontends.stdio import wire
 from tollbridge.frontends.stdio.handlers import Handlers
-from tollbridge.frontends.vscode import wire
+from tollbridge.frontends.stdio.output import Output
 from tollbridge.tokens import tokenizers
+from tollbridge.transport.stdio import Stdio
 from tollbridge.types.events import Usage
 
 LISTED = ("google/gemini-2.5-pro", "deepseek/deepseek-v3", "openai/gpt-5")
@@ -37,16 +39,16 @@ async def test_listing_models_loads_the_vocabularies_of_those_used_before(
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     estimator = HybridTokenEstimator()
-    turns = Handlers(wire.EditorSettings(), estimator, lambda _: None)
+    handlers = Handlers(wire.EditorSettings(), estimator, Output(Stdio(0, 1)))
     used = request([user("Hello there, how are you?")])
     estimator.calibrate("google/gemini-2.5-pro", used.messages, Usage(10))
     tokenizers._loaded.clear()
     account = wire.AccountParams(f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
-    assert len((await turns.models(wire.ModelsParams(account))).models) == len(LISTED)
+    assert len((await handlers.models(wire.ModelsParams(account))).models) == len(LISTED)
     for thread in threading.enumerate():
         if thread.name == "warm tokenizers":
             await asyncio.to_thread(thread.join, 30)
     assert set(tokenizers._loaded) == {"gemma4"}
-    await turns.aclose()
+    await handlers.aclose()
     estimator.close()
     await runner.cleanup()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.frontends.stdio.stdio_client import Editor
 
-from tollbridge.frontends.stdio.server import EXIT_FROZEN, Heartbeat
+from tollbridge.frontends.stdio.watchdog import EXIT_FROZEN, Heartbeat
 
 # The real limit is 20 seconds.
 LIMIT = 1.5
@@ -27,8 +27,9 @@ def sidecar(freeze: str) -> list[str]:
         sys.executable,
         "-c",
         "import re, sys, time\n"
-        "from tollbridge.frontends.stdio import handlers, main, server\n"
-        f"server.FREEZE_SECONDS, server.IDLE_INTERVAL = {LIMIT}, 0.2\n"
+        "from tollbridge.frontends.stdio import limits, main\n"
+        f"limits.LIMITS = limits.SidecarLimits(freeze_seconds={LIMIT}, idle_interval=0.2)\n"
+        "from tollbridge.frontends.stdio import handlers\n"
         "async def usage(self, params):\n"
         f"    text = {SECRET!r}\n"
         f"    {freeze}\n"

@@ -16,18 +16,12 @@ from hypothesis import strategies as st
 
 from tollbridge.clients.openresponses import OpenResponsesClient
 from tollbridge.config.loading import SettingsUnusable
+from tollbridge.frontends.stdio.parameters import read_parameters
 from tollbridge.frontends.vscode import wire
-from tollbridge.frontends.vscode.codec import (
-    Decoded,
-    decode_chat,
-    decode_message,
-    encode_error,
-    encode_model,
-    encode_model_id,
-    encode_models,
-    encode_parts,
-    encode_usage,
-)
+from tollbridge.frontends.vscode.answers import encode_parts, encode_usage
+from tollbridge.frontends.vscode.errors import encode_error
+from tollbridge.frontends.vscode.models import encode_model, encode_model_id, encode_models
+from tollbridge.frontends.vscode.requests import DecodedChat, decode_chat, decode_message
 from tollbridge.protocols import jsonrpc
 from tollbridge.types.errors import (
     BridgeError,
@@ -82,7 +76,7 @@ def user(*content: dict[str, Any]) -> dict[str, Any]:
     return {"role": 1, "content": content, "name": ""}
 
 
-def decoded(*messages: dict[str, Any], takes_files: bool = True, **fields: Any) -> Decoded:
+def decoded(*messages: dict[str, Any], takes_files: bool = True, **fields: Any) -> DecodedChat:
     """Decode by way of JSON, as in production."""
     body = msgspec.json.encode({"model": "m", "messages": messages, **fields})
     return decode_chat(msgspec.json.decode(body, type=wire.Chat), takes_files=takes_files)
@@ -272,7 +266,7 @@ def test_an_invalid_field_is_an_error_that_names_it(fields: dict[str, Any], mess
 
 
 def _read(params: Any, shape: type[Any]) -> Any:
-    return wire.read_parameters(msgspec.Raw(msgspec.json.encode(params)), shape)
+    return read_parameters(msgspec.Raw(msgspec.json.encode(params)), shape)
 
 
 NO_VALUES: dict[str, tuple[Any, Any]] = {

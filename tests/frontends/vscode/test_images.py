@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollbridge.frontends.vscode import images, wire
-from tollbridge.frontends.vscode.codec import decode_message
 from tollbridge.frontends.vscode.images import ImageWriter, save_image, shrink_png
+from tollbridge.frontends.vscode.limits import LIMITS, EditorLimits
+from tollbridge.frontends.vscode.requests import decode_message
 from tollbridge.types.media import draw_png
 from tollbridge.types.messages import TextPart
 
@@ -158,7 +159,7 @@ def test_embedded_images_leave_room_for_the_text_of_the_answer(tmp_path: Path) -
     """VS Code cuts a text after 100,000 characters, so the images of an answer become smaller previews."""
     writer = ImageWriter(tmp_path, embed=True)
     texts = [writer.write(noise(110 + number, 100)) for number in range(8)]
-    assert len("".join(re.findall(r"!\[Image\]\(data:\S*\)", "".join(texts)))) <= images.MAX_EMBEDDED
+    assert len("".join(re.findall(r"!\[Image\]\(data:\S*\)", "".join(texts)))) <= LIMITS.embedded_characters
     assert [text.count("data:image/png") for text in texts[:3]] == [1, 1, 1]
     assert all(re.search(r"`\S+\.png`", text) for text in texts)
     assert len(list(tmp_path.iterdir())) == 8
@@ -174,7 +175,7 @@ def test_only_images_of_a_limited_size_are_saved(tmp_path: Path, monkeypatch: py
     svg = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
     assert save_image(tmp_path, svg) is None
     assert ImageWriter(tmp_path, embed=True).write(svg) == ""
-    monkeypatch.setattr(images, "MAX_BYTES", 10)
+    monkeypatch.setattr(images, "LIMITS", EditorLimits(image_bytes=10))
     assert save_image(tmp_path, PNG) is None
     assert list(tmp_path.iterdir()) == []
 
@@ -183,7 +184,7 @@ def test_the_oldest_images_are_deleted_when_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = [PNG + bytes([number]) for number in range(3)]
-    monkeypatch.setattr(images, "MAX_FOLDER_BYTES", 2 * len(data[0]))
+    monkeypatch.setattr(images, "LIMITS", EditorLimits(image_folder_bytes=2 * len(data[0])))
     paths = []
     for number, image in enumerate(data):
         path = save_image(tmp_path, image)

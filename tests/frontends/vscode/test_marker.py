@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tollbridge.frontends.vscode import wire
-from tollbridge.frontends.vscode.codec import decode_marker, decode_message, encode_marker, encode_parts
+from tollbridge.frontends.vscode.answers import encode_parts
+from tollbridge.frontends.vscode.markers import decode_marker, encode_marker
+from tollbridge.frontends.vscode.requests import decode_message
 from tollbridge.types.messages import PACK_MIME, DataPart, ReasoningBlock, ReasoningPack
 from tollbridge.types.text import write_json
 

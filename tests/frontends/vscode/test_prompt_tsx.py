@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tollbridge.frontends.vscode.codec import read_prompt_text
+from tollbridge.frontends.vscode.requests import read_prompt_text
 from tollbridge.types.text import MAX_DEPTH
 
 

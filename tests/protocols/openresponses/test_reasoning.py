@@ -12,7 +12,8 @@ from tests.recorded_streams import events_of, openresponses
 from tests.turns import AnswerParts
 
 from tollbridge.frontends.vscode import wire as vscode
-from tollbridge.frontends.vscode.codec import decode_message, encode_parts
+from tollbridge.frontends.vscode.answers import encode_parts
+from tollbridge.frontends.vscode.requests import decode_message
 from tollbridge.history.answer import join_parts, parts_from_events
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.detect import decoder_for

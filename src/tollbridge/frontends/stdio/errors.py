@@ -8,7 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from tollbridge.frontends.vscode.wire import NotUtf8
+from tollbridge.frontends.stdio.limits import LIMITS
+from tollbridge.frontends.stdio.parameters import NotUtf8
 from tollbridge.protocols import jsonrpc
 from tollbridge.protocols.jsonrpc import Fault
 from tollbridge.types.errors import BridgeError, GatewayError, RequestError, StreamError
@@ -20,16 +21,16 @@ TURN_FAILED = -32001
 CODES: dict[type[BridgeError], int] = {RequestError: jsonrpc.INVALID_PARAMS}
 CANCELLED = Fault(jsonrpc.REQUEST_CANCELLED, "The request was cancelled.", {"kind": "cancelled"})
 
-# A pipe accepts a write of 4,096 bytes at once if it accepts any.
-_LINE_LIMIT = 4000
-# What is logged of a gateway's error, and the most characters of each: the gateway chooses them.
-_LOGGED_FACTS, _FACT_LIMIT = ("kind", "status", "code", "requestId"), 100
+# What is logged of a gateway's error.
+_LOGGED_FACTS = ("kind", "status", "code", "requestId")
 
 
 def log(level: Level, message: str) -> None:
     """Write one line to standard error. Does not block: without a reader, a full pipe loses the line."""
     if sys.stderr is not None and _accepts_line():
-        line = f"[{level}] {_one_line(message)}".encode("utf-8", "replace")[:_LINE_LIMIT]
+        # Line breaks and control characters could forge a log line or control a terminal.
+        message = "".join(letter if letter.isprintable() else " " for letter in message)
+        line = f"[{level}] {message}".encode("utf-8", "replace")[: LIMITS.log_line_bytes]
         with suppress(OSError):
             sys.stderr.write(line.decode("utf-8", "ignore") + "\n")
             sys.stderr.flush()
@@ -42,13 +43,6 @@ def _accepts_line() -> bool:
         return bool(select.select([], [sys.stderr.fileno()], [], 0)[1])
     except (OSError, ValueError):  # not a pipe, or a system on which only sockets can be asked
         return True
-
-
-def _one_line(message: str) -> str:
-    """Replace line breaks and control characters, which could forge a log line or control a terminal."""
-    if message.isprintable():
-        return message
-    return "".join(letter if letter.isprintable() else " " for letter in message)
 
 
 def log_exception(method: str, error: BaseException) -> None:
@@ -80,7 +74,8 @@ def describe_fault(error: BaseException, fault: Fault) -> str:
     if not isinstance(error, GatewayError | StreamError):
         return fault.message
     facts = fault.data or {}
-    return ", ".join(f"{name} {str(facts[name])[:_FACT_LIMIT]}" for name in _LOGGED_FACTS if name in facts)
+    limit = LIMITS.log_fact_characters
+    return ", ".join(f"{name} {str(facts[name])[:limit]}" for name in _LOGGED_FACTS if name in facts)
 
 
 def encode_exception(
@@ -96,7 +91,7 @@ def encode_exception(
         client_id: The client that shows the error. Only for `vscode` the message names commands of VS Code.
     """
     if isinstance(error, BridgeError):
-        from tollbridge.frontends.vscode.codec import ADVICE, VSCODE_ADVICE, encode_error
+        from tollbridge.frontends.vscode.errors import ADVICE, VSCODE_ADVICE, encode_error
 
         message, facts = encode_error(error, VSCODE_ADVICE if client_id == "vscode" else ADVICE)
         if revision is not None:

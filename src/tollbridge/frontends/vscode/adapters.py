@@ -1,30 +1,22 @@
-"""Answers as editor parts: adapters of response streams, and the provider facade.
+"""Adapters from response streams to editor parts.
 
-`OpenResponsesStreamAdapter` converts OpenResponses streams, `AiSdkStreamAdapter` (also available under its
-first name, `VSCodeStreamAdapter`) converts AI SDK streams. `ChatModelProvider` runs turns.
+`OpenResponsesStreamAdapter` converts OpenResponses streams, `VSCodeStreamAdapter` converts AI SDK streams.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, get_args
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, get_args
 
 from tollbridge.answer import Answer
-from tollbridge.clients.openresponses import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory
-from tollbridge.estimator import HybridTokenEstimator
 from tollbridge.history.answer import AnswerEvents
 from tollbridge.protocols.detect import GuardedStreamDecoder, ParsedStreamDecoder, detect_by_framing
 from tollbridge.protocols.openresponses.stream import StreamDecoder
-from tollbridge.storage.tracker import UsageTracker
 from tollbridge.types.errors import BridgeError, BrokenCall, most_severe
 from tollbridge.types.events import Event, Failed
-from tollbridge.types.messages import ChatRequest, Message, Part, Tool
-from tollbridge.types.models import Model
+from tollbridge.types.messages import Part
 from tollbridge.types.text import replace_surrogates
 
 if TYPE_CHECKING:  # at run time `_AiSdkDecoder` imports them
@@ -181,21 +173,15 @@ class VSCodeStreamAdapter(StreamAdapter):
         on_unknown_chunk: Callable[[Chunk], object] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        super().__init__(self._new_decoder, reasoning=enable_reasoning)
+        super().__init__(lambda: _AiSdkDecoder(self._report_unknown), reasoning=enable_reasoning)
         self._on_unknown_chunk = on_unknown_chunk
         self._logger = logger or logging.getLogger(__name__)
-
-    def _new_decoder(self) -> _AiSdkDecoder:
-        return _AiSdkDecoder(self._report_unknown)
 
     def _report_unknown(self, chunk: Chunk) -> None:
         # Only the type is logged: the other fields can contain text of the conversation.
         self._logger.debug("ignored a chunk of the unknown type %r", chunk.get("type"))
         if self._on_unknown_chunk is not None:
             self._on_unknown_chunk(chunk)
-
-
-AiSdkStreamAdapter = VSCodeStreamAdapter
 
 
 class _AiSdkDecoder:
@@ -245,97 +231,3 @@ class _AiSdkDecoder:
             }
             self._decoder = decoders.get(protocol, UiDecoder)(self._state)
         return self._decoder
-
-
-# --- The provider ---
-
-
-class ChatModelProvider:
-    """Models, answers and token counts of one gateway, in the three calls an editor makes.
-
-        async with OpenResponsesClient(base_url, key) as client, ChatModelProvider(client) as provider:
-            for model in await provider.provide_models(): ...
-            result = await provider.provide_response(model.id, messages, print)
-
-    The client, the estimator and the tracker that are passed in are not closed.
-
-    Args:
-        client: Sends all requests.
-        estimator: Counts tokens and learns from reported usage; by default one that is kept in memory.
-        tracker: Where usage is recorded; by default it is kept in memory.
-        lessons: What is known about the server. `CompatMemory(find_quirks)` uses the profile that
-            `tollbridge doctor` wrote.
-    """
-
-    def __init__(
-        self,
-        client: OpenResponsesClient,
-        estimator: HybridTokenEstimator | None = None,
-        tracker: UsageTracker | None = None,
-        *,
-        lessons: CompatMemory | None = None,
-    ) -> None:
-        # Imported here: the adapters do not need the engine, and loading it takes time and memory.
-        from tollbridge.config.schema import Settings
-        from tollbridge.engine import Engine
-
-        self._engine = Engine.open(
-            Settings(context_management=False, count_at_gateway=False),
-            client=client,
-            compat=lessons or CompatMemory(),
-            estimator=estimator or HybridTokenEstimator(),
-            usage=tracker or UsageTracker(),
-            persistent=False,
-        )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Wait until everything learned is stored."""
-        await self._engine.aclose()
-
-    @property
-    def usage(self) -> UsageTracker:
-        """The usage of every request."""
-        return self._engine.usage
-
-    async def provide_models(self) -> list[Model]:
-        """Return the chat models of the gateway."""
-        return await self._engine.models(refresh=True)
-
-    async def provide_response(
-        self,
-        model: str,
-        messages: Sequence[Message],
-        report: Callable[[Part], object],
-        tools: Sequence[Tool] = (),
-        **options: object,
-    ) -> Answer:
-        """Report the parts of the answer as they arrive, and return the result.
-
-        Args:
-            model: The id of the model.
-            messages: The conversation.
-            report: Called with each part.
-            tools: The tools that the model may call.
-            **options: Further fields of `ChatRequest`.
-
-        Raises:
-            BridgeError: The turn failed. It is raised after all parts before it were reported.
-        """
-        fields = {"model": model, "messages": tuple(messages), "tools": tuple(tools), **options}
-        request = msgspec.structs.replace(ChatRequest(model=model, messages=()), **fields)
-
-        async with self._engine.turn(request) as turn:
-            async for parts in turn.parts():
-                for part in parts:
-                    report(part)
-        return turn.result
-
-    def provide_token_count(self, model: str, text: str | Message) -> int:
-        """Return the tokens of a text, or of a message's content."""
-        return self._engine.count(model, [text])[0]

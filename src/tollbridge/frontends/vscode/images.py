@@ -2,6 +2,9 @@
 
 VS Code's chat shows no image parts of an answer. In a text, it shows images of local files in a local window,
 and elsewhere only those that are embedded as `data:` URLs. A path in backticks becomes a link to the file.
+
+The few formats of PNG that image models produce are decoded here and not with Pillow: its wheel has 7 MB,
+more than twice the size of Tollbridge itself, and only the preview in a remote window needs it.
 """
 
 from __future__ import annotations
@@ -13,22 +16,16 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeGuard
 from urllib.parse import quote
 
+from tollbridge.frontends.vscode.limits import LIMITS
 from tollbridge.transport.files import make_folder, replace_file
 from tollbridge.types.media import detect_mime, encode_png
 from tollbridge.types.messages import DataPart, Part
 
 # The formats that are saved, with their suffixes. SVG is not among them: it can contain scripts.
 SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
-# The largest image that is saved, and the size of a folder beyond which the oldest images are deleted.
-MAX_BYTES, MAX_FOLDER_BYTES = 20_000_000, 200_000_000
-# The characters of all embedded images of an answer. VS Code cuts a text after 100,000 characters.
-MAX_EMBEDDED = 60_000
-# The longest sides of previews, in pixels, and the bits of each colour. The first that fits is used.
-PREVIEW_SIDES, PREVIEW_BITS = (512, 384, 256, 192, 128, 64), (8, 5)
-# The largest image of which a preview is made, in bytes without compression. It takes a few seconds.
-MAX_PREVIEWED = 8_000_000
 
 _START = "![Image]("
 # The path has no parentheses: `_write_link` quotes them.
@@ -48,7 +45,7 @@ class ImageWriter:
     def __init__(self, folder: Path, *, embed: bool) -> None:
         self._folder = folder
         self._embed = embed
-        self._room = MAX_EMBEDDED
+        self._room = LIMITS.embedded_characters
 
     def write(self, data: bytes) -> str:
         """Save an image and return a text with it and a link to its file; empty if it cannot be saved.
@@ -74,7 +71,7 @@ class ImageWriter:
         return image
 
 
-def is_image(part: Part) -> bool:
+def is_image(part: Part) -> TypeGuard[DataPart]:
     return isinstance(part, DataPart) and part.mime in SUFFIXES
 
 
@@ -87,7 +84,7 @@ def save_image(folder: Path, data: bytes) -> Path | None:
         OSError: The file cannot be written.
     """
     suffix = SUFFIXES.get(detect_mime(data, ""))
-    if suffix is None or len(data) > MAX_BYTES:
+    if suffix is None or len(data) > LIMITS.image_bytes:
         return None
     path = folder / f"image-{hashlib.sha256(data).hexdigest()[:16]}.{suffix}"
     if not path.exists():
@@ -118,10 +115,10 @@ def shrink_png(data: bytes, size: int) -> bytes | None:
         width, height, channels, rows = _read_png(data)
     except (ValueError, struct.error, zlib.error):
         return None
-    for side in PREVIEW_SIDES:
+    for side in LIMITS.preview_sides:
         factor = min(-(-max(width, height) // side), width, height)
         small = _average(rows, factor, channels)
-        for bits in PREVIEW_BITS:
+        for bits in LIMITS.preview_bits:
             mask = 0x100 - (1 << (8 - bits))
             masked = [bytes(value & mask for value in row) for row in small]
             preview = encode_png(len(masked[0]) // channels, channels, masked)
@@ -145,7 +142,7 @@ def _read_png(data: bytes) -> tuple[int, int, int, list[bytearray]]:
     if channels is None or depth != 8 or interlaced:
         raise ValueError("unsupported format")
     stride = width * channels
-    if not 0 < stride * height <= MAX_PREVIEWED:
+    if not 0 < stride * height <= LIMITS.previewed_bytes:
         raise ValueError("unsupported size")
     compressed = b"".join(body for name, body in _iterate_chunks(data) if name == b"IDAT")
     pixels = zlib.decompressobj().decompress(compressed, (stride + 1) * height)
@@ -215,7 +212,7 @@ def _delete_oldest(folder: Path, latest: Path) -> None:
     sizes = {path: path.stat() for path in images}
     total = latest.stat().st_size + sum(status.st_size for status in sizes.values())
     for path in sorted(images, key=lambda image: sizes[image].st_mtime):
-        if total <= MAX_FOLDER_BYTES:
+        if total <= LIMITS.image_folder_bytes:
             break
         path.unlink(missing_ok=True)
         total -= sizes[path].st_size

@@ -1,0 +1,74 @@
+"""What the sidecar sends to the editor: responses and notifications, and the pauses of turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tollbridge.frontends.stdio import wire
+from tollbridge.frontends.vscode.wire import Part
+from tollbridge.protocols.jsonrpc import Fault, Id, encode_fault, encode_notification, encode_result
+from tollbridge.transport.stdio import Stdio
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class Output:
+    """Encodes messages and adds them to the queue of the editor.
+
+    Attributes:
+        turns: The turns that have not ended.
+        paused_turns: Of these, those that wait for the editor to read.
+
+    All methods raise BrokenPipeError if the editor has closed its end of the pipe.
+    """
+
+    def __init__(self, stdio: Stdio) -> None:
+        self.turns = 0
+        self.paused_turns = 0
+        self._stdio = stdio
+
+    def respond(self, call_id: Id, result: Any) -> None:
+        self._stdio.write(encode_result(call_id, result))
+
+    def respond_with_fault(self, call_id: Id | None, fault: Fault) -> None:
+        self._stdio.write(encode_fault(call_id, fault))
+
+    async def report_parts(self, token: Id, parts: list[Part]) -> None:
+        """Send parts of an answer. Waits while the editor has much to read.
+
+        A turn that waits here does not read from its gateway.
+        """
+        if self._stdio.is_full:
+            await self._wait_until_writable()
+        progress = wire.ProgressParams(token, {"parts": parts})
+        self._stdio.write(encode_notification("$/progress", progress))
+
+    def report_wait(self, token: Id, wait: wire.Wait) -> None:
+        if not self._stdio.is_full:  # an editor that does not read needs no news
+            self._stdio.write(encode_notification("$/wait", wire.WaitParams(token, wait)))
+
+    def report_models_changed(self, base_url: str) -> None:
+        self._stdio.write(encode_notification("models/changed", {"baseUrl": base_url}))
+
+    async def _wait_until_writable(self) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        self.paused_turns += 1
+        try:
+            while self._stdio.is_full:
+                writable = asyncio.Event()
+                self._stdio.when_writable(partial(_call_in_loop, loop, writable.set))
+                await writable.wait()
+        finally:
+            self.paused_turns -= 1
+
+
+def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """Call a function in an event loop, from another thread, unless the loop has ended."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)

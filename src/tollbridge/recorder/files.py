@@ -1,0 +1,85 @@
+"""The file of a recording while its turn runs."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from tollbridge.transport.files import create_file, make_folder
+
+log = logging.getLogger(__name__)
+
+
+def _make_recording_folder(folder: Path) -> None:
+    """Create the folder. In a git checkout, a new folder is ignored: recordings contain prompts."""
+    is_new = not folder.exists()
+    make_folder(folder)
+    if is_new and any((parent / ".git").exists() for parent in folder.resolve().parents):
+        with suppress(FileExistsError), create_file(folder / ".gitignore") as file:
+            file.write(b"*\n")
+
+
+class RecordingFile:
+    """The file of a recording, created with its first line. The first error is logged; others are ignored.
+
+    Attributes:
+        failed: Whether the recording has ended because of an error.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: BinaryIO | None = None
+        self.failed = False
+        self.path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}.jsonl"
+
+    def write(self, data: bytes) -> None:
+        """Write complete lines and flush them, so that they survive if the process is killed."""
+        try:
+            if self._file is None and not self.failed:
+                _make_recording_folder(self._folder)
+                self._file = create_file(self.path)
+            if self._file is not None:
+                self._file.write(data)
+                self._file.flush()
+        except OSError as error:
+            self.fail(error)
+
+    def rewrite(self, lines: Iterable[str]) -> None:
+        """Replace the content of the file atomically."""
+        draft = self.path.with_suffix(".part")
+        try:
+            _make_recording_folder(self._folder)
+            with create_file(draft) as file:
+                file.writelines(line.encode() for line in lines)
+            draft.replace(self.path)
+        except OSError as error:
+            with suppress(OSError):
+                draft.unlink()
+            self.fail(error)
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError as error:
+                self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """End the recording and log the first error, without a message that can contain content.
+
+        After an error that is not of the system, the file is deleted: it may not be redacted completely.
+        """
+        if not self.failed:
+            reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+            log.warning("the turn could not be recorded in %s: %s", self._folder, reason)
+        self.failed = True
+        self.close()  # may fail again, when it writes buffered data
+        if not isinstance(error, OSError):
+            with suppress(OSError):
+                self.path.unlink(missing_ok=True)
