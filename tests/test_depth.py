@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.protocols.openresponses.streams import CALL, done, text
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import UnreadableProfile, load_profile, profile_file
 from tollbridge.frontends.vscode.codec import decode_chat, encode_parts, read_prompt_text
 from tollbridge.frontends.vscode.wire import ChatParams, read_parameters

@@ -13,7 +13,7 @@ import pytest
 
 from tests.canned_server import answering, http
 from tests.transport.servers import unused_port
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS

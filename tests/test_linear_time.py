@@ -34,6 +34,7 @@ from tollbridge.frontends.vscode.codec import decode_marker, encode_models
 from tollbridge.frontends.vscode.images import shorten_images
 from tollbridge.history.normalize import normalize_request
 from tollbridge.history.parts import repair_arguments, valid_input
+from tollbridge.protocols import all_protocols
 from tollbridge.protocols import errors as protocol_errors
 from tollbridge.protocols.ai_sdk.state import read_arguments
 from tollbridge.protocols.ai_sdk.stream import LineDecoder
@@ -42,7 +43,7 @@ from tollbridge.protocols.anthropic_messages.server import decode_request as dec
 from tollbridge.protocols.anthropic_messages.wire import read_model_page
 from tollbridge.protocols.billing import parse_cost, read_credits, read_generation
 from tollbridge.protocols.chat_completions.server import decode_request as decode_completions
-from tollbridge.protocols.detect import DECODERS, DetectingDecoder
+from tollbridge.protocols.detect import DetectingDecoder
 from tollbridge.protocols.errors import MESSAGE_LIMIT, ErrorResponseDecoder, error_from, read_error_response
 from tollbridge.protocols.jsonrpc import Reader, encode_notification, read_message
 from tollbridge.protocols.model_list import read_endpoints, read_models
@@ -593,6 +594,8 @@ def decoder(new: Callable[[], Any], pumps: list[Pump]) -> tuple[Case, Case]:
     return Case(feed(new), pumps), Case(feed(new, 64), pumps[:20])
 
 
+DECODERS = {name: new for protocol in all_protocols() for name, new in protocol.streams.items()}
+
 PDF = [
     pump(b"%PDF-", unit)
     for unit in (b"/Count 1", b"/Type ", b"/Type /Pages ", b"/Type /Page", b" ", b"<", b"/Count")
@@ -723,13 +726,12 @@ NOT_READERS: dict[str, str] = {
     "protocols/ai_sdk/chunks.py:read_error": "calls error_from",
     "protocols/ai_sdk/chunks.py:read_file": "a chunk of the decoders above",
     "protocols/anthropic_messages/wire.py:read_cache_diagnosis": "an object of StreamDecoder",
-    "protocols/anthropic_messages/wire.py:read_token_count": "reads one number",
+    "protocols/billing.py:read_token_count": "reads one number",
     "protocols/billing.py:read_billing": "objects of the decoders above",
     "protocols/billing.py:read_billing_headers": "calls parse_cost",
     "protocols/chat_completions/wire.py:read_usage": "an object of StreamDecoder",
     "protocols/detect.py:Decoder": "a protocol class",
     "protocols/detect.py:GuardedDecoder": "passes everything to the decoders above",
-    "protocols/detect.py:detect_by_framing": "called by DetectingDecoder",
     "protocols/detect.py:detect_by_headers": "compares names",
     "protocols/detect.py:detect_by_start": "called by DetectingDecoder",
     "protocols/errors.py:read_token_counts": "is given a truncated message",

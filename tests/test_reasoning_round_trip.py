@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from tollbridge.clients.ai_sdk import AiSdkClient
 from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.chat_completions import ChatCompletionsClient
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import AiSdkClient, ChatCompletionsClient, OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.history.reasoning import DUPLICATE
 from tollbridge.testing.requests import AcceptedRequest as Asked

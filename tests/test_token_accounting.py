@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tollbridge.clients.chat_completions import ChatCompletionsClient
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import ChatCompletionsClient, OpenResponsesClient
 from tollbridge.estimator import NEAR, HybridTokenEstimator, TokenAccounting
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.server import Gateway

@@ -18,6 +18,7 @@ from tollbridge.clients.observer import Observer
 from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
 from tollbridge.history.answer import apply_corrections, parts_from_events
 from tollbridge.protocols.detect import GuardedDecoder, decoder_for
+from tollbridge.protocols.protocol import Protocol
 from tollbridge.protocols.stream import log_defect
 from tollbridge.storage.database import wait_for_write
 from tollbridge.storage.tables import UsageRow
@@ -52,7 +53,7 @@ class ForwardedResponse:
     def __init__(
         self,
         response: PassedResponse,
-        protocol: str,
+        protocol: Protocol,
         record: RequestAccounting,
         observers: Sequence[Observer] = (),
         *,

@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
+from typing import Protocol as TypingProtocol
 
 import msgspec
 
@@ -23,8 +24,10 @@ from tollbridge.compat.repairs import SENSITIVE_NOTES, describe_omissions, omitt
 from tollbridge.estimator import Preflight, TokenAccounting
 from tollbridge.history.answer import AnswerEvents, PartsBuilder, apply_corrections, join_parts
 from tollbridge.history.normalize import MIN_OUTPUT_TOKENS, NormalizedRequest, normalize_request
+from tollbridge.protocols import DEFAULT_BACKEND, find_protocol
 from tollbridge.protocols.billing import read_billing_headers
-from tollbridge.storage.cache_tracker import CacheTracker, request_diagnosis
+from tollbridge.protocols.protocol import Protocol
+from tollbridge.storage.cache_tracker import CacheTracker
 from tollbridge.storage.database import wait_for_write
 from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
@@ -82,20 +85,19 @@ class OutputLimit(msgspec.Struct, frozen=True):
     required: bool = False
 
     @classmethod
-    def for_model(cls, model: Model, *, required: bool) -> OutputLimit | None:
+    def for_model(cls, model: Model, protocol: Protocol) -> OutputLimit | None:
         """Return how the limit of a request is chosen; `None` if no limit is needed.
 
-        The Messages API requires a limit. Gateways that send requests for Claude to it add the model's
-        largest limit, which providers reject if it does not fit the window next to the prompt.
+        Anthropic's own protocol requires a limit. Gateways that send requests for Claude to it add the
+        model's largest limit, which providers reject if it does not fit the window next to the prompt.
         """
-        if not required and not identify(model.id).is_claude:
+        find_default = protocol.default_output_limit
+        if find_default is None and not identify(model.id).is_claude:
             return None
         tokens = model.max_output_tokens or None  # a limit of 0 is not usable
-        if tokens is None and required:
-            from tollbridge.protocols.anthropic_messages.requests import default_max_tokens
-
-            tokens = default_max_tokens(model.id)
-        return None if tokens is None else cls(tokens, model.context_window, required)
+        if tokens is None and find_default is not None:
+            tokens = find_default(model.id)
+        return None if tokens is None else cls(tokens, model.context_window, find_default is not None)
 
     def choose(self, preflight: Preflight | None) -> int | None:
         """Return the limit for a prompt, or `None` if none should be sent.
@@ -284,7 +286,7 @@ class PreparedRequest:
 STOP_TIMEOUT = 0.05
 
 
-class StreamClient(Protocol):
+class StreamClient(TypingProtocol):
     """The part of a client that a turn needs: its base URL, and the events of each network read."""
 
     @property
@@ -483,13 +485,15 @@ class Turn:
 
     async def _run_and_record(self) -> AsyncGenerator[list[Event]]:
         """Yield the events, record the usage however the turn ends, and learn from it."""
+        # A client that is not of this package need not have a protocol.
+        protocol: Protocol = getattr(self._client, "protocol", None) or find_protocol(DEFAULT_BACKEND)
         prepared = PreparedRequest(
             self.request,
             self._client.base_url,
             self._compat,
             self._capabilities,
             self._learned,
-            min_output_tokens=getattr(self._client, "min_output_tokens", MIN_OUTPUT_TOKENS),
+            min_output_tokens=protocol.min_output_tokens,
         )
         preflight = await self._measure(prepared)
         record = RequestAccounting(
@@ -620,7 +624,7 @@ class Turn:
         if self._cache is None or not isinstance(self._client, GatewayClient):
             return request
         scope = self._client.base_url, self._account.account, request.conversation
-        return request_diagnosis(request, self._client.protocol, self._cache.previous_response(*scope))
+        return self._client.protocol.request_diagnosis(request, self._cache.previous_response(*scope))
 
     async def _reserve(
         self, budget: BudgetGuard, prepared: PreparedRequest, preflight: Preflight | None

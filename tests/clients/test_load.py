@@ -9,7 +9,7 @@ import gc
 import psutil
 import pytest
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway

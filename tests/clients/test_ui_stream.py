@@ -11,8 +11,8 @@ import pytest
 from tests.canned_server import answering, http
 from tests.recorded_streams import RECORDINGS
 
-from tollbridge.clients.ai_sdk import UiStreamClient
 from tollbridge.clients.observer import Observer
+from tollbridge.clients.protocols import UiStreamClient
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.types.errors import BrokenCall, RequestError
 from tollbridge.types.events import Event, Finished

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.canned_server import answering, http
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.scenarios import SCENARIOS

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, apply_findings
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, apply_findings, known_quirks
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER

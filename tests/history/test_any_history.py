@@ -11,7 +11,7 @@ import pytest
 from tests.history.invariants import check_order, check_reasoning, check_results, is_text, texts, urls
 from tests.history.random_histories import HERE, MODEL, Maker
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.history.normalize import NormalizedRequest, normalize_request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, find_quirks
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination

@@ -14,10 +14,11 @@ import msgspec
 import pytest
 
 from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.connections import open_client
 from tollbridge.frontends.vscode.adapters import Bridge
+from tollbridge.protocols import BACKENDS
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.recorder.recording import (
     FORMAT,
@@ -45,7 +46,6 @@ from tollbridge.types.messages import ChatRequest, DataPart, Message, Origin, Pa
 from tollbridge.types.models import Capabilities
 from tollbridge.types.quirks import LearnedQuirks, Quirks
 from tollbridge.types.text import write_json
-from tollbridge.types.urls import BACKENDS
 
 KEY = "tk-0123456789-secret"
 ORIGIN = Origin("tollbridge/demo", "http://h/v1")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.locking import locked
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage import tracker as tracking
 from tollbridge.storage.database import Database

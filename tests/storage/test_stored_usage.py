@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tollbridge.clients.observer import Observer
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable

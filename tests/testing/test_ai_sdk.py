@@ -8,14 +8,15 @@ from typing import Any, Literal
 import aiohttp
 import pytest
 
-from tollbridge.clients.ai_sdk import PATHS, AiSdkClient
+from tollbridge.clients.protocols import AiSdkClient
 from tollbridge.connections import open_client
 from tollbridge.frontends.vscode.adapters import Bridge
+from tollbridge.protocols import BACKENDS, Backend
+from tollbridge.protocols.ai_sdk import PATHS
 from tollbridge.testing.ai_sdk import read_call
 from tollbridge.testing.server import Gateway
 from tollbridge.types.errors import BridgeError, RequestError
 from tollbridge.types.messages import ChatRequest, DataPart, Message, Part, Role, TextPart, Tool, ToolCallPart
-from tollbridge.types.urls import BACKENDS, Backend
 
 READ = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.clients.openresponses import OpenResponsesClient, count_body, response_body
+from tollbridge.clients.base import GatewayClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.compat.repairs import find_repair
 from tollbridge.history.answer import AnswerParts
@@ -215,7 +215,7 @@ class ProbeSession:
 
     def __init__(
         self,
-        client: OpenResponsesClient,
+        client: GatewayClient,
         model: str | None = None,
         limits: ProbeLimits | None = None,
         tracker: UsageTracker | None = None,
@@ -296,11 +296,12 @@ class ProbeSession:
 
     def body(self, request: ChatRequest, **quirks: Any) -> bytes:
         """Return the exact bytes that a turn would send to a server with these quirks."""
-        return response_body(self._normalize(request, **quirks))
+        return self.client.encode_request(self._normalize(request, **quirks))
 
     async def count(self, request: ChatRequest) -> Reply:
         """Send a request to the server's token-count endpoint."""
-        return await self.send("POST", "/responses/input_tokens", count_body(self._normalize(request)))
+        body = self.client.encode_count(self._normalize(request))
+        return await self.send("POST", "/responses/input_tokens", body)
 
     def _normalize(self, request: ChatRequest, **quirks: Any) -> ChatRequest:
         all_quirks = msgspec.structs.replace(self.quirks, **quirks)
@@ -353,19 +354,18 @@ class ProbeSession:
     async def _receive(self, method: str, path: str, body: bytes | None, started: float) -> Reply:
         async with self.client.send(method, path, body, headers=CLOSE_CONNECTION) as response:
             data = await response.read(BODY_LIMIT)
-            events = _decode_events(path, response.status, response.headers, data)
+            events = self._decode(path, response.status, response.headers, data)
             error = next((event.error for event in events if isinstance(event, Failed)), None)
             if error is not None:
                 error = self.client.complete_error(error, response)
             seconds = time.monotonic() - started
             return Reply(response.status, response.headers, data, events, error, seconds)
 
-
-def _decode_events(path: str, status: int, headers: Mapping[str, str], data: bytes) -> tuple[Event, ...]:
-    if path != "/responses" and status < 400:
-        return ()  # a model list or a token count has no events
-    decoder = decoder_for("openresponses", status, headers)
-    return tuple(decoder.feed(data) + decoder.close())
+    def _decode(self, path: str, status: int, headers: Mapping[str, str], data: bytes) -> tuple[Event, ...]:
+        if path != self.client.protocol.path and status < 400:
+            return ()  # a model list or a token count has no events
+        decoder = decoder_for(self.client.protocol, status, headers)
+        return tuple(decoder.feed(data) + decoder.close())
 
 
 # --- The first answer ---

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from tollbridge.protocols import all_protocols
 from tollbridge.types.errors import SHORT_KEY, RequestError
 from tollbridge.types.events import Usage
 from tollbridge.types.messages import Part
@@ -249,8 +250,7 @@ _LINE_PREFIX = re.compile(rb'(data:\s*|[0-9a-z]:)(?=[\[{"])')
 _LINE_WITHOUT_CONTENT = re.compile(rb"event:.*|id:.*|retry:.*|data:\s*\[DONE\]\s*|data:\s*|:?\s*")
 _SAFE_HEADERS = frozenset(
     "accept content-type content-encoding content-length user-agent date retry-after x-request-id server "
-    "request-id anthropic-version transfer-encoding x-vercel-ai-ui-message-stream "
-    "x-vercel-ai-data-stream".split()
+    "request-id transfer-encoding".split()
 )
 # The escapes of JSON that can stand for a character of a key, other than a quote or a backslash.
 _ESCAPES = (b"\\u00", b"\\/")
@@ -327,14 +327,13 @@ def _mask_json(value: object) -> Any:
 
 def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers in lower case. Only values of headers that are known to be safe are included."""
+    safe = set(_SAFE_HEADERS)
+    for protocol in all_protocols():
+        safe.update(protocol.headers, protocol.response_headers)
     return {
-        name.lower(): value if _is_safe_header(name.lower()) else "[not recorded]"
-        for name, value in headers.items()
+        name: value if name in safe or name.startswith(("ai-", "x-ratelimit-")) else "[not recorded]"
+        for name, value in ((name.lower(), value) for name, value in headers.items())
     }
-
-
-def _is_safe_header(name: str) -> bool:
-    return name in _SAFE_HEADERS or name.startswith(("ai-", "x-ratelimit-"))
 
 
 # --- Keys and secrets ---

@@ -11,7 +11,7 @@ import msgspec
 from tollbridge.config.schema import Account, BudgetSettings, Settings
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.server import ServerOptions, run_server
-from tollbridge.types.urls import Backend
+from tollbridge.protocols import Backend
 
 
 class LocalServer(msgspec.Struct, frozen=True):

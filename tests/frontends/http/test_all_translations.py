@@ -17,6 +17,7 @@ from tests.protocols.openresponses.test_server import PNG, conversations
 
 from tollbridge.config.schema import Account, Settings
 from tollbridge.engine import Engine
+from tollbridge.protocols import BACKENDS, Backend
 from tollbridge.protocols.anthropic_messages.server import decode_request as decode_messages
 from tollbridge.protocols.chat_completions.server import decode_request as decode_completions
 from tollbridge.protocols.openresponses.server import decode_request as decode_responses
@@ -32,7 +33,6 @@ from tollbridge.types.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from tollbridge.types.urls import BACKENDS, Backend
 
 CALLERS: tuple[Backend, ...] = ("openresponses", "chat-completions", "anthropic-messages")
 DECODERS: Mapping[Backend, Callable[[Any], Any]] = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.recorded_streams import openresponses
 
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter, StreamUsage
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.testing.server import Gateway

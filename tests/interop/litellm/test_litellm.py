@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,10 +14,8 @@ from tests.interop.turns import examine, join_reasoning, join_text, run_turn
 from tests.interop.upstream import CACHED, THOUGHT, Upstream, count_prompt
 from tests.recorded_streams import recordings_in
 
-from tollbridge.clients.anthropic_messages import AnthropicMessagesClient
 from tollbridge.clients.base import GatewayClient
-from tollbridge.clients.chat_completions import ChatCompletionsClient
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import AnthropicMessagesClient, ChatCompletionsClient, OpenResponsesClient
 from tollbridge.compat.profiles import known_quirks, save_profile
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
@@ -187,7 +185,7 @@ async def test_failures_over_the_messages_api_have_their_kind(litellm: Proxy) ->
             assert caught.value.kind == kind
 
 
-CLIENTS: dict[str, type[GatewayClient]] = {
+CLIENTS: dict[str, Callable[..., GatewayClient]] = {
     "chat-completions": ChatCompletionsClient,
     "anthropic-messages": AnthropicMessagesClient,
     "openresponses": OpenResponsesClient,

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from tollbridge.protocols import Backend
 from tollbridge.protocols.anthropic_messages import server as messages
 from tollbridge.protocols.chat_completions import server as completions
 from tollbridge.protocols.openresponses import server as responses
@@ -19,7 +20,6 @@ from tollbridge.types.events import Event
 from tollbridge.types.messages import ChatRequest, Origin
 from tollbridge.types.models import Model
 from tollbridge.types.text import write_valid_json
-from tollbridge.types.urls import Backend
 
 Json = dict[str, Any]
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, get_args
 import msgspec
 
 from tollbridge.clients.observer import Observer
-from tollbridge.clients.openresponses import OpenResponsesClient
+from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, CompatStore
 from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
 from tollbridge.history.answer import AnswerParts
-from tollbridge.protocols.detect import GuardedStreamDecoder, ParsedStreamDecoder, detect_by_framing
+from tollbridge.protocols.detect import GuardedStreamDecoder, ParsedStreamDecoder
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.turn import StreamClient, Turn, TurnResult
@@ -30,8 +30,8 @@ from tollbridge.types.models import Capabilities, Model
 from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.text import replace_surrogates
 
-if TYPE_CHECKING:  # at run time `_AiSdkDecoder` imports them
-    from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecoder
+if TYPE_CHECKING:
+    from tollbridge.protocols.ai_sdk.detect import AiSdkDecoder
 
 
 class TypedEvent(Protocol):
@@ -224,8 +224,11 @@ class VSCodeStreamAdapter(StreamAdapter):
         self._on_unknown_chunk = on_unknown_chunk
         self._logger = logger or logging.getLogger(__name__)
 
-    def _new_decoder(self) -> _AiSdkDecoder:
-        return _AiSdkDecoder(self._report_unknown)
+    def _new_decoder(self) -> AiSdkDecoder:
+        # Imported here: programs that use another adapter do not need it.
+        from tollbridge.protocols.ai_sdk.detect import AiSdkDecoder
+
+        return AiSdkDecoder(self._report_unknown)
 
     def _report_unknown(self, chunk: Chunk) -> None:
         # Only the type is logged: the other fields can contain text of the conversation.
@@ -235,55 +238,6 @@ class VSCodeStreamAdapter(StreamAdapter):
 
 
 AiSdkStreamAdapter = VSCodeStreamAdapter
-
-
-class _AiSdkDecoder:
-    """Decodes parsed chunks, or bytes, whose protocol is detected by their first line."""
-
-    def __init__(self, on_unknown: Callable[[Chunk], None]) -> None:
-        from tollbridge.protocols.ai_sdk.state import StreamState
-
-        self._state = StreamState(on_unknown=on_unknown)
-        self._start = b""
-        self._decoder: DataDecoder | FullDecoder | UiDecoder | None = None
-
-    @property
-    def is_finished(self) -> bool:
-        return self._decoder is not None and self._decoder.is_finished
-
-    @property
-    def unknown(self) -> Mapping[str, int]:
-        return self._state.unknown
-
-    def feed_parsed(self, event: object) -> list[Event]:
-        start, self._start = self._start, b""  # bytes whose protocol was not detected
-        decoder = self._choose("ai-sdk-full")
-        return (decoder.feed(start + b"\n") if start else []) + decoder.feed_parsed(event)
-
-    def feed(self, chunk: bytes) -> list[Event]:
-        if self._decoder is not None:
-            return self._decoder.feed(chunk)
-        self._start += chunk
-        protocol = detect_by_framing(self._start, complete=False)
-        return [] if protocol is None else self._choose(protocol).feed(self._start)
-
-    def close(self) -> list[Event]:
-        if self._decoder is None:
-            protocol = detect_by_framing(self._start, complete=True) or "ai-sdk-full"
-            return self._choose(protocol).feed(self._start) + self._choose(protocol).close()
-        return self._decoder.close()
-
-    def _choose(self, protocol: str) -> DataDecoder | FullDecoder | UiDecoder:
-        if self._decoder is None:
-            from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecoder
-
-            # All other protocols use UiDecoder, which also detects the chunks of a language model.
-            decoders: dict[str, type[DataDecoder | FullDecoder | UiDecoder]] = {
-                "ai-sdk-data": DataDecoder,
-                "ai-sdk-full": FullDecoder,
-            }
-            self._decoder = decoders.get(protocol, UiDecoder)(self._state)
-        return self._decoder
 
 
 # --- The provider ---

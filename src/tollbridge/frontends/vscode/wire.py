@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from tollbridge.protocols import DEFAULT_BACKEND, Backend
 from tollbridge.types.text import limit_text_depth
-from tollbridge.types.urls import Backend
 
 if TYPE_CHECKING:
     from tollbridge.storage.reports import UsageTotals
@@ -398,7 +398,7 @@ class AccountParams(WireStruct, frozen=True):
 
     base_url: str
     api_key: str | None = None
-    backend: Backend = "openresponses"
+    backend: Backend = DEFAULT_BACKEND
     headers: Mapping[str, Any] = {}
     id: str | None = None
 
