@@ -5,19 +5,24 @@ The folder of a protocol is imported when the protocol is looked up, and its mod
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
-from tollbridge.protocols.protocol import Lazy, Protocol
+if TYPE_CHECKING:  # the start of the command line needs the names, but not msgspec
+    from tollbridge.protocols.protocol import KeyHeader, Protocol
 
-# The protocols of gateways, which accounts name in their setting `backend`. The first is the default.
+# The protocols of gateways, which accounts name in their setting `backend`, with their folder and descriptor.
+# The first is the default.
 _GATEWAYS = {
-    "openresponses": Lazy("tollbridge.protocols.openresponses:OPENRESPONSES"),
-    "ai-sdk": Lazy("tollbridge.protocols.ai_sdk:AI_SDK"),
-    "chat-completions": Lazy("tollbridge.protocols.chat_completions:CHAT_COMPLETIONS"),
-    "anthropic-messages": Lazy("tollbridge.protocols.anthropic_messages:ANTHROPIC_MESSAGES"),
+    "openresponses": "openresponses:OPENRESPONSES",
+    "ai-sdk": "ai_sdk:AI_SDK",
+    "chat-completions": "chat_completions:CHAT_COMPLETIONS",
+    "anthropic-messages": "anthropic_messages:ANTHROPIC_MESSAGES",
 }
 # The protocols of chat endpoints, which choose the model themselves. No account can use them.
-_ENDPOINTS = {"ui-stream": Lazy("tollbridge.protocols.ai_sdk:UI_STREAM")}
+_ENDPOINTS = {"ui-stream": "ai_sdk:UI_STREAM"}
 _TABLE = {**_GATEWAYS, **_ENDPOINTS}
 
 if TYPE_CHECKING:
@@ -31,13 +36,15 @@ DEFAULT_BACKEND: Backend = BACKENDS[0]
 
 def find_protocol(name: str) -> Protocol:
     """Return a protocol by its name in the table."""
-    protocol: Protocol = _TABLE[name].load()
+    folder, _, descriptor = _TABLE[name].partition(":")
+    protocol: Protocol = getattr(import_module(f"tollbridge.protocols.{folder}"), descriptor)
     return protocol
 
 
-def all_protocols() -> list[Protocol]:
+@cache
+def all_protocols() -> tuple[Protocol, ...]:
     """Return all protocols. This imports every folder, but not the modules in it."""
-    return [find_protocol(name) for name in _TABLE]
+    return tuple(find_protocol(name) for name in _TABLE)
 
 
 def find_by_stream(stream: str) -> Protocol | None:
@@ -47,9 +54,29 @@ def find_by_stream(stream: str) -> Protocol | None:
     return next(own, None) or next((each for each in protocols if stream in each.streams), None)
 
 
-def key_headers() -> set[str]:
-    """Return the names of all headers in which a key is sent."""
-    return {header.name for protocol in all_protocols() for header in protocol.auth.values()}
+def find_by_headers(headers: Collection[str]) -> Protocol | None:
+    """Return the protocol of a request by the headers that only its clients send, or `None`."""
+    return next((each for each in all_protocols() if any(name in headers for name in each.headers)), None)
+
+
+@cache
+def key_headers() -> tuple[KeyHeader, ...]:
+    """Return all headers in which a key is sent."""
+    headers = (header for protocol in all_protocols() for header in protocol.auth.values())
+    return tuple({header.name: header for header in headers}.values())
+
+
+@cache
+def feature_headers() -> tuple[str, ...]:
+    """Return the headers with which callers select features of any protocol."""
+    names = (name for protocol in all_protocols() for name in protocol.feature_headers)
+    return tuple(dict.fromkeys(names))
+
+
+def read_key(headers: Mapping[str, str]) -> str | None:
+    """Return the key of a caller's request in any protocol; `None` if it has none."""
+    by_name = {name.lower(): value for name, value in headers.items()}
+    return next((key for header in key_headers() if (key := header.read(by_name))), None)
 
 
 def auth_choices() -> list[str]:

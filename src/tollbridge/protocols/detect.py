@@ -55,7 +55,7 @@ def detect_by_start(start: bytes, *, complete: bool) -> str | None:
         return None
     for protocol in all_protocols():
         for pattern, stream in protocol.first_lines.items():
-            if re.match(pattern, line):
+            if pattern.match(line):
                 return stream
     is_event = line.startswith(b"data:")
     if not is_event and not line.startswith((b"{", b"[{")):

@@ -6,6 +6,7 @@ find them in the table of `tollbridge.protocols`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,12 @@ class KeyHeader(msgspec.Struct, frozen=True):
 
     name: str
     prefix: str = ""
+
+    def read(self, headers: Mapping[str, str]) -> str | None:
+        """Return the key in the headers of a request, whose names are in lower case; `None` without one."""
+        value = headers.get(self.name, "")
+        start, key = value[: len(self.prefix)], value[len(self.prefix) :]
+        return (key.strip() or None) if start.lower() == self.prefix.lower() else None
 
 
 BEARER = KeyHeader("authorization", "Bearer ")
@@ -159,7 +166,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
     random_fields: tuple[str, ...] = ()
     is_examined: bool = False
     response_headers: Mapping[str, str] = {}
-    first_lines: Mapping[bytes, str] = {}
+    first_lines: Mapping[re.Pattern[bytes], str] = {}
     chunk_field: str | None = None
     recognize: Callable[[Json, bool, bytes], str | None] = _recognize_nothing
     any_endpoint: Callable[[], Decoder] | None = None

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from tollbridge.protocols import find_by_headers
+from tollbridge.protocols.anthropic_messages import ANTHROPIC_MESSAGES
 from tollbridge.protocols.anthropic_messages.server import CallerRequest as MessageRequest
 from tollbridge.protocols.anthropic_messages.server import (
     MessageEncoder,
@@ -186,7 +188,7 @@ async def convert_errors(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 def _is_messages(request: web.Request) -> bool:
-    return "/v1/messages" in request.path or "anthropic-version" in request.headers
+    return "/v1/messages" in request.path or find_by_headers(request.headers) is ANTHROPIC_MESSAGES
 
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (

@@ -21,8 +21,9 @@ from multidict import CIMultiDict
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.answers import EVENT_STREAM, AnswerService, error_response
-from tollbridge.frontends.http.callers import MESSAGES, PROTOCOLS, RESPONSES, CallerProtocol, encode_json
+from tollbridge.frontends.http.callers import PROTOCOLS, RESPONSES, CallerProtocol, encode_json
 from tollbridge.frontends.usage_page import MAX_DAYS, encode_report, read_page
+from tollbridge.protocols import find_by_headers, read_key
 from tollbridge.protocols.sse import SseDecoder
 from tollbridge.types.errors import (
     BridgeError,
@@ -206,11 +207,8 @@ def check_access(request: web.Request, options: ServerOptions) -> BridgeError | 
 
 
 def read_token(headers: Mapping[str, str]) -> str | None:
-    """Return the API key of a request, as the three protocols send it."""
-    scheme, _, token = headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token.strip():
-        return token.strip()
-    return headers.get("x-api-key") or headers.get("api-key")
+    """Return the API key of a request, as any protocol or Azure's clients send it."""
+    return read_key(headers) or headers.get("api-key")
 
 
 def _protocol_of(request: web.Request) -> CallerProtocol:
@@ -219,7 +217,8 @@ def _protocol_of(request: web.Request) -> CallerProtocol:
     for protocol in PROTOCOLS:
         if path.startswith(protocol.path):
             return protocol
-    return MESSAGES if "anthropic-version" in request.headers else RESPONSES
+    marked = find_by_headers(request.headers)
+    return next((each for each in PROTOCOLS if marked and each.backend == marked.name), RESPONSES)
 
 
 async def _show_usage_page(_: web.Request) -> web.StreamResponse:

@@ -14,6 +14,7 @@ format.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Literal
 
@@ -31,6 +32,8 @@ DEFAULT_SPEC: Spec = 4
 # The four forms of a stream: of `fullStream`, of a UI message stream, of a data stream (the older form of
 # chat endpoints), and of a language model.
 FULL, UI, DATA, MODEL = "ai-sdk-full", "ai-sdk-ui", "ai-sdk-data", "ai-sdk-model"
+# A line of a data stream: a code and JSON.
+CODE_LINE = re.compile(rb'[0-9a-z]:[\["{\dtfn-]')
 
 
 def _complete_url(base_url: str) -> str:
@@ -42,7 +45,7 @@ def _complete_url(base_url: str) -> str:
 def _describe_gateway(spec: Spec) -> Protocol:
     return Protocol(
         name="ai-sdk",
-        title="AI SDK gateway protocol",
+        title="AI SDK",
         base_url=f"https://{VERCEL_HOST}{PATHS[spec]}",
         complete_url=_complete_url,
         is_versioned=False,
@@ -60,7 +63,7 @@ def _describe_gateway(spec: Spec) -> Protocol:
         accounting_path="/../../v1",  # next to the path of the protocol; the dots are resolved before sending
         streams_only=True,
         response_headers={"x-vercel-ai-data-stream": DATA, "x-vercel-ai-ui-message-stream": UI},
-        first_lines={rb'[0-9a-z]:[\["{\dtfn-]': DATA},
+        first_lines={CODE_LINE: DATA},
         recognize=Lazy("tollbridge.protocols.ai_sdk.detect:recognize"),
         advice={
             "protocol": "Check that --base-url supports the AI SDK gateway protocol, or remove --backend."

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
-from tollbridge.protocols.ai_sdk import AI_SDK, FULL, MODEL, UI
+from tollbridge.protocols.ai_sdk import CODE_LINE, FULL, MODEL, UI
 from tollbridge.protocols.ai_sdk.chunks import is_known
 from tollbridge.protocols.ai_sdk.state import StreamState
 from tollbridge.protocols.ai_sdk.stream import DataDecoder, FullDecoder, UiDecoder
@@ -71,7 +70,7 @@ class AiSdkDecoder:
     def _choose_by_line(
         self, line: bytes, otherwise: type[FullDecoder | UiDecoder] = UiDecoder
     ) -> DataDecoder | FullDecoder | UiDecoder:
-        if any(re.match(pattern, line) for pattern in AI_SDK.first_lines):
+        if CODE_LINE.match(line):
             return self._choose(DataDecoder)
         if line.startswith(b"data:"):
             return self._choose(UiDecoder)  # which also detects the chunks of a language model
