@@ -129,6 +129,6 @@ def open_client(
         **options: See `GatewayClient`.
     """
     protocol = find_protocol(backend)
-    base_url = protocol.complete_url(base_url.rstrip("/"))
+    base_url = protocol.complete_url(base_url)
     auth = auth if auth in protocol.auth else None
     return GatewayClient(protocol.at(base_url), base_url, api_key, auth=auth, **options)

@@ -17,7 +17,6 @@ from tollbridge.catalog.models import Catalog, Listing, filter_models, is_favour
 from tollbridge.cli.errors import LIST_ADVICE, LOCAL_ADVICE, ExplainedError
 from tollbridge.cli.options import ConnectionOptions
 from tollbridge.cli.terminal import one_line
-from tollbridge.clients.base import GatewayClient
 from tollbridge.compat.profiles import CompatMemory, known_quirks
 from tollbridge.config.keys import API_KEY_VARIABLE, clean_key
 from tollbridge.config.schema import (
@@ -26,13 +25,10 @@ from tollbridge.config.schema import (
     SecretHeader,
     Settings,
     find_secret_headers,
-    http_timeouts,
-    plain_headers,
 )
-from tollbridge.connections import open_client
 from tollbridge.engine import Engine
 from tollbridge.local.process import DEFAULT_CONTEXT, LocalModel, check_installation, is_installed
-from tollbridge.protocols import DEFAULT_BACKEND, find_protocol
+from tollbridge.protocols import DEFAULT_BACKEND, DEFAULT_ENDPOINT, find_protocol
 from tollbridge.protocols.protocol import Protocol
 from tollbridge.transport.loading import declare_own_program
 from tollbridge.types.errors import BridgeError, Kind
@@ -226,31 +222,20 @@ async def _own_client(
     start_local: bool,
 ) -> AsyncIterator[Session]:
     """Yield a session whose engine uses one client: of a UI stream, the local model or the demo gateway."""
-    timeouts = http_timeouts(settings)
     backend = where.backend or DEFAULT_BACKEND
     async with contextlib.AsyncExitStack() as stack:
         compat = model = models = None
         match choice.kind:
             case "endpoint":
-                from tollbridge.clients.protocols import UiStreamClient  # here: few commands need it
-
-                place = choice.base_url
+                place, model = choice.base_url, "the endpoint's model"
                 # A gateway's key is not sent to other servers: only a key meant for Tollbridge itself is.
                 key = clean_key(os.environ.get(API_KEY_VARIABLE, ""), API_KEY_VARIABLE) or None
                 headers = msgspec.convert(where.headers, dict[str, str | SecretHeader])
-                client: GatewayClient = UiStreamClient(
-                    choice.base_url,
-                    key,
-                    timeouts=timeouts,
-                    proxy=settings.proxy,
-                    allow_http=settings.allow_http,
-                    headers=plain_headers(headers),
-                    secret_headers=find_secret_headers(headers),
+                account = Account(
+                    DEFAULT_ENDPOINT, place, DEFAULT_ENDPOINT, "none", api_key=key, headers=headers
                 )
-                name = client.protocol.name
-                model = "the endpoint's model"
             case "local":
-                name, place = "local", "this computer (llama.cpp)"
+                place = "this computer (llama.cpp)"
                 if backend != DEFAULT_BACKEND:
                     raise click.UsageError("--backend is not supported with --local.")
                 check_installation()
@@ -259,22 +244,22 @@ async def _own_client(
                     if start_local:
                         await stack.enter_async_context(local)
                 # A model that was not started has no URL; this one is never requested.
-                client = open_client(backend, local.url or "http://127.0.0.1/v1", timeouts=timeouts)
+                account = Account("local", local.url or "http://127.0.0.1/v1", backend, "none")
                 models = (Model(id=local.model_id, owner="llamacpp", context_window=DEFAULT_CONTEXT),)
                 compat = CompatMemory(lambda _url, _model: known_quirks("llama.cpp"))
                 model = local.model_id
             case _:
-                name, place = "demo", "the embedded demo gateway"
+                place = "the embedded demo gateway"
                 # Imported here: a whole server, which few commands need.
                 from tollbridge.testing.catalog import MODELS
                 from tollbridge.testing.server import Gateway
 
                 gateway = await stack.enter_async_context(Gateway())
-                embedded = Account(name, gateway.url, backend, "none")
-                client = Engine.open(settings, persistent=False).open_client(embedded)
+                account = Account("demo", gateway.url, backend, "none")
                 model = MODELS[0]["id"]
-        await stack.enter_async_context(client)
-        account = Account(name, client.base_url, client.protocol.name, "none")
+        opener = Engine.open(settings, persistent=False)
+        client = await stack.enter_async_context(opener.open_client(account))
+        account = Account(account.name, client.base_url, account.backend, "none")
         if choice.kind in ("local", "embedded"):
             settings = msgspec.structs.replace(settings, budgets=BudgetSettings())  # they cost nothing
         engine = Engine.open(

@@ -324,20 +324,13 @@ class GatewayClient:
             raise NotFound(f"{self.protocol.title} has no endpoint that counts tokens.")
         if isinstance(request, ChatRequest) and request.quirks and not request.quirks.input_tokens:
             raise NotFound("This gateway does not count tokens (according to its profile).")
-        headers = self.protocol.encode(request, stream=True).headers
-        body = self.encode_count(request)
-        return await self._call("POST", counter.path, body, api_key, read_token_count, headers)
+        encoded = self.protocol.encode(request, stream=True)
+        body = encode_body(counter.select(encoded.body))
+        return await self._call("POST", counter.path, body, api_key, read_token_count, encoded.headers)
 
-    def encode_request(self, request: ChatRequest, *, stream: bool = True) -> bytes:
+    def encode_request(self, request: ChatRequest) -> bytes:
         """Return the body that would be sent for a request."""
-        return encode_body(self.protocol.encode(request, stream=stream).body)
-
-    def encode_count(self, request: ChatRequest | Mapping[str, Any]) -> bytes:
-        """Return the body that would be sent to count the tokens of a request."""
-        counter = self.protocol.counter
-        fields = counter.fields if counter is not None else ()
-        body = self.protocol.encode(request, stream=True).body
-        return encode_body({name: value for name, value in body.items() if name in fields})
+        return encode_body(self.protocol.encode(request, stream=True).body)
 
     def complete_error(self, error: BridgeError, response: HttpResponse | None = None) -> BridgeError:
         """Add the status and request id of the response to an error, and redact the key in it."""

@@ -66,7 +66,7 @@ class AnthropicMessagesClient(GatewayClient):
         **options: Unpack[ClientOptions],
     ) -> None:
         protocol = find_protocol("anthropic-messages")
-        base_url = base_url and protocol.complete_url(base_url.rstrip("/"))
+        base_url = base_url and protocol.complete_url(base_url)
         super().__init__(protocol, base_url, api_key, auth=auth, **options)
 
 

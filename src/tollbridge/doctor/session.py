@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tollbridge.clients.base import GatewayClient
+from tollbridge.clients.base import GatewayClient, encode_body
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.compat.repairs import find_repair
 from tollbridge.history.answer import AnswerParts
@@ -275,7 +275,7 @@ class ProbeSession:
     async def ask(self, request: ChatRequest, **quirks: Any) -> Reply:
         """Send a request to the model, with the quirks found so far; `quirks` override them."""
         body = self.body(request, **quirks)
-        reply = await self.send("POST", "/responses", body)
+        reply = await self.send("POST", self.client.protocol.path, body)
         self._input_tokens[body] = reply.input_tokens
         return reply
 
@@ -300,8 +300,10 @@ class ProbeSession:
 
     async def count(self, request: ChatRequest) -> Reply:
         """Send a request to the server's token-count endpoint."""
-        body = self.client.encode_count(self._normalize(request))
-        return await self.send("POST", "/responses/input_tokens", body)
+        protocol = self.client.protocol
+        assert protocol.counter is not None  # noqa: S101 - of every protocol that is examined
+        body = protocol.counter.select(protocol.encode(self._normalize(request), stream=True).body)
+        return await self.send("POST", protocol.counter.path, encode_body(body))
 
     def _normalize(self, request: ChatRequest, **quirks: Any) -> ChatRequest:
         all_quirks = msgspec.structs.replace(self.quirks, **quirks)

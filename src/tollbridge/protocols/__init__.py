@@ -32,6 +32,7 @@ else:
     Backend = Literal[tuple(_GATEWAYS)]
 BACKENDS: tuple[Backend, ...] = tuple(_GATEWAYS)
 DEFAULT_BACKEND: Backend = BACKENDS[0]
+DEFAULT_ENDPOINT = next(iter(_ENDPOINTS))
 
 
 def find_protocol(name: str) -> Protocol:

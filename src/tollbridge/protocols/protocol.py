@@ -90,6 +90,10 @@ class TokenCounter(msgspec.Struct, frozen=True):
     path: str
     fields: frozenset[str]
 
+    def select(self, body: Json) -> Json:
+        """Return the body to send for a request for an answer."""
+        return {name: value for name, value in body.items() if name in self.fields}
+
 
 def _recognize_nothing(_chunk: Json, _is_event: bool, _name: bytes) -> str | None:
     return None
@@ -109,7 +113,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
             whether the answer is to be streamed.
         streams: The decoders by the names of the forms that responses have.
         stream: The form of the responses of gateways, or `auto`. Recordings name it.
-        complete_url: Completes the base URL that a user has entered, which has no slash at its end.
+        complete_url: Completes the base URL that a user has entered.
         versions: Other versions of this protocol, by the end of the base URL that serves them.
         keeps_query: Whether the base URL can have a query, which is sent but never shown or stored.
         is_versioned: Whether the base URL usually ends in `/v1`.

@@ -38,7 +38,7 @@ CODE_LINE = re.compile(rb'[0-9a-z]:[\["{\dtfn-]')
 
 def _complete_url(base_url: str) -> str:
     """Return the URL next to `/v1`, under which a gateway serves the other protocols."""
-    base_url = base_url.removesuffix("/v1")
+    base_url = base_url.rstrip("/").removesuffix("/v1")
     return base_url if base_url.endswith("/ai") else base_url + PATHS[DEFAULT_SPEC]
 
 

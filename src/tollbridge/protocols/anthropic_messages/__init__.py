@@ -16,6 +16,7 @@ _MODELS = "/models?limit=1000"
 
 def _complete_url(base_url: str) -> str:
     """Add `/v1` to a bare host."""
+    base_url = base_url.rstrip("/")
     has_path = "/" in base_url.partition("://")[2]
     return base_url if has_path or "://" not in base_url else f"{base_url}/v1"
 
