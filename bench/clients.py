@@ -18,7 +18,8 @@ def ours(url: str) -> Callable[[], int]:
     """Tollbridge: from the socket through frames and events to parts."""
     from tollbridge.clients.observer import Observer
     from tollbridge.clients.protocols import OpenResponsesClient
-    from tollbridge.frontends.vscode.adapters import Bridge
+    from tollbridge.request_context import RequestContext
+    from tollbridge.turn import Turn
     from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
 
     class _ReadCounter(Observer):
@@ -36,7 +37,10 @@ def ours(url: str) -> Callable[[], int]:
             characters += sum(len(part.text) for part in parts if isinstance(part, TextPart))
 
         async with OpenResponsesClient(url) as client:
-            await Bridge(client, observers=[_ReadCounter()]).answer(request, report)
+            context = RequestContext(client=client, model=request.model, observers=[_ReadCounter()])
+            async with Turn(request, context) as turn:
+                async for parts in turn.parts():
+                    report(parts)
         return characters
 
     return lambda: asyncio.run(read())

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tests.recorded_streams import RECORDINGS, events_of
+from tests.turns import AnswerParts
 from tollbridge.frontends.vscode.codec import (
     decode_chat,
     decode_message,
@@ -31,7 +32,7 @@ from tollbridge.frontends.vscode.codec import (
     encode_parts,
 )
 from tollbridge.frontends.vscode.wire import ChatParams, CountParams, NotUtf8, read_parameters
-from tollbridge.history.answer import AnswerParts, apply_corrections, join_parts, parts_from_events
+from tollbridge.history.answer import apply_corrections, join_parts, parts_from_events
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.ai_sdk.requests import encode_call
 from tollbridge.protocols.anthropic_messages.requests import encode_request as encode_message

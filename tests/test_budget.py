@@ -15,6 +15,7 @@ from tests.canned_server import answering, http
 from tests.storage.locking import locked
 from tollbridge import (
     Account,
+    Answer,
     BridgeError,
     BudgetExceeded,
     ChatRequest,
@@ -25,7 +26,6 @@ from tollbridge import (
     RetryPolicy,
     Role,
     Settings,
-    TurnResult,
 )
 from tollbridge.config.schema import BudgetSettings
 from tollbridge.storage.budgets import Budget, BudgetTable
@@ -85,7 +85,7 @@ def spending(**filters: Any) -> tuple[Decimal | int, Decimal | int]:
         table.close()
 
 
-async def ask(engine: Engine, chat: ChatRequest, **options: Any) -> TurnResult:
+async def ask(engine: Engine, chat: ChatRequest, **options: Any) -> Answer:
     async with engine.turn(chat, **options) as turn:
         async for _ in turn.batches():
             pass

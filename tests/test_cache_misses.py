@@ -19,6 +19,7 @@ from tests.frontends.http.servers import local_server
 from tests.frontends.stdio.stdio_client import Editor
 from tollbridge import (
     Account,
+    Answer,
     CacheReport,
     ChatRequest,
     Engine,
@@ -27,7 +28,6 @@ from tollbridge import (
     Settings,
     Tool,
     ToolResultPart,
-    TurnResult,
 )
 from tollbridge.compat.profiles import find_quirks, profile_file, save_profile
 from tollbridge.protocols import Backend
@@ -72,7 +72,7 @@ def answer_as_agent(request: AcceptedRequest) -> ScriptedAnswer:
     return ScriptedAnswer(blocks=(thought, call))
 
 
-def next_messages(result: TurnResult) -> list[Message]:
+def next_messages(result: Answer) -> list[Message]:
     """Return the answer and what an agent sends after it: the results of the calls, or the next question."""
     results = [ToolResultPart(call.call_id, FILE) for call in result.tool_calls]
     return [result.message, Message(Role.USER, results or "Continue with the next file.")]
@@ -92,14 +92,14 @@ class Conversation:
             conversation=conversation,
         )
 
-    async def send(self) -> TurnResult:
+    async def send(self) -> Answer:
         """Send the request, and prepare the next one."""
         result = await self._engine.create(self.request, self._account)
         messages = (*self.request.messages, *next_messages(result))
         self.request = msgspec.structs.replace(self.request, messages=messages)
         return result
 
-    async def send_many(self, count: int) -> list[TurnResult]:
+    async def send_many(self, count: int) -> list[Answer]:
         return [await self.send() for _ in range(count)]
 
     def change(self, **fields: Any) -> None:
@@ -145,7 +145,7 @@ def hit_rate(usages: list[tuple[int, int]]) -> float:
     return hits / sum(before for (before, _), _ in pairs)
 
 
-def counts(result: TurnResult) -> tuple[int, int]:
+def counts(result: Answer) -> tuple[int, int]:
     assert result.usage is not None
     assert result.usage.input_tokens is not None
     assert result.usage.cached_tokens is not None
@@ -226,7 +226,7 @@ async def test_a_change_of_the_prompt_is_named(
     assert not following.missed, "the changed prompt is cached from then on"
 
 
-def assert_miss(result: TurnResult, kind: str) -> CacheReport:
+def assert_miss(result: Answer, kind: str) -> CacheReport:
     report = result.cache
     assert report is not None
     assert (report.missed, report.kind) == (True, kind), report.reason
@@ -277,7 +277,7 @@ async def test_a_prompt_that_was_not_used_for_long_is_explained(
     await conversation.send_many(3)
     gateway.cache.advance(25 * 60)
     later = SimpleNamespace(time=lambda: time.time() + 25 * 60, monotonic=time.monotonic)
-    monkeypatch.setattr("tollbridge.storage.tracker.time", later)
+    monkeypatch.setattr("tollbridge.observers.usage.time", later)
     report = assert_miss(await conversation.send(), "expired")
     assert report.reason == ("The last request was 25 min ago; the provider keeps prompts for about 10 min.")
 

@@ -11,19 +11,19 @@ import pytest
 import splintr
 from aiohttp import web
 
+from tests.turns import Runner
+from tollbridge.answer import Answer
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.config.schema import Account, ModelSettings, Settings
 from tollbridge.engine import Engine
 from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.protocols import Backend, find_protocol
 from tollbridge.recorder.recording import read_recording
 from tollbridge.recorder.replay import replay_recording
 from tollbridge.testing.refusals import CannedReply
 from tollbridge.testing.requests import PromptSettings
 from tollbridge.testing.server import Gateway
-from tollbridge.turn import TurnResult
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.messages import ChatRequest, Message, Role, Tool
 from tollbridge.types.models import OUTPUT_RESERVE
@@ -111,7 +111,7 @@ async def test_only_the_first_request_of_an_unknown_model_waits_for_the_count() 
         ):
             accounting = TokenAccounting(estimator, counter)
             assert not estimator.is_calibrated(MODEL)
-            result = await Bridge(client, toll=accounting).answer(request, list)
+            result = await Runner(client, tokens=accounting).run(request, list)
             assert result.preflight is not None
             assert result.preflight.estimate.method == "estimated"
             assert estimator.is_calibrated(MODEL)  # by the reported usage
@@ -142,7 +142,7 @@ LONG = "Many words fill most of the window. " * 1_850
 
 async def create_long(
     gateway: Gateway, backend: Backend, **fields: Any
-) -> tuple[TurnResult, list[dict[str, Any]]]:
+) -> tuple[Answer, list[dict[str, Any]]]:
     path = {"openresponses": "/v1/responses", "anthropic-messages": "/v1/messages"}[backend]
     async with open_engine(gateway, backend) as engine:
         await engine.models()
@@ -266,7 +266,7 @@ async def test_a_chosen_limit_is_replayed_as_it_was_recorded(backend: Backend, t
     (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
     recording = read_recording(path)
     replay = await replay_recording(recording)
-    assert replay.error is None
+    assert replay.answer.error is None
     assert replay.requests == [[] for _ in recording.attempts]
 
 

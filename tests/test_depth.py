@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from tests.protocols.openresponses.streams import CALL, done, text
+from tests.turns import AnswerParts, Runner
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import UnreadableProfile, load_profile, profile_file
 from tollbridge.frontends.vscode.codec import decode_chat, encode_parts, read_prompt_text
 from tollbridge.frontends.vscode.wire import ChatParams, read_parameters
-from tollbridge.history.answer import AnswerParts
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.jsonrpc import Call, read_message
@@ -22,7 +22,6 @@ from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.recorder.recording import read_line, read_recording
 from tollbridge.testing.server import Gateway
-from tollbridge.turn import Turn
 from tollbridge.types.errors import BrokenCall
 from tollbridge.types.events import Event, Failed, Finished, TextDelta, ToolCall, Usage
 from tollbridge.types.messages import (
@@ -241,11 +240,13 @@ def test_a_deep_reasoning_pack_is_ignored() -> None:
 
 async def test_a_deep_request_is_answered_and_recorded_without_it(tmp_path: Path) -> None:
     request = ask(ToolCallPart("c1", "f", deep_value(600)))
-    writer = Recorder(tmp_path).start(request, Origin("m", "g"))
+    writer = Recorder(tmp_path).start(request)
     async with (
         Gateway() as gateway,
         OpenResponsesClient(gateway.url) as client,
-        Turn(msgspec.structs.replace(request, model="tollbridge/demo"), client, observers=[writer]) as turn,
+        Runner(client, observers=[writer]).turn(
+            msgspec.structs.replace(request, model="tollbridge/demo")
+        ) as turn,
     ):
         assert [event async for event in turn]
     [path] = tmp_path.iterdir()

@@ -15,6 +15,7 @@ import pytest
 
 from tollbridge import (
     Account,
+    Answer,
     BridgeError,
     ChatRequest,
     Engine,
@@ -178,8 +179,8 @@ async def test_observers_see_the_whole_turn() -> None:
         def events(self, batch: list[object]) -> None:  # type: ignore[override]
             seen.append("events")
 
-        async def end(self, result: object | None, error: BaseException | None) -> None:
-            seen.append("end" if result is not None and error is None else "failed")
+        async def end(self, answer: Answer) -> None:
+            seen.append("end" if answer.outcome == "completed" else "failed")
 
     async with (
         Gateway() as gateway,

@@ -13,8 +13,8 @@ import pytest
 
 from tests.canned_server import answering, http
 from tests.transport.servers import unused_port
+from tests.turns import Runner
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
@@ -83,11 +83,11 @@ def shown(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -
 
 
 async def do_everything(client: OpenResponsesClient, shown: Shown, key: str | None) -> None:
-    bridge = Bridge(client)
+    runner = Runner(client)
 
     async def answer() -> Any:
         parts: list[Part] = []
-        return await bridge.answer(REQUEST, parts.extend, api_key=key), parts
+        return await runner.run(REQUEST, parts.extend, api_key=key), parts
 
     async def create() -> Any:
         return await client.create(REQUEST, api_key=key)
@@ -100,7 +100,7 @@ async def do_everything(client: OpenResponsesClient, shown: Shown, key: str | No
             shown.add(await call())
         except BridgeError as error:
             shown.add_error(error)
-    shown.add(client, bridge, bridge.tracker.records, vars(bridge.tracker))
+    shown.add(client, runner, runner.tracker.records, vars(runner.tracker))
 
 
 def test_the_key_is_looked_for_where_errors_hide_things(shown: Shown) -> None:

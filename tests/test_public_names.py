@@ -24,16 +24,15 @@ NAMES = {
     *(
         "OpenResponsesClient",
         "OpenResponsesStreamAdapter",
-        "StreamUsage",
         "translate_messages",
         "UsageTracker",
     ),
     *("TextPart", "ThinkingPart", "ToolCallPart", "ToolResultPart", "DataPart", "Message", "Role", "Usage"),
-    *("ChatRequest", "Tool", "NamedTool", "OutputFormat", "Model", "Answer", "Bridge", "Turn"),
+    *("ChatRequest", "Tool", "NamedTool", "OutputFormat", "Model", "Turn"),
     *(
         "Engine",
         "SyncEngine",
-        "TurnResult",
+        "Answer",
         "ChatModelProvider",
         "HybridTokenEstimator",
         "VSCodeStreamAdapter",
@@ -134,7 +133,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error_that_names_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["OpenResponsesClient", "OpenResponsesStreamAdapter", "Message", "Usage", "Bridge"]
+    "name", ["OpenResponsesClient", "OpenResponsesStreamAdapter", "Message", "Usage", "Turn"]
 )
 def test_a_public_class_says_what_it_is(name: str) -> None:
     assert getattr(tollbridge, name).__doc__
@@ -165,7 +164,7 @@ def loaded_by(statement: str) -> set[str]:
             {"aiohttp", "rich", "click", "truststore", "yarl", "sqlite3", "jsonschema"},
         ),
         (
-            "from tollbridge import OpenResponsesStreamAdapter, Bridge",
+            "from tollbridge import OpenResponsesStreamAdapter",
             {"aiohttp", "rich", "click", "truststore"},
         ),
         ("from tollbridge import Message, Role, TextPart", {"aiohttp", "rich", "click", "ssl", "asyncio"}),

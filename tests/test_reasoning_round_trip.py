@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.turns import Runner
+from tollbridge.answer import Answer
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.protocols import AiSdkClient, ChatCompletionsClient, OpenResponsesClient
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.history.reasoning import DUPLICATE
 from tollbridge.testing.requests import AcceptedRequest as Asked
 from tollbridge.testing.responses import Call, ScriptedAnswer, Think
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import TurnResult
 from tollbridge.types.messages import (
     PACK_MIME,
     ChatRequest,
@@ -57,11 +57,11 @@ def chat_completions(gateway: Gateway) -> GatewayClient:
 
 
 async def turn(
-    client: GatewayClient, *messages: Message, model: str = MODEL, abilities: Capabilities | None = REASONS
-) -> tuple[TurnResult, list[Part]]:
+    client: GatewayClient, *messages: Message, model: str = MODEL, capabilities: Capabilities | None = REASONS
+) -> tuple[Answer, list[Part]]:
     parts: list[Part] = []
     request = ChatRequest(model=model, messages=messages, tools=(WEATHER,) if model == MODEL else ())
-    return await Bridge(client).answer(request, parts.extend, abilities=abilities), parts
+    return await Runner(client).run(request, parts.extend, capabilities=capabilities), parts
 
 
 def as_they_came(parts: Sequence[Part]) -> list[Part]:
@@ -187,14 +187,14 @@ async def test_each_reasoning_item_of_an_answer_is_returned_before_its_call() ->
 async def test_unsigned_reasoning_is_returned_only_until_the_next_question() -> None:
     # A server that does not sign reasoning: it is returned while the model calls tools.
     async with Gateway() as gateway, openresponses(gateway) as client:
-        _, parts = await turn(client, QUESTION, abilities=None)
+        _, parts = await turn(client, QUESTION, capabilities=None)
         thought = "".join(part.text for part in parts if isinstance(part, ThinkingPart))
         history = [QUESTION, Message(Role.ASSISTANT, as_they_came(parts)), results_for(parts)]
-        await turn(client, *history, abilities=None)
+        await turn(client, *history, capabilities=None)
         assert thought[:40] in sent(gateway)
         assert '"reasoning"' in sent(gateway)
         done = Message(Role.ASSISTANT, "Sunny.")
-        ended, _ = await turn(client, *history, done, Message(Role.USER, "Thanks"), abilities=None)
+        ended, _ = await turn(client, *history, done, Message(Role.USER, "Thanks"), capabilities=None)
         assert '"type":"reasoning"' not in sent(gateway)
     assert len(ended.changes) == 1
 
@@ -203,5 +203,5 @@ async def test_signatures_are_requested_if_the_model_reasons() -> None:
     async with Gateway() as gateway, openresponses(gateway) as client:
         await turn(client, Message(Role.USER, "Hi"))
         assert "reasoning.encrypted_content" in sent(gateway)
-        await turn(client, Message(Role.USER, "Hi"), abilities=None)
+        await turn(client, Message(Role.USER, "Hi"), capabilities=None)
         assert "reasoning.encrypted_content" not in sent(gateway)

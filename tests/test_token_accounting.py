@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from tests.turns import Runner
 from tollbridge.clients.protocols import ChatCompletionsClient, OpenResponsesClient
 from tollbridge.estimator import NEAR, HybridTokenEstimator, TokenAccounting
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
 from tollbridge.types.errors import ContextTooLong
 from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
 
-QUESTION = Message(Role.USER, "What is a toll bridge, and who pays at it? " * 20)
+QUESTION = Message(Role.USER, "What is a toll runner, and who pays at it? " * 20)
 
 
 def request(*messages: Message) -> ChatRequest:
@@ -31,7 +31,7 @@ def request(*messages: Message) -> ChatRequest:
 async def test_a_prompt_that_was_answered_is_known_exactly() -> None:
     toll = TokenAccounting(HybridTokenEstimator())
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        turn = await Bridge(client, toll=toll).answer(request(QUESTION), lambda parts: None)
+        turn = await Runner(client, tokens=toll).run(request(QUESTION), lambda parts: None)
     assert turn.preflight is not None
     assert turn.preflight.estimate.method == "estimated"
     again = toll.estimator.estimate_request(request(QUESTION))
@@ -42,10 +42,10 @@ async def test_a_prompt_that_was_answered_is_known_exactly() -> None:
 async def test_the_next_turn_builds_on_what_the_last_one_came_to() -> None:
     toll, parts = TokenAccounting(HybridTokenEstimator()), list[Part]()
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        bridge = Bridge(client, toll=toll)
-        await bridge.answer(request(QUESTION), parts.extend)
+        runner = Runner(client, tokens=toll)
+        await runner.run(request(QUESTION), parts.extend)
         said = Message(Role.ASSISTANT, parts)
-        turn = await bridge.answer(request(QUESTION, said, Message(Role.USER, "And then?")), lambda _: None)
+        turn = await runner.run(request(QUESTION, said, Message(Role.USER, "And then?")), lambda _: None)
     assert turn.preflight is not None
     assert turn.preflight.estimate.method == "hybrid"
 
@@ -54,7 +54,7 @@ async def test_a_refusal_with_its_numbers_is_the_truth_from_then_on() -> None:
     toll = TokenAccounting(HybridTokenEstimator())
     async with Gateway(scenario="context-too-long") as gateway, OpenResponsesClient(gateway.url) as client:
         with pytest.raises(ContextTooLong) as refusal:
-            await Bridge(client, toll=toll).answer(request(QUESTION), lambda parts: None)
+            await Runner(client, tokens=toll).run(request(QUESTION), lambda parts: None)
     assert refusal.value.tokens == 131072
     assert toll.estimator.estimate_request(request(QUESTION)).tokens == 131072
 
@@ -65,7 +65,7 @@ async def test_a_prompt_near_its_window_is_warned_of_and_sent_all_the_same(
     toll, parts = TokenAccounting(HybridTokenEstimator()), list[Part]()
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         with caplog.at_level(logging.WARNING):
-            await Bridge(client, toll=toll).answer(request(QUESTION), parts.extend, window=100)
+            await Runner(client, tokens=toll).run(request(QUESTION), parts.extend, window=100)
     assert "more than the limit of 100" in caplog.text
     assert any(isinstance(part, TextPart) for part in parts)
 
@@ -99,9 +99,9 @@ async def test_a_prompt_that_the_server_cuts_is_noticed_and_logged(
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         async with ChatCompletionsClient(f"http://127.0.0.1:{runner.addresses[0][1]}/v1") as client:
-            bridge = Bridge(client, toll=toll)
+            turns = Runner(client, tokens=toll)
             for turn in range(12):
-                await bridge.answer(request(*messages), lambda parts: None)
+                await turns.run(request(*messages), lambda parts: None)
                 question = f"Question {turn}: " + "What does a truck with three axles pay on a Sunday? " * 20
                 messages += [Message(Role.ASSISTANT, "Yes."), Message(Role.USER, question)]
     finally:
@@ -163,7 +163,7 @@ async def test_behind_a_turn_a_lesson_delays_nobody_and_is_not_lost(tmp_path: Pa
         async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
             with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
                 other.execute("BEGIN IMMEDIATE")
-                turn = await Bridge(client, toll=toll).answer(request(QUESTION), lambda parts: None)
+                turn = await Runner(client, tokens=toll).run(request(QUESTION), lambda parts: None)
                 assert estimator.estimate_request(request(QUESTION)).method == "estimated"
                 other.execute("ROLLBACK")
         await toll.aclose(within=30)
@@ -207,7 +207,7 @@ async def test_what_the_gateway_counted_outranks_what_was_estimated() -> None:
         truth = await client.input_tokens(asked)
         wide, narrow = int(truth / NEAR) + 1, int(truth / NEAR)
         turns = [
-            await Bridge(client, toll=TokenAccounting(HybridTokenEstimator())).answer(
+            await Runner(client, tokens=TokenAccounting(HybridTokenEstimator())).run(
                 asked, list, window=window
             )
             for window in (wide, narrow)

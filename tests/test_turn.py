@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from tests.canned_server import answering, http
+from tests.turns import Runner
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
-from tollbridge.frontends.vscode.adapters import Bridge, OpenResponsesStreamAdapter
+from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter
 from tollbridge.history.parts import INVALID
+from tollbridge.prepare import REPAIR_LIMIT, OutputLimit, PreparedRequest
 from tollbridge.protocols import find_protocol
 from tollbridge.protocols.anthropic_messages.requests import DEFAULT_MAX_TOKENS
 from tollbridge.storage.tracker import UsageTracker
@@ -22,7 +24,6 @@ from tollbridge.testing.requests import AcceptedRequest as Asked
 from tollbridge.testing.responses import Call, Say, ScriptedAnswer
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import REPAIR_LIMIT, OutputLimit, PreparedRequest, Turn
 from tollbridge.types.errors import (
     BridgeError,
     ContentFiltered,
@@ -64,7 +65,7 @@ def broken_answer(_asked: Asked) -> ScriptedAnswer:
 async def answer_parts(gateway: Gateway, request: ChatRequest) -> list[Part]:
     parts: list[Part] = []
     async with OpenResponsesClient(gateway.url, retries=RetryPolicy(attempts=1)) as client:
-        await Bridge(client).answer(request, parts.extend)
+        await Runner(client).run(request, parts.extend)
     return parts
 
 
@@ -169,10 +170,8 @@ def text_of(parts: list[Part]) -> str:
 async def test_a_turn_reports_its_parts_and_its_usage() -> None:
     parts: list[Part] = []
     async with Gateway() as gateway, client_of(gateway) as client:
-        bridge = Bridge(client)
-        turn = await bridge.answer(
-            ask(say("Think, then use the tool for Oslo"), tools=(WEATHER,)), parts.extend
-        )
+        runner = Runner(client)
+        turn = await runner.run(ask(say("Think, then use the tool for Oslo"), tools=(WEATHER,)), parts.extend)
     assert any(isinstance(part, ThinkingPart) and part.text for part in parts)
     assert [part.name for part in parts if isinstance(part, ToolCallPart)] == ["weather"]
     assert (turn.finish_reason, turn.model, turn.changes) == ("tool-calls", MODEL, ())
@@ -180,14 +179,14 @@ async def test_a_turn_reports_its_parts_and_its_usage() -> None:
     assert turn.usage == turn.context
     assert turn.first is not None
     assert 0 < turn.first <= turn.duration
-    (record,) = bridge.tracker.records
+    (record,) = runner.tracker.records
     assert (record.model, record.outcome, record.usage, record.error) == (
         MODEL,
         "completed",
         turn.usage,
         None,
     )
-    assert bridge.tracker.total(MODEL) == turn.usage
+    assert runner.tracker.total(MODEL) == turn.usage
 
 
 async def test_an_invalid_history_is_repaired_and_changes_are_listed(
@@ -196,7 +195,7 @@ async def test_an_invalid_history_is_repaired_and_changes_are_listed(
     call = Message(Role.ASSISTANT, (ToolCallPart("c1", "weather", {}),))
     with caplog.at_level(logging.INFO, "tollbridge"):
         async with Gateway() as gateway, client_of(gateway) as client:
-            turn = await Bridge(client).answer(ask(say("Hi"), call, say("Well?")), list)
+            turn = await Runner(client).run(ask(say("Hi"), call, say("Well?")), list)
     assert turn.changes == ("Added a placeholder result for a call to weather.",)
     assert turn.changes[0] in caplog.text
 
@@ -204,11 +203,11 @@ async def test_an_invalid_history_is_repaired_and_changes_are_listed(
 async def test_output_before_a_failure_is_reported_and_recorded() -> None:
     parts: list[Part] = []
     async with Gateway(scenario="failed") as gateway, client_of(gateway) as client:
-        bridge = Bridge(client)
+        runner = Runner(client)
         with pytest.raises(ServerFailed):
-            await bridge.answer(ask(say("Say hello to everybody in the house")), parts.extend)
+            await runner.run(ask(say("Say hello to everybody in the house")), parts.extend)
     assert text_of(parts)
-    (record,) = bridge.tracker.records
+    (record,) = runner.tracker.records
     assert (record.outcome, record.error) == ("failed", "server")
     assert record.first is not None
 
@@ -241,12 +240,12 @@ async def test_an_answer_that_stopped_before_any_output_is_an_error_with_its_usa
             answering(incomplete(reason, *before)) as server,
             OpenResponsesClient(server.url, retries=RetryPolicy(attempts=1)) as client,
         ):
-            bridge = Bridge(client)
+            runner = Runner(client)
             with pytest.raises(kind) as raised:
-                await bridge.answer(ask(say("Hi"), max_output_tokens=64), list)
+                await runner.run(ask(say("Hi"), max_output_tokens=64), list)
             assert len(server.heads) == 1
         assert word in raised.value.message
-        (record,) = bridge.tracker.records
+        (record,) = runner.tracker.records
         assert record.outcome == "failed"
         assert record.usage is not None
         assert record.usage.output_tokens == 7
@@ -262,7 +261,7 @@ async def test_an_answer_that_stopped_after_some_output_is_kept_with_a_warning(
     parts: list[Part] = []
     hello = {"type": "response.output_text.delta", "delta": "Hello", "item_id": "msg_1"}
     async with answering(incomplete(reason, hello)) as server, OpenResponsesClient(server.url) as client:
-        turn = await Bridge(client).answer(ask(say("Hi")), parts.extend)
+        turn = await Runner(client).run(ask(say("Hi")), parts.extend)
     assert text_of(parts) == "Hello"
     assert turn.warning is not None
     assert word in turn.warning
@@ -276,10 +275,10 @@ async def test_a_complete_answer_with_exactly_the_output_limit_may_be_truncated(
     usage = {"input_tokens": 3, "output_tokens": output_tokens} if output_tokens else None
     body = json.dumps({"status": "completed", "output": [message], "usage": usage}).encode()
     async with answering(http(200, body)) as server, OpenResponsesClient(server.url) as client:
-        turn = await Bridge(client).answer(ask(say("Hi"), max_output_tokens=64), list)
+        turn = await Runner(client).run(ask(say("Hi"), max_output_tokens=64), list)
         assert (turn.warning is not None) is is_warned
         assert "may be truncated" in (turn.warning or "may be truncated")
-        unlimited = await Bridge(client).answer(ask(say("Hi")), list)
+        unlimited = await Runner(client).run(ask(say("Hi")), list)
     assert unlimited.warning is None
 
 
@@ -294,24 +293,23 @@ async def test_the_message_of_a_turn_has_the_corrections_of_the_server() -> None
     async with (
         answering(http(200, body)) as server,
         OpenResponsesClient(server.url) as client,
-        Turn(ask(say("Hi")), client) as turn,
+        Runner(client).turn(ask(say("Hi"))) as turn,
     ):
         assert [event async for event in turn]
-    assert turn.result is not None
     assert turn.result.text == "Hello world"
 
 
 async def test_a_complete_answer_has_no_warning() -> None:
     async with Gateway() as gateway, client_of(gateway) as client:
-        assert (await Bridge(client).answer(ask(say("Hi")), list)).warning is None
+        assert (await Runner(client).run(ask(say("Hi")), list)).warning is None
 
 
 async def test_a_failure_before_any_output_has_no_time_of_the_first_event() -> None:
     async with Gateway(scenario="unauthorized") as gateway, client_of(gateway) as client:
-        bridge = Bridge(client)
+        runner = Runner(client)
         with pytest.raises(NotAuthenticated):
-            await bridge.answer(ask(say("Hi")), list)
-    (record,) = bridge.tracker.records
+            await runner.run(ask(say("Hi")), list)
+    (record,) = runner.tracker.records
     assert (record.outcome, record.error, record.first, record.usage) == (
         "failed",
         "authentication",
@@ -327,15 +325,15 @@ async def test_a_cancelled_turn_disconnects_and_is_recorded_as_cancelled() -> No
         Gateway(scenario="slow", settings=FaultSettings(pace=0.2)) as gateway,
         client_of(gateway) as client,
     ):
-        bridge = Bridge(client)
-        turn = asyncio.create_task(bridge.answer(ask(say("Say hello")), lambda parts: begun.set()))
+        runner = Runner(client)
+        turn = asyncio.create_task(runner.run(ask(say("Say hello")), lambda parts: begun.set()))
         async with asyncio.timeout(5):
             await begun.wait()
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
         await gateway.wait_for_disconnect(2)
-    (record,) = bridge.tracker.records
+    (record,) = runner.tracker.records
     assert (record.outcome, record.usage, record.incomplete) == ("cancelled", Usage(), True)
 
 
@@ -347,24 +345,24 @@ async def test_a_failure_of_the_editor_is_recorded_and_disconnects() -> None:
         Gateway(scenario="slow", settings=FaultSettings(pace=0.2)) as gateway,
         client_of(gateway) as client,
     ):
-        bridge = Bridge(client)
+        runner = Runner(client)
         with pytest.raises(KeyError):
-            await bridge.answer(ask(say("Say hello")), report)
+            await runner.run(ask(say("Say hello")), report)
         await gateway.wait_for_disconnect(2)
-    assert [record.outcome for record in bridge.tracker.records] == ["failed"]
+    assert [record.outcome for record in runner.tracker.records] == ["failed"]
 
 
 async def test_concurrent_turns_share_only_the_tracker() -> None:
     tracker = UsageTracker()
 
-    async def one(bridge: Bridge, number: int) -> str:
+    async def one(runner: Runner, number: int) -> str:
         parts: list[Part] = []
-        await bridge.answer(ask(say(f"Say number {number}")), parts.extend, api_key=f"key-{number}")
+        await runner.run(ask(say(f"Say number {number}")), parts.extend, api_key=f"key-{number}")
         return text_of(parts)
 
     async with Gateway() as gateway, client_of(gateway) as client:
-        bridge = Bridge(client, tracker)
-        answers = await asyncio.gather(*(one(bridge, number) for number in range(10)))
+        runner = Runner(client, tracker)
+        answers = await asyncio.gather(*(one(runner, number) for number in range(10)))
     assert [f"number {number}" in answer for number, answer in enumerate(answers)] == [True] * 10
     assert {arrival.body["input"][0]["content"][11:]: arrival.bearer for arrival in gateway.requests} == {
         str(number): f"key-{number}" for number in range(10)
@@ -386,7 +384,7 @@ async def test_the_usage_of_a_failed_turn_is_recorded() -> None:
         answering(http(200, b"data: " + event + b"\n\n")) as server,
         OpenResponsesClient(server.url, retries=RetryPolicy(attempts=1)) as client,
     ):
-        bridge = Bridge(client)
+        runner = Runner(client)
         with pytest.raises(BridgeError, match="No"):
-            await bridge.answer(ask(say("Hi")), list)
-    assert bridge.tracker.total(MODEL).total_tokens == 10
+            await runner.run(ask(say("Hi")), list)
+    assert runner.tracker.total(MODEL).total_tokens == 10

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.turns import Runner
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.protocols import AiSdkClient, OpenResponsesClient
 from tollbridge.protocols import BACKENDS, Backend
@@ -18,7 +19,6 @@ from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy, Timeouts
-from tollbridge.turn import Turn
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Usage
 from tollbridge.types.messages import ChatRequest, Message, Role
@@ -65,7 +65,7 @@ async def test_the_rows_add_up_to_what_the_gateway_counted(
         async with open_client(backend, gateway) as client:
             for _ in range(2):
                 with suppress(BridgeError):
-                    async with Turn(request, client, usage=tracker) as turn:
+                    async with Runner(client, tracker).turn(request) as turn:
                         async for _ in turn.batches():
                             pass
         tracker.close()

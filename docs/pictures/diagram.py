@@ -22,7 +22,7 @@ STEPS = (
     ("history/", "makes the messages valid"),
     ("compat/", "avoids what the server rejects"),
     ("tokens/", "estimates; learns from usage"),
-    ("budget.py", "reserves the cost; settles it"),
+    ("observers/", "usage, budgets, learning"),
     ("storage/", "records tokens and cost"),
 )
 WIRE_BOXES = (

@@ -6,12 +6,12 @@
 
 To read about one name, use `help(tollbridge.Engine)`. The public names:
 
-Engine: Engine, SyncEngine, Turn, TurnResult, Account, Settings, Observer, UsageTracker, CacheReport, Model,
+Engine: Engine, SyncEngine, Turn, Answer, Account, Settings, Observer, UsageTracker, CacheReport, Model,
     Capabilities, Prices, PriceTier, Credits
 Clients of one server: OpenResponsesClient, ChatCompletionsClient, AnthropicMessagesClient, AiSdkClient,
-    UiStreamClient, Answer, RetryPolicy, Timeouts
-Stream adapters for editors: OpenResponsesStreamAdapter, AiSdkStreamAdapter, VSCodeStreamAdapter, StreamUsage,
-    Bridge, ChatModelProvider
+    UiStreamClient, RetryPolicy, Timeouts
+Stream adapters for editors: OpenResponsesStreamAdapter, AiSdkStreamAdapter, VSCodeStreamAdapter,
+    ChatModelProvider
 Token estimator: HybridTokenEstimator, EstimationResult, Preflight
 Messages: ChatRequest, Message, Role, Part, TextPart, ThinkingPart, DataPart, ToolCallPart, ToolResultPart,
     Tool, NamedTool, OutputFormat, ModelMessages, convert_messages, translate_messages
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from tollbridge._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from tollbridge.clients.base import Answer as Answer
+    from tollbridge.answer import Answer as Answer
     from tollbridge.clients.observer import Observer as Observer
     from tollbridge.clients.protocols import AiSdkClient as AiSdkClient
     from tollbridge.clients.protocols import AnthropicMessagesClient as AnthropicMessagesClient
@@ -45,10 +45,8 @@ if TYPE_CHECKING:
     from tollbridge.estimator import HybridTokenEstimator as HybridTokenEstimator
     from tollbridge.estimator import Preflight as Preflight
     from tollbridge.frontends.vscode.adapters import AiSdkStreamAdapter as AiSdkStreamAdapter
-    from tollbridge.frontends.vscode.adapters import Bridge as Bridge
     from tollbridge.frontends.vscode.adapters import ChatModelProvider as ChatModelProvider
     from tollbridge.frontends.vscode.adapters import OpenResponsesStreamAdapter as OpenResponsesStreamAdapter
-    from tollbridge.frontends.vscode.adapters import StreamUsage as StreamUsage
     from tollbridge.frontends.vscode.adapters import VSCodeStreamAdapter as VSCodeStreamAdapter
     from tollbridge.protocols.ai_sdk.requests import ModelMessages as ModelMessages
     from tollbridge.protocols.ai_sdk.requests import convert_messages as convert_messages
@@ -61,7 +59,6 @@ if TYPE_CHECKING:
     from tollbridge.transport.retry import RetryPolicy as RetryPolicy
     from tollbridge.transport.retry import Timeouts as Timeouts
     from tollbridge.turn import Turn as Turn
-    from tollbridge.turn import TurnResult as TurnResult
     from tollbridge.types.errors import BridgeError as BridgeError
     from tollbridge.types.errors import BrokenCall as BrokenCall
     from tollbridge.types.errors import BudgetExceeded as BudgetExceeded
@@ -114,7 +111,7 @@ if TYPE_CHECKING:
 
 # The public names, by the module that defines them.
 _PUBLIC: dict[str, tuple[str, ...]] = {
-    "tollbridge.clients.base": ("Answer",),
+    "tollbridge.answer": ("Answer",),
     "tollbridge.clients.observer": ("Observer",),
     "tollbridge.clients.protocols": (
         "AiSdkClient",
@@ -131,10 +128,8 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "tollbridge.frontends.vscode.adapters": (
         "AiSdkStreamAdapter",
-        "Bridge",
         "ChatModelProvider",
         "OpenResponsesStreamAdapter",
-        "StreamUsage",
         "VSCodeStreamAdapter",
     ),
     "tollbridge.protocols.ai_sdk.requests": (
@@ -151,10 +146,7 @@ _PUBLIC: dict[str, tuple[str, ...]] = {
         "RetryPolicy",
         "Timeouts",
     ),
-    "tollbridge.turn": (
-        "Turn",
-        "TurnResult",
-    ),
+    "tollbridge.turn": ("Turn",),
     "tollbridge.types.errors": (
         "BridgeError",
         "BrokenCall",

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import msgspec
 
-from tollbridge.budget import BudgetGuard, list_budgets
+from tollbridge.answer import Answer
 from tollbridge.catalog.cache import CachedPrices
 from tollbridge.catalog.models import (
     Catalog,
@@ -47,9 +47,13 @@ from tollbridge.config.schema import (
 )
 from tollbridge.connections import Connection, ConnectionPool, open_client
 from tollbridge.estimator import HybridTokenEstimator
-from tollbridge.forward import ForwardedResponse, forward_request
+from tollbridge.forward import ForwardedTurn
+from tollbridge.observers.bills import BillLookup
+from tollbridge.observers.budget import BudgetRules, list_budgets
+from tollbridge.prepare import OutputLimit
 from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.recorder.recorder import Recorder
+from tollbridge.request_context import ForwardedBody, RequestContext
 from tollbridge.storage.budgets import BudgetStatus, BudgetStore
 from tollbridge.storage.cache_tracker import CacheTracker
 from tollbridge.storage.database import wait_for_write
@@ -57,16 +61,14 @@ from tollbridge.storage.reports import BudgetState, UsageReader, UsageReport, Us
 from tollbridge.storage.tables import UsageRow
 from tollbridge.storage.tracker import (
     BillingAccount,
-    BillLookup,
-    RequestAccounting,
     UsageTracker,
     open_tracker,
 )
 from tollbridge.transport.files import catalog_folder, config_file, database_file
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import OutputLimit, Turn, TurnResult
+from tollbridge.turn import Turn
 from tollbridge.types.errors import BridgeError, RequestError
-from tollbridge.types.messages import ChatRequest, Message, Origin, Role
+from tollbridge.types.messages import ChatRequest, Message, Role
 from tollbridge.types.models import Model
 from tollbridge.types.quirks import LearnedQuirks, Quirks
 
@@ -330,37 +332,26 @@ class Engine:
         async with self._connect(account) as connection:
             client = connection.client
             request = apply_settings(request, self.settings, client.base_url)
-            budget = None
-            if self.settings.budgets.is_set:
-                facts = await self._priced_facts(request.model, client, account)
-                budget = self._guard_budgets(facts, over_budget=over_budget)
-            else:
-                facts = self._model_facts(request.model, client, account)
+            facts = await self._model_facts(request.model, client, account)
             await wait_for_write(self.compat.load(), _LESSONS_TIMEOUT)
             learned = self.compat.recall(client.base_url, request.model, request)
             recording = self._start_recording(request, client, account, facts, source, learned)
-            if recording is not None:
-                observers = (*observers, recording)
-            async with Turn(
-                request,
-                client,
-                compat=self.compat,
-                usage=self.usage,
-                tokens=connection.tokens,
-                cache=self.cache_tracker,
-                account=BillingAccount(account.name, client.base_url, initiator),
-                prices=facts.prices,
-                find_prices=partial(self._prices.find, request.model, client.base_url),
-                api_key=account.api_key,
+            context = self._make_context(
+                connection,
+                account,
+                facts,
                 window=facts.model.context_window,
                 output_limit=OutputLimit.for_model(facts.model, client.protocol),
                 capabilities=facts.capabilities,
+                conversation=request.conversation,
+                compat=self.compat,
                 learned=learned,
-                count=self._may_count(client.base_url, request.model),
-                budget=budget,
-                observers=observers,
-                on_unbilled=partial(self._look_up_bill, account),
-            ) as turn:
+                may_count=self._may_count(client.base_url, request.model),
+                initiator=initiator,
+                over_budget=over_budget,
+                observers=(*observers, *recording),
+            )
+            async with Turn(request, context) as turn:
                 yield turn
 
     @asynccontextmanager
@@ -376,7 +367,7 @@ class Engine:
         initiator: str | None = None,
         conversation: str | None = None,
         observers: Sequence[Observer] = (),
-    ) -> AsyncIterator[ForwardedResponse]:
+    ) -> AsyncIterator[ForwardedTurn]:
         """Send a body unchanged to a gateway that speaks the caller's own protocol.
 
         Args:
@@ -393,43 +384,60 @@ class Engine:
         """
         async with self._connect(account) as connection:
             client = connection.client
-            tracker, reserve, prices = self.usage, None, None
-            if self.settings.budgets.is_set:
-                facts = await self._priced_facts(model, client, account)
-                prices = facts.prices
-                request = decode() if decode else _unread_request(model, body)
-                tracker = budget = self._guard_budgets(facts)
-                reserve = partial(budget.reserve, request)
-            if self.settings.record_folder and decode is not None:
-                facts = self._model_facts(model, client, account)
-                recording = self._start_recording(decode(), client, account, facts)
-                if recording is not None:
-                    observers = (*observers, recording)
-            async with forward_request(
-                client,
-                path,
-                body,
-                RequestAccounting(
-                    model,
-                    tracker,
-                    BillingAccount(account.name, client.base_url, initiator),
-                    prices,
-                    # After the response, unless the budgets need them before.
-                    find_prices=lambda: self._model_facts(model, client, account).prices,
-                    conversation=conversation,
-                    sent=False,
-                    begin=reserve is not None,
-                    on_unbilled=partial(self._look_up_bill, account),
-                ),
-                api_key=account.api_key,
-                headers=headers,
+            forwarded = ForwardedBody(model, path, body, headers, decode)
+            facts = ModelFacts(Model(id=model), is_listed=False, capabilities=None, prices=None)
+            if self.settings.budgets.is_set or self.settings.record_folder:
+                facts = await self._model_facts(model, client, account)
+            if decode is not None and self.settings.record_folder:
+                recording = self._start_recording(forwarded.request, client, account, facts)
+                observers = (*observers, *recording)
+            context = self._make_context(
+                connection,
+                account,
+                facts,
+                conversation=conversation,
+                initiator=initiator,
                 observers=observers,
-                tokens=connection.tokens,
-                decode=decode,
-                explain=None if decode is None else partial(self.cache_tracker.add_later, decode),
-                reserve=reserve,
-            ) as response:
-                yield response
+            )
+            async with ForwardedTurn(forwarded, client, context) as turn:
+                yield turn
+
+    def _make_context(
+        self,
+        connection: Connection,
+        account: Account,
+        facts: ModelFacts,
+        *,
+        initiator: str | None,
+        over_budget: bool = False,
+        **fields: Any,
+    ) -> RequestContext:
+        """Return what a request needs besides its content; `fields` are those of its own mode."""
+        client, model, settings = connection.client, facts.model.id, self.settings
+        budgets = None
+        if settings.budgets.is_set:
+            budgets = BudgetRules(
+                store=self._budget_store(),
+                settings=settings.budgets,
+                prices=facts.prices,
+                model_output=facts.model.max_output_tokens,
+                estimate=self.estimator.estimate_request,
+                over_budget=over_budget,
+            )
+        return RequestContext(
+            client=client,
+            model=model,
+            api_key=account.api_key,
+            account=BillingAccount(account.name, client.base_url, initiator),
+            prices=facts.prices,
+            find_prices=lambda: self._find_facts(model, client, account).prices,
+            usage=self.usage,
+            on_record=partial(self._look_up_bill, account),
+            budgets=budgets,
+            tokens=connection.tokens,
+            cache=self.cache_tracker,
+            **fields,
+        )
 
     def is_plain(self, model: str, account: Account) -> bool:
         """Return whether nothing is known that must be changed in requests for a model."""
@@ -442,8 +450,8 @@ class Engine:
         account: Account | str | None = None,
         *,
         model: str | None = None,
-    ) -> TurnResult:
-        """Run one turn and return its result when it is complete.
+    ) -> Answer:
+        """Run one turn and return its answer when it is complete.
 
         Args:
             request: The request, or the text of a single user message.
@@ -458,7 +466,6 @@ class Engine:
         async with self.turn(request, account, model=model) as turn:
             async for _ in turn.batches():
                 pass
-        assert turn.result is not None  # noqa: S101 - a turn without a result has raised
         return turn.result
 
     # --- Tokens and usage ---
@@ -560,8 +567,8 @@ class Engine:
             return await connection.client.credits(api_key=account.api_key)
 
     def _look_up_bill(self, account: Account, row: UsageRow) -> None:
-        """Ask the gateway in the background for the cost of an attempt."""
-        if self._closed:
+        """Ask the gateway in the background for the cost of an attempt, if the stream did not contain it."""
+        if self._closed or row.billed is not None or row.generation_id is None:
             return
 
         async def fetch(generation_id: str) -> Generation:
@@ -595,18 +602,6 @@ class Engine:
             self._budgets = BudgetStore(self._database)
             self._closing.callback(self._budgets.close)
         return self._budgets
-
-    def _guard_budgets(self, facts: ModelFacts, *, over_budget: bool = False) -> BudgetGuard:
-        """Return what keeps a request within the budgets."""
-        return BudgetGuard(
-            self.usage,
-            self._budget_store(),
-            self.settings.budgets,
-            facts.prices,
-            facts.model.max_output_tokens,
-            self.estimator.estimate_request,
-            over_budget=over_budget,
-        )
 
     # --- Clients ---
 
@@ -664,20 +659,22 @@ class Engine:
         profile = self.compat.profile(base_url, model)
         return self.settings.count_at_gateway and profile is not None and profile.input_tokens
 
-    def _model_facts(self, model_id: str, client: GatewayClient, account: Account) -> ModelFacts:
+    def _find_facts(self, model_id: str, client: GatewayClient, account: Account) -> ModelFacts:
         listed = self.catalog.find(client, model_id, api_key=account.api_key, account=account.list_name)
         return collect_facts(listed, model_id, self.settings, self._prices, client.base_url)
 
-    async def _priced_facts(self, model_id: str, client: GatewayClient, account: Account) -> ModelFacts:
-        """Return the facts about a model. Wait for its prices, which the budgets need."""
-        facts = self._model_facts(model_id, client, account)
+    async def _model_facts(self, model_id: str, client: GatewayClient, account: Account) -> ModelFacts:
+        """Return the facts about a model. Wait for its prices if there are budgets, which need them."""
+        facts = self._find_facts(model_id, client, account)
+        if not self.settings.budgets.is_set:
+            return facts
         if facts.prices is None and not facts.is_listed:
             with suppress(BridgeError):
                 await self.list_models(account)
-            facts = self._model_facts(model_id, client, account)
+            facts = self._find_facts(model_id, client, account)
         if facts.prices is None and (loading := self._prices.load()) is not None:
             await asyncio.to_thread(loading.join, _PRICES_TIMEOUT)
-            facts = self._model_facts(model_id, client, account)
+            facts = self._find_facts(model_id, client, account)
         return facts
 
     def _start_recording(
@@ -688,19 +685,20 @@ class Engine:
         facts: ModelFacts,
         source: object = None,
         learned: LearnedQuirks | None = None,
-    ) -> Observer | None:
+    ) -> list[Observer]:
         """Start the recording of a request, if the settings ask for one."""
         folder = self.settings.record_folder
         if folder is None:
-            return None
-        return Recorder(folder, redacted=self.settings.record_redact).start(
+            return []
+        recorder = Recorder(folder, redacted=self.settings.record_redact)
+        recording = recorder.start(
             request,
-            Origin.of(request.model, client.base_url),
             editor_request=source,
             keys=(account.api_key or "", *client.secrets),
             learned=learned,
             capabilities=facts.capabilities,
         )
+        return [recording]
 
     def _make_request(self, request: ChatRequest | str, model: str | None) -> ChatRequest:
         """Return a request as it is, and a text as a request with one user message."""
@@ -712,11 +710,6 @@ class Engine:
         if model is None:
             raise RequestError('No model is set. Pass model="…", or set `model` in the settings.')
         return ChatRequest(model=model, messages=(Message(Role.USER, request),))
-
-
-def _unread_request(model: str, body: bytes) -> ChatRequest:
-    """Return a request for estimating a body that is not decoded. Its JSON has more tokens than its texts."""
-    return ChatRequest(model=model, messages=(Message(Role.USER, body.decode("utf-8", "replace")),))
 
 
 def _file_stamp(path: Path) -> tuple[int, int] | None:

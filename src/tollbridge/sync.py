@@ -9,10 +9,10 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Self, TypeVar
 
+from tollbridge.answer import Answer
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.storage.tracker import UsageTracker
-from tollbridge.turn import TurnResult
 from tollbridge.types.errors import RequestError
 from tollbridge.types.events import Event
 from tollbridge.types.messages import ChatRequest, Message
@@ -67,8 +67,8 @@ class SyncEngine:
 
     def create(
         self, request: ChatRequest | str, account: Account | str | None = None, *, model: str | None = None
-    ) -> TurnResult:
-        """Run one turn and return its result when it is complete.
+    ) -> Answer:
+        """Run one turn and return its answer when it is complete.
 
         Raises:
             BridgeError: The turn failed.

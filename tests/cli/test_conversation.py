@@ -10,7 +10,7 @@ AGAIN = Message(Role.USER, (TextPart("Again"),))
 
 def test_a_request_contains_the_whole_conversation() -> None:
     conversation = Conversation("m", system="Be brief.", parameters={"reasoning_effort": "low"})
-    assert conversation.add(HELLO, [TextPart("H"), TextPart("i.")])
+    assert conversation.add(HELLO, [TextPart("Hi.")])
     request = conversation.request(AGAIN)
     assert request.model == "m"
     assert request.reasoning_effort == "low"

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from tests.cli.cli_process import tollbridge
+from tests.turns import answer_of
 
-from tollbridge.cli.output import Column, Summary, fit_columns, summarise, to_json
+from tollbridge.cli.output import Column, describe_answer, fit_columns, to_json
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.testing.server import Gateway
@@ -105,6 +106,10 @@ async def test_without_a_terminal_nothing_is_wrapped(tmp_path: Path) -> None:
     assert lines[0].endswith("implicit-caching, reasoning, tool-use, vision")
 
 
+def describe(events: list[Event]) -> dict[str, Any]:
+    return describe_answer(answer_of(events))
+
+
 def test_the_events_of_a_turn_are_combined_in_order() -> None:
     events: list[Event] = [
         ReasoningDelta("Let me "),
@@ -120,14 +125,14 @@ def test_the_events_of_a_turn_are_combined_in_order() -> None:
         Data("status", {"state": "done"}, id="st1"),
         Finished("tool-calls", usage=Usage(10, 3, 13, cached_tokens=2)),
     ]
-    assert summarise(events) == Summary(
-        text="Hello",
-        reasoning="Let me think.",
-        tool_calls=[
+    assert describe(events) == {
+        "text": "Hello",
+        "reasoning": "Let me think.",
+        "tool_calls": [
             {"call_id": "c1", "name": "get_weather", "input": {"city": "Oslo"}, "offered": True},
             {"call_id": "c2", "name": "search", "input": "free text", "offered": False},
         ],
-        files=[
+        "files": [
             {
                 "mime": "image/png",
                 "length": 3,
@@ -135,13 +140,13 @@ def test_the_events_of_a_turn_are_combined_in_order() -> None:
             },
             {"mime": "image/png", "length": None, "sha256": None, "url": "https://example.com/x.png"},
         ],
-        sources=[{"kind": "url", "id": "s1", "url": "https://example.com/", "title": "A"}],
-        data=[{"name": "status", "id": "st1", "value": {"state": "done"}}],
-        usage={"input": 10, "output": 3, "total": 13, "cached": 2, "reasoning": None},
-        finish_reason="tool-calls",
-        errors=[],
-        ended="finish",
-    )
+        "sources": [{"kind": "url", "id": "s1", "url": "https://example.com/", "title": "A"}],
+        "data": [{"name": "status", "id": "st1", "value": {"state": "done"}}],
+        "usage": {"input": 10, "output": 3, "total": 13, "cached": 2, "reasoning": None},
+        "finish_reason": "tool-calls",
+        "errors": [],
+        "ended": "finish",
+    }
 
 
 @pytest.mark.parametrize(
@@ -157,16 +162,16 @@ def test_the_events_of_a_turn_are_combined_in_order() -> None:
     ],
 )
 def test_how_a_turn_ended(events: list[Event], ended: str, reason: str | None) -> None:
-    summary = summarise(events)
-    assert (summary.ended, summary.finish_reason) == (ended, reason)
+    description = describe(events)
+    assert (description["ended"], description["finish_reason"]) == (ended, reason)
 
 
 def test_text_and_usage_before_a_failure_are_kept() -> None:
     error = RateLimited("slow down", status=429, code="rate_limit", request_id="r1", retry_after=2.0)
     error.usage = Usage(input_tokens=5)
-    summary = summarise([TextDelta("Hi"), Failed(error)])
-    assert summary.text == "Hi"
-    assert summary.errors == [
+    description = describe([TextDelta("Hi"), Failed(error)])
+    assert description["text"] == "Hi"
+    assert description["errors"] == [
         {
             "kind": "rate_limited",
             "message": "slow down",
@@ -176,13 +181,12 @@ def test_text_and_usage_before_a_failure_are_kept() -> None:
             "retry_after": 2.0,
         }
     ]
-    assert summary.usage is not None
-    assert summary.usage["input"] == 5
+    assert description["usage"]["input"] == 5
 
 
 @pytest.mark.parametrize("usage", [None, Usage(), Usage(0, 0, 0)])
 def test_unknown_usage_is_null_and_not_zero(usage: Usage | None) -> None:
-    assert summarise([Finished("stop", usage=usage)]).usage is None
+    assert describe([Finished("stop", usage=usage)])["usage"] is None
 
 
 @pytest.mark.parametrize(

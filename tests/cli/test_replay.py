@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.cli_process import tollbridge
+from tests.turns import answer_of
 
-from tollbridge.cli.output import summarise, to_json
+from tollbridge.cli.output import describe_answer, to_json
 from tollbridge.protocols.detect import decoder_for, stream_names
 
 RECORDINGS = Path(__file__).parent.parent / "recordings" / "openresponses"
@@ -143,7 +144,7 @@ async def test_bad_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
 )
 def test_any_bytes_give_one_line_of_json(body: bytes, protocol: str, status: int | None) -> None:
     decoder = decoder_for(protocol, status, {})
-    line = to_json(summarise([*decoder.feed(body), *decoder.close()]))
+    line = to_json(describe_answer(answer_of([*decoder.feed(body), *decoder.close()])))
     assert list(json.loads(line)) == FIELDS[1:]
 
 
@@ -159,7 +160,9 @@ def test_deeply_nested_input_does_not_break_the_line(depth: int) -> None:
     }
     response = {"id": "r", "object": "response", "status": "completed", "output": [item]}
     decoder = decoder_for("openresponses", 200, {"content-type": "application/json"})
-    line = to_json(summarise([*decoder.feed(json.dumps(response).encode()), *decoder.close()]))
+    line = to_json(
+        describe_answer(answer_of([*decoder.feed(json.dumps(response).encode()), *decoder.close()]))
+    )
     assert [call["name"] for call in json.loads(line)["tool_calls"]] == ["f"]
 
 

@@ -88,7 +88,7 @@ async def test_model_facts_are_read_once_per_turn(
         async with connect(where) as connection:
             listener = TurnRunner(connection)
             await listener.run(ChatRequest(model="tollbridge/plain", messages=(Message("user", "Hi"),)))
-    assert listener.error is None
+    assert listener.answer.error is None
     assert len(list((tmp_path / "recordings").glob("*"))) == recorded
     assert (lists, profiles) == ([gateway.url], [gateway.url])
 

@@ -8,9 +8,9 @@ import gc
 
 import psutil
 import pytest
+from tests.turns import Runner
 
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.server import Gateway
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart
@@ -35,7 +35,7 @@ async def test_a_hundred_concurrent_streams_end_without_errors() -> None:
             parts: list[Part] = []
             question = f"slow: this is question {number}"
             request = ChatRequest(model="tollbridge/demo", messages=(Message(Role.USER, question),))
-            await Bridge(client).answer(request, parts.extend)
+            await Runner(client).run(request, parts.extend)
             return number, "".join(part.text for part in parts if isinstance(part, TextPart))
 
         answers = await asyncio.gather(*(turn(number) for number in range(100)))
@@ -74,7 +74,7 @@ async def test_memory_does_not_grow_over_a_million_events() -> None:
     port = server.sockets[0].getsockname()[1]
     async with server, OpenResponsesClient(f"http://127.0.0.1:{port}/v1") as client:
         request = ChatRequest(model="m", messages=(Message(Role.USER, "go"),))
-        await Bridge(client).answer(request, report)
+        await Runner(client).run(request, report)
     assert characters == EVENTS * len(" word")
     # The allocator needs the first tenth to reach its size.
     assert max(sizes[2:]) - sizes[1] < 5 * 1024 * 1024

@@ -14,7 +14,7 @@ import pytest
 from tests.canned_server import answering, http
 from tests.recorded_streams import openresponses
 
-from tollbridge.clients.base import Answer
+from tollbridge.answer import Answer
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.protocols.errors import MESSAGE_LIMIT
 from tollbridge.testing.faults import FaultSettings
@@ -107,7 +107,7 @@ async def test_a_complete_answer_has_tool_calls_and_reasoning() -> None:
     async with Gateway() as gateway, client_of(gateway) as client:
         request = ask("Use the tool for Oslo", tools=(WEATHER,), reasoning_effort="low")
         answer = await client.create(request)
-    assert [(call.name, call.offered) for call in answer.tool_calls] == [("weather", True)]
+    assert [call.name for call in answer.tool_calls] == ["weather"]
     assert answer.reasoning
     assert answer.finish_reason == "tool-calls"
     assert [type(part) for part in answer.parts] == [ThinkingPart, ToolCallPart]
@@ -120,7 +120,7 @@ async def test_the_message_of_an_answer_continues_a_tool_loop() -> None:
         for _ in range(2):
             request = ChatRequest(model=MODEL, messages=messages, tools=[WEATHER], reasoning_effort="low")
             answer = await client.create(request)
-            results = [ToolResultPart(call.call_id, "sunny") for call in answer.tool_calls if call.offered]
+            results = [ToolResultPart(call.call_id, "sunny") for call in answer.tool_calls]
             messages += [answer.message, Message(Role.USER, results)]
     assert [arrival.status for arrival in gateway.requests] == [200, 200]
     sent = [item["type"] for item in gateway.requests[1].body["input"]]
@@ -136,23 +136,26 @@ async def test_an_answer_converts_to_a_json_dict() -> None:
     assert answer.usage is not None
     value = answer.to_dict()
     assert json.loads(json.dumps(value)) == value
-    assert value == {
-        "text": answer.text,
+    weather: dict[str, object] = {
+        "type": "tool_call",
+        "call_id": call.call_id,
+        "name": "weather",
+        "input": {},
+        "metadata": None,
+    }
+    expected = {
+        "outcome": "completed",
+        "text": "",
         "reasoning": "",
-        "tool_calls": [{"call_id": call.call_id, "name": "weather", "input": {}, "offered": True}],
-        "parts": [
-            {
-                "type": "tool_call",
-                "call_id": call.call_id,
-                "name": "weather",
-                "input": {},
-                "metadata": None,
-            }
-        ],
+        "tool_calls": [weather],
+        "parts": [weather],
+        "files": [],
         "usage": answer.usage.to_dict(),
         "finish_reason": "tool-calls",
         "response_id": answer.response_id,
+        "error": None,
     }
+    assert {name: value[name] for name in expected} == expected
 
 
 async def test_create_accepts_a_streamed_response() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from tests.canned_server import answering, http
 from tests.recorded_streams import RECORDINGS
+from tests.turns import answer_of
 
-from tollbridge.cli.output import summarise, to_json
+from tollbridge.cli.output import describe_answer, to_json
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.observer import Observer
 from tollbridge.clients.protocols import (
@@ -161,7 +162,7 @@ async def test_lone_surrogates_do_not_break_an_answer(pattern: str, adapter: Any
         encode_notification("parts", encode_parts(parts))
         turn = decoder()
         events = [event for chunk in chunks for event in turn.feed_parsed(chunk)] + turn.close()
-        to_json(summarise(events)).encode()
+        to_json(describe_answer(answer_of(events))).encode()
 
 
 async def each(values: list[Any]) -> Any:

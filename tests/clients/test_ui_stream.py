@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.canned_server import answering, http
 from tests.recorded_streams import RECORDINGS
+from tests.turns import Runner
 
 from tollbridge.clients.observer import Observer
 from tollbridge.clients.protocols import UiStreamClient
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.types.errors import BrokenCall, RequestError
 from tollbridge.types.events import Event, Finished
 from tollbridge.types.messages import ChatRequest, Message, Part, Tool, ToolCallPart
@@ -80,7 +80,7 @@ async def test_a_call_rejected_by_the_backend_is_reported(name: str) -> None:
     parts: list[Part] = []
     request = ChatRequest(model="", messages=FIRST, tools=(Tool(name),))
     async with answering(http(200, REFUSED)) as server, UiStreamClient(server.url) as client:
-        answer = Bridge(client).answer(request, parts.extend)
+        answer = Runner(client).run(request, parts.extend)
         if name == "list_dir":
             with pytest.raises(BrokenCall, match="get_weather"):
                 await answer

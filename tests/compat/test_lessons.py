@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tollbridge import BridgeError, ChatRequest, Engine, Message, Role, Tool, ToolCallPart, ToolResultPart
+from tollbridge.answer import Answer
 from tollbridge.testing.refusals import RequestRejected
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.files import database_file
-from tollbridge.turn import TurnResult
 
 MODEL = "tollbridge/demo"
 OTHER_MODEL = "tollbridge/plain"
@@ -37,7 +37,7 @@ def tool_round(text: str) -> ChatRequest:
     )
 
 
-async def run(gateway: Gateway, *requests: ChatRequest) -> list[TurnResult]:
+async def run(gateway: Gateway, *requests: ChatRequest) -> list[Answer]:
     """Run turns in one engine, which uses the data directory of the test."""
     async with Engine.open({"base_url": gateway.url}) as engine:
         return [await engine.create(each) for each in requests]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.canned_server import answering, http
+from tests.turns import Runner
 
+from tollbridge.answer import Answer
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.scenarios import SCENARIOS
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.media import draw_png
 from tollbridge.types.messages import (
@@ -89,11 +89,11 @@ def everything(base_url: str) -> ChatRequest:
 
 async def answer(
     gateway: Gateway, memory: CompatMemory, request: ChatRequest | None = None
-) -> tuple[TurnResult, list[Part]]:
+) -> tuple[Answer, list[Part]]:
     parts: list[Part] = []
     async with OpenResponsesClient(gateway.url, retries=RetryPolicy(attempts=1)) as client:
-        bridge = Bridge(client, lessons=memory)
-        turn = await bridge.answer(request or everything(gateway.url), parts.extend)
+        runner = Runner(client, compat=memory)
+        turn = await runner.run(request or everything(gateway.url), parts.extend)
     return turn, parts
 
 
@@ -144,7 +144,7 @@ async def test_there_is_one_repair_attempt_and_a_useless_repair_is_not_remembere
     async with answering(http(400, body, {"content-type": "application/json"})) as server:
         async with OpenResponsesClient(server.url, retries=RetryPolicy(attempts=1)) as client:
             with pytest.raises(BridgeError, match="temperature"):
-                await Bridge(client, lessons=memory).answer(everything(server.url), lambda parts: None)
+                await Runner(client, compat=memory).run(everything(server.url), lambda parts: None)
         assert len(server.heads) == 2
         assert memory.recall(server.url, MODEL).quirks == Quirks()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.turns import Runner
 
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, apply_findings
@@ -16,7 +17,6 @@ from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import STEPS, Examination, check_models
 from tollbridge.doctor.session import Finding, ProbeLimits, ProbeSession, Reply
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.testing.faults import FaultSettings
 from tollbridge.testing.refusals import make_error
@@ -80,10 +80,10 @@ def findings(examination: Examination) -> dict[str, Finding]:
     return {step.name: step.finding for step in examination.steps if step.finding is not None}
 
 
-async def agent_turn(bridge: Bridge) -> None:
+async def agent_turn(runner: Runner) -> None:
     """Run a turn with a system prompt, an image, a file, a tool call and a result with an image."""
     attached = (TextPart("Call the tool get_weather."), samples.make_image(), samples.make_document())
-    first = (Message(Role.SYSTEM, "You are a bridge."), Message(Role.USER, attached))
+    first = (Message(Role.SYSTEM, "You are a runner."), Message(Role.USER, attached))
     parts: list[Part] = []
     request = ChatRequest(
         model=MODEL,
@@ -96,12 +96,12 @@ async def agent_turn(bridge: Bridge) -> None:
         temperature=0.5,
         metadata={"a": "b"},
     )
-    await bridge.answer(request, parts.extend)
+    await runner.run(request, parts.extend)
     (call,) = [part for part in parts if isinstance(part, ToolCallPart)]
     thoughts = tuple(part for part in parts if not isinstance(part, ToolCallPart))
     result = ToolResultPart(call.call_id, (TextPart("Sunny, as ever"), samples.make_image()))
     messages = (*first, Message(Role.ASSISTANT, (*thoughts, call)), Message(Role.USER, (result,)))
-    await bridge.answer(
+    await runner.run(
         msgspec.structs.replace(request, messages=messages, tool_choice=None), lambda parts: None
     )
 
@@ -124,13 +124,13 @@ async def test_a_turn_with_tools_works_with_the_profile_and_fails_without(scenar
         async with OpenResponsesClient(gateway.url, retries=once) as client:
             if scenario in REJECTING:
                 with pytest.raises(BridgeError):
-                    await agent_turn(Bridge(client))
+                    await agent_turn(Runner(client))
             earlier = len(gateway.requests)
             memory = CompatMemory(lambda _url, _model: examination.quirks)
-            await agent_turn(Bridge(client, lessons=memory))
+            await agent_turn(Runner(client, compat=memory))
         *_, last = gateway.requests
         assert [arrival.status for arrival in list(gateway.requests)[earlier:]] == [200, 200]  # no retries
-    for words in ("You are a bridge.", "Call the tool get_weather.", "Sunny, as ever"):
+    for words in ("You are a runner.", "Call the tool get_weather.", "Sunny, as ever"):
         assert words in str(last.body)
 
 
@@ -239,7 +239,7 @@ async def test_a_tool_result_that_does_not_arrive_is_sent_as_text() -> None:
         assert "do not arrive" in finding.sentence
         memory = CompatMemory(lambda _url, _model: examination.quirks)
         async with OpenResponsesClient(gateway.url) as client:
-            await agent_turn(Bridge(client, lessons=memory))
+            await agent_turn(Runner(client, compat=memory))
         *_, last = gateway.requests
     assert "Sunny, as ever" in str([item for item in last.body["input"] if item["type"] == "message"])
 

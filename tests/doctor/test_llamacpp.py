@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.turns import Runner
 
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, apply_findings, known_quirks
 from tollbridge.doctor import content_checks as samples
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.local.process import LocalModel
 from tollbridge.types.messages import ChatRequest, Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 
@@ -49,7 +49,7 @@ async def test_the_local_model_passes_and_its_profile_works_in_a_turn() -> None:
         parts: list[Part] = []
         memory = CompatMemory(lambda _url, _model: examination.quirks)
         async with OpenResponsesClient(local.url) as client:
-            turn = await Bridge(client, lessons=memory).answer(conversation(local.model_id), parts.extend)
+            turn = await Runner(client, compat=memory).run(conversation(local.model_id), parts.extend)
     assert parts
     # The shipped profile equals the measured one, except for images and the system role of this model.
     model_quirks = {"images": False, "system": examination.quirks.system}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.turns import Runner
+
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.session import ProbeSession
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.testing.server import Gateway
 from tollbridge.types.messages import ChatRequest, Message, OutputFormat, Role
 from tollbridge.types.quirks import Quirks
@@ -36,7 +37,7 @@ async def test_requests_and_token_counts_equal_those_of_a_turn_and_of_the_client
         session.quirks = QUIRKS
         request = full_request(session)
         memory = CompatMemory(lambda _url, _model: QUIRKS)
-        await Bridge(client, lessons=memory).answer(request, list)
+        await Runner(client, compat=memory).run(request, list)
         assert (await session.ask(request)).error is None
         turn, probe = list(gateway.requests)[-2:]
         assert probe.body == turn.body

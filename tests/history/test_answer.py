@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.turns import AnswerParts
 
-from tollbridge.history.answer import AnswerParts
 from tollbridge.types.errors import BrokenCall, Disconnected
 from tollbridge.types.events import Finished, TextDelta, ToolCall
 from tollbridge.types.messages import (

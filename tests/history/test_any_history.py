@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from tests.history.invariants import check_order, check_reasoning, check_results, is_text, texts, urls
 from tests.history.random_histories import HERE, MODEL, Maker
+from tests.turns import Runner
 
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.history.normalize import NormalizedRequest, normalize_request
 from tollbridge.protocols.openresponses.requests import encode_request
 from tollbridge.testing.server import Gateway
@@ -142,18 +142,18 @@ async def test_a_strict_gateway_accepts_hundreds_of_random_histories() -> None:
     """Some of their reasoning was issued by the gateway, which accepts it only unchanged."""
     parts: list[Part] = []
     async with Gateway(strict=True) as gateway, OpenResponsesClient(gateway.url) as client:
-        bridge = Bridge(client, lessons=CompatMemory())
+        runner = Runner(client, compat=CompatMemory())
         question = ChatRequest(
             model=MODEL, messages=(Message(Role.USER, "Think about it."),), reasoning_effort="low"
         )
         answer: list[Part] = []
-        await bridge.answer(question, answer.extend)
+        await runner.run(question, answer.extend)
         maker = Maker(7, Origin.of(MODEL, gateway.url), answer)
         before = len(gateway.requests)
         for request in requests(7, SENT, maker):
             # Without tool_choice: the gateway would call the tool.
             plain = msgspec.structs.replace(request, tool_choice=None, max_output_tokens=16)
-            await bridge.answer(plain, parts.extend)
+            await runner.run(plain, parts.extend)
         arrived = list(gateway.requests)[before:]
     assert len(arrived) == SENT
     assert [arrival.status for arrival in arrived] == [200] * SENT

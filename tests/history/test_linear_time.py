@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from tests.pumps import MAX_RATIO, find_ratio
+from tests.turns import AnswerParts
 
-from tollbridge.history.answer import AnswerParts, apply_corrections, join_parts, parts_from_events
+from tollbridge.history.answer import apply_corrections, join_parts, parts_from_events
 from tollbridge.history.normalize import normalize_request
 from tollbridge.types.events import Corrected, Event, ReasoningDelta, ReasoningEnded, TextDelta
 from tollbridge.types.messages import ChatRequest, Message, Origin, Role, TextPart, ThinkingPart, add_origin

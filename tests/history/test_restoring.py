@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.turns import AnswerParts
 
-from tollbridge.history.answer import AnswerParts
 from tollbridge.history.reasoning import restore_reasoning
 from tollbridge.types.events import Event, ReasoningEnded, TextDelta, ToolCall
 from tollbridge.types.messages import (

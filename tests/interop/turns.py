@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.turns import Runner
+
+from tollbridge.answer import Answer
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory, find_quirks
 from tollbridge.doctor.content_checks import WEATHER
 from tollbridge.doctor.examination import Examination
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.transport.retry import RetryPolicy
-from tollbridge.turn import TurnResult
 from tollbridge.types.messages import ChatRequest, Message, Part, TextPart, ThinkingPart
 
 
@@ -29,13 +30,13 @@ async def run_turn(
     key: str | None = None,
     folder: Path | None = None,
     effort: str | None = None,
-) -> tuple[TurnResult, list[Part]]:
+) -> tuple[Answer, list[Part]]:
     """Run a turn with a tool, with the profiles in a folder, and return its result and its parts."""
     parts: list[Part] = []
     request = ChatRequest(model=model, messages=messages, tools=(WEATHER,), reasoning_effort=effort)
     lessons = CompatMemory(lambda base_url, name: find_quirks(base_url, name, folder))
     async with OpenResponsesClient(url, key, retries=RetryPolicy(attempts=1)) as client:
-        turn = await Bridge(client, lessons=lessons).answer(request, parts.extend)
+        turn = await Runner(client, compat=lessons).run(request, parts.extend)
     return turn, parts
 
 

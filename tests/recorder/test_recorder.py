@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.turns import Runner, completed
 
+from tollbridge.answer import Answer
 from tollbridge.clients.base import GatewayClient
 from tollbridge.clients.protocols import OpenResponsesClient
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.connections import open_client
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.protocols import BACKENDS
 from tollbridge.recorder.recorder import Recorder
 from tollbridge.recorder.recording import (
@@ -65,10 +66,9 @@ async def record(
     recorder = Recorder(folder, redacted=redacted)
     parts: list[Part] = []
     failure: BridgeError | None = None
-    origin = Origin.of(chat_request.model, client.base_url)
-    writer = recorder.start(chat_request, origin, learned=LearnedQuirks())
+    writer = recorder.start(chat_request, learned=LearnedQuirks())
     try:
-        await Bridge(client, observers=[writer]).answer(chat_request, parts.extend, api_key=KEY)
+        await Runner(client, observers=[writer]).run(chat_request, parts.extend, api_key=KEY)
     except BridgeError as error:
         failure = error
     return writer._file.path, parts, failure
@@ -87,10 +87,10 @@ async def test_every_scenario_replays_to_the_same_parts_byte_for_byte(scenario: 
     assert [write_json(part) for part in replay.parts] == [write_json(part) for part in live]
     assert len(replay.requests) == len(recording.attempts)
     assert not any(replay.requests)
-    assert (replay.error is None) == (failure is None)
+    assert (replay.answer.error is None) == (failure is None)
     if failure is not None and failure.status is not None and failure.kind != "network":
-        assert replay.error is not None
-        assert replay.error.kind == failure.kind
+        assert replay.answer.error is not None
+        assert replay.answer.error.kind == failure.kind
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -136,10 +136,9 @@ async def test_a_replayed_request_uses_the_recorded_quirks_and_capabilities(tmp_
     recorder = Recorder(tmp_path)
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         memory.learn(client.base_url, chat_request.model, learned)
-        origin = Origin.of(chat_request.model, client.base_url)
-        writer = recorder.start(chat_request, origin, learned=learned, capabilities=abilities)
-        bridge = Bridge(client, lessons=memory, observers=[writer])
-        await bridge.answer(chat_request, lambda parts: None, abilities=abilities)
+        writer = recorder.start(chat_request, learned=learned, capabilities=abilities)
+        runner = Runner(client, compat=memory, observers=[writer])
+        await runner.run(chat_request, lambda parts: None, capabilities=abilities)
         roles = [item["role"] for item in gateway.requests[-1].body["input"]]
     assert roles == ["system", "user"]
     assert (await replay_recording(read_recording(next(tmp_path.iterdir())))).requests == [[]]
@@ -187,8 +186,8 @@ async def test_a_cancelled_turn_is_recorded_up_to_the_cancellation(tmp_path: Pat
         began.set()
 
     async def turn(client: OpenResponsesClient) -> None:
-        writer = recorder.start(request(), Origin.of("tollbridge/demo", client.base_url))
-        await Bridge(client, observers=[writer]).answer(request(), report)
+        writer = recorder.start(request())
+        await Runner(client, observers=[writer]).run(request(), report)
 
     async with (
         Gateway(scenario="slow", settings=FaultSettings(pace=0.05)) as gateway,
@@ -221,13 +220,13 @@ async def test_a_key_in_the_output_of_the_model_is_not_recorded_in_pieces(tmp_pa
 async def test_a_key_in_an_error_of_the_gateway_is_redacted(tmp_path: Path) -> None:
     """The response is read in small pieces, so that no read contains the complete key."""
     recorder = Recorder(tmp_path)
-    writer = recorder.start(request(), ORIGIN)
+    writer = recorder.start(request())
     writer.request("openresponses", "http://h/v1/responses", {"authorization": f"Bearer {KEY}"}, b"{}")
     writer.response(401, {"content-type": "application/json"})
     body = b'{"error":{"message":"No such key: %b","type":"x"}}' % KEY.encode()
     for start in range(0, len(body), 7):
         writer.data(body[start : start + 7])
-    await writer.end(None, None)
+    await writer.end(completed())
     recording = read_recording(next(tmp_path.iterdir()))
     recorded = b"".join(line.data for line in recording.lines if isinstance(line, DataLine))
     assert recorded == body.replace(KEY.encode(), b"*" * len(KEY))
@@ -316,8 +315,8 @@ async def test_a_turn_continues_if_the_folder_cannot_be_written(
             Gateway() as gateway,
             OpenResponsesClient(gateway.url) as client,
         ):
-            writer = recorder.start(request(), ORIGIN)
-            await Bridge(client, observers=[writer]).answer(request(), parts.extend)
+            writer = recorder.start(request())
+            await Runner(client, observers=[writer]).run(request(), parts.extend)
     assert parts
     assert "could not be recorded" in caplog.text
 
@@ -334,8 +333,8 @@ async def test_a_turn_continues_if_the_recorder_fails(
     monkeypatch.setattr(f"tollbridge.recorder.recorder.{method}", fail)
     parts: list[Part] = []
     async with Gateway() as gateway, OpenResponsesClient(gateway.url, KEY) as client:
-        writer = Recorder(tmp_path).start(request(), ORIGIN)
-        await Bridge(client, observers=[writer]).answer(request(), parts.extend)
+        writer = Recorder(tmp_path).start(request())
+        await Runner(client, observers=[writer]).run(request(), parts.extend)
     assert parts
     assert not list(tmp_path.iterdir())  # what was written may not be redacted completely
     [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -345,18 +344,20 @@ async def test_a_turn_continues_if_the_recorder_fails(
 
 async def test_a_recording_with_a_short_key_keeps_its_content(tmp_path: Path) -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        writer = Recorder(tmp_path).start(request(), ORIGIN, keys=("e",))
-        await Bridge(client, observers=[writer]).answer(request(), lambda _: None, api_key="e")
+        writer = Recorder(tmp_path).start(request(), keys=("e",))
+        await Runner(client, observers=[writer]).run(request(), lambda _: None, api_key="e")
     recording = read_recording(writer._file.path)
     assert "hello" in recording.attempts[0].request.body
     assert "Bearer e" not in writer._file.path.read_text()
 
 
 async def test_the_password_of_a_redirect_is_not_recorded(tmp_path: Path) -> None:
-    writer = Recorder(tmp_path).start(request(), ORIGIN)
+    writer = Recorder(tmp_path).start(request())
     writer.request("openresponses", "http://user:pass@127.0.0.1/v1/responses", {}, b"{}")
     writer.response(302, {"location": "http://user:pass@127.0.0.1/"})
-    await writer.end(None, NetworkFailed("Redirected to http://user:pass@127.0.0.1/."))
+    answer = Answer()
+    answer.end("failed", NetworkFailed("Redirected to http://user:pass@127.0.0.1/."))
+    await writer.end(answer)
     text = writer._file.path.read_text()
     assert "127.0.0.1" in text
     assert "pass" not in text

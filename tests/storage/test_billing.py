@@ -15,9 +15,10 @@ from aiohttp import web
 
 from tollbridge import Account, ChatRequest, Engine, Message, NotFound, Role, Settings
 from tollbridge.clients.protocols import AiSdkClient
+from tollbridge.observers.bills import PENDING_LIMIT, BillLookup
 from tollbridge.protocols.billing import Credits, Generation
 from tollbridge.storage.tables import UsageRow
-from tollbridge.storage.tracker import PENDING_LIMIT, BillLookup, UsageTracker, open_tracker
+from tollbridge.storage.tracker import UsageTracker, open_tracker
 from tollbridge.types.errors import BridgeError, Disconnected
 from tollbridge.types.events import Billing, Cost, Usage
 

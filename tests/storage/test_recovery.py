@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.storage.locking import locked
+from tests.turns import Runner
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage import tracker as tracking
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
@@ -62,7 +62,7 @@ def models(path: Path) -> list[str]:
 async def ask(gateway: Gateway, tracker: StoredTracker, text: str = "hello") -> None:
     request = ChatRequest(model="tollbridge/demo", messages=(Message(Role.USER, text),))
     async with OpenResponsesClient(gateway.url) as client:
-        await Bridge(client, tracker).answer(request, lambda parts: None)
+        await Runner(client, tracker).run(request, lambda parts: None)
 
 
 async def test_a_disk_that_is_full_for_20_turns_loses_no_row(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.turns import Runner
 from tollbridge.clients.observer import Observer
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.storage.tracker import BillingAccount, UsageTracker, open_tracker
@@ -51,7 +51,7 @@ def request(text: str) -> ChatRequest:
 async def ask(gateway: Gateway, tracker: UsageTracker, text: str, attempts: int = 1) -> None:
     retries = RetryPolicy(attempts=attempts, first=0.01)
     async with OpenResponsesClient(gateway.url, retries=retries) as client:
-        await Bridge(client, tracker, account=PAYER).answer(request(text), lambda parts: None)
+        await Runner(client, tracker, account=PAYER).run(request(text), lambda parts: None)
 
 
 async def test_a_turn_is_one_row_with_usage_and_timing(tracker: UsageTracker, path: Path) -> None:
@@ -80,8 +80,8 @@ async def test_a_cancelled_turn_is_recorded(tracker: UsageTracker, path: Path) -
     async with Gateway(settings=FaultSettings(pace=0.05)) as gateway:
         began = asyncio.Event()
         async with OpenResponsesClient(gateway.url) as client:
-            bridge = Bridge(client, tracker)
-            turn = asyncio.ensure_future(bridge.answer(request("fault:slow"), lambda parts: began.set()))
+            runner = Runner(client, tracker)
+            turn = asyncio.ensure_future(runner.run(request("fault:slow"), lambda parts: began.set()))
             await asyncio.wait_for(began.wait(), 10)
             turn.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -97,15 +97,15 @@ async def test_a_turn_whose_callback_raises_is_recorded(tracker: UsageTracker, p
 
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
         with pytest.raises(ZeroDivisionError):
-            await Bridge(client, tracker).answer(request("hello"), report)
+            await Runner(client, tracker).run(request("hello"), report)
     (row,) = rows(path)
     assert (row.outcome, row.error) == ("failed", None)
 
 
 async def test_concurrent_turns_are_each_recorded_once(tracker: UsageTracker, path: Path) -> None:
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        bridges = [Bridge(client, tracker, account=BillingAccount(f"a{number}")) for number in range(50)]
-        await asyncio.gather(*(bridge.answer(request("hello"), lambda parts: None) for bridge in bridges))
+        runners = [Runner(client, tracker, account=BillingAccount(f"a{number}")) for number in range(50)]
+        await asyncio.gather(*(runner.run(request("hello"), lambda parts: None) for runner in runners))
     found = rows(path)
     assert sorted(row.account for row in found) == sorted(f"a{number}" for number in range(50))
     assert {row.outcome for row in found} == {"completed"}
@@ -131,7 +131,7 @@ async def test_a_repaired_request_is_two_rows(tracker: UsageTracker, path: Path)
         system = ChatRequest(
             model="tollbridge/demo", messages=(Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "hello"))
         )
-        result = await Bridge(client, tracker, account=PAYER).answer(system, lambda parts: None)
+        result = await Runner(client, tracker, account=PAYER).run(system, lambda parts: None)
     first, second = rows(path)
     assert (first.outcome, first.error, first.incomplete) == ("failed", "invalid_request", False)
     assert (second.outcome, second.attempt, second.turn) == ("completed", 2, first.turn)
@@ -150,7 +150,7 @@ async def test_a_turn_reports_the_usage_of_failed_attempts_too(tracker: UsageTra
                 return {**super()._request_headers(key), SCENARIO_HEADER: next(answers)}
 
         async with Changing(gateway.url, retries=RetryPolicy(first=0.01)) as client:
-            result = await Bridge(client, tracker).answer(request("hello"), lambda parts: None)
+            result = await Runner(client, tracker).run(request("hello"), lambda parts: None)
         failed, completed = [answer.usage for answer in gateway.counted]
     assert failed is not None
     assert completed is not None
@@ -173,8 +173,8 @@ async def test_an_attempt_that_was_never_sent_has_used_nothing(tracker: UsageTra
             retrying.set()
 
     async with Gateway() as gateway, OpenResponsesClient(gateway.url) as client:
-        bridge = Bridge(client, tracker, observers=[Retries()])
-        waiting = asyncio.ensure_future(bridge.answer(request("fault:rate-limit"), lambda parts: None))
+        runner = Runner(client, tracker, observers=[Retries()])
+        waiting = asyncio.ensure_future(runner.run(request("fault:rate-limit"), lambda parts: None))
         await gateway.wait_for_request()
         await asyncio.wait_for(retrying.wait(), 10)  # for a second, as the gateway asked
         waiting.cancel()

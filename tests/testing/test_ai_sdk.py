@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import aiohttp
 import pytest
+from tests.turns import Runner
 
 from tollbridge.clients.protocols import AiSdkClient
 from tollbridge.connections import open_client
-from tollbridge.frontends.vscode.adapters import Bridge
 from tollbridge.protocols import BACKENDS, Backend
 from tollbridge.protocols.ai_sdk import PATHS
 from tollbridge.testing.ai_sdk import read_call
@@ -134,7 +134,7 @@ async def test_a_failure_mid_stream_keeps_the_output_before_it(backend: Backend)
     said: list[Part] = []
     async with Gateway(scenario="failed") as gateway, open_client(backend, gateway.url) as client:
         with pytest.raises(BridgeError) as caught:
-            await Bridge(client).answer(question("Hello"), said.extend)
+            await Runner(client).run(question("Hello"), said.extend)
     assert caught.value.message
     assert said
 
@@ -157,7 +157,7 @@ async def test_all_backends_give_the_same_answer(text: str) -> None:
             continue
         parts: list[Part] = []
         async with Gateway() as gateway, open_client(backend, gateway.url) as client:
-            turn = await Bridge(client).answer(question(text), parts.extend)
+            turn = await Runner(client).run(question(text), parts.extend)
         answers.append((_shown(parts), turn.usage, turn.finish_reason))
     assert all(answer == answers[0] for answer in answers)
 

@@ -23,7 +23,7 @@ from tollbridge.cli.options import (
     record_options,
     ui_stream_option,
 )
-from tollbridge.cli.output import summarise, to_json
+from tollbridge.cli.output import describe_answer, to_json
 from tollbridge.cli.prompt import has_piped_input, read_standard_input
 from tollbridge.cli.run_turn import TurnRunner, show_changes
 from tollbridge.cli.screen import Screen, usage_line
@@ -119,28 +119,29 @@ async def _ask(
         screen = None if output.as_json else Screen(sys.stdout, sys.stderr, raw=output.raw)
         runner = TurnRunner(session, screen, stream=output.stream)
         await runner.run(conversation.request(question), over_budget=over_budget)
-        if conversation.add(question, runner.parts):
+        answer = runner.answer
+        if conversation.add(question, answer.parts):
             conversation.keep(session.secrets)
         if output.as_json:
             click.echo(to_json(_as_json(runner, conversation)))
-        elif screen is not None and runner.error is None:
-            show_changes(runner.changes, screen, "; use --json to see all")
-            screen.note(usage_line(runner.usage, runner.timing, runner.cost))
-        if runner.error is not None:
-            session.print_error(runner.error)
-    return int(runner.error is not None)
+        elif screen is not None and answer.error is None:
+            show_changes(answer.changes, screen, "; use --json to see all")
+            screen.note(usage_line(answer.usage, runner.timing, answer.cost.charge))
+        if answer.error is not None:
+            session.print_error(answer.error)
+    return int(answer.error is not None)
 
 
 def _as_json(runner: TurnRunner, conversation: Conversation) -> dict[str, Any]:
-    timing = runner.timing
+    answer, timing = runner.answer, runner.timing
     return {
         "model": conversation.model,
-        **msgspec.to_builtins(summarise(runner.events)),
-        "changes": list(runner.changes),
-        "counts": dict(runner.counts),
+        **describe_answer(answer),
+        "changes": list(answer.changes),
+        "counts": dict(answer.counts),
         "timing": {
             "first_token_seconds": timing.first_token,
             "total_seconds": timing.total,
-            "tokens_per_second": timing.tokens_per_second(runner.usage),
+            "tokens_per_second": timing.tokens_per_second(answer.usage),
         },
     }

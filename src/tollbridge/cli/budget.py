@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from tollbridge.budget import WARNING_SHARE, list_budgets
 from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import wrap_line
 from tollbridge.config.loading import (
@@ -29,6 +28,7 @@ from tollbridge.config.loading import (
     validate_settings,
 )
 from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE
+from tollbridge.observers.budget import WARNING_SHARE, list_budgets
 from tollbridge.storage.budgets import Budget, BudgetStatus, BudgetTable, format_dollars
 from tollbridge.storage.database import Database
 from tollbridge.transport.files import config_file, database_file, make_folder, replace_file

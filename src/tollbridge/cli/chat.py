@@ -186,20 +186,21 @@ class _Chat:
                 screen.note("[stopped]")
         self._next_over_budget = self._over_budget
         self._typed = typed.text
-        self._spending.add(turn.usage, turn.cost)
-        if self._conversation.add(question, turn.parts):
+        answer = turn.answer
+        self._spending.add(answer.usage, answer.cost.charge)
+        if self._conversation.add(question, answer.parts):
             self._attachments = ()
             self._conversation.keep(self._session.secrets)
-        if turn.error is None:
+        if answer.error is None:
             # The history is normalized again for every question; each change is shown once, except those
             # that concern privacy or the meaning of the answer.
             shown = self._shown_changes - SENSITIVE_NOTES
-            show_changes([change for change in turn.changes if change not in shown], screen)
-            self._shown_changes.update(turn.changes)
-            screen.note(usage_line(turn.usage, turn.timing, turn.cost))
+            show_changes([change for change in answer.changes if change not in shown], screen)
+            self._shown_changes.update(answer.changes)
+            screen.note(usage_line(answer.usage, turn.timing, answer.cost.charge))
         else:
             self._failed = True
-            self._session.print_error(turn.error)
+            self._session.print_error(answer.error)
         if self._interactive:
             click.echo(err=True)
 

@@ -11,7 +11,7 @@ import secrets
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -22,7 +22,6 @@ from tollbridge.cli.options import KeepOptions, PromptOptions, WholeNumber
 from tollbridge.cli.output import Column, Row, show_table, to_json
 from tollbridge.cli.terminal import Styles, format_count, one_line, replace_controls, supports_styles
 from tollbridge.config.schema import Settings
-from tollbridge.history.answer import join_parts
 from tollbridge.transport.files import data_folder, make_folder, replace_file
 from tollbridge.types.messages import (
     ChatRequest,
@@ -78,16 +77,15 @@ class Conversation:
         messages = (*self._system_messages(), *self.messages, question)
         return ChatRequest(model=self.model, messages=messages, conversation=self._id, **self._parameters)
 
-    def add(self, question: Message, answer: Iterable[Part]) -> bool:
+    def add(self, question: Message, answer: Sequence[Part]) -> bool:
         """Add a question and its answer, unless the answer has nothing but reasoning.
 
         Returns:
             Whether they were added.
         """
-        parts = join_parts(answer)
-        answered = any(not isinstance(part, ThinkingPart) for part in parts)
+        answered = any(not isinstance(part, ThinkingPart) for part in answer)
         if answered:
-            self.messages += [question, Message(Role.ASSISTANT, parts)]
+            self.messages += [question, Message(Role.ASSISTANT, tuple(answer))]
         return answered
 
     def clear(self) -> None:

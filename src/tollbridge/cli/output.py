@@ -6,27 +6,20 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, assert_never
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from tollbridge.answer import Answer
 from tollbridge.cli.terminal import one_line, terminal_width
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import (
-    Corrected,
     Data,
-    Ending,
-    Event,
     Failed,
     File,
-    Finished,
-    FinishReason,
-    ReasoningDelta,
-    ReasoningEnded,
     Source,
-    TextDelta,
     ToolCall,
     Usage,
 )
@@ -151,81 +144,41 @@ def print_table(table: Table, width: int) -> None:
 # --- The summary of a turn, and JSON ---
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The content, usage and ending of a turn. The fields are those of `ask --json` and `replay --json`."""
-
-    text: str
-    reasoning: str
-    tool_calls: list[dict[str, Any]]
-    files: list[dict[str, Any]]
-    sources: list[dict[str, Any]]
-    data: list[dict[str, Any]]
-    usage: dict[str, int | None] | None
-    finish_reason: FinishReason | None
-    errors: list[dict[str, Any]]
-    ended: Ending
-
-
-def summarise(events: Iterable[Event]) -> Summary:
-    """Combine the events of a turn. Content that arrived before a failure is kept."""
-    text: list[str] = []
-    reasoning: list[str] = []
-    calls: list[dict[str, Any]] = []
-    files: list[dict[str, Any]] = []
-    sources: list[dict[str, Any]] = []
-    data: list[dict[str, Any]] = []
-    errors: list[BridgeError] = []
-    finished: Finished | None = None
-    usage: Usage | None = None
-    for event in events:
-        match event:
-            case TextDelta():
-                _append(text, event)
-            case ReasoningDelta():
-                _append(reasoning, event)
-            case Corrected():
-                _append(text if event.of == "text" else reasoning, event)
-            case ReasoningEnded():
-                pass
-            case ToolCall():
-                calls.append(_call(event))
-            case File():
-                files.append(_file(event))
-            case Source():
-                sources.append(_set_fields(event, "kind", "id", "url", "title", "mime", "filename"))
-            case Data():
-                data.append({**_set_fields(event, "name", "id"), "value": event.value})
-            case Finished():
-                finished, usage = event, event.usage
-            case Failed():
-                errors.append(event.error)
-                usage = usage or event.error.usage
-            case _:
-                assert_never(event)
-    return Summary(
-        text="".join(text),
-        reasoning="".join(reasoning),
-        tool_calls=calls,
-        files=files,
-        sources=sources,
-        data=data,
-        usage=_usage(usage),
-        finish_reason=None if finished is None else finished.reason,
-        errors=[describe_error(error) for error in errors],
-        ended=_ending(finished, errors),
-    )
+def describe_answer(answer: Answer) -> dict[str, Any]:
+    """Return the content, usage and ending of an answer: the fields of `ask --json` and `replay --json`."""
+    errors = [event.error for event in answer.events if isinstance(event, Failed)]
+    if answer.error is not None and not errors:
+        errors = [answer.error]
+    finished = answer.finished
+    is_cut = {error.kind for error in errors} <= {"disconnected"}
+    return {
+        "text": answer.text,
+        "reasoning": answer.reasoning,
+        "tool_calls": [
+            {"call_id": call.call_id, "name": call.name, "input": call.input, "offered": call.offered}
+            for call in answer.events
+            if isinstance(call, ToolCall)
+        ],
+        "files": [_file(file) for file in answer.files],
+        "sources": [
+            _set_fields(source, "kind", "id", "url", "title", "mime", "filename") for source in answer.sources
+        ],
+        "data": [
+            {**_set_fields(event, "name", "id"), "value": event.value}
+            for event in answer.events
+            if isinstance(event, Data)
+        ],
+        "usage": _usage(answer.usage),
+        "finish_reason": answer.finish_reason,
+        "errors": [describe_error(error) for error in errors],
+        "ended": finished.ended if finished is not None else "cut" if is_cut else "error",
+    }
 
 
 def describe_error(error: BridgeError) -> dict[str, Any]:
     """Return an error as JSON; what the gateway did not say is null."""
     names = ("kind", "message", "status", "code", "request_id", "retry_after")
     return {name: getattr(error, name) for name in names}
-
-
-def _append(pieces: list[str], delta: TextDelta | ReasoningDelta | Corrected) -> None:
-    if delta.replaces:
-        pieces[:] = ["".join(pieces)[: -delta.replaces]]
-    pieces.append(delta.text)
 
 
 # DEL and the C1 control characters, which JSON does not require to be escaped.
@@ -246,16 +199,6 @@ def to_json(value: object) -> str:
         with_nulls = json.loads(json.dumps(plain), parse_constant=lambda _: None)
         line = json.dumps(with_nulls, ensure_ascii=False)
     return replace_surrogates(line).translate(_ESCAPED_CONTROLS)
-
-
-def _ending(finished: Finished | None, errors: list[BridgeError]) -> Ending:
-    if finished is not None:
-        return finished.ended
-    return "cut" if {error.kind for error in errors} <= {"disconnected"} else "error"
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    return {"call_id": call.call_id, "name": call.name, "input": call.input, "offered": call.offered}
 
 
 def _file(file: File) -> dict[str, Any]:

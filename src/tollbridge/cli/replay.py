@@ -10,7 +10,7 @@ import asyncio
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -18,7 +18,8 @@ import brotli  # type: ignore[import-untyped]
 import click
 import msgspec
 
-from tollbridge.cli.output import Summary, describe_error, print_table, summarise, table_width, to_json
+from tollbridge.answer import Answer
+from tollbridge.cli.output import describe_answer, describe_error, print_table, table_width, to_json
 from tollbridge.cli.terminal import Styles, format_count, one_line, replace_controls, wrap_line
 from tollbridge.protocols.detect import decoder_for, stream_names
 from tollbridge.recorder.recording import (
@@ -35,7 +36,7 @@ from tollbridge.recorder.recording import (
     read_recording,
 )
 from tollbridge.types.errors import RequestError
-from tollbridge.types.events import Event, Failed
+from tollbridge.types.events import Failed
 from tollbridge.types.messages import DataPart, Part, TextPart, ThinkingPart, ToolCallPart, ToolResultPart
 from tollbridge.types.text import read_json, write_json
 
@@ -91,21 +92,22 @@ def _replay_file(path: Path, protocol: str, diff: bool, as_json: bool) -> bool:
         return _replay_turn(path, diff, as_json)
     if diff:
         raise RequestError(f"--diff needs a recording made with --record; {path} is a raw response.")
-    events = replay_response(path, protocol)
-    is_unknown = all(isinstance(event, Failed) and event.error.kind == "protocol" for event in events)
+    answer = replay_response(path, protocol)
+    is_unknown = all(isinstance(event, Failed) and event.error.kind == "protocol" for event in answer.events)
     if is_unknown and open_response(path).status is None:
         expected = "a known protocol" if protocol == "auto" else f"the protocol {protocol}"
         raise RequestError(
             f"{path} is neither a recording nor a response of {expected}. `--record` makes recordings."
         )
-    summary = summarise(events)
+    description = describe_answer(answer)
     if as_json:
-        click.echo(to_json({"file": str(path), **msgspec.to_builtins(summary)}))
+        click.echo(to_json({"file": str(path), **description}))
     else:
-        _show_summary(path, summary)
+        _show_answer(path, description)
     # A response in which nothing was found but a decoding error or the missing end cannot be replayed.
     return not all(
-        isinstance(event, Failed) and event.error.kind in ("protocol", "disconnected") for event in events
+        isinstance(event, Failed) and event.error.kind in ("protocol", "disconnected")
+        for event in answer.events
     )
 
 
@@ -116,7 +118,7 @@ _CHUNK_SIZE = 1 << 16
 _STATUS_LINE = re.compile(r"HTTP/[\d.]+ (\d{3})\b")
 
 
-def replay_response(path: Path, protocol: str) -> list[Event]:
+def replay_response(path: Path, protocol: str) -> Answer:
     """Decode a recorded response.
 
     Raises:
@@ -125,10 +127,11 @@ def replay_response(path: Path, protocol: str) -> list[Event]:
     """
     response = open_response(path)
     decoder = decoder_for(protocol, response.status, response.headers)
-    events: list[Event] = []
+    answer = Answer()
     for chunk in response.chunks():
-        events += decoder.feed(chunk)
-    return events + decoder.close()
+        answer.add(decoder.feed(chunk))
+    answer.add(decoder.close())
+    return answer
 
 
 class RawResponse(msgspec.Struct, frozen=True):
@@ -207,7 +210,7 @@ _DECOMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def _show_summary(path: Path, summary: Summary) -> None:
+def _show_answer(path: Path, answer: Mapping[str, Any]) -> None:
     # Imported here because loading rich takes longer than most commands take to run.
     from rich.table import Table
     from rich.text import Text
@@ -215,7 +218,7 @@ def _show_summary(path: Path, summary: Summary) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _summary_rows(summary):
+    for name, value in _answer_rows(answer):
         table.add_row(name, Text(value))
     paint = Styles(sys.stdout)
     click.echo(f"{paint.bold}{one_line(str(path))}{paint.plain}")
@@ -223,23 +226,24 @@ def _show_summary(path: Path, summary: Summary) -> None:
     click.echo()
 
 
-def _summary_rows(summary: Summary) -> list[tuple[str, str]]:
-    ended = summary.ended if summary.finish_reason is None else f"{summary.ended} ({summary.finish_reason})"
-    counts = {} if summary.usage is None else summary.usage
-    usage = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count is not None)
+def _answer_rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
+    ended, reason = answer["ended"], answer["finish_reason"]
+    usage = ", ".join(
+        f"{name} {count:,}" for name, count in (answer["usage"] or {}).items() if count is not None
+    )
     rows = [
-        ("reasoning", replace_controls(summary.reasoning)),
-        ("text", replace_controls(summary.text)),
+        ("reasoning", replace_controls(answer["reasoning"])),
+        ("text", replace_controls(answer["text"])),
         *(
             ("call" if call["offered"] else "call (run by the provider)", _call_text(call))
-            for call in summary.tool_calls
+            for call in answer["tool_calls"]
         ),
-        *(("file", one_line(to_json(file))) for file in summary.files),
-        *(("source", one_line(to_json(source))) for source in summary.sources),
-        *(("data", one_line(to_json(data))) for data in summary.data),
+        *(("file", one_line(to_json(file))) for file in answer["files"]),
+        *(("source", one_line(to_json(source))) for source in answer["sources"]),
+        *(("data", one_line(to_json(data))) for data in answer["data"]),
         ("usage", usage),
-        *(("error", f"{error['kind']}: {one_line(error['message'])}") for error in summary.errors),
-        ("ended", ended),
+        *(("error", f"{error['kind']}: {one_line(error['message'])}") for error in answer["errors"]),
+        ("ended", ended if reason is None else f"{ended} ({reason})"),
     ]
     return [(name, value) for name, value in rows if value]
 
@@ -288,20 +292,20 @@ def _has_same_ending(recording: Recording, result: Replay) -> bool:
         return True
     kind = (ended.error or {}).get("kind")
     if kind in ("network", "timeout", "disconnected"):
-        return result.error is not None
-    return kind == (result.error.kind if result.error else None)
+        return result.answer.error is not None
+    return kind == (result.answer.error.kind if result.answer.error else None)
 
 
 def _as_json(path: Path, recording: Recording, result: Replay, same: bool) -> dict[str, Any]:
-    ended, error = recording.end, result.error
+    ended, error = recording.end, result.answer.error
     return {
         "file": str(path),
         "same": same,
         "outcome": INTERRUPTED if ended is None else ended.outcome,
         "error": None if error is None else describe_error(error),
-        "finish_reason": result.turn.finish_reason if result.turn else None,
-        "usage": result.turn.usage if result.turn else None,
-        "changes": result.turn.changes if result.turn else (),
+        "finish_reason": result.answer.finish_reason,
+        "usage": result.answer.usage,
+        "changes": result.answer.changes,
         "requests": [
             [{"place": place, "then": then, "now": now} for place, then, now in differences]
             for differences in result.requests
@@ -323,7 +327,7 @@ def _show_timeline(path: Path, recording: Recording, result: Replay) -> None:
     if recording.end is None:
         text = f"{INTERRUPTED}: the process ended before the turn did"
         click.echo(f"{paint.dim}{'':>11}  {text}{paint.plain}")
-    outcome = f"failed ({result.error.kind})" if result.error else "completed"
+    outcome = f"failed ({result.answer.error.kind})" if result.answer.error else "completed"
     text = f"{'replayed:':<{_LABEL_WIDTH}}{outcome}, {format_count(len(result.parts), 'part')}"
     click.echo(f"{paint.dim}{'':>11}  {text}{paint.plain}\n")
 

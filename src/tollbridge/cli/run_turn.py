@@ -6,15 +6,14 @@ import asyncio
 import importlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from decimal import Decimal
 from typing import assert_never
 from urllib.parse import urlsplit
 
+from tollbridge.answer import Answer
 from tollbridge.cli.connection import Session
 from tollbridge.cli.screen import Screen, Timing
 from tollbridge.clients.observer import Observer
-from tollbridge.history.answer import PartsBuilder, apply_corrections
-from tollbridge.turn import TurnResult
+from tollbridge.history.answer import apply_corrections
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import (
     Corrected,
@@ -28,10 +27,9 @@ from tollbridge.types.events import (
     Source,
     TextDelta,
     ToolCall,
-    Usage,
     incomplete_reason,
 )
-from tollbridge.types.messages import ChatRequest, Origin, Part
+from tollbridge.types.messages import ChatRequest
 
 # Shorter waits before a retry, in seconds, are not shown.
 LONG_WAIT = 1.0
@@ -59,8 +57,7 @@ class TurnRunner:
         *,
         stream: bool = True,
     ) -> None:
-        self.events: list[Event] = []
-        self.error: BridgeError | None = None
+        self.answer = Answer()
         self._session = session
         self._screen = screen
         self._clock = clock
@@ -68,49 +65,29 @@ class TurnRunner:
         self._start = clock()
         self._first: float | None = None
         self._end: float | None = None
-        self._result: TurnResult | None = None
-        self._origin: Origin | None = None
 
     async def run(self, request: ChatRequest, *, over_budget: bool = False) -> None:
-        """Run the turn to its end. A failure is kept in `error` and not raised."""
+        """Run the turn to its end. A failure is kept in the answer and not raised."""
         observers = () if self._screen is None else (_Notices(self._screen, request.model),)
         animation = asyncio.create_task(_animate(self._screen)) if self._screen is not None else None
         try:
             async with self._session.engine.turn(
                 request, self._session.account, observers=observers, over_budget=over_budget
             ) as turn:
-                self._origin = turn.origin
-                async for batch in turn.batches():
-                    for event in batch:
-                        self._add(event)
-                self._result = turn.result
+                self.answer = turn.result
+                async for event in turn:
+                    self._show(event)
         except BridgeError as error:
-            self.error = error
-            self.events.append(Failed(error))
+            self.answer.end("failed", error)  # also if it failed before the turn began
         finally:
             self._end = self._clock()
             if animation is not None:
                 animation.cancel()
             if self._screen is not None:
                 if not self._stream:
-                    for event in apply_corrections(self.events):
+                    for event in apply_corrections(self.answer.events):
                         show(event, self._screen)
                 self._screen.end()
-
-    @property
-    def parts(self) -> list[Part]:
-        """The answer as parts of a message, with its corrections applied."""
-        return PartsBuilder(self._origin).take(apply_corrections(self.events))
-
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """What was changed in the request of a completed turn, as sentences."""
-        return self._result.changes if self._result else ()
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How often each kind of thing was changed."""
-        return self._result.counts if self._result else {}
 
     @property
     def timing(self) -> Timing:
@@ -118,22 +95,7 @@ class TurnRunner:
         first = None if self._first is None else self._first - self._start
         return Timing(first_token=first, total=end - self._start)
 
-    @property
-    def usage(self) -> Usage | None:
-        return next((event.usage for event in self.events if isinstance(event, Finished)), None)
-
-    @property
-    def cost(self) -> Decimal | None:
-        """What the turn cost with all its attempts, in US dollars; `None` if that is not known."""
-        records = self._session.engine.usage.records
-        if self._result is None or not records:
-            return None
-        charges = [row.charge for row in records if row.turn == records[-1].turn]
-        known = [charge for charge in charges if charge is not None]
-        return sum(known, Decimal()) if known else None
-
-    def _add(self, event: Event) -> None:
-        self.events.append(event)
+    def _show(self, event: Event) -> None:
         if self._first is None and isinstance(event, (TextDelta, ReasoningDelta, ToolCall, File)):
             self._first = self._clock()
         if self._screen is not None and self._stream:
@@ -172,7 +134,7 @@ class _Notices(Observer):
         problem = f"The gateway returned HTTP {error.status}" if error.status else error.message.rstrip(".")
         self._screen.note(f"[{problem}; retrying in {seconds:.0f} s]")
 
-    async def end(self, result: object | None, error: BaseException | None) -> None:  # noqa: ARG002
+    async def end(self, answer: Answer) -> None:  # noqa: ARG002
         self._screen.end()
 
 

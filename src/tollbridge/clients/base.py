@@ -12,9 +12,9 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from tollbridge.answer import Answer
 from tollbridge.clients.observer import Observer, Observers
 from tollbridge.clients.retries import Attempts
-from tollbridge.history.answer import apply_corrections, join_parts, parts_from_events
 from tollbridge.protocols.billing import (
     Credits,
     Generation,
@@ -30,16 +30,8 @@ from tollbridge.protocols.stream import decode_body
 from tollbridge.transport.loading import load_http_client
 from tollbridge.transport.retry import RetryPolicy, Timeouts
 from tollbridge.types.errors import BridgeError, NotFound, RequestError, hide_key
-from tollbridge.types.events import (
-    Event,
-    Finished,
-    ReasoningDelta,
-    TextDelta,
-    ToolCall,
-    Usage,
-    split_failure,
-)
-from tollbridge.types.messages import ChatRequest, Message, Part, Role
+from tollbridge.types.events import Event, split_failure
+from tollbridge.types.messages import ChatRequest
 from tollbridge.types.models import Model
 from tollbridge.types.text import is_valid_key, write_valid_json
 from tollbridge.types.urls import USERINFO_ERROR, has_userinfo
@@ -195,7 +187,7 @@ class GatewayClient:
         request: ChatRequest | Mapping[str, Any],
         *,
         api_key: str | None = None,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[Observer] | Observers = (),
     ) -> AsyncGenerator[Event]:
         """Send a request and yield the events of the answer as they arrive.
 
@@ -220,12 +212,12 @@ class GatewayClient:
         request: ChatRequest | Mapping[str, Any],
         *,
         api_key: str | None = None,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[Observer] | Observers = (),
     ) -> AsyncGenerator[list[Event]]:
         """Like `stream`, but yield one list of events per network read."""
         encoded = self.protocol.encode(request, stream=True)
         body = encode_body(encoded.body)
-        key, steps = self._choose_key(api_key), Observers(observers)
+        key, steps = self._choose_key(api_key), Observers.of(observers)
         attempts = self._attempts(key, steps)
         async for attempt in attempts:
             with attempt:
@@ -261,7 +253,7 @@ class GatewayClient:
         *,
         api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
-        observers: Sequence[Observer] = (),
+        observers: Sequence[Observer] | Observers = (),
     ) -> AsyncIterator[PassedResponse]:
         """Send a body as it is, with retries until a response is accepted, and yield the response.
 
@@ -271,7 +263,7 @@ class GatewayClient:
         Raises:
             BridgeError: No response was received.
         """
-        key, steps = self._choose_key(api_key), Observers(observers)
+        key, steps = self._choose_key(api_key), Observers.of(observers)
         url, all_headers = self.base_url + path, {**self._request_headers(key), **(headers or {})}
         attempts = self._attempts(key, steps)
         async for attempt in attempts:
@@ -304,7 +296,7 @@ class GatewayClient:
             raise RequestError(f"{self.protocol.title}: answers are always streamed. Use `stream`.")
 
         def decode(data: bytes) -> Answer:
-            return Answer.decode(data, decoder_for(self.protocol))
+            return decode_answer(data, decoder_for(self.protocol))
 
         encoded = self.protocol.encode(request, stream=False)
         body = encode_body(encoded.body)
@@ -413,6 +405,7 @@ class GatewayClient:
             for observe_response in observers.response:
                 observe_response(response.status, response.headers)
             decoder = decoder_for(self.protocol, response.status, response.headers)
+            is_complete = False
             try:
                 async with aclosing(response.chunks()) as chunks:
                     async for chunk in chunks:
@@ -424,7 +417,9 @@ class GatewayClient:
                         if failure is not None:
                             raise _complete_error(failure, response)
                         if decoder.is_finished:
+                            is_complete = True
                             return
+                is_complete = True
                 batch, failure = split_failure(decoder.close())
                 if batch:
                     yield batch
@@ -432,6 +427,10 @@ class GatewayClient:
                     raise _complete_error(failure, response)
             finally:
                 # However the stream ended: the gateway charges for one that was cut or left, too.
+                cut = None if is_complete else split_failure(decoder.close())[1]
+                if cut is not None and cut.usage is not None:
+                    for observe_usage in observers.left:
+                        observe_usage(cut.usage)
                 if (billing := decoder.billing) is not None:
                     for observe_billing in observers.billing:
                         observe_billing(billing)
@@ -513,72 +512,16 @@ def _complete_error(error: BridgeError, response: HttpResponse) -> BridgeError:
     return error
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """A complete answer.
+def decode_answer(data: bytes, decoder: Decoder) -> Answer:
+    """Decode a response body that is not streamed, with the decoder of its protocol.
 
-    To run a tool loop, append `message` and a user message with the results of `tool_calls` to the request.
-
-    Attributes:
-        text: The text of the answer.
-        reasoning: The text of the reasoning.
-        tool_calls: The tool calls. Run those that are `offered`.
-        usage: The tokens used, if the gateway reported them.
-        finish_reason: Why the answer ended; `"unknown"` if the gateway did not report it.
-        response_id: The gateway's id of the response.
-        events: All events of the answer in their order.
+    Raises:
+        BridgeError: The body is an error or cannot be decoded.
     """
-
-    text: str
-    reasoning: str
-    tool_calls: tuple[ToolCall, ...]
-    usage: Usage | None
-    finish_reason: str
-    response_id: str | None
-    events: tuple[Event, ...]
-
-    @classmethod
-    def decode(cls, data: bytes, decoder: Decoder) -> Answer:
-        """Decode a response body that is not streamed, with the decoder of its protocol.
-
-        Raises:
-            BridgeError: The body is an error or cannot be decoded.
-        """
-        events, failure = split_failure(decoder.feed(data) + decoder.close())
-        if failure is not None:
-            raise failure
-        finished = next((event for event in events if isinstance(event, Finished)), None)
-        corrected = apply_corrections(events)
-        return cls(
-            text="".join(event.text for event in corrected if isinstance(event, TextDelta)),
-            reasoning="".join(event.text for event in corrected if isinstance(event, ReasoningDelta)),
-            tool_calls=tuple(event for event in events if isinstance(event, ToolCall)),
-            usage=finished.usage if finished else None,
-            finish_reason=(finished.reason if finished else None) or "unknown",
-            response_id=finished.response_id if finished else None,
-            events=tuple(events),
-        )
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The text, reasoning and offered tool calls as message parts, without generated files."""
-        return join_parts(parts_from_events(apply_corrections(self.events)))
-
-    @property
-    def message(self) -> Message:
-        """The answer as an assistant message, to append to the messages of the next request."""
-        return Message(Role.ASSISTANT, self.parts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything but the events, ready for JSON."""
-        return {
-            "text": self.text,
-            "reasoning": self.reasoning,
-            "tool_calls": [
-                {"call_id": call.call_id, "name": call.name, "input": call.input, "offered": call.offered}
-                for call in self.tool_calls
-            ],
-            "parts": msgspec.to_builtins(list(self.parts)),
-            "usage": None if self.usage is None else self.usage.to_dict(),
-            "finish_reason": self.finish_reason,
-            "response_id": self.response_id,
-        }
+    answer = Answer()
+    events, failure = split_failure(decoder.feed(data) + decoder.close())
+    answer.add(events)
+    if failure is not None:
+        raise failure
+    answer.end("completed")
+    return answer

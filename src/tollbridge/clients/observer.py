@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from tollbridge.answer import Answer
 from tollbridge.types.errors import BridgeError
-from tollbridge.types.events import Billing, Event
+from tollbridge.types.events import Billing, Event, Usage
 
 
 class Observer:
@@ -28,6 +29,9 @@ class Observer:
     def billing(self, billing: Billing) -> None:
         """Called at the end of an attempt, however it ends, if the gateway reported its cost or an id."""
 
+    def left(self, usage: Usage) -> None:
+        """Called if a response was cut, or left by the caller, with the usage reported until then."""
+
     def retry(self, error: BridgeError, seconds: float) -> None:
         """Called when an attempt has failed and the next one starts after this many seconds."""
 
@@ -37,8 +41,8 @@ class Observer:
     def events(self, batch: list[Event]) -> None:
         """Called with the events of each network read of a turn."""
 
-    async def end(self, result: object | None, error: BaseException | None) -> None:
-        """Called at the end of a turn, with its result or with the exception that ended it."""
+    async def end(self, answer: Answer) -> None:
+        """Called at the end of a turn, however it ends."""
 
 
 class Observers:
@@ -48,7 +52,7 @@ class Observers:
     overrides are in the lists.
     """
 
-    __slots__ = ("billing", "data", "end", "events", "request", "resend", "response", "retry")
+    __slots__ = ("billing", "data", "end", "events", "left", "request", "resend", "response", "retry")
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         observers = tuple(observers)
@@ -59,9 +63,14 @@ class Observers:
         self.retry: list[Callable[[BridgeError, float], None]]
         self.resend: list[Callable[[], Awaitable[None]]]
         self.events: list[Callable[[list[Event]], None]]
-        self.end: list[Callable[[object | None, BaseException | None], Awaitable[None]]]
+        self.left: list[Callable[[Usage], None]]
+        self.end: list[Callable[[Answer], Awaitable[None]]]
         for step in self.__slots__:
             setattr(self, step, _overridden(observers, step))
+
+    @classmethod
+    def of(cls, observers: Iterable[Observer] | Observers) -> Observers:
+        return observers if isinstance(observers, Observers) else cls(observers)
 
 
 def _overridden(observers: Iterable[Observer], step: str) -> list[Any]:

@@ -279,17 +279,14 @@ async def _cancel_answer(session: ProbeSession) -> int:
     """Return the number of bytes received before the connection was closed."""
     body = session.body(session.build_request(_LONG_ANSWER, max_output_tokens=400))
     session.requests += 1
-    accounting = session.start_accounting()
-    try:
-        async with (
-            session.client.send("POST", "/responses", body, headers=CLOSE_CONNECTION) as response,
-            aclosing(response.chunks()) as chunks,
-        ):
-            async for chunk in chunks:
-                return len(chunk)
-        return 0
-    finally:
-        accounting.close("cancelled")
+    async with (
+        session.record(),
+        session.client.send("POST", "/responses", body, headers=CLOSE_CONNECTION) as response,
+        aclosing(response.chunks()) as chunks,
+    ):
+        async for chunk in chunks:
+            return len(chunk)
+    return 0
 
 
 # --- The steps ---

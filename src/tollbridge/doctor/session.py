@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
 import msgspec
 
+from tollbridge.answer import Answer
 from tollbridge.clients.base import GatewayClient, encode_body
 from tollbridge.compat.profiles import CompatMemory
 from tollbridge.compat.repairs import find_repair
-from tollbridge.history.answer import AnswerParts
+from tollbridge.history.answer import AnswerEvents
+from tollbridge.observers.usage import record_request
+from tollbridge.prepare import PreparedRequest
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.sse import SseDecoder
-from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
-from tollbridge.turn import PreparedRequest
+from tollbridge.storage.tracker import BillingAccount, UsageTracker
 from tollbridge.types.errors import BridgeError, TimedOut
 from tollbridge.types.events import Event, Failed, Finished, ReasoningDelta, TextDelta, ToolCall
 from tollbridge.types.messages import ChatRequest, Message, Origin, Part, Role
@@ -261,8 +264,9 @@ class ProbeSession:
 
     def answer_parts(self, reply: Reply) -> tuple[Part, ...]:
         """Return a reply as parts that an editor would store, including signatures of calls and reasoning."""
-        answer = AnswerParts(origin=Origin.of(self.model or "", self.client.base_url))
-        return (*answer.take(reply.events), *answer.close()[0])
+        answer = Answer(Origin.of(self.model or "", self.client.base_url))
+        answer.add(AnswerEvents().take(reply.events))
+        return (*answer.take_parts(), *answer.take_reasoning())
 
     def concerns_this_call(self, error: BridgeError, request: ChatRequest) -> bool:
         """Return whether an error is about the tool call in this request, because of its signature.
@@ -330,18 +334,15 @@ class ProbeSession:
         timeout = min(self.limits.answer, remaining)
         if path != "/responses":
             return await self._send_with_timeout(method, path, body, timeout)
-        accounting = self.start_accounting()
-        try:
+        async with self.record() as answer:
             reply = await self._send_with_timeout(method, path, body, timeout)
-            accounting.finished = reply.finished
-            accounting.close("completed" if reply.error is None else "failed", reply.error)
+            answer.add([reply.finished] if reply.finished else [])
+            answer.end("completed" if reply.error is None else "failed", reply.error)
             return reply
-        finally:
-            accounting.close("cancelled")
 
-    def start_accounting(self) -> RequestAccounting:
-        """Record a request to the model in the ledger: an examination costs as much as other turns."""
-        return RequestAccounting(self.model or "", self._tracker, self._account)
+    def record(self) -> AbstractAsyncContextManager[Answer]:
+        """Record a request to the model: an examination costs as much as other turns."""
+        return record_request(self.model or "", self._tracker, self._account)
 
     async def _send_with_timeout(self, method: str, path: str, body: bytes | None, seconds: float) -> Reply:
         started = time.monotonic()

@@ -8,7 +8,6 @@ from typing import Any, assert_never
 import msgspec
 
 from tollbridge.history.parts import repair_arguments, wrap_arguments
-from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.types.errors import BridgeError, BrokenCall
 from tollbridge.types.events import (
     Corrected,
@@ -27,7 +26,6 @@ from tollbridge.types.media import display_mime
 from tollbridge.types.messages import (
     METADATA_KEY,
     DataPart,
-    Origin,
     Part,
     TextPart,
     ThinkingPart,
@@ -264,54 +262,3 @@ class AnswerEvents:
             action = "repaired"
         self.changes.append(f"{problem}; {action}.")
         return ToolCall(call.call_id, call.name, arguments, metadata=call.metadata)
-
-
-class PartsBuilder:
-    """Convert the events of one answer to message parts.
-
-    With an `origin`, reasoning is marked with the model and gateway that produced it, and `close` returns a
-    part that holds all of it, so that an editor which merges or drops thinking parts can still return it.
-    """
-
-    def __init__(self, origin: Origin | None = None, *, reasoning: bool = True) -> None:
-        self._reasoning = reasoning
-        self._packer = ReasoningPacker(origin) if origin is not None else None
-
-    def take(self, events: list[Event]) -> list[Part]:
-        if self._packer is not None:
-            events = self._packer.take(events)
-        return parts_from_events(events, reasoning=self._reasoning)
-
-    def close(self) -> list[Part]:
-        """Return the reasoning of the whole answer as a part. Call this only if the answer did not fail."""
-        return [] if self._packer is None else self._packer.close()
-
-
-class AnswerParts:
-    """Convert the raw events of one answer to message parts: `AnswerEvents`, then `PartsBuilder`."""
-
-    def __init__(
-        self,
-        restore_name: Callable[[str], str] | None = None,
-        origin: Origin | None = None,
-        *,
-        reasoning: bool = True,
-        tools: Collection[str] | None = None,
-    ) -> None:
-        self._events = AnswerEvents(restore_name, tools=tools)
-        self._builder = PartsBuilder(origin, reasoning=reasoning)
-
-    @property
-    def changes(self) -> list[str]:
-        return self._events.changes
-
-    def take(self, events: Iterable[Event]) -> list[Part]:
-        return self._builder.take(self._events.take(events))
-
-    def close(self, error: BridgeError | None = None) -> tuple[list[Part], BridgeError | None]:
-        """Return the remaining parts and the error that remains."""
-        events, error = self._events.close(error)
-        parts = self._builder.take(events)
-        if error is None:
-            parts += self._builder.close()
-        return parts, error

@@ -7,7 +7,6 @@ never the turn.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import secrets
@@ -22,8 +21,9 @@ from typing import Any, BinaryIO, Concatenate, ParamSpec
 import msgspec
 
 from tollbridge._version import __version__
+from tollbridge.answer import Answer
 from tollbridge.clients.observer import Observer
-from tollbridge.history.answer import PartsBuilder
+from tollbridge.history.answer import parts_from_events
 from tollbridge.protocols import key_headers
 from tollbridge.recorder.recording import (
     FORMAT,
@@ -47,10 +47,9 @@ from tollbridge.recorder.recording import (
     write_line,
 )
 from tollbridge.transport.files import create_file, make_folder
-from tollbridge.turn import TurnResult
 from tollbridge.types.errors import BridgeError
 from tollbridge.types.events import Event
-from tollbridge.types.messages import ChatRequest, Origin, Part, TextPart, ThinkingPart, ToolCallPart
+from tollbridge.types.messages import ChatRequest, Part, TextPart, ThinkingPart, ToolCallPart
 from tollbridge.types.models import Capabilities
 from tollbridge.types.quirks import LearnedQuirks
 from tollbridge.types.text import read_json, write_json
@@ -94,7 +93,6 @@ class Recorder:
     def start(
         self,
         request: ChatRequest,
-        origin: Origin,
         *,
         editor_request: object = None,
         keys: tuple[str, ...] = (),
@@ -105,7 +103,6 @@ class Recorder:
 
         Args:
             request: The request of the turn.
-            origin: The model and the gateway that answer.
             editor_request: The request of the editor, if it has another form.
             keys: Keys to remove from the recording, besides those that are sent with the request.
             learned: What is known about the server. With this and `capabilities`, a replay can build the same
@@ -117,9 +114,7 @@ class Recorder:
         """
         context = TurnContext(editor_request, learned, capabilities)
         file = RecordingFile(self._folder)
-        return RecordingWriter(
-            request, origin, file, self._finish, context, redacted=self._redacted, keys=keys
-        )
+        return RecordingWriter(request, file, self._finish, context, redacted=self._redacted, keys=keys)
 
     def _finish(self, file: RecordingFile) -> None:
         if file.failed:
@@ -187,7 +182,6 @@ class RecordingWriter(Observer):
     def __init__(
         self,
         request: ChatRequest,
-        origin: Origin,
         file: RecordingFile,
         on_finish: Callable[[RecordingFile], object],
         context: TurnContext | None = None,
@@ -196,7 +190,6 @@ class RecordingWriter(Observer):
         keys: tuple[str, ...] = (),
     ) -> None:
         self._file = file
-        self._builder = PartsBuilder(origin)
         self._draft = RecordingDraft(file)
         self._on_finish = on_finish
         self._redacted = redacted
@@ -230,24 +223,24 @@ class RecordingWriter(Observer):
     @_guarded
     def events(self, batch: list[Event]) -> None:
         """Record the parts of the events."""
-        self._record_parts(self._builder.take(batch))
+        self._record_parts(parts_from_events(batch))
 
-    async def end(self, result: object | None, error: BaseException | None) -> None:
+    async def end(self, answer: Answer) -> None:
         """Write the end of the recording. Only now it is certain what must be redacted."""
         if self._file.failed:
             return
         try:
-            await self._end(result, error)
+            await self._end(answer)
         except Exception as failure:  # noqa: BLE001 - see _guarded
             self._file.fail(failure)
 
-    async def _end(self, result: object | None, error: BaseException | None) -> None:
-        if error is None:
-            self._record_parts(self._builder.close())
+    async def _end(self, answer: Answer) -> None:
         reason = usage = None
-        if isinstance(result, TurnResult):
-            reason, usage = result.finish_reason, result.usage
-        self._add(EndLine(self._elapsed(), _outcome(error), _error_facts(error), reason, usage))
+        if answer.outcome == "completed":
+            self._record_parts(answer.take_reasoning())
+            reason, usage = answer.finish_reason, answer.usage
+        error = _error_facts(answer.error)
+        self._add(EndLine(self._elapsed(), answer.outcome, error, reason, usage))
         # A key in the model's text comes in pieces, which can only be hidden by removing all content.
         redacted = self._redacted or self._output_contains_key()
         if redacted or not self._draft.is_final:
@@ -358,15 +351,9 @@ def _model_output(lines: list[Line]) -> str:
     return f"{text}\n{reasoning}\n{calls}"
 
 
-def _outcome(error: BaseException | None) -> str:
+def _error_facts(error: BridgeError | None) -> dict[str, Any] | None:
     if error is None:
-        return "completed"
-    return "cancelled" if isinstance(error, (asyncio.CancelledError, KeyboardInterrupt)) else "failed"
-
-
-def _error_facts(error: BaseException | None) -> dict[str, Any] | None:
-    if not isinstance(error, BridgeError):
-        return None if error is None else {"kind": type(error).__name__}
+        return None
     facts = {
         "kind": error.kind,
         "message": hide_userinfo(error.message),

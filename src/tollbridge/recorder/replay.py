@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
+from tollbridge.answer import Answer
 from tollbridge.clients.base import GatewayClient
+from tollbridge.clients.observer import Observer, Observers
 from tollbridge.compat.profiles import CompatMemory
-from tollbridge.protocols import find_by_stream
+from tollbridge.protocols import DEFAULT_BACKEND, find_by_stream, find_protocol
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.recorder.recording import (
     Attempt,
@@ -21,7 +24,8 @@ from tollbridge.recorder.recording import (
     group_attempts,
     hide_secrets,
 )
-from tollbridge.turn import Turn, TurnResult
+from tollbridge.request_context import RequestContext
+from tollbridge.turn import Turn
 from tollbridge.types.errors import BridgeError, Disconnected, RequestError
 from tollbridge.types.events import Event, split_failure
 from tollbridge.types.messages import ChatRequest, Part
@@ -43,15 +47,13 @@ class Replay:
     Attributes:
         reports: The lists of parts as they were reported, each with its time in the recording.
         requests: The differences of each request that can be compared.
-        turn: The result of the turn, or `None` if it failed.
-        error: The error of the turn.
+        answer: The answer of the turn, with its error if it failed.
     """
 
     def __init__(self) -> None:
         self.reports: list[tuple[float, tuple[Part, ...]]] = []
         self.requests: list[list[Difference]] = []
-        self.turn: TurnResult | None = None
-        self.error: BridgeError | None = None
+        self.answer = Answer()
 
     @property
     def parts(self) -> list[Part]:
@@ -86,13 +88,13 @@ async def _replay_attempts(start: RecordingStart, attempts: list[Attempt]) -> Re
         memory.learn(gateway.base_url, request.model, _convert(start.learned, LearnedQuirks))
     capabilities = None if start.capabilities is None else _convert(start.capabilities, Capabilities)
 
-    try:
-        async with Turn(request, gateway, compat=memory, capabilities=capabilities) as turn:
+    context = RequestContext(client=gateway, model=request.model, compat=memory, capabilities=capabilities)
+    turn = Turn(request, context)
+    with suppress(BridgeError):  # it is in the answer
+        async with turn:
             async for parts in turn.parts():
                 replay.reports.append((gateway.time, tuple(parts)))
-        replay.turn = turn.result
-    except BridgeError as error:
-        replay.error = error
+    replay.answer = turn.result
     return replay
 
 
@@ -133,7 +135,7 @@ class _RecordedGateway:
         self._differences = differences
         client = _client_for(attempts[0].request) if attempts else None
         self.base_url = client.base_url if client else ""
-        self.protocol = client.protocol if client else None
+        self.protocol = client.protocol if client else find_protocol(DEFAULT_BACKEND)
         self.time = 0.0
         self._failure: BridgeError = Disconnected("The recording ends here.")
 
@@ -142,6 +144,7 @@ class _RecordedGateway:
         request: ChatRequest,
         *,
         api_key: str | None = None,  # noqa: ARG002
+        observers: Sequence[Observer] | Observers = (),  # noqa: ARG002
     ) -> AsyncGenerator[list[Event]]:
         while self._attempts:
             try:

@@ -1,31 +1,24 @@
 """Usage tracking: one record per attempt of a request, with its outcome, token usage, prices and timing.
 
 `UsageTracker` keeps records and totals in memory. `StoredTracker` also writes them to the database, on a
-background thread, and keeps them in memory while the database cannot be written. `RequestAccounting` measures
-the attempts of one request and records each when it ends. `BillLookup` completes the rows of attempts whose
-cost the gateway reports only later.
+background thread, and keeps them in memory while the database cannot be written.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import secrets
 import threading
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
 
-from tollbridge.protocols.billing import Generation
 from tollbridge.storage.database import BatchQueue, Database, StoreUnusable, WorkerThread
-from tollbridge.storage.tables import Outcome, UsageRow, UsageTable, is_incomplete
+from tollbridge.storage.tables import UsageRow, UsageTable
 from tollbridge.types.errors import BridgeError
-from tollbridge.types.events import Billing, Cost, Event, File, Finished, Usage
-from tollbridge.types.models import Prices, explain_difference
+from tollbridge.types.events import Usage
 
 log = logging.getLogger(__name__)
 
@@ -272,257 +265,6 @@ class StoredTracker(UsageTracker):
             log.warning("The usage of %d attempt%s was not recorded.", lost, "" if lost == 1 else "s")
         if self._table is not None:
             self._table.close()
-
-
-class RequestAccounting:
-    """Measures the attempts of one request from its creation, and records each with a tracker.
-
-    Attributes:
-        finished: The event by which the gateway ended the answer; `None` before, and if it sent none.
-        first: Seconds from the start of the request to the first event.
-        duration: Seconds from the start of the request to `close`.
-        usage: What the gateway reported for all attempts; `None` if it reported nothing.
-        cost: The cost of all attempts that have ended.
-        row: A future that is done when the row of the current attempt has been written, or `None`.
-        last_row: The record of the last attempt that has ended.
-
-    Args:
-        model: The model.
-        tracker: Where attempts are recorded.
-        account: The account that pays.
-        prices: The prices of the model, if they are known.
-        find_prices: Returns the prices if they become known while the request runs.
-        conversation: The conversation of the request, if the caller says which.
-        sent: Whether the request is sent without a call of `send`.
-        begin: Whether the row of the first attempt is written now, and not only by a call of `begin`.
-        on_unbilled: Called with each attempt whose cost the gateway can be asked for, because the stream was
-            cut or did not contain it.
-    """
-
-    def __init__(
-        self,
-        model: str,
-        tracker: UsageTracker,
-        account: BillingAccount,
-        prices: Prices | None = None,
-        *,
-        find_prices: Callable[[], Prices | None] | None = None,
-        conversation: str | None = None,
-        sent: bool = True,
-        begin: bool = True,
-        on_unbilled: Callable[[UsageRow], object] | None = None,
-    ) -> None:
-        self.finished: Finished | None = None
-        self.first: float | None = None
-        self.duration = 0.0
-        self.usage: Usage | None = None
-        self.cost = Cost()
-        self.row: Future[None] | None = None
-        self._on_unbilled = on_unbilled
-        self._billing = Billing()
-        self.last_row: UsageRow | None = None
-        self._tracker = tracker
-        self._prices = prices
-        self._find_prices = find_prices
-        self._closed = False
-        self._first: float | None = None  # when the first event of the current attempt arrived
-        self._clock = time.monotonic()
-        turn = secrets.token_hex(16)
-        self._attempt = UsageRow(
-            key=turn,
-            turn=turn,
-            started=time.time(),
-            model=model,
-            account=account.account,
-            base_url=account.base_url,
-            initiator=account.initiator,
-            conversation=conversation,
-            outcome="running",
-            incomplete=True,
-            prices=prices,
-        )
-        self._begin(sent=sent, write=begin)
-
-    def begin(self) -> None:
-        """Write the row of the current attempt, unless it was written or the request has ended."""
-        if self.row is None and not self._closed:
-            self.row = self._tracker.begin(self._attempt)
-
-    def send(self) -> None:
-        """Note that the current attempt is sent now. One that was not sent has used no tokens."""
-        self._sent = True
-
-    def add_events(self, batch: list[Event]) -> None:
-        """Take the events of one network read."""
-        for event in batch:
-            if isinstance(event, Finished):
-                self.finished = event
-                if event.billing is not None:
-                    self.add_billing(event.billing)
-                continue
-            if self._first is None:
-                self._first = time.monotonic()
-            if isinstance(event, File) and event.mime.startswith("image/"):
-                self._images += 1
-
-    def add_billing(self, billing: Billing) -> None:
-        """Note what the gateway says about the bill of the current attempt."""
-        self._billing |= billing
-
-    def retry(self, error: BridgeError) -> None:
-        """Record that the current attempt has failed, and begin the next one."""
-        self._record("failed", error, last=False)
-        number = self._attempt.attempt + 1
-        key = f"{self._attempt.turn}-{number}"
-        self._attempt = msgspec.structs.replace(self._attempt, key=key, attempt=number, started=time.time())
-        self.finished = None
-        self._begin(sent=False)
-
-    def close(
-        self, outcome: Outcome, error: BridgeError | None = None, *, delay: float = 0.0
-    ) -> Future[None] | None:
-        """Record how the request ended. Only the first call has an effect.
-
-        Args:
-            outcome: How it ended.
-            error: Why it failed.
-            delay: Seconds that the record may wait, to be written together with others.
-
-        Returns:
-            A future that is done when the record has been written; `None` if nothing is written.
-        """
-        if self._closed:
-            return None
-        self._closed = True
-        self.duration = time.monotonic() - self._clock
-        self.first = None if self._first is None else self._first - self._clock
-        return self._record(outcome, error, last=True, delay=delay)
-
-    def _begin(self, *, sent: bool, write: bool = True) -> None:
-        self._sent = sent
-        self._began = time.monotonic()
-        self._first = None
-        self._images = 0
-        self._billing = Billing()
-        self.row = self._tracker.begin(self._attempt) if write else None
-
-    def _record(
-        self, outcome: Outcome, error: BridgeError | None, *, last: bool, delay: float = 0.0
-    ) -> Future[None] | None:
-        finished = self.finished
-        usage = finished.usage if finished else error.usage if error else None
-        if usage is not None and self._images and usage.images is None:
-            usage = msgspec.structs.replace(usage, images=self._images)
-        if usage is not None:
-            self.usage = usage if self.usage is None else self.usage + usage
-        kind = error.kind if error else None
-        if self._prices is None and self._find_prices is not None:
-            self._prices = self._find_prices()
-        prices, billing = self._prices, self._billing
-        if prices is not None and usage is not None and usage.input_tokens is not None:
-            prices = prices.for_prompt(usage.input_tokens)
-        cost = prices.cost(usage) if prices is not None and usage is not None else None
-        source = billing.source if prices is None or cost is None else billing.source or prices.source
-        row = msgspec.structs.replace(
-            self._attempt,
-            outcome=outcome,
-            usage=usage or Usage(),
-            incomplete=self._sent and is_incomplete(usage, outcome, kind, self._first),
-            duration=time.monotonic() - self._began,
-            first=None if self._first is None else self._first - self._began,
-            finish_reason=finished.reason if finished else None,
-            error=kind,
-            response_id=finished.response_id if finished else None,
-            provider=billing.provider,
-            generation_id=billing.generation_id,
-            prices=prices,
-            cost=cost,
-            billed=billing.cost,
-            cost_source=source,
-        )
-        difference = explain_difference(
-            billing.cost, self._prices, usage, billing.provider, billing.surcharge
-        )
-        self.cost += Cost(cost, billing.cost, row.charge, source, difference)
-        if self._on_unbilled is not None and row.billed is None and row.generation_id is not None:
-            self._on_unbilled(row)
-        self.last_row = row
-        return self._tracker.record(row, last=last, delay=delay)
-
-
-# --- Costs that the gateway reports later ---
-
-# Seconds before each lookup: the gateway's record of a request follows shortly after its answer.
-DELAYS = (0.5, 1.5, 3.0)
-# The most lookups at the same time. The cost of further requests stays unknown.
-PENDING_LIMIT = 32
-
-
-class BillLookup:
-    """Looks up the cost of single attempts at the gateway and completes their rows. No turn waits for it.
-
-    Args:
-        tracker: Where the attempts are recorded.
-        delays: Seconds before each lookup of an attempt.
-    """
-
-    def __init__(self, tracker: UsageTracker, delays: tuple[float, ...] = DELAYS) -> None:
-        self._tracker = tracker
-        self._delays = delays
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def submit(self, row: UsageRow, fetch: Callable[[str], Awaitable[Generation]]) -> None:
-        """Start to look up the cost of an attempt.
-
-        Args:
-            row: The attempt.
-            fetch: Returns the gateway's record for a generation id.
-        """
-        if len(self._tasks) >= PENDING_LIMIT:
-            log.info("Too many cost lookups are running; the cost of one request stays unknown.")
-            return
-        task = asyncio.create_task(self._look_up(row, fetch))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def wait(self) -> None:
-        """Wait until all lookups have ended."""
-        await asyncio.gather(*self._tasks)
-
-    async def aclose(self) -> None:
-        """Cancel all lookups. The rows keep their generation ids."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _look_up(self, row: UsageRow, fetch: Callable[[str], Awaitable[Generation]]) -> None:
-        for delay in self._delays:
-            await asyncio.sleep(delay)
-            try:
-                generation = await fetch(row.generation_id or "")
-            except BridgeError as error:
-                if error.kind == "not_found" or error.transient:
-                    continue
-                log.info("The gateway does not report the cost of a request: %s", error.message)
-                return
-            if generation.billing.cost is not None:
-                self._tracker.amend(_complete(row, generation))
-                return
-        log.info("The gateway did not report the cost of a request in time.")
-
-
-def _complete(row: UsageRow, generation: Generation) -> UsageRow:
-    """Return the row with the cost, and with the usage if the stream did not contain it."""
-    usage = generation.usage if generation.usage is not None and not row.usage.known else row.usage
-    return msgspec.structs.replace(
-        row,
-        billed=generation.billing.cost,
-        cost_source=generation.billing.source,
-        provider=row.provider or generation.billing.provider,
-        usage=usage,
-        incomplete=row.incomplete and not usage.known,
-        cost=row.prices.cost(usage) if row.prices is not None else None,
-    )
 
 
 def open_tracker(path: Path) -> UsageTracker:

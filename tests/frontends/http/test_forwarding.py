@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from tests.canned_server import answering, http
 from tests.frontends.http.servers import local_server
 
-from tollbridge.forward import ForwardedResponse
-from tollbridge.history.answer import join_parts, parts_from_events
+from tollbridge.forward import ForwardedTurn
 from tollbridge.protocols.detect import GuardedDecoder, decoder_for
+from tollbridge.request_context import ForwardedBody, RequestContext
 from tollbridge.storage.cache_tracker import CacheTable
 from tollbridge.storage.database import Database
 from tollbridge.storage.tables import UsageRow, UsageTable
-from tollbridge.storage.tracker import BillingAccount, RequestAccounting, UsageTracker
 from tollbridge.testing.server import Gateway
 from tollbridge.transport.files import database_file
-from tollbridge.types.events import Event, Finished, Usage, split_failure
+from tollbridge.types.events import Event, Finished, TextDelta, Usage, split_failure
 
 # With spaces, an unknown field and an escaped character: a decoder that encodes again would change them.
 BODY = b'{ "model":"tollbridge/demo",  "input":"Say \\u0068i", "vendor_field": [1.0, 2e3], "stream": true }'
@@ -133,6 +132,18 @@ class StreamInPieces:
             yield piece
 
 
+class ClientOfOneResponse:
+    base_url = "http://here/v1"
+    protocol = "openresponses"
+
+    def __init__(self, response: StreamInPieces) -> None:
+        self.response = response
+
+    @asynccontextmanager
+    async def forward(self, *_: Any, **__: Any) -> AsyncIterator[StreamInPieces]:
+        yield self.response
+
+
 @pytest.mark.parametrize("is_read", [True, False], ids=["complete", "left"])
 async def test_a_stream_is_decoded_in_larger_pieces_than_it_arrives_in(
     is_read: bool, monkeypatch: pytest.MonkeyPatch
@@ -150,24 +161,27 @@ async def test_a_stream_is_decoded_in_larger_pieces_than_it_arrives_in(
         return feed(decoder, data)
 
     monkeypatch.setattr(GuardedDecoder, "feed", note)
-    record = RequestAccounting("m", UsageTracker(), BillingAccount())
-    forwarded = ForwardedResponse(response, "openresponses", record, keep_events=True)  # type: ignore[arg-type]
+    client: Any = ClientOfOneResponse(response)
+    body = ForwardedBody("m", "/responses", b"{}")
     passed: list[bytes] = []
-    async with aclosing(forwarded.chunks()) as chunks:
-        async for chunk in chunks:
+    async with ForwardedTurn(body, client, RequestContext(client=client, model="m")) as forwarded:
+        async for chunk in forwarded.chunks():
             passed.append(chunk)
             if not is_read and len(passed) == len(response.pieces) - 1:
                 break
-    forwarded.finish()
     # One by one until the first event, then all at once.
     assert len(fed) < len(passed) / 3
     if is_read:
         assert b"".join(passed) == b"".join(fed) == stream
-        assert join_parts(parts_from_events(forwarded.events)) == join_parts(parts_from_events(expected))
-        assert record.finished == next(event for event in expected if isinstance(event, Finished))
+        assert forwarded.result.outcome == "completed"
+        assert forwarded.result.text == "".join(
+            event.text for event in expected if isinstance(event, TextDelta)
+        )
+        assert forwarded.result.finished == next(event for event in expected if isinstance(event, Finished))
     else:
         # The caller has gone while the last piece was sent to it. The earlier ones are accounted for.
         assert b"".join(fed) == b"".join(passed[:-1])
+        assert forwarded.result.outcome == "cancelled"
 
 
 @pytest.mark.parametrize(

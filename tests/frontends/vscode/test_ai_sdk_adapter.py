@@ -67,10 +67,10 @@ async def test_progress_can_be_an_object_or_a_function_and_the_usage_is_returned
 
     progress, called = Progress(), list[Part]()
     adapter = VSCodeStreamAdapter()
-    result = await adapter.process_stream(stream(recorded("6.0.326/multi-step.full.jsonl")), progress)
-    await adapter.process_stream(stream(recorded("6.0.326/multi-step.full.jsonl")), called.append)
+    await adapter.process_stream(stream(recorded("6.0.326/multi-step.full.jsonl")), progress)
+    result = await adapter.process_stream(stream(recorded("6.0.326/multi-step.full.jsonl")), called.append)
     assert progress.parts == called == [TextPart("Looking up. "), TextPart("It is 7°C.")]
-    assert result == adapter.get_usage()
+    assert result is adapter.get_usage()
     assert (result.input_tokens, result.output_tokens) == (250, 28)
     assert result.usage == Usage(250, 28, 278)
     assert result.context == Usage(150, 8, 158), "what fills the window is the last step's"

@@ -12,9 +12,9 @@ from tests.interop.servers.processes import Server, run_gpt_oss, run_ogx, run_op
 from tests.interop.turns import examine, join_reasoning, join_text, run_turn
 from tests.interop.upstream import TEXT, THOUGHT, Upstream, count_prompt
 
+from tollbridge.answer import Answer
 from tollbridge.compat.profiles import apply_findings, load_profile, save_profile
 from tollbridge.doctor.examination import Examination
-from tollbridge.turn import TurnResult
 from tollbridge.types.messages import Message, Part, Role, TextPart, ToolCallPart, ToolResultPart
 from tollbridge.types.quirks import Quirks
 
@@ -52,7 +52,7 @@ def verdicts(examination: Examination) -> dict[str, str]:
     return {name: finding.verdict for name, finding in findings.items() if finding.verdict != "well"}
 
 
-async def tool_round(server: Server, examination: Examination, folder: Path) -> tuple[TurnResult, list[Part]]:
+async def tool_round(server: Server, examination: Examination, folder: Path) -> tuple[Answer, list[Part]]:
     """Run an agent's turn with the profile that doctor writes: a tool call, and the answer to its result."""
     save_profile(server.url, server.model, examination.quirks, folder=folder)
     opening = (Message(Role.SYSTEM, "Be a bridge."), Message(Role.USER, "Call the tool for Paris."))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tollbridge.cli.output import summarise
+from tollbridge.cli.output import describe_answer
 from tollbridge.cli.replay import replay_response
 
 DRIFT = Path(__file__).parents[2] / "recordings" / "aisdk" / "drift"
@@ -64,18 +64,18 @@ def expected_result(path: Path) -> dict[str, Any]:
 
 
 def decoded_result(path: Path, expected: dict[str, Any]) -> dict[str, Any]:
-    summary = summarise(replay_response(path, "auto"))
-    errors = [error["message"] for error in summary.errors]
+    summary = describe_answer(replay_response(path, "auto"))
+    errors = [error["message"] for error in summary["errors"]]
     return {
-        "text": summary.text,
-        "reasoning": summary.reasoning,
-        "calls": summary.tool_calls,
-        "files": [file["sha256"] for file in summary.files],
-        "sources": [source["id"] for source in summary.sources],
+        "text": summary["text"],
+        "reasoning": summary["reasoning"],
+        "calls": summary["tool_calls"],
+        "files": [file["sha256"] for file in summary["files"]],
+        "sources": [source["id"] for source in summary["sources"]],
         "errors": len(errors) if isinstance(expected["errors"], int) else errors,
-        "reason": summary.finish_reason,
-        "usage": summary.usage and summary.usage["total"],
-        "ended": summary.ended,
+        "reason": summary["finish_reason"],
+        "usage": summary["usage"] and summary["usage"]["total"],
+        "ended": summary["ended"],
     }
 
 

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 from tests.recorded_streams import events_of
+from tests.turns import answer_of
 
-from tollbridge.cli.output import summarise
+from tollbridge.cli.output import describe_answer
 from tollbridge.protocols.openresponses.stream import StreamDecoder
 from tollbridge.types.events import Event, TextDelta, ToolCall
 
@@ -60,8 +61,8 @@ def text_of(events: list[Event]) -> str:
 
 def texts_of(events: list[Event]) -> tuple[str, str]:
     """Return the text and the reasoning, with corrections applied."""
-    summary = summarise(events)
-    return summary.text, summary.reasoning
+    summary = describe_answer(answer_of(events))
+    return summary["text"], summary["reasoning"]
 
 
 def calls(events: list[Event]) -> list[ToolCall]:

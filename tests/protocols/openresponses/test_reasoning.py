@@ -9,10 +9,11 @@ import msgspec
 import pytest
 from tests.protocols.openresponses.streams import COMPLETED, completed, decode, done, text
 from tests.recorded_streams import events_of, openresponses
+from tests.turns import AnswerParts
 
 from tollbridge.frontends.vscode import wire as vscode
 from tollbridge.frontends.vscode.codec import decode_message, encode_parts
-from tollbridge.history.answer import AnswerParts, join_parts, parts_from_events
+from tollbridge.history.answer import join_parts, parts_from_events
 from tollbridge.history.normalize import normalize_request
 from tollbridge.protocols.detect import decoder_for
 from tollbridge.protocols.openresponses.requests import encode_request

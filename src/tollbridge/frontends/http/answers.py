@@ -23,10 +23,7 @@ from tollbridge.compat.repairs import find_repair
 from tollbridge.config.schema import Account
 from tollbridge.engine import Engine
 from tollbridge.frontends.http.callers import RESPONSES, AnswerEncoder, CallerProtocol, find_conversation
-from tollbridge.history.answer import join_parts, parts_from_events
-from tollbridge.history.reasoning import ReasoningPacker
 from tollbridge.protocols import feature_headers
-from tollbridge.turn import Turn
 from tollbridge.types.errors import BridgeError, BudgetExceeded, NotFound, RequestError
 from tollbridge.types.events import Event
 from tollbridge.types.messages import (
@@ -305,15 +302,18 @@ class AnswerService:
         encoder = caller.encoder
         initiator = _program_name(request.headers)
         async with self._engine.turn(chat, account, source=body, initiator=initiator) as turn:
-            answer = _Answer(turn, self._memory)
-            async with aclosing(answer.batches()) as batches:
-                if caller.stream:
-                    return await _send_stream(request, batches, encoder, new_response)
+            if caller.stream:
+                response = await _send_stream(request, turn.batches(), encoder, new_response)
+            else:
                 encoder.start()
-                async for batch in batches:
+                async for batch in turn.batches():
                     encoder.encode(batch)
-            encoder.finish()
-            return _json_response(encoder.body())
+                encoder.finish()
+                response = _json_response(encoder.body())
+            for pack in turn.result.take_reasoning() if turn.result.outcome == "completed" else ():
+                assert isinstance(pack, DataPart)  # noqa: S101 - a pack is a data part
+                self._memory.add(turn.result.parts, pack)
+            return response
 
     def _report(self, omissions: Iterable[str]) -> None:
         """Log each kind of omission once: agents send the same with every request."""
@@ -321,24 +321,6 @@ class AnswerService:
             if omission not in self._reported_omissions and len(self._reported_omissions) < _MODEL_LIMIT:
                 self._reported_omissions.add(omission)
                 log.warning("%s", omission)
-
-
-class _Answer:
-    """The events of a turn, with the reasoning marked for the caller and remembered."""
-
-    def __init__(self, turn: Turn, memory: ReasoningMemory) -> None:
-        self._turn = turn
-        self._memory = memory
-
-    async def batches(self) -> AsyncGenerator[list[Event]]:
-        packer = ReasoningPacker(self._turn.origin)
-        events: list[Event] = []
-        async for batch in self._turn.batches():
-            events += batch
-            yield packer.take(batch)
-        for pack in packer.close():
-            assert isinstance(pack, DataPart)  # noqa: S101 - a pack is a data part
-            self._memory.add(join_parts(parts_from_events(events, reasoning=False)), pack)
 
 
 async def _send_stream(

@@ -260,7 +260,6 @@ class Handlers:
             self._show_answer(decoded.request, model, None, error.message)
             raise
         result = turn.result
-        assert result is not None  # noqa: S101 - a turn without a result has raised
         usage = encode_usage(result.context, result.cost.charge if self._report_credits else None)
         if usage is not None:
             await report([usage])

@@ -1,8 +1,7 @@
 """Answers as editor parts: adapters of response streams, and the provider facade.
 
 `OpenResponsesStreamAdapter` converts OpenResponses streams, `AiSdkStreamAdapter` (also available under its
-first name, `VSCodeStreamAdapter`) converts AI SDK streams. `ChatModelProvider` runs turns; `Bridge` is its
-predecessor of the first release.
+first name, `VSCodeStreamAdapter`) converts AI SDK streams. `ChatModelProvider` runs turns.
 """
 
 from __future__ import annotations
@@ -14,20 +13,18 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, get_args
 
 import msgspec
 
-from tollbridge.clients.observer import Observer
+from tollbridge.answer import Answer
 from tollbridge.clients.protocols import OpenResponsesClient
-from tollbridge.compat.profiles import CompatMemory, CompatStore
-from tollbridge.estimator import HybridTokenEstimator, TokenAccounting
-from tollbridge.history.answer import AnswerParts
+from tollbridge.compat.profiles import CompatMemory
+from tollbridge.estimator import HybridTokenEstimator
+from tollbridge.history.answer import AnswerEvents
 from tollbridge.protocols.detect import GuardedStreamDecoder, ParsedStreamDecoder
 from tollbridge.protocols.openresponses.stream import StreamDecoder
-from tollbridge.storage.tracker import BillingAccount, UsageTracker
-from tollbridge.turn import StreamClient, Turn, TurnResult
+from tollbridge.storage.tracker import UsageTracker
 from tollbridge.types.errors import BridgeError, BrokenCall, most_severe
-from tollbridge.types.events import Event, Failed, Finished, FinishReason, Usage
+from tollbridge.types.events import Event, Failed
 from tollbridge.types.messages import ChatRequest, Message, Part, Tool
-from tollbridge.types.models import Capabilities, Model
-from tollbridge.types.quirks import LearnedQuirks
+from tollbridge.types.models import Model
 from tollbridge.types.text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -56,32 +53,6 @@ class Progress(Protocol):
     def report(self, part: Part, /) -> None: ...
 
 
-class StreamUsage(msgspec.Struct, frozen=True):
-    """The result of a stream.
-
-    Attributes:
-        usage: The tokens that are billed.
-        context: The tokens that fill the context window of the model now.
-        finish_reason: Why the model stopped.
-        response_id: The id of the response.
-        model: The model that answered.
-    """
-
-    usage: Usage | None = None
-    context: Usage | None = None
-    finish_reason: FinishReason | None = None
-    response_id: str | None = None
-    model: str | None = None
-
-    @property
-    def input_tokens(self) -> int | None:
-        return self.usage.input_tokens if self.usage else None
-
-    @property
-    def output_tokens(self) -> int | None:
-        return self.usage.output_tokens if self.usage else None
-
-
 class StreamAdapter:
     """Base class of the stream adapters. An adapter converts any number of streams, one after the other.
 
@@ -93,11 +64,9 @@ class StreamAdapter:
     def __init__(self, new_decoder: Callable[[], ParsedStreamDecoder], *, reasoning: bool) -> None:
         self._create_decoder = new_decoder
         self._reasoning = reasoning
-        self._result = StreamUsage()
+        self._result = Answer(reasoning=reasoning)
 
-    async def process_stream(
-        self, stream: Stream, progress: Progress | Callable[[Part], object]
-    ) -> StreamUsage:
+    async def process_stream(self, stream: Stream, progress: Progress | Callable[[Part], object]) -> Answer:
         """Report the parts of a stream as they arrive.
 
         Args:
@@ -105,7 +74,7 @@ class StreamAdapter:
             progress: A callable that receives each part, or an object with a `report` method.
 
         Returns:
-            The result of the stream.
+            The answer.
 
         Raises:
             BridgeError: The stream failed. All parts before the failure have been reported.
@@ -125,47 +94,39 @@ class StreamAdapter:
         Raises:
             BridgeError: The stream failed. All parts before the failure have been yielded.
         """
-        self._result = StreamUsage()
+        answer = self._result = Answer(reasoning=self._reasoning)
+        events = AnswerEvents()
         decoder = GuardedStreamDecoder(self._create_decoder())
-        answer = AnswerParts(reasoning=self._reasoning)
         failures: list[BridgeError] = []
         is_decoded = False  # whether the stream consists of events
+
+        def take(batch: list[Event]) -> list[Part]:
+            failures.extend(event.error for event in batch if isinstance(event, Failed))
+            answer.add(events.take(batch))
+            return answer.take_parts()
+
         try:
             async for chunk in stream:
                 is_decoded = isinstance(chunk, _EVENTS)
-                for part in answer.take(self._collect(_decode(decoder, chunk), failures)):
+                for part in take(_decode(decoder, chunk)):
                     yield part
                 if decoder.is_finished:  # the connection can stay open, but no more events follow
                     break
         except BrokenCall as error:  # raised by the stream of one of our clients
             failures.append(error)
         if not is_decoded:
-            for part in answer.take(self._collect(decoder.close(), failures)):
+            for part in take(decoder.close()):
                 yield part
-        parts, failure = answer.close(most_severe(failures))
-        for part in parts:
+        remaining, failure = events.close(most_severe(failures))
+        for part in take(remaining):
             yield part
+        answer.end("completed" if failure is None else "failed", failure)
         if failure is not None:
             raise failure
 
-    def get_usage(self) -> StreamUsage:
-        """Return the result of the last stream, as far as it was read."""
+    def get_usage(self) -> Answer:
+        """Return the answer of the last stream, as far as it was read: its usage, finish reason and text."""
         return self._result
-
-    def _collect(self, events: list[Event], failures: list[BridgeError]) -> list[Event]:
-        """Store the result and the failures among the events, and return the events."""
-        for event in events:
-            if isinstance(event, Failed):
-                failures.append(event.error)
-            if isinstance(event, Finished):
-                self._result = StreamUsage(
-                    event.usage,
-                    event.context or event.usage,
-                    event.reason,
-                    event.response_id,
-                    event.model,
-                )
-        return events
 
 
 _EVENTS = get_args(Event)
@@ -268,7 +229,7 @@ class ChatModelProvider:
         *,
         lessons: CompatMemory | None = None,
     ) -> None:
-        # Imported here: `Bridge` does not need the engine, and loading it takes time and memory.
+        # Imported here: the adapters do not need the engine, and loading it takes time and memory.
         from tollbridge.config.schema import Settings
         from tollbridge.engine import Engine
 
@@ -307,7 +268,7 @@ class ChatModelProvider:
         report: Callable[[Part], object],
         tools: Sequence[Tool] = (),
         **options: object,
-    ) -> TurnResult:
+    ) -> Answer:
         """Report the parts of the answer as they arrive, and return the result.
 
         Args:
@@ -327,80 +288,8 @@ class ChatModelProvider:
             async for parts in turn.parts():
                 for part in parts:
                     report(part)
-        assert turn.result is not None  # noqa: S101 - a turn without a result has raised
         return turn.result
 
     def provide_token_count(self, model: str, text: str | Message) -> int:
         """Return the tokens of a text, or of a message's content."""
         return self._engine.count(model, [text])[0]
-
-
-class Bridge:
-    """Run turns with one client and report their answers as parts. `Engine` is the successor of this class.
-
-    Args:
-        gateway: Sends the requests.
-        tracker: Where usage is recorded; by default it is kept in memory.
-        toll: Estimates prompts and learns from usage; by default neither is done.
-        account: The account that usage is recorded for.
-        lessons: What is known about servers; by default nothing is.
-        observers: Called with everything that happens in a turn.
-    """
-
-    def __init__(
-        self,
-        gateway: StreamClient,
-        tracker: UsageTracker | None = None,
-        toll: TokenAccounting | None = None,
-        *,
-        account: BillingAccount | None = None,
-        lessons: CompatStore | None = None,
-        observers: Sequence[Observer] = (),
-    ) -> None:
-        self._client = gateway
-        self._account = account
-        self._tokens = toll
-        self._compat = lessons or CompatMemory()
-        self._observers = observers
-        self.tracker = tracker or UsageTracker()
-
-    async def answer(
-        self,
-        request: ChatRequest,
-        report: Callable[[list[Part]], object],
-        *,
-        api_key: str | None = None,
-        window: int | None = None,
-        abilities: Capabilities | None = None,
-        learned: LearnedQuirks | None = None,
-    ) -> TurnResult:
-        """Report the parts of the answer, one list per network read, and return the result.
-
-        Args:
-            request: What to send.
-            report: Called with the parts of each network read.
-            api_key: The key for this request; by default the client's own.
-            window: The most input tokens the model accepts, if known.
-            abilities: What the model can do, if known.
-            learned: What is known about the model at this server, if it was looked up already.
-
-        Raises:
-            BridgeError: The turn failed. It is raised after all parts before it were reported.
-        """
-        async with Turn(
-            request,
-            self._client,
-            compat=self._compat,
-            usage=self.tracker,
-            tokens=self._tokens,
-            account=self._account,
-            api_key=api_key,
-            window=window,
-            capabilities=abilities,
-            learned=learned,
-            observers=self._observers,
-        ) as turn:
-            async for parts in turn.parts():
-                report(parts)
-        assert turn.result is not None  # noqa: S101 - a turn without a result has raised
-        return turn.result

@@ -6,10 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from decimal import Decimal
 
+import msgspec
+
+from tollbridge.answer import Answer
+from tollbridge.clients.observer import Observer
 from tollbridge.config.schema import DEFAULT_REQUESTS_PER_MINUTE, AccountBudgets, BudgetSettings
+from tollbridge.observers.usage import UsageObserver
 from tollbridge.storage.budgets import (
     Budget,
     BudgetStatus,
@@ -20,7 +24,6 @@ from tollbridge.storage.budgets import (
 )
 from tollbridge.storage.database import WRITE_TIMEOUT, StoreUnusable, wait_for_write
 from tollbridge.storage.tables import UsageRow
-from tollbridge.storage.tracker import UsageTracker
 from tollbridge.tokens.ledger import EstimationResult
 from tollbridge.types.errors import BudgetExceeded
 from tollbridge.types.events import Usage
@@ -85,14 +88,10 @@ def describe_status(status: BudgetStatus) -> str | None:
     return f"{status.budget.title} is {100 * status.share:.0f} % spent: {amounts}."
 
 
-class BudgetGuard(UsageTracker):
-    """Keeps the attempts of one request within the budgets.
+class BudgetRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the budgets of a request depend on.
 
-    It takes the place of the usage tracker of the request: it learns which attempts begin and how they end,
-    and passes everything on.
-
-    Args:
-        tracker: Records the attempts.
+    Attributes:
         store: Keeps the reservations.
         settings: The budgets.
         prices: The prices of the model; `None` if they are not known.
@@ -102,38 +101,30 @@ class BudgetGuard(UsageTracker):
         over_budget: Whether the user permits this request to exceed the budgets.
     """
 
-    def __init__(
-        self,
-        tracker: UsageTracker,
-        store: BudgetStore,
-        settings: BudgetSettings,
-        prices: Prices | None,
-        model_output: int | None,
-        estimate: Callable[[ChatRequest], EstimationResult],
-        *,
-        over_budget: bool = False,
-    ) -> None:
-        super().__init__(limit=0)  # keeps no records itself: `tracker` does
-        self._tracker = tracker
-        self._store = store
-        self._settings = settings
-        self._prices = prices
-        self._model_output = model_output or _UNKNOWN_OUTPUT
-        self._estimate_prompt = estimate
-        self._over_budget = over_budget
-        self._attempt: UsageRow | None = None
+    store: BudgetStore
+    settings: BudgetSettings
+    prices: Prices | None
+    model_output: int | None
+    estimate: Callable[[ChatRequest], EstimationResult]
+    over_budget: bool = False
+
+
+class BudgetObserver(Observer):
+    """Keeps the attempts of one request within the budgets.
+
+    Args:
+        rules: The budgets, and what the request costs.
+        usage: The accounting of the request, whose attempts are reserved and settled.
+        warns: Whether the answer gets a warning if most of a budget is spent.
+    """
+
+    def __init__(self, rules: BudgetRules, usage: UsageObserver, *, warns: bool = True) -> None:
+        self._rules = rules
+        self._usage = usage
+        self._warns = warns
+        self._request: ChatRequest | None = None  # as it was reserved last
         self._estimate = CostEstimate()
-
-    def begin(self, row: UsageRow) -> Future[None] | None:
-        self._attempt = row
-        return self._tracker.begin(row)
-
-    def record(self, row: UsageRow, *, last: bool = True, delay: float = 0.0) -> Future[None] | None:  # noqa: ARG002
-        # Without the delay: the row replaces the reservation, which ends now.
-        written = self._tracker.record(row, last=last)
-        if row.key is not None:
-            self._store.settle(row.key, self._final_cost(row))
-        return written
+        usage.listeners.append(self._settle)
 
     async def reserve(
         self,
@@ -155,48 +146,58 @@ class BudgetGuard(UsageTracker):
         Raises:
             BudgetExceeded: A budget does not allow the request, or the budgets cannot be checked.
         """
-        row = self._attempt
-        assert row is not None  # noqa: S101 - an attempt begins before it is sent
+        rules, row = self._rules, self._usage.attempt
+        self._request = request
         budgets = self._budgets(row)
         limit = DEFAULT_REQUESTS_PER_MINUTE
-        if self._settings.requests_per_minute is not None:
-            limit = self._settings.requests_per_minute
+        if rules.settings.requests_per_minute is not None:
+            limit = rules.settings.requests_per_minute
         self._estimate = self._estimate_cost(request, prompt, may_limit) if budgets else CostEstimate()
         try:
             tokens = await asyncio.wrap_future(
-                self._store.reserve(row, self._estimate, budgets, limit, over_budget=self._over_budget)
+                rules.store.reserve(row, self._estimate, budgets, limit, over_budget=rules.over_budget)
             )
         except StoreUnusable as error:
-            if self._over_budget:
+            if rules.over_budget:
                 log.warning("%s; the request is not counted in the budgets", error.message)
                 return None
             message = f"The budgets cannot be checked, so the request was not sent. {error.message}."
             raise BudgetExceeded(message) from error
         return tokens if tokens < self._estimate.output_tokens else None
 
-    async def warning(self) -> str | None:
-        """Return a warning if most of a budget is spent. Each budget is logged once per period."""
-        if self._attempt is None or not (budgets := self._budgets(self._attempt)):
-            return None
-        status = self._store.status(budgets)
+    async def resend(self) -> None:
+        if self._request is not None:
+            await self.reserve(self._request)
+
+    async def end(self, answer: Answer) -> None:
+        if not self._warns or answer.outcome != "completed":
+            return
+        budgets = self._budgets(self._usage.attempt)
+        if not budgets:
+            return
+        store = self._rules.store
+        status = store.status(budgets)
         try:
             await wait_for_write(status, WRITE_TIMEOUT)
         except StoreUnusable:
-            return None
-        warnings = []
+            return
         for each in status.result() if status.done() else ():
             if (warning := describe_status(each)) is None:
                 continue
-            warnings.append(warning)
+            answer.warnings.append(warning)
+            # Each budget is logged once per period.
             key = each.budget.name, each.budget.since if each.budget.name != "cost_per_hour" else 0.0
-            if key not in self._store.warned:
-                self._store.warned.add(key)
+            if key not in store.warned:
+                store.warned.add(key)
                 log.warning("%s", warning)
-        return " ".join(warnings) or None
+
+    def _settle(self, row: UsageRow) -> None:
+        if row.key is not None:
+            self._rules.store.settle(row.key, self._final_cost(row))
 
     def _budgets(self, row: UsageRow) -> list[Budget]:
         return list_budgets(
-            self._settings,
+            self._rules.settings,
             account=row.account,
             base_url=row.base_url,
             conversation=row.conversation,
@@ -206,12 +207,12 @@ class BudgetGuard(UsageTracker):
     def _estimate_cost(
         self, request: ChatRequest, prompt: EstimationResult | None, may_limit: bool
     ) -> CostEstimate:
-        prompt = prompt or self._estimate_prompt(request)
+        prompt = prompt or self._rules.estimate(request)
         margin = Decimal(1) if prompt.method == "actual" else _PROMPT_MARGIN
         tokens = int(prompt.tokens * margin)
         output = self._permitted_output(request)
         can_limit = may_limit and _accepts_limit(request)
-        prices = self._prices or Prices()
+        prices = self._rules.prices or Prices()
         prompt_cost = prices.cost(Usage(tokens, 0, cache_write_tokens=0))
         # A prompt can be written to the cache, which costs more than input.
         cached_cost = prices.cost(Usage(tokens, 0, cache_write_tokens=tokens))
@@ -222,7 +223,7 @@ class BudgetGuard(UsageTracker):
             or cost_with_one_token is None
             or not 0 <= prompt_cost <= cost_with_one_token
         ):
-            if self._over_budget or self._settings.unknown_prices == "allow":
+            if self._rules.over_budget or self._rules.settings.unknown_prices == "allow":
                 return CostEstimate()
             raise BudgetExceeded(
                 f"The price of {request.model} is not known, so the budgets cannot be checked. Set "
@@ -239,7 +240,7 @@ class BudgetGuard(UsageTracker):
         limit = request.max_output_tokens if _accepts_limit(request) else None
         choices = (request.extra or {}).get("n")
         times = choices if isinstance(choices, int) and choices > 1 else 1
-        return times * (limit or self._model_output)
+        return times * (limit or self._rules.model_output or _UNKNOWN_OUTPUT)
 
     def _final_cost(self, row: UsageRow) -> Decimal:
         """Return what an attempt counts: its charge, or an estimate until the charge is known."""
